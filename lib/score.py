@@ -1,0 +1,57 @@
+"""Figures of a run, read off its event log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .events import COLLECTIVE, COMPUTE, POINT_TO_POINT, Event
+from .units import Elements
+
+
+def makespan(events: Iterable[Event]) -> float:
+    """The end of the last operation, in ticks."""
+    return max((event.end for event in events), default=0.0)
+
+
+def peak(events: Iterable[Event]) -> Elements:
+    """The largest memory sample of any rank, in elements."""
+    return max((event.memory for event in events), default=0)
+
+
+def peak_event(events: Iterable[Event]) -> Event | None:
+    """The first event, in the order of the log, at which memory was highest."""
+    return max(events, key=lambda event: event.memory, default=None)
+
+
+def share(events: Sequence[Event], ranks: int, kinds: Iterable[str]) -> float:
+    """Part (0 to 1) of all ranks' time that is covered by events of these kinds.
+
+    Overlapping events of one rank count once, so communication hidden behind compute and the
+    compute that hides it may each reach 1, and their union never exceeds it.
+    """
+    time, wanted = makespan(events), frozenset(kinds)
+    if not time:
+        return 0.0
+    spans: dict[int, list[tuple[float, float]]] = {}
+    for event in events:
+        if event.kind in wanted:
+            spans.setdefault(event.rank, []).append((event.start, event.end))
+    return sum(_covered(own) for own in spans.values()) / (time * ranks)
+
+
+def idle_share(events: Sequence[Event], ranks: int) -> float:
+    """Part (0 to 1) of all ranks' time in which a rank neither computes nor communicates.
+
+    In a pipeline this is the bubble.
+    """
+    busy = share(events, ranks, (*COMPUTE, *COLLECTIVE, *POINT_TO_POINT))
+    return 1.0 - busy if events else 0.0
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """Length of the union of spans."""
+    total, reached = 0.0, 0.0
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

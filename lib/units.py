@@ -1,0 +1,69 @@
+"""Ticks and elements: the two units of the machine, kept exact.
+
+Time is counted in *ticks* (one micro-batch forward through one layer = 1 tick), memory in
+*elements*. Neither is ever a sum of floats: times are whole numbers of a *grain* (the largest
+fraction of a tick that divides every cost), sizes are whole numbers or fractions. A float
+appears only when a time leaves the simulator, as the one nearest to the exact value, so that
+20.4 ticks compare equal to ``20.4``.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import lcm
+from typing import TypeAlias
+
+HIDDEN = 512
+"""Width of a layer: a weight has HIDDEN x HIDDEN elements."""
+
+LENGTH = 256
+"""Tokens of a micro-batch: an activation has HIDDEN x LENGTH elements for each micro-batch."""
+
+Elements: TypeAlias = int | Fraction
+"""A size in elements. A third of a weight is a third, hence the fraction."""
+
+
+def exact(number: int | float | Fraction) -> Fraction:
+    """The number as it is written: 0.3 means three tenths, not the float nearest to it.
+
+    >>> exact(0.3)
+    Fraction(3, 10)
+    """
+    return Fraction(str(number)) if isinstance(number, float) else Fraction(number)
+
+
+def common_grain(durations: list[Fraction]) -> int:
+    """Grains in a tick so that every duration is a whole number of grains.
+
+    >>> common_grain([Fraction(3, 10), Fraction(1, 2)])
+    10
+    """
+    return lcm(*(duration.denominator for duration in durations))
+
+
+def divided(elements: int, total: int) -> Elements:
+    """``elements / total``, exactly; a plain int where it comes out even (ints are faster).
+
+    >>> divided(6, 3), divided(1, 3)
+    (2, Fraction(1, 3))
+    """
+    quotient, rest = divmod(elements, total)
+    return Fraction(elements, total) if rest else quotient
+
+
+def show_ticks(ticks: float) -> str:
+    """A time for people.
+
+    >>> show_ticks(17.0), show_ticks(20.4)
+    ('17', '20.4')
+    """
+    return f"{ticks:.10g}"
+
+
+def show_elements(elements: Elements) -> str:
+    """A size for people: digits in threes, two decimals for a fraction of an element.
+
+    >>> show_elements(2621440), show_elements(Fraction(1, 3))
+    ('2,621,440', '0.33')
+    """
+    return f"{int(elements):,}" if elements == int(elements) else f"{float(elements):,.2f}"
