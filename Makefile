@@ -1,0 +1,70 @@
+# What there is to do here. Plain `make` lists it. Works with GNU Make 3.81, which macOS has.
+ifeq ($(wildcard pyproject.toml),)
+$(error Run make in the folder of the project, or: make -C FOLDER)
+endif
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/installed
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$name -c "$(NEW_ENOUGH)" 2>/dev/null && echo $$name && break; done)
+
+# An environment whose Python is gone or broken (its Python was updated, its making interrupted) is made anew.
+ifneq ($(shell $(RUN) -c "import pip; print('works')" 2>&1),works)
+BROKEN := yes
+.PHONY: $(STAMP)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lab reset test build check-built lint bench ci
+
+help: ## list what there is to do
+	@echo "Usage: make TARGET [PYTHON=python3.12]"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+
+lab: $(STAMP) ## open JupyterLab on your own copies of the puzzles (LAB=--no-browser and the like)
+	@$(RUN) -m solutions.mine
+	@$(RUN) -m jupyterlab --ServerApp.root_dir=puzzles/mine $(LAB)
+
+reset: ## make reset P=4: keep your puzzle 4 under another name, start again from the blank
+	$(if $(strip $(P)),,$(error Which puzzle? For example: make reset P=4))
+	@$(MAKE) --no-print-directory $(STAMP)
+	@$(RUN) -m solutions.mine --reset "$(P)"
+
+setup: $(STAMP) ## make the environment in .venv, nothing else
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or later was found. Install one, or say where it is:" \
+		"make setup PYTHON=/path/to/python3.12"; exit 1; } >&2
+	@"$(PYTHON)" -c "" || { echo "PYTHON=$(PYTHON) does not run." >&2; exit 1; }
+	@"$(PYTHON)" -c "$(NEW_ENOUGH)" || { echo "Python 3.11 or later is needed, $(PYTHON) is older." \
+		"Name another: make setup PYTHON=python3.12"; exit 1; } >&2
+	@"$(PYTHON)" -c "import ensurepip, venv" 2>/dev/null || { \
+		package=$$("$(PYTHON)" -c "import sys; print('python%d.%d-venv' % sys.version_info[:2])"); \
+		echo "$(PYTHON) has no venv module. On Debian and Ubuntu: sudo apt install $$package"; exit 1; } >&2
+	@echo "Filling $(VENV), which takes some minutes the first time ..."
+	$(if $(BROKEN),@"$(PYTHON)" -m venv --clear $(VENV))
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $(STAMP)
+
+test: $(STAMP) ## run the tests
+	@$(RUN) -m pytest
+
+build: $(STAMP) ## make puzzles/*.ipynb and lib/specs.json from solutions/
+	@$(RUN) -m solutions.build
+
+check-built: $(STAMP) ## fail where puzzles/ or lib/specs.json differ from what solutions/ make
+	@$(RUN) -m solutions.build --check
+
+lint: $(STAMP) ## ruff and mypy
+	@$(RUN) -m ruff check
+	@$(RUN) -m ruff format --check
+	@$(RUN) -m mypy
+
+bench: $(STAMP) ## microseconds per event, beside the floor of plain asyncio (some minutes)
+	@$(RUN) tests/bench.py
+
+ci: ## all that must hold before a change is merged
+	@.ci/run

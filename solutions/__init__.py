@@ -1,0 +1,1 @@
+"""The source of every notebook: text, puzzle, targets, hints and solution. Never installed."""

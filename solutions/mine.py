@@ -1,0 +1,149 @@
+"""A learner's own copies of the notebooks, in puzzles/mine/. Needs nothing but Python.
+
+    python -m solutions.mine             copy each blank notebook that is not there yet
+    python -m solutions.mine --reset 4   keep puzzle 4 under another name and start again from the blank
+
+No file that exists is ever overwritten, and none is ever half written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+PUZZLES = Path(__file__).resolve().parent.parent / "puzzles"
+
+
+class MineError(Exception):
+    """What cannot be done, and what to write instead."""
+
+
+@contextmanager
+def _complete(target: Path, text: str) -> Iterator[Path]:
+    """A finished file beside the target, to be moved into place; gone afterwards, whatever happens."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with open(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        temporary.chmod(0o644)
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_whole(target: Path, text: str) -> None:
+    """Write the target so that readers see the old text or the new one, never half of it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _complete(target, text) as finished:
+        os.replace(finished, target)
+
+
+def write_new(target: Path, text: str) -> bool:
+    """Write the target whole unless something is there already; tell whether it was written."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _complete(target, text) as finished:
+        return _give_name(finished, target)
+
+
+def _give_name(file: Path, name: Path) -> bool:
+    """Let the file be known by a second name as well, unless that name is taken."""
+    try:
+        os.link(file, name)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without hard links: claim the name first, then fill it
+        try:
+            name.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        os.replace(file, name)
+    return True
+
+
+def blanks(puzzles: Path) -> list[Path]:
+    """The blank notebooks, in the order of the course."""
+    found = sorted(puzzles.glob("*.ipynb"))
+    if not found:
+        raise MineError(f"there are no notebooks in {puzzles}: get them back with git, or with make build")
+    return found
+
+
+def copy_blanks(puzzles: Path) -> list[Path]:
+    """Copy to puzzles/mine/ what is not there yet; the new files."""
+    targets = {blank: puzzles / "mine" / blank.name for blank in blanks(puzzles)}
+    return [
+        target for blank, target in targets.items() if write_new(target, blank.read_text(encoding="utf-8"))
+    ]
+
+
+def find_blank(puzzles: Path, wanted: str) -> Path:
+    """The blank for what a learner calls it: ``4``, ``fsdp``, ``p04_fsdp`` or ``tour``."""
+    found = blanks(puzzles)
+    for blank in found:
+        number, _, name = blank.stem.partition("_")
+        if wanted.removesuffix(".ipynb").lower() in (blank.stem, name, number):
+            return blank
+        if wanted.isdecimal() and number == f"p{int(wanted):02}":
+            return blank
+    known = ", ".join(blank.stem for blank in found)
+    raise MineError(f"there is no puzzle {wanted!r}. A number or one of these names: {known}")
+
+
+def reset(puzzles: Path, wanted: str) -> tuple[Path, Path | None]:
+    """Start a puzzle again: its fresh copy, and where the learner's own file is kept, if there was one."""
+    blank = find_blank(puzzles, wanted)
+    target = puzzles / "mine" / blank.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _complete(target, blank.read_text(encoding="utf-8")) as finished:
+        kept = _keep(target) if target.exists() else None
+        os.replace(finished, target)
+    return target, kept
+
+
+def _keep(file: Path) -> Path:
+    """Give the file the next free numbered name."""
+    for number in itertools.count(1):
+        name = file.with_name(f"{file.stem}.old{number}{file.suffix}")
+        if _give_name(file, name):
+            return name
+    raise AssertionError("unreachable")
+
+
+def main(arguments: Sequence[str] | None = None, puzzles: Path = PUZZLES) -> int:
+    """Copy or reset, and say what was done; 0 when it was, 1 when it could not be."""
+    parser = argparse.ArgumentParser(prog="python -m solutions.mine", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--reset", metavar="PUZZLE", help="a number or a name: keep the old file, start again"
+    )
+    wanted = parser.parse_args(arguments).reset
+    try:
+        if wanted is None:
+            new = copy_blanks(puzzles)
+            print(f"{len(new)} new notebooks in {_short(puzzles / 'mine')}; yours are as you left them.")
+        else:
+            _say_reset(*reset(puzzles, wanted))
+    except (MineError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _say_reset(fresh: Path, kept: Path | None) -> None:
+    if kept:
+        print(f"Your work is kept in {_short(kept)}.")
+    print(f"{_short(fresh)} is blank again. If it is open in JupyterLab: File, Reload Notebook from Disk.")
+
+
+def _short(path: Path) -> str:
+    return os.path.relpath(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

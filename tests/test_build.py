@@ -1,0 +1,435 @@
+"""The build of the notebooks, a learner's own copies, and the cell that finds the project."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from solutions import build, mine
+
+ROOT = build.ROOT
+SOURCES = build.sources(ROOT / "solutions")
+PUZZLES = [path for path in SOURCES if build.is_puzzle(path)]
+
+TOUR = """\
+# %% [markdown]
+# # A tour
+
+# %%
+print("hello")
+"""
+SPEC = {
+    "number": 4,
+    "name": "fsdp",
+    "title": "Fully sharded data parallel",
+    "size": {"ranks": 4, "layers": 6, "batches": 4},
+    "other_sizes": "data_parallel",
+    "target": {"time": 20.4, "memory": 2359296},
+    "best_known": {"time": 20.4, "memory": 1966080},
+    "layout": "sharded",
+    "rules": [],
+    "minutes": 20,
+    "hints": ["first"],
+}
+PUZZLE = f'''\
+# %% [markdown]
+# # Fully sharded — data parallel
+
+# %%
+import math
+
+# %% tags=["spec"]
+PUZZLE = {SPEC!r}
+
+# %%
+def fsdp(model):
+    """Train."""
+    ### BEGIN SOLUTION
+    for layer in range(3):
+        math.sqrt(layer)
+    ### END SOLUTION
+    return model
+
+# %% tags=["solution"]
+faster = fsdp
+
+# %%
+fsdp(None)
+'''
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A project of one puzzle and a tour, in a folder with a space in its name, built."""
+    root = tmp_path / "a project"
+    for folder in ("solutions", "puzzles", "lib"):
+        (root / folder).mkdir(parents=True)
+    (root / "solutions" / "tour.py").write_text(TOUR, encoding="utf-8")
+    (root / "solutions" / "p04_fsdp.py").write_text(PUZZLE, encoding="utf-8")
+    assert build.main([], root) == 0
+    return root
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def code(notebook: build.Json) -> list[str]:
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+# --- the build, on a small tree ------------------------------------------------------------------
+
+
+def test_building_again_changes_nothing(tree: Path) -> None:
+    before = contents(tree)
+    assert build.main([], tree) == 0
+    assert build.main(["--check"], tree) == 0
+    assert contents(tree) == before
+    assert sorted(p.name for p in (tree / "puzzles").iterdir()) == ["machine_tour.ipynb", "p04_fsdp.ipynb"]
+
+
+def test_check_names_each_file_that_differs_and_writes_nothing(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blank = tree / "puzzles" / "p04_fsdp.ipynb"
+    blank.write_text(blank.read_text(encoding="utf-8").replace("math", "maths"), encoding="utf-8")
+    (tree / "lib" / "specs.json").unlink()
+    (tree / "puzzles" / "p09_old.ipynb").write_text("{}", encoding="utf-8")
+    before = contents(tree)
+    assert build.main(["--check"], tree) == 1
+    assert contents(tree) == before
+    said = capsys.readouterr().err.splitlines()
+    assert f"differs: {Path('puzzles', 'p04_fsdp.ipynb')}" in said
+    assert f"missing: {Path('lib', 'specs.json')}" in said
+    assert f"made from no source: {Path('puzzles', 'p09_old.ipynb')}" in said
+    assert not any("tour" in line for line in said)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--check"]])
+def test_no_source_at_all_fails(
+    tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "solutions").mkdir()
+    assert build.main(arguments, tmp_path) == 2
+    assert "nothing to build from" in capsys.readouterr().err
+
+
+def test_a_blank_has_neither_solution_nor_spec(tree: Path) -> None:
+    cells = code(build.notebook(tree / "solutions" / "p04_fsdp.py"))
+    assert cells[0] == build.FIRST_CELL.read_text(encoding="utf-8").strip()
+    assert cells[1:] == [
+        "import math",
+        'def fsdp(model):\n    """Train."""\n    # Your code here.\n    return model',
+        "fsdp(None)",
+    ]
+
+
+def test_a_solved_notebook_has_the_solution_and_no_spec(tree: Path) -> None:
+    cells = code(build.notebook(tree / "solutions" / "p04_fsdp.py", solved=True))
+    assert any("math.sqrt(layer)" in cell for cell in cells)
+    assert "faster = fsdp" in cells
+    assert not any("PUZZLE" in cell for cell in cells)
+
+
+def test_the_first_cell_comes_before_other_code_and_after_the_title(tree: Path) -> None:
+    kinds = [cell["cell_type"] for cell in build.notebook(tree / "solutions" / "p04_fsdp.py")["cells"]]
+    assert kinds == ["markdown", "code", "code", "code", "code"]
+
+
+def test_specs_are_read_back(tree: Path) -> None:
+    assert json.loads((tree / "lib" / "specs.json").read_text(encoding="utf-8")) == {"fsdp": SPEC}
+
+
+def changed(**entries: object) -> str:
+    return PUZZLE.replace(repr(SPEC), repr(SPEC | entries))
+
+
+BROKEN = {
+    "no markers": (re.sub(r" +### \w+ SOLUTION\n", "", PUZZLE), "exactly one solution block"),
+    "no end": (PUZZLE.replace("    ### END SOLUTION\n", ""), "exactly one solution block"),
+    "end twice": (
+        PUZZLE.replace("    return model", "    ### END SOLUTION\n    return model"),
+        "needs its END",
+    ),
+    "another function": (PUZZLE.replace("def fsdp", "def other"), "must define fsdp()"),
+    "no code left": (
+        PUZZLE.replace('    """Train."""\n', "").replace("    return model\n", ""),
+        "no valid Python",
+    ),
+    "no spec": (PUZZLE.replace(' tags=["spec"]', ""), "exactly one cell with tags"),
+    "no literal": (changed().replace("'minutes': 20", "'minutes': int(20)"), "plain literal"),
+    "more in the spec": (PUZZLE.replace("PUZZLE =", "x = 1\nPUZZLE ="), "nothing else"),
+    "key missing": (PUZZLE.replace("'minutes': 20, ", ""), "lacks 'minutes'"),
+    "unknown key": (changed(hint="x"), "unknown 'hint'"),
+    "no ranks": (changed(size={"layers": 6, "batches": 4}), "lacks 'ranks'"),
+    "wrong type": (changed(minutes="20"), "no int"),
+    "no hints": (changed(hints=[]), "is empty"),
+    "wrong file": (changed(number=5), "another file name"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_source_is_refused(
+    tree: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert text != PUZZLE
+    (tree / "solutions" / "p04_fsdp.py").write_text(text, encoding="utf-8")
+    before = contents(tree)
+    assert build.main([], tree) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert "p04_fsdp.py" in said
+    assert contents(tree) == before
+
+
+def test_one_number_twice_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = changed(name="other").replace("def fsdp", "def other")
+    (tree / "solutions" / "p04_other.py").write_text(text, encoding="utf-8")
+    assert build.main([], tree) == 2
+    assert "same number" in capsys.readouterr().err
+
+
+# --- the build, as it stands ---------------------------------------------------------------------
+
+
+def test_the_files_in_the_project_are_what_the_build_makes() -> None:
+    assert list(build.differences(ROOT, build.products(ROOT))) == []
+
+
+def test_the_course_is_complete() -> None:
+    specs = json.loads((ROOT / "lib" / "specs.json").read_text(encoding="utf-8"))
+    assert [spec["number"] for spec in specs.values()] == list(range(9))
+    assert [path.stem for path in SOURCES if not build.is_puzzle(path)] == ["tour"]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_each_notebook_is_valid_short_and_has_fixed_ids(path: Path) -> None:
+    notebook = build.notebook(path)
+    assert notebook == build.notebook(path)
+    ids = [cell["id"] for cell in notebook["cells"]]
+    assert len(set(ids)) == len(ids)
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        nbformat.validate(notebook)
+    if build.is_puzzle(path):
+        assert len(ids) <= 12
+
+
+@pytest.mark.parametrize("path", PUZZLES, ids=lambda path: path.stem)
+def test_each_puzzle_hides_its_solution(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    block = build.BLOCK.search(text)
+    assert block is not None
+    hidden = {line.strip() for line in block.group(0).splitlines() if len(line.strip()) > 12}
+    [learners] = [cell for cell in code(build.notebook(path)) if "# Your code here." in cell]
+    assert hidden
+    assert not hidden & {line.strip() for line in learners.splitlines()}
+    ast.parse(learners)
+    assert len(build.blank(block.group(0)).splitlines()) == 1
+
+
+# --- a learner's own copies ----------------------------------------------------------------------
+
+
+def test_copies_are_made_once_and_never_overwritten(tree: Path) -> None:
+    puzzles = tree / "puzzles"
+    own = puzzles / "mine" / "p04_fsdp.ipynb"
+    assert [path.name for path in mine.copy_blanks(puzzles)] == ["machine_tour.ipynb", "p04_fsdp.ipynb"]
+    assert own.read_bytes() == (puzzles / "p04_fsdp.ipynb").read_bytes()
+    own.write_text("my work", encoding="utf-8")
+    (puzzles / "mine" / "machine_tour.ipynb").unlink()
+    assert [path.name for path in mine.copy_blanks(puzzles)] == ["machine_tour.ipynb"]
+    assert own.read_text(encoding="utf-8") == "my work"
+
+
+def test_building_again_leaves_copies_alone(tree: Path) -> None:
+    mine.copy_blanks(tree / "puzzles")
+    own = tree / "puzzles" / "mine" / "p04_fsdp.ipynb"
+    own.write_text("my work", encoding="utf-8")
+    source = tree / "solutions" / "p04_fsdp.py"
+    source.write_text(PUZZLE.replace("Train.", "Train well."), encoding="utf-8")
+    before = contents(own.parent)
+    assert build.main(["--check"], tree) == 1
+    assert build.main([], tree) == 0
+    assert contents(own.parent) == before
+    assert build.main(["--check"], tree) == 0
+
+
+def test_reset_keeps_every_old_file(tree: Path) -> None:
+    puzzles = tree / "puzzles"
+    own = puzzles / "mine" / "p04_fsdp.ipynb"
+    assert mine.reset(puzzles, "4") == (own, None)
+    for number, text in enumerate(("first try", "second try"), start=1):
+        own.write_text(text, encoding="utf-8")
+        kept = own.with_name(f"p04_fsdp.old{number}.ipynb")
+        assert mine.reset(puzzles, "4") == (own, kept)
+        assert own.read_bytes() == (puzzles / "p04_fsdp.ipynb").read_bytes()
+    kept_texts = [own.with_name(f"p04_fsdp.old{i}.ipynb").read_text(encoding="utf-8") for i in (1, 2)]
+    assert kept_texts == ["first try", "second try"]
+    assert len(list(own.parent.iterdir())) == 3
+
+
+@pytest.mark.parametrize("wanted", ["4", "04", "p04", "fsdp", "p04_fsdp", "p04_fsdp.ipynb"])
+def test_a_puzzle_is_found_by_what_people_call_it(tree: Path, wanted: str) -> None:
+    assert mine.find_blank(tree / "puzzles", wanted).name == "p04_fsdp.ipynb"
+    assert mine.find_blank(tree / "puzzles", "tour").name == "machine_tour.ipynb"
+
+
+@pytest.mark.parametrize("wanted", ["5", "fsd", "", "²", "../p04_fsdp"])
+def test_an_unknown_puzzle_is_named_with_the_known_ones(
+    tree: Path, wanted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mine.main(["--reset", wanted], tree / "puzzles") == 1
+    said = capsys.readouterr().err
+    assert repr(wanted) in said
+    assert "machine_tour, p04_fsdp" in said
+    assert not (tree / "puzzles" / "mine").exists()
+
+
+def test_without_blanks_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert mine.main([], tmp_path) == 1
+    assert "no notebooks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("hard_links", [True, False])
+def test_a_name_that_is_taken_stays_as_it_is(
+    tmp_path: Path, hard_links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not hard_links:
+        monkeypatch.setattr(os, "link", refuse)
+    target = tmp_path / "own.ipynb"
+    assert mine.write_new(target, "blank")
+    target.write_text("my work", encoding="utf-8")
+    assert not mine.write_new(target, "blank")
+    assert contents(tmp_path) == {"own.ipynb": b"my work"}
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.EPERM, "no hard links here")
+
+
+def test_a_write_that_breaks_off_leaves_everything_as_it_was(tree: Path) -> None:
+    puzzles = tree / "puzzles"
+    mine.copy_blanks(puzzles)
+    before = contents(tree)
+    broken = "half a file " * 10_000 + "\ud800"  # cannot be encoded: fails in the middle, like a full disk
+    for write in (mine.write_new, mine.write_whole):
+        for name in ("new.ipynb", "p04_fsdp.ipynb"):
+            with pytest.raises(UnicodeEncodeError):
+                write(puzzles / "mine" / name, broken)
+    assert contents(tree) == before
+
+
+def test_a_reset_on_a_full_disk_moves_nothing(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    puzzles = tree / "puzzles"
+    mine.copy_blanks(puzzles)
+    before = contents(tree)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(mine.tempfile, "mkstemp", full)
+    assert mine.main(["--reset", "4"], puzzles) == 1
+    assert "No space left" in capsys.readouterr().err
+    assert contents(tree) == before
+
+
+# --- the first cell ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone with our marker in its lib, and the folders in which a notebook may start."""
+    root = tmp_path / "my clone"
+    (root / "puzzles" / "mine" / "deeper").mkdir(parents=True)
+    (root / "lib").mkdir()
+    (root / "lib" / "__init__.py").write_text("LLM_TRAINING_PUZZLES = True\n", encoding="utf-8")
+    return root
+
+
+def run_first_cell(folder: Path, before: str = "", times: int = 1) -> subprocess.CompletedProcess[str]:
+    """Run the cell as a kernel would, but without installed packages, and print which lib it found."""
+    cell = build.FIRST_CELL.read_text(encoding="utf-8")
+    program = "\n".join(
+        ["import sys; sys.path.insert(0, '')", before, *[cell] * times, "print(lib.__file__)"]
+    )
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("folder", [".", "lib", "puzzles", "puzzles/mine", "puzzles/mine/deeper"])
+def test_the_first_cell_finds_the_project(clone: Path, folder: str, times: int) -> None:
+    done = run_first_cell(clone / folder, times=times)
+    assert done.stderr == ""
+    assert Path(done.stdout.strip()) == clone / "lib" / "__init__.py"
+
+
+def test_the_first_cell_prefers_our_lib_to_one_beside_the_notebook(clone: Path) -> None:
+    here = clone / "puzzles" / "mine"
+    (here / "lib").mkdir()
+    (here / "lib" / "__init__.py").write_text("", encoding="utf-8")
+    done = run_first_cell(here)
+    assert Path(done.stdout.strip()) == clone / "lib" / "__init__.py"
+
+
+def test_the_first_cell_says_that_there_is_no_project(tmp_path: Path) -> None:
+    done = run_first_cell(tmp_path)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: The project was not found.")
+
+
+@pytest.mark.parametrize("file", ["lib/__init__.py", "lib.py", "lib/other.py"])
+def test_the_first_cell_says_that_it_found_another_lib(tmp_path: Path, file: str) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("", encoding="utf-8")
+    done = run_first_cell(tmp_path)
+    said = done.stderr.splitlines()[-1]
+    assert "found something else" in said
+    assert str(tmp_path / "lib") in said
+
+
+def test_the_first_cell_says_that_another_lib_was_imported_before(clone: Path, tmp_path: Path) -> None:
+    (tmp_path / "lib.py").write_text("", encoding="utf-8")
+    before = f"sys.path.insert(0, {str(tmp_path)!r}); import lib"
+    done = run_first_cell(clone / "puzzles", before)
+    assert "restart the kernel" in done.stderr.splitlines()[-1]
+
+
+# --- the project around it -----------------------------------------------------------------------
+
+
+def test_every_make_target_explains_itself() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    [phony] = re.findall(r"^\.PHONY: (help .*)$", makefile, re.MULTILINE)
+    assert set(phony.split()) == set(re.findall(r"^([a-z-]+):.*## \S", makefile, re.MULTILINE))
+
+
+@pytest.mark.skipif(
+    not shutil.which("make"), reason="this machine has no make; README gives the lines without"
+)
+@pytest.mark.parametrize(("arguments", "said"), [([], "check-built"), (["reset"], "make reset P=4")])
+def test_make_says_what_to_write(arguments: list[str], said: str) -> None:
+    done = subprocess.run(
+        ["make", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "P": ""},
+    )
+    assert said in done.stdout + done.stderr
+    assert (done.returncode == 0) == (not arguments)

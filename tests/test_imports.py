@@ -1,0 +1,96 @@
+"""Imports only go down, so that the files can be read one after the other."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Bottom-up: a module of lib imports only modules that stand before it.
+READING_ORDER = ()
+
+
+def modules(package: str) -> dict[str, Path]:
+    """Dotted names of a package's modules, the package itself among them."""
+    found = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(name: str, path: Path) -> set[str]:
+    """Modules of this project that a module imports, anywhere in it: in functions too."""
+    is_package = path.stem == "__init__"
+    package = name.split(".") if is_package else name.split(".")[:-1]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {found for node in ast.walk(tree) for found in targets(node, package)} - {name}
+
+
+def targets(node: ast.AST, package: list[str]) -> Iterator[str]:
+    """What one import statement names, as far as it is ours."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield from ours(alias.name)
+    elif isinstance(node, ast.ImportFrom):
+        above = package[: len(package) - node.level + 1] if node.level else []
+        base = ".".join([*above, *filter(None, [node.module])])
+        for alias in node.names:
+            module = f"{base}.{alias.name}"  # or else a name in the module `base`
+            yield from [module] if module in MODULES else ours(base)
+
+
+def ours(name: str) -> list[str]:
+    return [name] if name in MODULES or name.split(".")[0] in PACKAGES else []
+
+
+PACKAGES = ("lib", "drawing", "solutions", "tests")
+MODULES = {name: path for package in PACKAGES for name, path in modules(package).items()}
+GRAPH = {name: imports(name, path) for name, path in MODULES.items()}
+
+
+def test_the_reading_order_names_every_module_of_lib() -> None:
+    assert sorted(READING_ORDER) == sorted(name for name in MODULES if name.split(".")[0] == "lib")
+
+
+@pytest.mark.parametrize("name", modules("lib"))
+def test_imports_inside_lib_only_go_down(name: str) -> None:
+    below = READING_ORDER[: READING_ORDER.index(name)]
+    assert sorted(GRAPH[name] - set(below)) == []
+
+
+@pytest.mark.parametrize(
+    ("package", "never"), [("lib", ("drawing", "solutions", "tests")), ("drawing", ("solutions", "tests"))]
+)
+def test_a_package_never_imports_what_stands_above_it(package: str, never: tuple[str, ...]) -> None:
+    assert modules(package)
+    for name in modules(package):
+        assert [other for other in GRAPH[name] if other.split(".")[0] in never] == [], name
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    checked = {name: GRAPH[name] & MODULES.keys() for name in [*modules("lib"), *modules("drawing")]}
+    assert set(TopologicalSorter(checked).static_order()) >= checked.keys()
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("import lib.units", {"lib.units"}),
+        ("from lib import units, run_nothing", {"lib.units", "lib"}),
+        ("from .units import exact", {"lib.units"}),
+        ("from . import units", {"lib.units"}),
+        ("def later():\n    from .units import exact", {"lib.units"}),
+        ("from drawing.missing import x", {"drawing.missing"}),
+        ("import json, collections.abc", set()),
+    ],
+)
+def test_these_imports_are_seen(tmp_path: Path, statement: str, found: set[str]) -> None:
+    file = tmp_path / "example.py"
+    file.write_text(statement, encoding="utf-8")
+    assert imports("lib.example", file) == found

@@ -1,0 +1,117 @@
+"""Every notebook in a real kernel: first as shipped, then solved, from the folder that it is shipped in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+from solutions import build
+
+PUZZLES_FOLDER = build.ROOT / "puzzles"
+SOURCES = build.sources(build.ROOT / "solutions")
+PUZZLES = [path for path in SOURCES if build.is_puzzle(path)]
+SECONDS = 120
+"""When to give up on a cell. No test depends on it: it only ends a run that hangs."""
+FORGET = "%reset -f"
+
+Outputs = list[dict[str, Any]]
+
+
+async def run_cells(notebook: nbformat.NotebookNode, kernel: AsyncKernelManager) -> Outputs:
+    """Run a notebook to its end in a kernel that is running; all outputs of its cells."""
+    client = NotebookClient(
+        notebook,
+        km=kernel,
+        timeout=SECONDS,
+        allow_errors=True,
+        resources={"metadata": {"path": PUZZLES_FOLDER}},
+    )
+    client.kc = kernel.client()
+    client.kc.start_channels()
+    try:
+        await client.kc.wait_for_ready(timeout=SECONDS)
+        for index, cell in enumerate(notebook.cells):
+            await client.async_execute_cell(cell, index)
+    finally:
+        client.kc.stop_channels()
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+async def run_twice(path: Path) -> dict[str, Outputs]:
+    """A notebook as shipped and then solved, in one kernel that forgets every name in between."""
+    kernel = AsyncKernelManager(kernel_name="python3")
+    await kernel.start_kernel(cwd=str(PUZZLES_FOLDER))
+    try:
+        shipped = nbformat.reads((PUZZLES_FOLDER / build.notebook_name(path)).read_text(encoding="utf-8"), 4)
+        solved = nbformat.reads(json.dumps(build.notebook(path, solved=True)), 4)
+        solved.cells.insert(0, nbformat.v4.new_code_cell(FORGET))
+        return {"blank": await run_cells(shipped, kernel), "solved": await run_cells(solved, kernel)}
+    finally:
+        await kernel.shutdown_kernel(now=True)
+
+
+async def run_all() -> dict[str, dict[str, Outputs]]:
+    """All notebooks, as many at a time as there are processors."""
+    free = asyncio.Semaphore(os.cpu_count() or 1)
+
+    async def one(path: Path) -> dict[str, Outputs]:
+        async with free:
+            return await run_twice(path)
+
+    return dict(zip((p.stem for p in SOURCES), await asyncio.gather(*map(one, SOURCES)), strict=True))
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Outputs]]]:
+    """Outputs by source and state, from kernels that no setting of this machine's user reaches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("JUPYTER_PATH", raising=False)
+        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+            patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
+        yield asyncio.run(run_all())
+
+
+def text(outputs: Outputs) -> str:
+    """What a reader would see, without pictures."""
+    return "\n".join(
+        "".join(output.get("text", "")) + "".join(output.get("data", {}).get("text/plain", ""))
+        for output in outputs
+    )
+
+
+def complaints(outputs: Outputs) -> Outputs:
+    """Errors, and all that was written to stderr: that is where warnings go."""
+    return [o for o in outputs if o["output_type"] == "error" or o.get("name") == "stderr"]
+
+
+@pytest.mark.parametrize("state", ["blank", "solved"])
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_runs_to_its_end(executed: dict[str, dict[str, Outputs]], path: Path, state: str) -> None:
+    assert complaints(executed[path.stem][state]) == []
+    assert executed[path.stem][state]
+
+
+@pytest.mark.parametrize("path", PUZZLES, ids=lambda path: path.stem)
+def test_as_shipped_says_that_nobody_tried_yet(executed: dict[str, dict[str, Outputs]], path: Path) -> None:
+    assert "not attempted yet" in text(executed[path.stem]["blank"])
+
+
+@pytest.mark.parametrize("path", PUZZLES, ids=lambda path: path.stem)
+def test_solved_reports_success_and_shows_a_picture(
+    executed: dict[str, dict[str, Outputs]], path: Path
+) -> None:
+    said = text(executed[path.stem]["solved"])
+    assert "not attempted yet" not in said
+    assert "PASS" in said
+    assert any(
+        "<img" in "".join(o.get("data", {}).get("text/html", "")) for o in executed[path.stem]["solved"]
+    )
