@@ -8,10 +8,10 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/installed
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
-	$$name -c "$(NEW_ENOUGH)" 2>/dev/null && echo $$name && break; done)
+	{ $$name -c "$(NEW_ENOUGH)"; } 2>/dev/null && echo $$name && break; done)
 
 # An environment whose Python is gone or broken (its Python was updated, its making interrupted) is made anew.
-ifneq ($(shell $(RUN) -c "import pip; print('works')" 2>&1),works)
+ifneq ($(shell { $(RUN) -c "import pip; print('works')"; } 2>/dev/null),works)
 BROKEN := yes
 .PHONY: $(STAMP)
 endif
@@ -34,6 +34,7 @@ reset: ## make reset P=4: keep your puzzle 4 under another name, start again fro
 	@$(RUN) -m solutions.mine --reset "$(P)"
 
 setup: $(STAMP) ## make the environment in .venv, nothing else
+	@echo "The environment in $(VENV) is ready."
 
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or later was found. Install one, or say where it is:" \
