@@ -2,6 +2,11 @@
 ifeq ($(wildcard pyproject.toml),)
 $(error Run make in the folder of the project, or: make -C FOLDER)
 endif
+ifneq ($(filter reset,$(MAKECMDGOALS)),)
+ifeq ($(strip $(P)),)
+$(error Which puzzle? For example: make reset P=4)
+endif
+endif
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -28,9 +33,7 @@ lab: $(STAMP) ## open JupyterLab on your own copies of the puzzles (LAB=--no-bro
 	@$(RUN) -m solutions.mine
 	@$(RUN) -m jupyterlab --ServerApp.root_dir=puzzles/mine $(LAB)
 
-reset: ## make reset P=4: keep your puzzle 4 under another name, start again from the blank
-	$(if $(strip $(P)),,$(error Which puzzle? For example: make reset P=4))
-	@$(MAKE) --no-print-directory $(STAMP)
+reset: $(STAMP) ## make reset P=4: keep your puzzle 4 under another name, start again from the blank
 	@$(RUN) -m solutions.mine --reset "$(P)"
 
 setup: $(STAMP) ## make the environment in .venv, nothing else

@@ -102,7 +102,8 @@ def reset(puzzles: Path, wanted: str) -> tuple[Path, Path | None]:
     target = puzzles / "mine" / blank.name
     target.parent.mkdir(parents=True, exist_ok=True)
     with _complete(target, blank.read_text(encoding="utf-8")) as finished:
-        kept = _keep(target) if target.exists() else None
+        worth_keeping = target.exists() and target.read_bytes() != blank.read_bytes()
+        kept = _keep(target) if worth_keeping else None
         os.replace(finished, target)
     return target, kept
 

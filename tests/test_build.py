@@ -270,6 +270,7 @@ def test_reset_keeps_every_old_file(tree: Path) -> None:
     puzzles = tree / "puzzles"
     own = puzzles / "mine" / "p04_fsdp.ipynb"
     assert mine.reset(puzzles, "4") == (own, None)
+    assert mine.reset(puzzles, "4") == (own, None)  # still blank: nothing to keep
     for number, text in enumerate(("first try", "second try"), start=1):
         own.write_text(text, encoding="utf-8")
         kept = own.with_name(f"p04_fsdp.old{number}.ipynb")
