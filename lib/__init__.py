@@ -1,0 +1,54 @@
+"""A simulated machine of many GPUs, and puzzles about training on it.
+
+The modules, in reading order, from the learner's function down to the log:
+
+=============  ======================================================================
+run            run a function on every rank, keep what happened
+loop           an event loop that knows when nothing can go on
+model          a rank as the learner sees it: five dictionaries, the verbs of training
+dist, watch    the machine; knowing when everyone waits under somebody else's loop
+storage        the five dictionaries
+calls          a call in flight, to be awaited now or later
+tensors        the five kinds of tensor: labels and an opaque token
+books          everything that decides right or wrong, behind one narrow interface
+rules          what each operation insists on
+network        who meets whom, and when
+collectives    what a collective does to its tensors
+ledger         lives, memory and log of one rank
+values         what a tensor carries: fingerprints
+cost, mesh     prices; axes, groups, boxes
+labels         arithmetic of shards and micro-batches
+events, score  the log, and the figures read off it
+check          right or wrong
+specs, grade   the puzzles, and the verdict on an attempt
+errors, units  what goes wrong, said well; ticks and elements
+=============  ======================================================================
+"""
+
+from .cost import Cost
+from .dist import Dist
+from .errors import Deadlock, PuzzleError
+from .model import Model
+from .run import Run, run
+from .tensors import Activation, ActivationGrad, OptState, Weight, WeightGrad
+from .units import HIDDEN, LENGTH
+
+LLM_TRAINING_PUZZLES = True
+"""How a notebook tells this package from any other folder called lib."""
+
+__all__ = [
+    "HIDDEN",
+    "LENGTH",
+    "Activation",
+    "ActivationGrad",
+    "Cost",
+    "Deadlock",
+    "Dist",
+    "Model",
+    "OptState",
+    "PuzzleError",
+    "Run",
+    "Weight",
+    "WeightGrad",
+    "run",
+]
