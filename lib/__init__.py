@@ -20,7 +20,9 @@ cost, mesh     prices; axes, groups, boxes
 labels         arithmetic of shards and micro-batches
 events, score  the log, and the figures read off it
 check          right or wrong
+layouts        what a puzzle's ranks begin and end with, and at which sizes
 specs, grade   the puzzles, and the verdict on an attempt
+nested         asyncio.run inside a notebook's cell, if you must
 errors, units  what goes wrong, said well; ticks and elements
 =============  ======================================================================
 """
@@ -28,7 +30,9 @@ errors, units  what goes wrong, said well; ticks and elements
 from .cost import Cost
 from .dist import Dist
 from .errors import Deadlock, PuzzleError
+from .grade import grade, hint
 from .model import Model
+from .nested import allow_nested_loops
 from .run import Run, run
 from .tensors import Activation, ActivationGrad, OptState, Weight, WeightGrad
 from .units import HIDDEN, LENGTH
@@ -50,5 +54,8 @@ __all__ = [
     "Run",
     "Weight",
     "WeightGrad",
+    "allow_nested_loops",
+    "grade",
+    "hint",
     "run",
 ]

@@ -1,0 +1,49 @@
+"""The puzzles, as their specs say: size, target, layout, hints. Read from specs.json, which the build writes."""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from .errors import PuzzleError
+from .layouts import Size
+
+
+class Puzzle(NamedTuple):
+    """One puzzle. Times in ticks, memory in elements."""
+
+    number: int
+    name: str
+    title: str
+    size: Size
+    other_sizes: str
+    target: dict[str, Any]
+    best_known: dict[str, Any]
+    layout: str
+    rules: list[str]
+    minutes: int
+    hints: list[str]
+
+
+@lru_cache(maxsize=1)
+def puzzles() -> dict[str, Puzzle]:
+    """All puzzles by name, in order."""
+    text = files(__package__).joinpath("specs.json").read_text(encoding="utf-8")
+    return {name: Puzzle(**spec) for name, spec in json.loads(text).items()}
+
+
+def find(name: object) -> Puzzle:
+    """The puzzle of that name (or number). Raises PuzzleError that names the nearest ones."""
+    known = puzzles()
+    for puzzle in known.values():
+        if name in (puzzle.name, puzzle.number, str(puzzle.number)):
+            return puzzle
+    near = get_close_matches(str(name), known, n=1)
+    raise PuzzleError(
+        f"there is no puzzle {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+        expected=", ".join(known),
+        cure='the puzzle is found by the function\'s name; otherwise name it: grade(fn, puzzle="fsdp")',
+    )
