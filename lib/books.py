@@ -61,10 +61,11 @@ class Books:
         account.loads += 1
         loads = (account.loads,) if account.graded else ()
         weight = Labels("Weight", layer, account.layers, 0, NONE, 0, frozenset((shard,)), total)
-        state = weight._replace(kind="OptState")
+        state = Labels("OptState", *weight[1:])
+        memory = self.cost.elements(weight)
         return (
-            account.mint(weight, self.values.weight(layer), False, loads),
-            account.mint(state, self.values.opt_state(layer), False, loads),
+            account.mint(weight, self.values.weight(layer), False, memory, loads),
+            account.mint(state, self.values.opt_state(layer), False, memory, loads),
         )
 
     def get_activation(self, account: Account, batches: frozenset[int]) -> Entry:
@@ -98,6 +99,7 @@ class Books:
             Labels("Activation", layer + 1, account.layers, 0, batches, account.batches),
             self.values.forward(inp.value, weight.value),
             inp.made_up or weight.made_up,
+            inp.memory,
         )
 
     def loss(self, account: Account, inp: Entry) -> Entry:
@@ -113,6 +115,7 @@ class Books:
             Labels("ActivationGrad", account.layers - 1, account.layers, 0, batches, account.batches),
             self.values.loss(inp.value),
             inp.made_up,
+            inp.memory,
         )
 
     def backward(
@@ -129,8 +132,8 @@ class Books:
         made_up = inp.made_up or grad.made_up or weight.made_up
         sets = (account.layers, 0, batches, account.batches)
         return (
-            account.mint(Labels("WeightGrad", layer, *sets), of_weight, made_up),
-            account.mint(Labels("ActivationGrad", layer - 1, *sets), of_input, made_up),
+            account.mint(Labels("WeightGrad", layer, *sets), of_weight, made_up, weight.memory),
+            account.mint(Labels("ActivationGrad", layer - 1, *sets), of_input, made_up, inp.memory),
         )
 
     def update(
@@ -146,11 +149,11 @@ class Books:
         account.record("update", layer, g.batches, operands, self.prices["update"])
         aligned = self.strict or (same_pieces(w, o) and within(w, g))
         values = self.values.update(weight.value, opt_state.value, grad.value, aligned)
-        made_up = any([entry.made_up for entry in operands])
-        labels = w._replace(step=w.step + 1)
+        made_up = grad.made_up or weight.made_up or opt_state.made_up
+        rest = (layer, account.layers, w.step + 1, NONE, 0, w.shards, w.total)
         return (
-            account.mint(labels, values[0], made_up),
-            account.mint(labels._replace(kind="OptState"), values[1], made_up),
+            account.mint(Labels("Weight", *rest), values[0], made_up, weight.memory),
+            account.mint(Labels("OptState", *rest), values[1], made_up, opt_state.memory),
         )
 
     def set_final_weight(self, account: Account, layer: int, weight: Entry) -> None:
@@ -241,17 +244,11 @@ class Books:
 
     # -- storage ------------------------------------------------------------------------------
 
-    def share(self, account: Account, coroutine: Callable[[], object]) -> None:
-        """Several coroutines may run in this rank from now on; ``coroutine()`` tells which one does."""
-        account.share(coroutine)
-
-    def store(self, account: Account, entry: Entry) -> None:
-        """A dictionary now holds a tensor (once more). Gives no answer: may travel with the next message."""
-        account.store(entry)
-
-    def drop(self, account: Account, entry: Entry) -> None:
-        """A dictionary no longer holds a tensor (once less)."""
-        account.drop(entry)
+    # The rest of the interface is the account's own; bound as it is, a store costs one call less.
+    store = staticmethod(Account.store)
+    drop = staticmethod(Account.drop)
+    share = staticmethod(Account.share)
+    closing = staticmethod(Account.closing)
 
     def time(self, account: Account) -> float:
         """The rank's clock, in ticks."""
@@ -266,10 +263,6 @@ class Books:
     def finish(self, account: Account) -> None:
         """The rank's function has ended: a last sample."""
         account.mark("end", None)
-
-    def closing(self, account: Account, stored: Sequence[Entry]) -> Closing:
-        """What the rank ends with."""
-        return account.closing(stored)
 
     def events(self, account: Account) -> list[Event]:
         """The rank's log, settled."""

@@ -86,7 +86,7 @@ class Entry:
         loads = tuple(load for source in sources for load in source.loads)
         if account is None:
             return made_by_hand(labels)
-        return account.mint(labels, value, made_up, loads)
+        return account.mint(labels, value, made_up, loads=loads)
 
 
 def made_by_hand(labels: Labels) -> Entry:
@@ -177,7 +177,7 @@ class Account:
         self.several, self.holder = True, holder
         mine, loose = holder(), self.loose.pop(None)
         for entry in loose:
-            entry.holder = mine
+            entry.holder, entry.since = mine, len(self.log)
         self.loose[mine] = loose
 
     def mint(
@@ -185,14 +185,18 @@ class Account:
         labels: Labels,
         value: Any,
         made_up: bool = False,
+        memory: Elements | None = None,
         loads: tuple[int, ...] = (),
         issuer: object = None,
     ) -> Entry:
         """A new tensor, loose in the hands of the running coroutine (in a callback: of ``issuer``)."""
-        entry = Entry(labels, value, self.cost.elements(labels), self)
+        entry = Entry(labels, value, self.cost.elements(labels) if memory is None else memory, self)
         if made_up or loads:
             entry.made_up, entry.loads, entry.home = made_up, loads, None
-        self._loosen(entry, (self.holder() or issuer) if self.several else None)
+        if self.several:
+            self._loosen(entry, self.holder() or issuer)
+        else:
+            self.loose[None].append(entry)
         return entry
 
     def _loosen(self, entry: Entry, holder: object) -> None:
@@ -217,14 +221,18 @@ class Account:
         entry.stored -= 1
         self.held[SLOT[entry.labels[0]]] -= entry.memory
         if not entry.stored:
-            self._loosen(entry, self.holder() if self.several else None)
+            if self.several:
+                self._loosen(entry, self.holder())
+            else:
+                entry.holder = None
+                self.loose[None].append(entry)
             if entry.flights:
                 entry.unstored_at = len(self.log)
 
     def used(self, entry: Entry) -> None:
         """A loose tensor is put to use: what it took over other coroutines' operations counts."""
         now = len(self.log)
-        if not entry.stored and entry.since < now and entry.account is self:
+        if self.several and not entry.stored and entry.since < now and entry.account is self:
             self.kept_loose.append((entry.since, now, SLOT[entry.labels[0]], entry.memory))
             entry.since = now
         if entry.unstored_at is not None:

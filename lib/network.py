@@ -343,14 +343,14 @@ class Network:
             flight.result = None
             if overlapped:
                 account.more.append((flight.index + 1, now, IN_FLIGHT, flight.result_memory))
-            return account.mint(labels, value, made_up, (), flight.holder)
+            return account.mint(labels, value, made_up, flight.result_memory, issuer=flight.holder)
         message, flight.message = flight.message, None
         if message is None:
             return None
         account.received.append((message.arrival, now, message.memory))
         if message.labels is None:
             return message.value
-        return account.mint(message.labels, message.value, message.made_up, (), flight.holder)
+        return account.mint(message.labels, message.value, message.made_up, message.memory, issuer=flight.holder)
 
     # -- what is left -------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import inspect
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -185,7 +186,6 @@ class _Turn:
 
     async def _one_rank(self, model: Model) -> None:
         _rank.set(model)
-        before = asyncio.all_tasks(self.loop) if model._shared else set()
         try:
             result = self.fn(model)
             if inspect.isawaitable(result):
@@ -198,7 +198,6 @@ class _Turn:
                 self._fail(PuzzleError("the function was cancelled by itself", where=f"rank {model.rank}", line=""))
         except BaseException as error:
             self._fail(_explained(error, model))
-        del before
         if len(self.finished) == len(self.models) and not self.done.done():
             self.done.set_result(None)
 
@@ -308,10 +307,14 @@ def _alarm(timeout: float | None) -> Iterator[list[str]]:
         return
 
     def ring(number: int, frame: FrameType | None) -> None:
+        while frame is not None and not is_learners(frame.f_code):
+            frame = frame.f_back
         if not late:
-            while frame is not None and not is_learners(frame.f_code):
-                frame = frame.f_back
             late.append(show_line(frame.f_code, frame.f_lineno) if frame is not None else "")
+        elif frame is not None:
+            # It was swallowed. Raised at every line from now on, it also strikes outside the `try`.
+            frame.f_trace = _raise_at_every_line
+            sys.settrace(_raise_at_every_line)
         raise _TimeIsUp
 
     try:
@@ -320,8 +323,16 @@ def _alarm(timeout: float | None) -> Iterator[list[str]]:
     except (ValueError, OSError):
         yield late
         return
+    tracing = sys.gettrace()
     try:
         yield late
     finally:
         signal.setitimer(signal.ITIMER_REAL, *timer)
         signal.signal(signal.SIGALRM, before)
+        sys.settrace(tracing)
+
+
+def _raise_at_every_line(frame: FrameType, event: str, argument: object) -> Any:
+    if is_learners(frame.f_code):
+        raise _TimeIsUp
+    return None

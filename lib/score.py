@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from .events import COLLECTIVE, COMPUTE, POINT_TO_POINT, Event
 from .units import Elements
 
+_end, _held = attrgetter("end"), attrgetter("held")
+
 
 def makespan(events: Iterable[Event]) -> float:
     """The end of the last operation, in ticks."""
-    return max((event.end for event in events), default=0.0)
+    return max(map(_end, events), default=0.0)
 
 
 def peak(events: Iterable[Event]) -> Elements:
     """The largest memory sample of any rank, in elements."""
-    return max((event.memory for event in events), default=0)
+    return max(map(sum, map(_held, events)), default=0)
 
 
 def peak_event(events: Iterable[Event]) -> Event | None:

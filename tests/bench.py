@@ -1,0 +1,148 @@
+"""What the simulator costs: microseconds and bytes an event, beside the floor of asyncio itself.
+
+The floor is N coroutines that meet at asyncio futures as many times as the run has operations for each
+rank, measured in the same process, interleaved with the runs. Processor time, the best of several rounds.
+
+    python tests/bench.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from lib import Model, Run, run  # noqa: E402  (the line above makes it findable from anywhere)
+from lib.events import MARKS  # noqa: E402
+
+ROUNDS = 5
+
+
+async def fsdp(model: Model) -> Model:
+    """Fully sharded data parallel, one micro-batch a rank, every call awaited on the spot."""
+    rank, ranks = model.rank, model.RANKS
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, rank, ranks)
+    model.activations[0] = model.get_activation([rank])
+    for layer in range(model.LAYERS):
+        weight = await model.allgather(model.weights[layer], layer)
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+    for layer in reversed(range(model.LAYERS)):
+        weight = await model.allgather(model.weights[layer], layer)
+        grad, model.grad_activations[layer] = model.backward(
+            layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), weight
+        )
+        model.grad_weights[layer] = await model.scatterreduce(grad, layer)
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+async def pipeline(model: Model) -> Model:
+    """GPipe, one layer a stage, receiving from anyone."""
+    rank, last = model.rank, model.RANKS - 1
+    model.weights[0], model.opt_states[0] = model.load_weights(rank)
+    for batch in range(model.BATCHES):
+        inp = await model.receive() if rank else model.get_activation([batch])
+        model.activations[batch] = inp
+        out = model.forward(rank, inp, model.weights[0])
+        if rank < last:
+            await model.pass_to(rank + 1, out)
+        else:
+            model.grad_activations[batch] = model.loss(out)
+    for batch in range(model.BATCHES):
+        grad = model.grad_activations.pop(batch) if rank == last else await model.receive()
+        weight_grad, grad = model.backward(rank, model.activations.pop(batch), grad, model.weights[0])
+        before = model.grad_weights.pop(0, None)
+        model.grad_weights[0] = weight_grad if before is None else before + weight_grad
+        if rank:
+            await model.pass_to(rank - 1, grad)
+    model.weights[0], model.opt_states[0] = model.update(
+        rank, model.grad_weights.pop(0), model.weights[0], model.opt_states[0]
+    )
+    model.set_final_weight(rank, model.weights[0])
+    return model
+
+
+def floor(ranks: int, meetings: int) -> float:
+    """Seconds for coroutines that meet at futures, and do nothing else."""
+
+    async def everyone() -> None:
+        loop = asyncio.get_running_loop()
+        futures = [loop.create_future() for _ in range(meetings)]
+        arrived = [0] * meetings
+
+        async def one() -> None:
+            for meeting, future in enumerate(futures):
+                arrived[meeting] += 1
+                if arrived[meeting] == ranks:
+                    future.set_result(None)
+                else:
+                    await future
+
+        await asyncio.gather(*[one() for _ in range(ranks)])
+
+    return timed(lambda: asyncio.run(everyone()))
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Processor seconds, the collector off as it is in a run."""
+    gc.collect()
+    gc.disable()
+    start = time.process_time()
+    work()
+    seconds = time.process_time() - start
+    gc.enable()
+    return seconds
+
+
+def operations(result: Run) -> int:
+    """Events that are operations, marks not counted."""
+    return sum(event.kind not in MARKS for event in result.events)
+
+
+def bytes_kept(work: Callable[[], Run]) -> float:
+    """Bytes an event that a finished run keeps."""
+    tracemalloc.start()
+    result = work()
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return kept / len(result.events)
+
+
+CASES: list[tuple[str, Callable[[], Run]]] = [
+    ("fsdp, 4 ranks, 400 layers", lambda: run(fsdp, 4, 400, 4, timeout=None)),
+    ("fsdp, 64 ranks, 40 layers", lambda: run(fsdp, 64, 40, 64, timeout=None)),
+    ("fsdp, 1,024 ranks, 4 layers", lambda: run(fsdp, 1024, 4, 1024, timeout=None)),
+    ("pipeline, 64 stages, 256 micro-batches", lambda: run(pipeline, 64, 64, 256, timeout=None)),
+]
+
+
+def main() -> None:
+    """Print the table."""
+    print(f"{'':40} {'events':>8} {'us/event':>9} {'floor':>7} {'ratio':>6} {'bytes/event':>12}")
+    costs = {}
+    for name, work in CASES:
+        result = work()
+        count, ranks = operations(result), result.ranks
+        pairs = [(timed(work), floor(ranks, count // ranks)) for _ in range(ROUNDS)]
+        cost = min(seconds for seconds, _ in pairs) / count * 1e6
+        base = min(seconds for _, seconds in pairs) / count * 1e6
+        costs[name] = cost / base
+        print(f"{name:40} {count:8} {cost:9.2f} {base:7.2f} {cost / base:6.1f} {bytes_kept(work):12.0f}")
+    few, _, many, _ = costs.values()
+    print(f"1,024 ranks against 4, each over its floor: {many / few:.2f}")
+
+
+if __name__ == "__main__":
+    main()
