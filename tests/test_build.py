@@ -16,6 +16,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from lib import layouts, specs
 from solutions import build, mine
 
 ROOT = build.ROOT
@@ -209,9 +210,16 @@ def test_the_files_in_the_project_are_what_the_build_makes() -> None:
 
 
 def test_the_course_is_complete() -> None:
-    specs = json.loads((ROOT / "lib" / "specs.json").read_text(encoding="utf-8"))
-    assert [spec["number"] for spec in specs.values()] == list(range(9))
+    assert [puzzle.number for puzzle in specs.puzzles().values()] == list(range(9))
     assert [path.stem for path in SOURCES if not build.is_puzzle(path)] == ["tour"]
+
+
+@pytest.mark.parametrize("path", PUZZLES, ids=lambda path: path.stem)
+def test_each_spec_speaks_the_words_of_lib(path: Path) -> None:
+    spec = build.spec(path)
+    assert specs.find(spec["name"]) == specs.Puzzle(**spec)
+    assert spec["layout"] in layouts.LAYOUTS
+    assert spec["other_sizes"] in layouts.SIZES
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)

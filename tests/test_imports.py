@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -12,7 +13,35 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 # Bottom-up: a module of lib imports only modules that stand before it.
-READING_ORDER = ()
+READING_ORDER = (
+    "lib.units",
+    "lib.errors",
+    "lib.events",
+    "lib.score",
+    "lib.labels",
+    "lib.mesh",
+    "lib.cost",
+    "lib.values",
+    "lib.ledger",
+    "lib.check",
+    "lib.layouts",
+    "lib.collectives",
+    "lib.network",
+    "lib.rules",
+    "lib.books",
+    "lib.tensors",
+    "lib.calls",
+    "lib.storage",
+    "lib.watch",
+    "lib.dist",
+    "lib.model",
+    "lib.loop",
+    "lib.run",
+    "lib.specs",
+    "lib.grade",
+    "lib.nested",
+    "lib",
+)
 
 
 def modules(package: str) -> dict[str, Path]:
@@ -25,11 +54,24 @@ def modules(package: str) -> dict[str, Path]:
 
 
 def imports(name: str, path: Path) -> set[str]:
-    """Modules of this project that a module imports, anywhere in it: in functions too."""
+    """Modules of this project that a module imports when it runs, anywhere in it: in functions too.
+
+    What stands under ``if TYPE_CHECKING:`` is never imported: a name for a type may look up.
+    """
     is_package = path.stem == "__init__"
     package = name.split(".") if is_package else name.split(".")[:-1]
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {found for node in ast.walk(tree) for found in targets(node, package)} - {name}
+    return {found for node in running(tree) for found in targets(node, package)} - {name}
+
+
+def running(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node that may run."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            yield from (found for other in child.orelse for found in running(other))
+        else:
+            yield from running(child)
 
 
 def targets(node: ast.AST, package: list[str]) -> Iterator[str]:
@@ -56,6 +98,13 @@ GRAPH = {name: imports(name, path) for name, path in MODULES.items()}
 
 def test_the_reading_order_names_every_module_of_lib() -> None:
     assert sorted(READING_ORDER) == sorted(name for name in MODULES if name.split(".")[0] == "lib")
+
+
+def test_the_description_of_lib_names_every_module() -> None:
+    described = ast.get_docstring(ast.parse(MODULES["lib"].read_text(encoding="utf-8"))) or ""
+    rows = re.findall(r"^((?:\w+, )*\w+)  +\S", described, re.MULTILINE)
+    named = {f"lib.{name}" for row in rows for name in row.split(", ")}
+    assert sorted(named) == sorted(name for name in modules("lib") if name not in ("lib", "lib.__main__"))
 
 
 @pytest.mark.parametrize("name", modules("lib"))
@@ -88,6 +137,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
         ("def later():\n    from .units import exact", {"lib.units"}),
         ("from drawing.missing import x", {"drawing.missing"}),
         ("import json, collections.abc", set()),
+        ("if TYPE_CHECKING:\n    from .units import exact\nelse:\n    import lib.cost", {"lib.cost"}),
     ],
 )
 def test_these_imports_are_seen(tmp_path: Path, statement: str, found: set[str]) -> None:
