@@ -1,0 +1,201 @@
+"""Cheap chalk leaves: shapes that carry their own coordinates.
+
+No transform, no alignment, no envelope to walk: with chalk's combinators a picture of 600 events took
+seconds. Every shape still answers chalk's own renderers (as a path or a text).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from chalk.core import ApplyName, Compose, Primitive
+from chalk.envelope import Envelope
+from chalk.shapes import Path, Text
+from chalk.shapes.shape import Shape
+from chalk.style import Style, WidthType
+from chalk.subdiagram import Name
+from chalk.trail import Trail
+from chalk.transform import P2, Affine, BoundingBox
+from colour import Color
+
+Point = tuple[float, float]
+Rect = tuple[float, float, float, float]
+IDENTITY = Affine.identity()
+
+
+@lru_cache(maxsize=None)
+def style(
+    fill: str | None = None,
+    stroke: str | None = None,
+    width: float = 0.0,
+    opacity: float | None = None,
+    dash: tuple[float, ...] | None = None,
+) -> Style:
+    """A shared chalk style; colors as #rrggbb, widths in pixels."""
+    return Style(
+        line_width_=(WidthType.LOCAL, width),
+        line_color_=Color(stroke) if stroke else None,
+        fill_color_=Color(fill) if fill else None,
+        fill_opacity_=opacity if fill else 0.0,
+        dashing_=(list(dash), 0) if dash else None,
+    )
+
+
+class Mark(Shape):  # type: ignore[misc]
+    """A shape of known points."""
+
+    def points(self) -> Sequence[Point]:
+        """The corners, for the envelope."""
+        raise NotImplementedError
+
+    def to_path(self) -> Path:
+        """As a chalk path, for chalk's own renderers."""
+        raise NotImplementedError
+
+    def get_bounding_box(self) -> BoundingBox:
+        """What chalk asks of a shape."""
+        return BoundingBox([P2(x, y) for x, y in self.points()])
+
+    def get_envelope(self) -> Envelope:
+        """What chalk asks of a shape."""
+        xs, ys = zip(*self.points(), strict=True)
+        return box_envelope(min(xs), min(ys), max(xs), max(ys))
+
+    def get_trace(self) -> Any:
+        """What chalk asks of a shape."""
+        return self.to_path().get_trace()
+
+    def accept(self, visitor: Any, **kwargs: Any) -> Any:
+        """Drawn by chalk's own renderers as a path."""
+        return visitor.visit_path(self.to_path(), **kwargs)
+
+
+@dataclass(slots=True)
+class Boxes(Mark):
+    """Boxes (x, y, width, height) of one style."""
+
+    items: Sequence[Rect]
+    radius: float = 0.0
+
+    def points(self) -> Sequence[Point]:
+        return [p for x, y, w, h in self.items for p in ((x, y), (x + w, y + h))]
+
+    def to_path(self) -> Path:
+        return Path([Trail.rectangle(w, h).at(P2(x, y)) for x, y, w, h in self.items])
+
+
+@dataclass(slots=True)
+class Poly(Mark):
+    """A polygon, or an open line."""
+
+    corners: Sequence[Point]
+    closed: bool = True
+
+    def points(self) -> Sequence[Point]:
+        return self.corners
+
+    def to_path(self) -> Path:
+        corners = [*self.corners, self.corners[0]] if self.closed else list(self.corners)
+        return Path.from_list_of_tuples(corners, closed=self.closed)
+
+
+@dataclass(slots=True)
+class Lines(Mark):
+    """Straight lines (x1, y1, x2, y2) of one style."""
+
+    items: Sequence[Rect]
+
+    def points(self) -> Sequence[Point]:
+        return [p for a, b, c, d in self.items for p in ((a, b), (c, d))]
+
+    def to_path(self) -> Path:
+        return Path([Trail.from_offsets([P2(c - a, d - b)]).at(P2(a, b)) for a, b, c, d in self.items])
+
+
+@dataclass
+class Label(Text):  # type: ignore[misc]
+    """A text; ``anchor`` is start, middle or end."""
+
+    anchor: str = "middle"
+    weight: int = 400
+
+    def accept(self, visitor: Any, **kwargs: Any) -> Any:
+        """chalk can only center; svgwrite's element is told where its anchor is."""
+        element = visitor.visit_text(self, **kwargs)
+        if self.anchor != "middle" and hasattr(element, "attribs") and "style" in element.attribs:
+            element["style"] = element["style"].replace("text-anchor:middle", f"text-anchor:{self.anchor}")
+        return element
+
+
+class Titled(ApplyName):  # type: ignore[misc]
+    """A node with a hover text. chalk's own SVG renderer gives its group a <title>, too."""
+
+    def __init__(self, title: str, diagram: Any) -> None:
+        super().__init__(Name("title"), diagram)
+        self.title = title
+
+    def accept(self, visitor: Any, args: Any) -> Any:
+        """Drawn by chalk as a named node."""
+        element = visitor.visit_apply_name(self, args)
+        if hasattr(element, "set_desc"):
+            element.set_desc(title=self.title)
+        return element
+
+
+_NARROW, _WIDE = frozenset("ijl.,:;|'! ()[]-ftr"), frozenset("mwMW%")
+
+
+def text_width(text: str, size: float) -> float:
+    """About the width of a text in a common sans face; nobody can measure it without the font."""
+    return size * sum(0.33 if c in _NARROW else 0.88 if c in _WIDE else 0.66 if c.isupper() else 0.58 for c in text)
+
+
+def boxes(items: Sequence[Rect], how: Style, radius: float = 0.0) -> Primitive:
+    """Boxes of one style as one leaf."""
+    return Primitive(Boxes(items, radius), how, IDENTITY)
+
+
+def box(x: float, y: float, w: float, h: float, how: Style, radius: float = 0.0) -> Primitive:
+    """One box."""
+    return boxes([(x, y, w, h)], how, radius)
+
+
+def poly(corners: Sequence[Point], how: Style, closed: bool = True) -> Primitive:
+    """A polygon or a line."""
+    return Primitive(Poly(corners, closed), how, IDENTITY)
+
+
+def lines(items: Sequence[Rect], how: Style) -> Primitive:
+    """Straight lines of one style as one leaf."""
+    return Primitive(Lines(items), how, IDENTITY)
+
+
+def label(
+    x: float, y: float, text: str, size: float, how: Style, anchor: str = "middle", weight: int = 400
+) -> Primitive:
+    """A text whose visual middle is at ``y``."""
+    return Primitive(Label(text, size, anchor, weight), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
+
+
+def together(parts: Iterable[Any], x0: float = 0, y0: float = 0, x1: float = 0, y1: float = 0) -> Compose:
+    """Diagrams as one, with a known bounding box."""
+    return Compose(box_envelope(x0, y0, x1, y1), list(parts))
+
+
+def box_envelope(x0: float, y0: float, x1: float, y1: float) -> Envelope:
+    """The envelope of a box: two products instead of a walk over a tree."""
+    return Envelope(lambda d: max(d.x * x0, d.x * x1) + max(d.y * y0, d.y * y1))
+
+
+def glyph(name: str, x: float, y: float, k: float) -> list[Point]:
+    """A small sign with its middle at (x, y)."""
+    return {
+        "up": [(x, y - k), (x + k, y + k), (x - k, y + k)],
+        "down": [(x, y + k), (x + k, y - k), (x - k, y - k)],
+        "diamond": [(x, y - 1.3 * k), (x + k, y), (x, y + 1.3 * k), (x - k, y)],
+        "right": [(x - k, y - k), (x + k, y), (x - k, y + k)],
+        "left": [(x + k, y - k), (x - k, y), (x + k, y + k)],
+    }[name]

@@ -1,0 +1,120 @@
+"""Colors. What must change on a dark page has a role; layers, kinds and memory are fixed."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+ROLES = {
+    "card": ("#ffffff", "#16191f"),
+    "ink": ("#1a1d23", "#eceef2"),
+    "mute": ("#5c6470", "#9aa3b2"),
+    "lane": ("#eceef2", "#262b34"),
+    "grid": ("#dfe3e9", "#2f3641"),
+    "hatch": ("#c3c9d3", "#4a5261"),
+    "bad": ("#c4273b", "#ff6b7a"),
+    "good": ("#1a7f4b", "#4cc38a"),
+    "step": ("#414857", "#b4bccb"),
+}
+"""Role: its color on a light and on a dark page. The light ones are unique: the writer knows roles by them."""
+
+CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP = (light for light, _ in ROLES.values())
+GLYPH = "#fffffe"
+
+KINDS = {
+    "update": STEP,
+    "loss": INK,
+    "allreduce": "#c95400",
+    "allgather": "#b5478d",
+    "scatterreduce": "#b07a00",
+    "pass_to": "#7a5cc8",
+    "receive": "#a48fe0",
+}
+NAMES = {
+    "forward": "forward",
+    "backward": "backward",
+    "loss": "loss",
+    "update": "update",
+    "allreduce": "all-reduce",
+    "allgather": "all-gather",
+    "scatterreduce": "reduce-scatter",
+    "pass_to": "send",
+    "receive": "receive",
+}
+GLYPHS = {"allreduce": "diamond", "allgather": "up", "scatterreduce": "down", "pass_to": "right", "receive": "left"}
+MEMORY = {
+    "weights": ("weights", "#3f6fb0"),
+    "opt_states": ("optimizer states", "#93b5e1"),
+    "weight_grads": ("weight gradients", "#b0557e"),
+    "activations": ("activations", "#e39a2d"),
+    "activation_grads": ("activation gradients", "#f5d58c"),
+    "in_flight": ("in flight", "#8f8f96"),
+    "inbox": ("inbox", "#c9c9cf"),
+}
+# Indigo to green in OKLCH, lightness rising all the way: it reads in gray and to color-blind eyes.
+RAMP = [(0.42, 0.150, 285), (0.53, 0.130, 255), (0.64, 0.105, 215), (0.74, 0.115, 170), (0.85, 0.150, 128)]
+
+
+def kind_color(kind: str) -> str:
+    """The color of an operation; a gray for one that nobody has given a color."""
+    return KINDS.get(kind, MUTE)
+
+
+@lru_cache(maxsize=None)
+def layer_color(layer: int, layers: int) -> str:
+    """The color of a layer among so many; few layers stay near the middle of the ramp."""
+    half = min(0.5, 0.09 * layers)
+    place = 0.45 if layers == 1 else max(0.46 - half, 0.0) + 2 * half * layer / (layers - 1)
+    place = min(max(place, 0.0), 1.0) * (len(RAMP) - 1)
+    stop = min(int(place), len(RAMP) - 2)
+    part = place - stop
+    mixed = [a + (b - a) * part for a, b in zip(RAMP[stop], RAMP[stop + 1], strict=True)]
+    return "#" + "".join(f"{round(255 * channel):02x}" for channel in _oklch(*mixed))
+
+
+def _oklch(lightness: float, chroma: float, hue: float) -> list[float]:
+    """OKLCH to sRGB (Bjorn Ottosson, "A perceptual color space for image processing", 2020)."""
+    a, b = chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
+    long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    linear = (
+        4.0767416621 * long - 3.3077115913 * medium + 0.2309699292 * short,
+        -1.2684380046 * long + 2.6097574011 * medium - 0.3413193965 * short,
+        -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
+    )
+    curved = [12.92 * v if v <= 0.0031308 else 1.055 * max(v, 0.0) ** (1 / 2.4) - 0.055 for v in linear]
+    return [min(1.0, max(0.0, v)) for v in curved]
+
+
+def luminance(color: str) -> float:
+    """Relative luminance, as WCAG defines it."""
+    channels = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(a: str, b: str) -> float:
+    """Contrast ratio of two colors, from 1 to 21."""
+    dark, light = sorted((luminance(a), luminance(b)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@lru_cache(maxsize=None)
+def text_on(color: str) -> str:
+    """The better of white and black on a color."""
+    return max(("#fefefe", "#14171c"), key=lambda text: contrast(text, color))
+
+
+def css() -> str:
+    """Dark colors, by class; the notebook's own theme wins over the system's."""
+
+    def rules(prefix: str) -> str:
+        return "".join(
+            f"{prefix} .f-{role}{{fill:{dark}}}{prefix} .s-{role}{{stroke:{dark}}}" for role, (_, dark) in ROLES.items()
+        )
+
+    notebook = ":is([data-jp-theme-light=false],[theme=dark],.vscode-dark,.vscode-high-contrast) .ltp"
+    system = ":root:not([theme=light],:has([data-jp-theme-light=true],.vscode-light)) .ltp"
+    alone = ":root.ltp"  # the picture as a file of its own
+    return "@media(prefers-color-scheme:dark){" + rules(system) + rules(alone) + "}" + rules(notebook)
