@@ -70,7 +70,7 @@ def _header(trace: Trace, width: float) -> list[Any]:
     x = width - PAD
     for stat in reversed(_stats(trace)):
         name, value, note, met = stat
-        wide = max(text_width(name, 10), text_width(value, 18) + (18 if met is not None else 0), text_width(note, 10))
+        wide = max(text_width(name, 10), text_width(value, 18) * 1.12 + (20 if met is not None else 0), text_width(note, 10))
         x -= wide + 6
         parts += _stat(x, stat)
         x -= 20
@@ -102,7 +102,7 @@ def _stat(x: float, stat: Stat) -> list[Any]:
         label(x, 35, value, 18, style(theme.INK), "start", 600),
         label(x, 52, note, 10, style(note_color), "start"),
     ]
-    at = x + text_width(value, 18) + 12
+    at = x + text_width(value, 18) * 1.12 + 12
     if met:
         check = [(at - 5, 35.0), (at - 1.5, 39.0), (at + 5, 30.0)]
         parts.append(poly(check, style(None, theme.GOOD, 2.2), closed=False))

@@ -82,7 +82,8 @@ class Timeline:
     # -- one row --------------------------------------------------------------------------
 
     def _row(self, row: Row) -> Any:
-        parts: list[Any] = [lines(self._idle(row), style(None, theme.HATCH, 0.75))]
+        hatch = self._idle(row)  # chalk's own renderer refuses an empty path
+        parts: list[Any] = [lines(hatch, style(None, theme.HATCH, 0.75))] if hatch else []
         texts: list[Any] = []
         for index, event in enumerate(row.events):
             if event.kind in MARKS:

@@ -113,5 +113,5 @@ def test_solved_reports_success_and_shows_a_picture(
     assert "not attempted yet" not in said
     assert "PASS" in said
     assert any(
-        "<img" in "".join(o.get("data", {}).get("text/html", "")) for o in executed[path.stem]["solved"]
+        "<svg" in "".join(o.get("data", {}).get("text/html", "")) for o in executed[path.stem]["solved"]
     )
