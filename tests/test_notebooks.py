@@ -88,6 +88,11 @@ def text(outputs: Outputs) -> str:
     )
 
 
+def htmls(outputs: Outputs) -> list[str]:
+    """What a reader sees instead of the text, where the notebook shows HTML."""
+    return ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
+
+
 def complaints(outputs: Outputs) -> Outputs:
     """Errors, and all that was written to stderr: that is where warnings go."""
     return [o for o in outputs if o["output_type"] == "error" or o.get("name") == "stderr"]
@@ -112,6 +117,6 @@ def test_solved_reports_success_and_shows_a_picture(
     said = text(executed[path.stem]["solved"])
     assert "not attempted yet" not in said
     assert "PASS" in said
-    assert any(
-        "<svg" in "".join(o.get("data", {}).get("text/html", "")) for o in executed[path.stem]["solved"]
-    )
+    name = build.spec(path)["name"]
+    pictures = [html for html in htmls(executed[path.stem]["solved"]) if html.startswith("<svg")]
+    assert any(f'aria-label="{name}: ' in picture and " ticks" in picture for picture in pictures)
