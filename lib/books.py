@@ -18,7 +18,7 @@ from . import rules
 from .cost import Cost
 from .errors import Deadlock, PuzzleError, show_set
 from .events import Event
-from .labels import NONE, Labels, same_pieces, within
+from .labels import NONE, WHOLE, make_labels, same_pieces, within
 from .ledger import Account, Closing, Entry, Piece
 from .mesh import Mesh, one_of
 from .network import Flight, Network
@@ -60,8 +60,8 @@ class Books:
         account.mark("load_weights", layer)
         account.loads += 1
         loads = (account.loads,) if account.graded else ()
-        weight = Labels("Weight", layer, account.layers, 0, NONE, 0, frozenset((shard,)), total)
-        state = Labels("OptState", *weight[1:])
+        weight = make_labels(("Weight", layer, account.layers, 0, NONE, 0, frozenset((shard,)), total))
+        state = make_labels(("OptState", *weight[1:]))
         memory = self.cost.elements(weight)
         return (
             account.mint(weight, self.values.weight(layer), False, memory, loads),
@@ -74,14 +74,14 @@ class Books:
         if not batches:
             raise PuzzleError("get_activation needs at least one micro-batch", where=f"rank {account.rank}")
         account.mark("get_activation", 0, batches)
-        labels = Labels("Activation", 0, account.layers, 0, batches, account.batches)
+        labels = make_labels(("Activation", 0, account.layers, 0, batches, account.batches, WHOLE, 1))
         return account.mint(labels, self.values.inputs(batches))
 
     def fake_grad(self, account: Account, layer: int, batches: frozenset[int]) -> Entry:
         """A gradient out of nothing; of no micro-batches it is the honest zero."""
         layer = self._layer(account, layer, "fake_grad")
         batches = self._batches(account, batches, "fake_grad")
-        labels = Labels("WeightGrad", layer, account.layers, 0, batches, account.batches)
+        labels = make_labels(("WeightGrad", layer, account.layers, 0, batches, account.batches, WHOLE, 1))
         return account.mint(labels, self.values.made_up(labels) if batches else self.values.zero, bool(batches))
 
     # -- operations of the compute lane ---------------------------------------------------
@@ -96,7 +96,7 @@ class Books:
         batches = labels.batches
         account.record("forward", layer, batches, (inp, weight), self.prices["forward"] * len(batches))
         return account.mint(
-            Labels("Activation", layer + 1, account.layers, 0, batches, account.batches),
+            make_labels(("Activation", layer + 1, account.layers, 0, batches, account.batches, WHOLE, 1)),
             self.values.forward(inp.value, weight.value),
             inp.made_up or weight.made_up,
             inp.memory,
@@ -112,7 +112,9 @@ class Books:
         batches = labels.batches
         account.record("loss", account.layers, batches, (inp,), self.prices["loss"] * len(batches))
         return account.mint(
-            Labels("ActivationGrad", account.layers - 1, account.layers, 0, batches, account.batches),
+            make_labels(
+                ("ActivationGrad", account.layers - 1, account.layers, 0, batches, account.batches, WHOLE, 1)
+            ),
             self.values.loss(inp.value),
             inp.made_up,
             inp.memory,
@@ -130,10 +132,10 @@ class Books:
         account.record("backward", layer, batches, (inp, grad, weight), self.prices["backward"] * len(batches))
         of_weight, of_input = self.values.backward(inp.value, grad.value, weight.value)
         made_up = inp.made_up or grad.made_up or weight.made_up
-        sets = (account.layers, 0, batches, account.batches)
+        sets = (account.layers, 0, batches, account.batches, WHOLE, 1)
         return (
-            account.mint(Labels("WeightGrad", layer, *sets), of_weight, made_up, weight.memory),
-            account.mint(Labels("ActivationGrad", layer - 1, *sets), of_input, made_up, inp.memory),
+            account.mint(make_labels(("WeightGrad", layer, *sets)), of_weight, made_up, weight.memory),
+            account.mint(make_labels(("ActivationGrad", layer - 1, *sets)), of_input, made_up, inp.memory),
         )
 
     def update(
@@ -152,8 +154,8 @@ class Books:
         made_up = grad.made_up or weight.made_up or opt_state.made_up
         rest = (layer, account.layers, w.step + 1, NONE, 0, w.shards, w.total)
         return (
-            account.mint(Labels("Weight", *rest), values[0], made_up, weight.memory),
-            account.mint(Labels("OptState", *rest), values[1], made_up, opt_state.memory),
+            account.mint(make_labels(("Weight", *rest)), values[0], made_up, weight.memory),
+            account.mint(make_labels(("OptState", *rest)), values[1], made_up, opt_state.memory),
         )
 
     def set_final_weight(self, account: Account, layer: int, weight: Entry) -> None:
@@ -185,9 +187,10 @@ class Books:
                 got=str(operand.labels),
             )
         flight = Flight(account, kind, layer)
-        self.network.meet(flight, axis)
+        network = self.network
+        network.meet(flight, axis)
         self._issue(flight, operand)
-        self.network.enqueue(flight)
+        network.enqueue(flight)
         return flight
 
     def pass_to(self, account: Account, rank: int, operand: Entry | None, plain: object) -> Flight:
@@ -249,6 +252,7 @@ class Books:
     drop = staticmethod(Account.drop)
     share = staticmethod(Account.share)
     closing = staticmethod(Account.closing)
+    settled = staticmethod(Account.settle)
 
     def time(self, account: Account) -> float:
         """The rank's clock, in ticks."""
@@ -266,7 +270,7 @@ class Books:
 
     def events(self, account: Account) -> list[Event]:
         """The rank's log, settled."""
-        return list(account.events())
+        return account.events()
 
     def unfinished(self) -> PuzzleError | None:
         """A call never awaited, a message never received."""

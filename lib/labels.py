@@ -7,9 +7,10 @@ pieces 4 and 5 of 8 are piece 2 of 4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import gcd, lcm
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .errors import PuzzleError, show_set
 
@@ -41,6 +42,9 @@ class Labels(NamedTuple):
         """All shards are here."""
         return len(self.shards) == self.total
 
+
+# Skips the keyword-friendly constructor, on the way of every operation: all eight fields, in a tuple.
+make_labels: Callable[[tuple[Any, ...]], Labels] = partial(tuple.__new__, Labels)
 
 FIELDS = {
     "Weight": ("layer", "layers", "step", "shards", "total"),
@@ -125,7 +129,7 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
         )
     start = first * pieces + index * count
     shards, total = coarsest(frozenset(range(start, start + count)), labels.total * pieces)
-    return labels._replace(shards=shards, total=total)
+    return make_labels((*labels[:6], shards, total))
 
 
 def join(parts: Sequence[Labels], where: str) -> Labels:
@@ -152,7 +156,7 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             got=", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts),
         )
     shards, total = coarsest(shards, totals)
-    return Labels(*first[:6], shards, total)
+    return make_labels((*first[:6], shards, total))
 
 
 def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .cost import Cost
@@ -34,6 +36,10 @@ SLOT = {
 }
 IN_FLIGHT, INBOX = MEMORY_KINDS.index("in_flight"), MEMORY_KINDS.index("inbox")
 _UNPRICED = Cost()
+END = 1 << 60
+"""After every sample."""
+# Skips the keyword-friendly constructor: events are made by the hundred thousand.
+make_event: Callable[[tuple[Any, ...]], Event] = partial(tuple.__new__, Event)
 
 
 class Entry:
@@ -54,6 +60,7 @@ class Entry:
 
     def __init__(self, labels: Labels, value: Any, memory: Elements, account: Account | None) -> None:
         self.labels = labels
+        self.slot = SLOT[labels[0]]
         self.value = value
         self.memory = memory
         self.account = self.home = account
@@ -214,12 +221,12 @@ class Account:
         if self.several or entry.unstored_at is not None:
             self.used(entry)
         entry.stored += 1
-        self.held[SLOT[entry.labels[0]]] += entry.memory
+        self.held[entry.slot] += entry.memory
 
     def drop(self, entry: Entry) -> None:
         """A dictionary of this rank no longer holds the tensor (once less)."""
         entry.stored -= 1
-        self.held[SLOT[entry.labels[0]]] -= entry.memory
+        self.held[entry.slot] -= entry.memory
         if not entry.stored:
             if self.several:
                 self._loosen(entry, self.holder())
@@ -233,7 +240,7 @@ class Account:
         """A loose tensor is put to use: what it took over other coroutines' operations counts."""
         now = len(self.log)
         if self.several and not entry.stored and entry.since < now and entry.account is self:
-            self.kept_loose.append((entry.since, now, SLOT[entry.labels[0]], entry.memory))
+            self.kept_loose.append((entry.since, now, entry.slot, entry.memory))
             entry.since = now
         if entry.unstored_at is not None:
             self.carried.append((entry, entry.unstored_at, now))
@@ -289,35 +296,36 @@ class Account:
                 if self.several or entry.unstored_at is not None:
                     self.used(entry)
                 counted = counted or list(held)
-                counted[SLOT[entry.labels[0]]] += entry.memory
-                self._end(entry, kind, layer)
+                counted[entry.slot] += entry.memory
+                entry.died, entry.home = (self.rank, kind, layer), None
+                if entry.flights is not None:
+                    self._carried_on(entry)
         loose = self.loose.get(holder)
         if loose:
             for entry in loose:
                 if not entry.stored and entry.died is None and entry.holder is holder:
-                    self._end(entry, kind, layer)
+                    entry.died, entry.home = (self.rank, kind, layer), None
+                    if entry.flights is not None:
+                        self._carried_on(entry)
             loose.clear()
         self.clocks.append(self.clock)
         return tuple(counted or held)
 
-    def _end(self, entry: Entry, kind: str, layer: int | None) -> None:
-        entry.died, entry.home = (self.rank, kind, layer), None
-        if entry.flights and entry.unstored_at is None:
-            entry.unstored_at = len(self.log) + 1
-        if entry.unstored_at is not None:  # it can never be stored again: carried to the end
-            self.carried.append((entry, entry.unstored_at, 1 << 60))
-            entry.unstored_at = None
+    def _carried_on(self, entry: Entry) -> None:
+        """What has died can never be stored again: unfinished calls carry it to their end."""
+        start = len(self.log) + 1 if entry.unstored_at is None else entry.unstored_at
+        self.carried.append((entry, start, END))
+        entry.unstored_at = None
 
     def record(
         self, kind: str, layer: int, batches: frozenset[int], operands: Sequence[Entry], length: int
     ) -> None:
         """An operation of the compute lane: sample, clock and log."""
         held = self.sample(kind, layer, operands)
-        grain, start = self.grain, self.clock
-        self.clock = end = start + length
-        self.log.append(
-            make_event((self.rank, kind, layer, batches, start / grain, start / grain, end / grain, held, None, (), None, 0))
-        )
+        grain, start = self.grain, self.clock / self.grain
+        self.clock += length
+        end = self.clock / grain
+        self.log.append(make_event((self.rank, kind, layer, batches, start, start, end, held, None, (), None, 0)))
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE, tensor: str | None = None) -> None:
         """A sample at a moment that is no operation: it ends no life."""
@@ -327,35 +335,47 @@ class Account:
             make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), tensor, 0))
         )
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> list[Event]:
         """The log, settled: calls whose times are known, and memory that is known only now."""
-        for record, more in zip(self.log, self._more_memory(), strict=True):
-            event = record if isinstance(record, Event) else record.event()
-            if event is None:
-                continue
-            if more is not None:
-                event = event._replace(held=tuple(a + b for a, b in zip(event.held, more, strict=True)))
-            yield event
+        more = self._more_memory()
+        settled = []
+        for index, record in enumerate(self.log):
+            event = record if record.__class__ is Event else record.event()  # type: ignore[union-attr]
+            if event is not None:
+                if index in more:
+                    held = tuple(map(add, event.held, more[index]))  # type: ignore[union-attr]
+                    event = event._replace(held=held)  # type: ignore[union-attr]
+                settled.append(event)
+        return settled  # type: ignore[return-value]
 
-    def _more_memory(self) -> Sequence[list[Elements] | None]:
-        """For each sample what it held besides stored tensors and operands, by kind.
+    def settle(self) -> list[Event]:
+        """The log at the end of a run: from now on it is all there is."""
+        self.log = settled = self.events()  # type: ignore[assignment]
+        self.clocks.clear()
+        for spans in (self.more, self.kept_loose, self.received, self.carried):
+            spans.clear()  # type: ignore[attr-defined]
+        self.open.clear()
+        return settled
+
+    def _more_memory(self) -> dict[int, list[Elements]]:
+        """By sample, what it held besides stored tensors and operands, by kind.
 
         A difference array: every span adds at its start and takes away at its end.
         """
-        count, spans = len(self.log), list(self._spans())
-        if not spans:
-            return [None] * count
-        steps: dict[int, list[tuple[int, Elements]]] = {}
-        for start, stop, slot, memory in spans:
-            if start < min(stop, count) and memory:
-                steps.setdefault(start, []).append((slot, memory))
-                steps.setdefault(min(stop, count), []).append((slot, -memory))
-        more: list[list[Elements] | None] = []
+        steps: dict[int, list[Elements]] = {}
+        for start, stop, slot, memory in self._spans():
+            if start < stop and memory:
+                for index, change in ((start, memory), (stop, -memory)):
+                    if index not in steps:
+                        steps[index] = [0] * len(MEMORY_KINDS)
+                    steps[index][slot] += change
+        more: dict[int, list[Elements]] = {}
         running: list[Elements] = [0] * len(MEMORY_KINDS)
-        for index in range(count):
-            for slot, memory in steps.get(index, ()):
-                running[slot] += memory
-            more.append(list(running) if any(running) else None)
+        at = sorted(steps)
+        for index, following in zip(at, at[1:], strict=False):
+            running = list(map(add, running, steps[index]))
+            if any(running):
+                more.update(dict.fromkeys(range(index, following), running))
         return more
 
     def _spans(self) -> Iterator[tuple[int, int, int, Elements]]:
@@ -363,11 +383,13 @@ class Account:
         count = len(self.log)
         yield from self.more
         for start, stop, slot, memory in self.kept_loose:
-            for index in range(start, min(stop, count)):  # marks see stored tensors only
+            for index in range(start, stop):  # marks see stored tensors only
                 if self.log[index].kind not in MARKS:
                     yield index, index + 1, slot, memory
+        clocks = self.clocks
         for arrival, stop, memory in self.received:
-            yield bisect_left(self.clocks, arrival), stop, INBOX, memory
+            if stop and clocks[stop - 1] >= arrival:
+                yield bisect_left(clocks, arrival), stop, INBOX, memory
         for flight in self.open.values():
             if flight.end is not None and flight.result_memory:
                 yield flight.index + 1, count, IN_FLIGHT, flight.result_memory
@@ -409,6 +431,3 @@ def _no_coroutine() -> None:
     return None
 
 
-def make_event(fields: tuple[Any, ...]) -> Event:
-    # tuple.__new__ skips the keyword-friendly constructor: events are made by the hundred thousand.
-    return tuple.__new__(Event, fields)

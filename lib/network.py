@@ -27,10 +27,21 @@ from .units import Elements, show_ticks
 class Flight:
     """A call from its issue to its end: a collective's one rank, a send, or a receive."""
 
-    __slots__ = (
-        "account", "kind", "layer", "number", "index", "issued", "held", "holder", "operand", "labels", "memory",
-        "meeting", "peer", "start", "end", "op", "result", "result_memory", "waiter", "awaited", "fetched", "message",
-    )  # fmt: skip
+    operand: Entry | None = None
+    labels: Labels | None = None
+    memory: Elements = 0
+    held: tuple[Elements, ...] = ()
+    meeting: Meeting | None = None
+    peer: int | None = None  # receiver of a send, sender that a receive insists on
+    start: int | None = None
+    end: int | None = None
+    op: tuple[object, ...] | None = None
+    result: Any = None
+    result_memory: Elements = 0
+    waiter: Callable[[], None] | None = None
+    awaited = fetched = False
+    message: Message | None = None
+    holder: object = None
 
     def __init__(self, account: Account, kind: str, layer: int | None) -> None:
         self.account = account
@@ -38,20 +49,9 @@ class Flight:
         self.layer = layer
         self.issued = account.clock
         self.index = len(account.log)
-        self.holder = account.holder() if account.several else None
         account.issued = self.number = account.issued + 1
-        self.operand: Entry | None = None
-        self.labels: Labels | None = None
-        self.memory: Elements = 0
-        self.meeting: Meeting | None = None
-        self.peer: int | None = None
-        self.start = self.end = None
-        self.op: tuple[object, ...] | None = None
-        self.result: Any = None
-        self.result_memory: Elements = 0
-        self.waiter: Callable[[], None] | None = None
-        self.awaited = self.fetched = False
-        self.message: Message | None = None
+        if account.several:
+            self.holder = account.holder()
 
     def carry(self, entry: Entry) -> None:
         """The call carries a tensor: it stays in memory until the end of the call."""
@@ -305,17 +305,24 @@ class Network:
             flight.waiter()
 
     def settle(self) -> bool:
-        """Everyone waits: decide the one thing that ends first. False if nothing can be decided."""
+        """Everyone waits: decide what ends first. False if nothing can be decided.
+
+        A message that anyone sends from now on is there a send later at the earliest, so receives that
+        are ready before that are certain as well, where the rank has no other coroutine to issue more.
+        """
         while self.waits and self.waits[0][3].fetched:
             heappop(self.waits)
-        candidates = self.candidates
-        while candidates and self.versions[candidates[0][1]] != candidates[0][2]:
-            heappop(candidates)
-        if candidates and (not self.waits or candidates[0][0] <= self.waits[0][0]):
-            account = self.accounts[heappop(candidates)[1]]
-            possible = self._next_receive(account)
-            if possible is not None:
+        first = self._first_candidate()
+        if first is not None and (not self.waits or first <= self.waits[0][0]):
+            certain = first + self.send[False] + self.receive_time
+            while first is not None:
+                account = self.accounts[heappop(self.candidates)[1]]
+                possible = self._next_receive(account)
+                assert possible is not None
                 self._receive(account, possible[1], possible[2])
+                first = self._first_candidate()
+                if first is None or first >= certain or self.accounts[self.candidates[0][1]].several:
+                    break
             return True
         if self.waits:
             flight = heappop(self.waits)[3]
@@ -324,6 +331,13 @@ class Network:
                 waiter()
             return True
         return False
+
+    def _first_candidate(self) -> int | None:
+        """The earliest end of a receive that could be next; drops what has changed since it was noted."""
+        candidates = self.candidates
+        while candidates and self.versions[candidates[0][1]] != candidates[0][2]:
+            heappop(candidates)
+        return candidates[0][0] if candidates else None
 
     def fetch(self, flight: Flight) -> Any:
         """The result of a call that has ended: the clock moves to its end. An Entry, or a plain value."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
+from itertools import chain
 from types import FrameType
 from typing import Any
 
@@ -46,7 +47,8 @@ class Run:
         self.closings = tuple(closings)
         self.ranks, self.mesh, self.node_size = dist.ranks, dist.mesh, dist.node_size
         self.layers, self.batches = models[0].LAYERS, models[0].BATCHES
-        self.events: tuple[Event, ...] = tuple(event for model in models for event in model.log)
+        settled = [model._books.settled(model._account) for model in models]
+        self.events: tuple[Event, ...] = tuple(chain.from_iterable(settled))
         self.time: float = makespan(self.events)
         self.memory: Elements = peak(self.events)
 

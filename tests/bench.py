@@ -1,7 +1,8 @@
 """What the simulator costs: microseconds and bytes an event, beside the floor of asyncio itself.
 
 The floor is N coroutines that meet at asyncio futures as many times as the run has operations for each
-rank, measured in the same process, interleaved with the runs. Processor time, the best of several rounds.
+rank, every waiter at a future of its own as asyncio.Condition has it, measured in the same process and
+interleaved with the runs. Processor time, the best of several rounds.
 
     python tests/bench.py
 """
@@ -79,15 +80,17 @@ def floor(ranks: int, meetings: int) -> float:
 
     async def everyone() -> None:
         loop = asyncio.get_running_loop()
-        futures = [loop.create_future() for _ in range(meetings)]
-        arrived = [0] * meetings
+        waiting: list[asyncio.Future[None]] = []
 
         async def one() -> None:
-            for meeting, future in enumerate(futures):
-                arrived[meeting] += 1
-                if arrived[meeting] == ranks:
-                    future.set_result(None)
+            for _ in range(meetings):
+                if len(waiting) == ranks - 1:
+                    for future in waiting:
+                        future.set_result(None)
+                    waiting.clear()
                 else:
+                    future = loop.create_future()
+                    waiting.append(future)
                     await future
 
         await asyncio.gather(*[one() for _ in range(ranks)])
