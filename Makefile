@@ -63,9 +63,8 @@ check-built: $(STAMP) ## fail where puzzles/ or lib/specs.json differ from what 
 	@$(RUN) -m solutions.build --check
 
 lint: $(STAMP) ## ruff and mypy
-	@$(RUN) -m ruff check
-	@$(RUN) -m ruff format --check
-	@$(RUN) -m mypy
+	@failed=0; for tool in "ruff check" "ruff format --check" mypy; do \
+		$(RUN) -m $$tool || failed=1; done; exit $$failed
 
 bench: $(STAMP) ## microseconds per event, beside the floor of plain asyncio (some minutes)
 	@$(RUN) tests/bench.py
