@@ -1,13 +1,15 @@
 # %% [markdown]
 # # Puzzle 0: Plain training
 #
-# One rank, two layers, one batch. This is ordinary training: forward, loss, backward, update. Everything later is this, spread out.
+# One rank, two layers, one batch. This is ordinary training: forward, loss, backward, update. All that
+# follows is this, spread out.
 
 # %%
 from drawing import draw
-from lib import Model, grade, run
+from lib import Model, grade, hint, run
 
 # %% tags=["spec"]
+# ruff: noqa: F401 (hint is there for learners to call)
 PUZZLE = {
     "number": 0,
     "name": "basic",
@@ -20,19 +22,30 @@ PUZZLE = {
     "rules": [],
     "minutes": 10,
     "hints": [
-        "One forward can take all micro-batches together: get_activation(range(model.BATCHES)).",
-        "Walk the layers up with forward, store every activation, call loss on the last one, and walk down with backward. The input of layer l is needed twice: by forward and by backward.",
-        "An activation that backward has read is of no more use: take it out with model.activations.pop(layer) as you pass it.",
+        "All micro-batches can go through the layers together, as one activation: "
+        "`model.get_activation(range(model.BATCHES))`.",
+        "Walk up the layers with `forward` and store every activation. Then `loss`. Then walk down with "
+        "`backward`, which needs the input of each layer a second time. Is there anything in memory, at the "
+        "moment of the peak, that nobody will read again?",
+        "An activation has done its service once it was used on the way back, and the last one once "
+        "`loss` has read it. Take it out as you pass it: `model.activations.pop(layer)`. The same goes for "
+        "`model.grad_activations.pop(layer + 1)`.",
     ],
 }
 
 # %% [markdown]
 # ## Your task
 #
-# Train `LAYERS` layers for one step on all `BATCHES` micro-batches, and set every layer's final weight with `set_final_weight`.
-# Target, for 2 layers and 4 micro-batches: time **17** ticks, peak memory **2,621,440** elements.
+# Train all `LAYERS` layers for one step on all `BATCHES` micro-batches. Hand in the updated weights with
+# `set_final_weight`, and leave the updated optimizer states in `opt_states`.
 #
-# Time is given: 4 micro-batches through 2 layers, there and back, and 2 updates make 17. So look at the memory. Stuck? `hint("basic")`.
+# Target, for 2 layers and 4 micro-batches: **17** ticks, peak memory **2,621,440** elements.
+#
+# - The time takes care of itself: 4 micro-batches through 2 layers, there and back, and 2 updates.
+# - The memory does not. It is measured at the beginning of every operation: all that is stored, and what the
+#   operation reads.
+# - Write `model.LAYERS` and `model.BATCHES`, not 2 and 4. The grader tries other sizes as well.
+
 
 # %%
 def basic(model: Model) -> Model:
@@ -47,9 +60,12 @@ def basic(model: Model) -> Model:
     model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
 
     for layer in reversed(range(model.LAYERS)):
+        inp, grad = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
         model.grad_weights[layer], model.grad_activations[layer] = model.backward(
-            layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), model.weights[layer]
+            layer, inp, grad, model.weights[layer]
         )
+
+    for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.update(
             layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
         )
@@ -57,18 +73,24 @@ def basic(model: Model) -> Model:
     ### END SOLUTION
     return model
 
+
 # %%
 draw(run(basic, ranks=1, layers=2, batches=4))
 
-# %% [markdown]
-# Right, fast enough, small enough, and at other sizes too?
-
 # %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("basic")
 grade(basic)
 
 # %% [markdown]
-# ## Where this is in real systems
+# ## Where real systems do this
 #
-# Activations, not weights, are what fills a GPU first: for a transformer layer they grow with sequence length times batch, and they must all be kept from the
-# forward to the backward pass. Weights, gradients and Adam's two moments cost a fixed 16 bytes a parameter in mixed precision (ZeRO, arXiv 1910.02054).
-# The two remedies that need no second GPU are recomputing activations, and smaller micro-batches: the next puzzle.
+# Everywhere. And the picture is the real one: memory climbs on the way up, because each layer's input has to
+# wait for the way back, and falls on the way down. In a transformer that hill is high. By the formula of
+# Korthikanti et al. (arXiv 2205.05198), one layer of GPT-3 175B keeps about 2.9 GB of activations for a single
+# sequence of 2,048 tokens, and it has 96 layers.
+#
+# Weights, gradients and optimizer states come on top. With Adam in mixed precision they take 16 bytes a
+# parameter (ZeRO, arXiv 1910.02054), whatever the batch.
+#
+# On one GPU there are two remedies for activations. One is to throw them away and compute them again on the
+# way back. The other is to have fewer of them at a time: the next puzzle.

@@ -1,13 +1,14 @@
 # %% [markdown]
 # # Puzzle 1: Gradient accumulation
 #
-# The same step, in less memory. The batch stays the same; you choose how much of it is in flight at once.
+# The same step in less memory. Nobody said that the micro-batches have to travel together.
 
 # %%
 from drawing import draw
-from lib import Model, grade, run
+from lib import Model, grade, hint, run
 
 # %% tags=["spec"]
+# ruff: noqa: F401 (hint is there for learners to call)
 PUZZLE = {
     "number": 1,
     "name": "grad_accum",
@@ -20,35 +21,45 @@ PUZZLE = {
     "rules": [],
     "minutes": 15,
     "hints": [
-        "Must all micro-batches be in memory at the same time?",
-        "Take one micro-batch after the other through forward, loss and backward; only the weight gradients have to survive from one to the next.",
-        "The first micro-batch stores its gradient; every other adds to it: model.grad_weights[l] = model.grad_weights.pop(l) + grad. Update after the last.",
+        "Look at the picture of puzzle 0. What is the peak made of, and what of it grows with the number of "
+        "micro-batches?",
+        "Take one micro-batch all the way up and down, then the next. Only the gradients of the weights have "
+        "to survive from one to the next, and of those you need the sum.",
+        "`model.grad_weights[layer] = grad` for the first micro-batch, `model.grad_weights[layer] + grad` for "
+        "all others. Update after the last. A little over the target? See what is left in "
+        "`grad_activations` when the next micro-batch begins.",
     ],
 }
 
 # %% [markdown]
 # ## Your task
 #
-# Train the same batch with the same result, in the same time, and less memory. Target, for 2 layers and 4 micro-batches: time **17** ticks,
-# peak memory **1,966,080** elements. Hints: `hint("grad_accum")`.
+# Train the same batch with the same result in the same time, but with less memory.
+#
+# Target, for 2 layers and 4 micro-batches: **17** ticks, peak memory **1,966,080** elements.
+#
+# Gradients of one layer, for different micro-batches, add up with `+`. It takes no time, and it refuses a
+# micro-batch that is in both.
+
 
 # %%
 def grad_accum(model: Model) -> Model:
-    """One step of training on one rank, a micro-batch at a time."""
+    """One step of training on one rank, in less memory."""
     ### BEGIN SOLUTION
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
-    for batch in range(model.BATCHES):
-        model.activations[0] = model.get_activation([batch])
+    for mb in range(model.BATCHES):
+        model.activations[0] = model.get_activation([mb])
         for layer in range(model.LAYERS):
-            model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+            inp, weight = model.activations[layer], model.weights[layer]
+            model.activations[layer + 1] = model.forward(layer, inp, weight)
         model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
         for layer in reversed(range(model.LAYERS)):
-            grad, model.grad_activations[layer] = model.backward(
-                layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), model.weights[layer]
-            )
-            model.grad_weights[layer] = grad if batch == 0 else model.grad_weights[layer] + grad
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, model.weights[layer])
+            model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad
         del model.grad_activations[0]
 
     for layer in range(model.LAYERS):
@@ -59,18 +70,23 @@ def grad_accum(model: Model) -> Model:
     ### END SOLUTION
     return model
 
+
 # %%
 draw(run(grad_accum, ranks=1, layers=2, batches=4))
 
-# %% [markdown]
-# Right, fast enough, small enough, and at other sizes too?
-
 # %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("grad_accum")
 grade(grad_accum)
 
 # %% [markdown]
-# ## Where this is in real systems
+# ## Where real systems do this
 #
-# Every training framework has this loop (`gradient_accumulation_steps`, or several `backward()` calls before one `step()`). It makes the batch size
-# a matter of optimization alone, not of memory. In a data-parallel program the gradients should be communicated only after the last micro-batch; PyTorch's
-# `no_sync()` exists for that, and puzzle 8 shows what it costs to forget it.
+# Every training framework has this loop. It is called `gradient_accumulation_steps`, or it is simply several
+# calls of `backward()` before one `step()`. Thanks to it, the batch size is a question of how well training
+# converges, and no longer of how much fits into memory.
+#
+# The picture shows what it costs: nothing here, since our ticks count micro-batches only. A real GPU is less
+# busy with very small micro-batches, so people take the largest that fits.
+#
+# Keep the sum in mind. With several ranks there is a choice: share the gradients after each micro-batch, or
+# once, after the last. PyTorch's `no_sync()` exists to make that choice. Puzzle 8 shows what is at stake.

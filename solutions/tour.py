@@ -1,71 +1,98 @@
 # %% [markdown]
 # # A tour of the machine
 #
-# These puzzles are about one question: how do many GPUs train one large model together? You will write the answer as short
-# Python functions, and a simulated machine will run them, time them, and tell you whether they train the model correctly.
+# These puzzles are about one question: how do many GPUs train one large model together? You will write
+# the answer as short Python functions. A simulated machine runs them, times them, and tells you whether
+# they really train the model.
 #
-# There are no numbers in the tensors, no GPU is needed, and nothing takes longer than a blink. What is left is what matters: which
-# piece of what is where, and when. This notebook walks through the life of a single update, by hand.
+# There are no numbers in the tensors, you need no GPU, and every run is over in a blink. What is left is
+# what matters here: which piece of what is where, and when. This notebook walks through the life of one
+# update, by hand. There is nothing to solve. Run the cells one by one, then change them and break things.
 
 # %%
 from drawing import draw, draw_group
-from lib import Dist, Model, PuzzleError, WeightGrad, allow_nested_loops
+from lib import Model, PuzzleError, WeightGrad, run
 
 # %% [markdown]
 # ## A rank, its memory, its clock
 #
-# A `Model` is one rank (one GPU). Ours trains 2 layers on a batch of 4 *micro-batches*, numbered 0 to 3. A rank has five dictionaries:
-# `weights`, `opt_states`, `activations`, `grad_activations`, `grad_weights`. **They are its memory.** Keys are yours to choose.
+# A *rank* is one simulated GPU, and a `Model` is what a rank sees of the world. This one trains a model
+# of 2 layers. Its batch is cut into 4 *micro-batches*, numbered 0 to 3.
 #
-# `load_weights` gives a layer's weight and the state that its optimizer keeps; `get_activation` gives the input of layer 0. Both take no time.
+# A rank has five dictionaries: `weights`, `opt_states`, `activations`, `grad_activations` and
+# `grad_weights`. **They are its memory.** Which keys you use is up to you.
+#
+# `load_weights(layer)` gives the weight of a layer, and the state that the optimizer keeps beside it (for
+# Adam: the averages of the gradient and of its square). It takes no time.
 
 # %%
 model = Model(layers=2, batches=4)
 for layer in range(model.LAYERS):
     model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
-model.activations[0] = model.get_activation([0, 2, 3])
+
 model.status()
-draw_group({"weights": model.weights, "opt_states": model.opt_states, "activations": model.activations})
+draw_group({"weights": model.weights, "opt_states": model.opt_states})
 
 # %% [markdown]
-# ## Forward, loss, backward
+# ## Forward
 #
-# `forward(layer, inp, weight)` takes 1 tick for each micro-batch and makes the input of the next layer. `loss` turns the last activation into the
-# first gradient, in no time. `backward` needs the *same input* that forward read, and makes two gradients: of the weight, and of the input.
+# `get_activation` gives the input of layer 0 for some micro-batches, in no time. We take only three of
+# the four. Remember that, it will come back to us.
 #
-# Memory is counted in elements: a weight has 512 x 512, an activation 512 x 256 for each micro-batch. Watch it before and after `del`.
+# `forward(layer, inp, weight)` makes the input of the next layer. It takes 1 *tick* for each micro-batch.
+# Store every activation: the way back needs them all. In the picture, an activation is filled where it
+# has micro-batches.
 
 # %%
+model.activations[0] = model.get_activation([0, 2, 3])
 for layer in range(model.LAYERS):
     model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
-model.grad_activations[2] = model.loss(model.activations[2])
-before = model.memory()
-del model.activations[2]  # the loss has read it, nobody will again
-print("memory", before, "->", model.memory(), "at tick", model.time)
-for layer in (1, 0):
-    model.grad_weights[layer], model.grad_activations[layer] = model.backward(
-        layer, model.activations[layer], model.grad_activations[layer + 1], model.weights[layer]
-    )
-draw_group({"activations": model.activations, "grad_weights": model.grad_weights})
+
+print("tick", model.time)
+draw_group({"activations": model.activations})
 
 # %% [markdown]
-# ## Nothing hides in a local variable
+# ## Loss, and the first thing to forget
 #
-# A real GPU has no free memory, and neither has this one. What an operation has made lives in your variable **until the next operation**:
-# by then it must be stored in a dictionary, or be handed to that operation. Otherwise it is gone.
+# `loss` turns the last activation into the first gradient, in no time. By habit it is stored under the key
+# of the activation that it belongs to: here 2.
+#
+# Memory is counted in *elements*: a weight has 512 x 512, an activation 512 x 256 for each micro-batch.
+# Nobody will read the last activation again. Look at the memory before and after `del`.
 
 # %%
-lost = model.forward(0, model.activations[0], model.weights[0])
-model.forward(0, model.activations[0], model.weights[0])  # `lost` was not stored when this was issued
-try:
-    model.forward(1, lost, model.weights[1])
-except PuzzleError as error:
-    print(error)
+model.grad_activations[2] = model.loss(model.activations[2])
+
+before = model.memory()
+del model.activations[2]
+print(f"memory: {before:,} elements before, {model.memory():,} after")
+draw_group({"activations": model.activations, "grad_activations": model.grad_activations})
 
 # %% [markdown]
-# ## Every micro-batch, exactly once
+# ## Backward
 #
-# An optimizer step needs the gradient of the whole batch. We have not trained micro-batch 1, and the machine notices.
+# `backward(layer, inp, grad, weight)` reads *the same input* that `forward` read, and the gradient of what
+# `forward` made. It gives two things: the gradient of the weight, and the gradient of the input, on which
+# the layer below goes on. Like forward, it takes 1 tick for each micro-batch.
+#
+# `pop` takes a tensor out of the dictionary as it is used, so that it is forgotten at once.
+
+# %%
+for layer in reversed(range(model.LAYERS)):
+    inp, grad = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+    model.grad_weights[layer], model.grad_activations[layer] = model.backward(
+        layer, inp, grad, model.weights[layer]
+    )
+
+print("tick", model.time)
+draw_group({"grad_weights": model.grad_weights, "grad_activations": model.grad_activations})
+
+# %% [markdown]
+# ## Update, and a micro-batch that is missing
+#
+# `update` is the step of the optimizer. It needs the gradient of the *whole* batch, every micro-batch
+# exactly once. Micro-batch 1 was never trained. An error says where it happened, what was expected, what
+# came, and what to do instead.
 
 # %%
 try:
@@ -74,44 +101,94 @@ except PuzzleError as error:
     print(error)
 
 # %% [markdown]
-# Gradients of different micro-batches add up with `+`. For a demonstration, `fake_grad` makes up the missing one (a tensor made by hand, such as
-# `WeightGrad(0, 2, [1], 4)`, would do as well). In a puzzle, made-up gradients are refused.
+# Gradients of different micro-batches add up with `+`. To go on with the tour, we make up the missing one:
+# `fake_grad` exists for demonstrations. (`WeightGrad(0, 2, [1], 4)`, written by hand, is the same thing.) In
+# a puzzle a made-up gradient is refused, with one honest exception that puzzle 7 will show you.
+#
+# `update` takes 0.5 ticks and gives the weight and the state at `step=1`. `set_final_weight` hands in your
+# answer, and `Model.check` compares it with training on one device.
 
 # %%
-print(WeightGrad(0, 2, [1], 4), "is as good as", model.fake_grad(0, [1]))
+print(model.fake_grad(0, [1]) == WeightGrad(0, 2, [1], 4))
+
 for layer in range(model.LAYERS):
-    model.grad_weights[layer] = model.grad_weights[layer] + model.fake_grad(layer, [1])
+    grad = model.grad_weights.pop(layer) + model.fake_grad(layer, [1])
     model.weights[layer], model.opt_states[layer] = model.update(
-        layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        layer, grad, model.weights[layer], model.opt_states[layer]
     )
     model.set_final_weight(layer, model.weights[layer])
+
 Model.check([model])
+draw_group({"weights": model.weights, "opt_states": model.opt_states})
 
 # %% [markdown]
 # ## The picture
 #
-# Everything a rank did is in its log, and `draw` shows it: time from left to right, colors by layer, below it the memory. Rest the pointer on a box
-# to read what it is.
+# Everything that a rank did is in its log, and `draw` shows the log: time from left to right, a color for
+# each layer, the memory below. Rest the pointer on a box to read what it is. The peak of the memory is what
+# you will try to lower, and the right end is what you will try to reach sooner.
 
 # %%
 draw(model)
 
 # %% [markdown]
+# ## Nothing hides in a local variable
+#
+# A real GPU has no memory that is not counted, and neither has this one. A variable of yours may hold a
+# tensor **until the next operation**, and that operation may use it. A tensor that is not stored in one of
+# the dictionaries by then is gone. (Operations are `forward`, `loss`, `backward`, `update`, and everything
+# that communicates.)
+#
+# So `b = forward(0, a, w)` followed by `forward(1, b, v)` is fine, but then `b` is gone for `backward`.
+# Here a second model forgets to store something.
+
+# %%
+other = Model(layers=2, batches=1)
+for layer in range(other.LAYERS):
+    other.weights[layer], other.opt_states[layer] = other.load_weights(layer)
+
+first = other.forward(0, other.get_activation([0]), other.weights[0])
+second = other.forward(1, first, other.weights[1])  # reads `first`: fine, but `first` is not stored
+try:
+    other.backward(1, first, other.loss(second), other.weights[1])
+except PuzzleError as error:
+    print(error)
+
+# %% [markdown]
 # ## Many ranks
 #
-# In a puzzle you write a function of one model, and `run` calls it once for every rank. Ranks that communicate are *coroutines*:
-# `async def`, and `await` in front of every call that talks to others. Calls that talk start at once; `await` waits for the result.
-# `await` works in a notebook's cell as it is. If you insist on `asyncio.run` in a cell, call `allow_nested_loops()` first; it patches asyncio, so it is never
-# done unasked, and it is refused where the patch breaks things (Python 3.14 with nest-asyncio 1.6.0, uvloop).
+# A puzzle asks for a function of one model. `run` calls it once on every rank, and each rank finds out
+# from `model.rank` and `model.RANKS` what its part is.
+
+
+# %%
+def hello(model: Model) -> None:
+    """What every rank knows of the machine."""
+    print(f"rank {model.rank} of {model.RANKS}, {model.LAYERS} layers, {model.BATCHES} micro-batches")
+
+
+machine = run(hello, ranks=3, layers=2, batches=6)
+
+# %% [markdown]
+# From puzzle 2 on the ranks talk to each other. Then the function is a *coroutine*: `async def`, and
+# `await` in front of every call that talks to others. `run` takes care of the rest.
 #
-# Without `run`, in plain asyncio, the same looks like this:
+# There is nothing magic about `run`. In plain asyncio the same looks as follows, and gives the same figures:
 #
 # ```python
+# import asyncio
+# from lib import Dist
+#
 # dist = Dist(ranks=4)
 # models = [Model(rank=rank, dist=dist, layers=2, batches=4) for rank in range(4)]
 # await asyncio.gather(*[ddp(model) for model in models])
 # Model.check(models)
 # ```
-
-# %%
-print(Dist(ranks=4), allow_nested_loops.__doc__.splitlines()[0], sep="\n")
+#
+# `await` works in a cell as it stands. If you would rather write `asyncio.run(...)` in a cell, call
+# `allow_nested_loops()` (from `lib`) first. That is optional, and no puzzle needs it: it patches asyncio for
+# the whole process. So it is never done unasked, and it is refused, with the reason, where the patch would
+# break things: nest-asyncio 1.6.0 on Python 3.14 and later, and event loops that are not asyncio's own, such
+# as uvloop.
+#
+# Now open puzzle 0. When you are stuck, `hint("basic")` gives one hint at a time.
