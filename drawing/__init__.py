@@ -1,45 +1,33 @@
 """Pictures of schedules and tensors, built on chalk.
 
-Importing this package makes runs and tensors show themselves in a notebook.
+``draw(run)`` shows a schedule, ``draw_group(model.weights)`` a dictionary of tensors; after importing
+this package, runs and tensors show themselves in a notebook. The modules, numbers first, chalk last:
 
-============  =====================================================
-picture       the whole picture of a run: ``draw``
-timeline      rows of ranks;  memory, legend: the parts below
-tensors       small pictures: ``draw_group``
-trace         what a picture is drawn from
-layout        numbers only;  theme: colors
-figure        a picture that shows itself
-svg, marks    the fast way from shapes to SVG
-============  =====================================================
+=================  ===============================================================
+trace              what a picture is drawn from
+theme              colors, by role and by kind
+words              numbers, names and sentences
+layout             rows, lanes, places: numbers only
+marks              cheap chalk leaves
+operations         how an operation looks
+timeline, coarse   the rows, box by box or column by column
+links              arrows from sends to receives
+header             title and figures
+memory, legend     the panels below the rows
+svg, figure        from chalk's tree to SVG; a diagram that shows itself
+picture            all of it: ``draw``
+tensors, group     small pictures: ``draw_group``
+notebook           how runs and tensors show themselves
+=================  ===============================================================
 """
 
-from __future__ import annotations
-
-from typing import Any
-
-from lib.run import Run
-from lib.tensors import TENSORS
-
 from .figure import Figure
+from .group import draw_group
+from .notebook import register
 from .picture import draw
-from .tensors import draw_group, draw_tensor
+from .tensors import draw_tensor
+from .trace import Trace
 
-__all__ = ["Figure", "draw", "draw_group"]
+__all__ = ["Figure", "Trace", "draw", "draw_group", "draw_tensor"]
 
-
-def _show_in_notebooks() -> None:
-    """Tell a running IPython how to show our types: one text/html each."""
-    try:
-        from IPython.core.getipython import get_ipython
-    except ImportError:
-        return
-    shell: Any = get_ipython()  # type: ignore[no-untyped-call]
-    if shell is None:
-        return
-    html = shell.display_formatter.formatters["text/html"]
-    html.for_type(Run, lambda run: draw(run)._repr_html_())
-    for kind in TENSORS:
-        html.for_type(kind, lambda tensor: draw_tensor(tensor)._repr_html_())
-
-
-_show_in_notebooks()
+register()

@@ -1,81 +1,171 @@
-"""Numbers only: ticks of axes, sizes in words, ranks that share a row."""
+"""Numbers only: which ranks share a row, which lane an operation is in, where everything is."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from lib.events import Event
+from lib.events import COMPUTE, MARKS, Event
 
+from .trace import Trace
+from .words import brief_ranks
+
+LEFT, RIGHT, PAD = 78.0, 62.0, 16.0
+"""Room in pixels for the names of rows, for the notes beside them, and around everything."""
 GROUP_ABOVE = 16
 """Up to so many ranks, every rank has a row; above, ranks that do the same share one."""
+FINE = 3000
+"""Up to so many events shown, each is a box of its own with a hover text."""
+LEGIBLE = 8.0
+"""Rows lower than this are filled by pixel columns."""
 
-
-def ticks(top: float, about: int) -> list[float]:
-    """Round numbers from 0 to ``top``, about so many."""
-    if top <= 0:
-        return [0.0]
-    raw = top / about
-    power = 10 ** math.floor(math.log10(raw))
-    step = next((s * power for s in (1, 2, 5) if s * power >= raw * 0.999), 10 * power)
-    return [step * k for k in range(int(top / step + 1e-6) + 1)]
-
-
-def si(number: float) -> str:
-    """A size in three digits: 1769472 is 1.77M."""
-    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(number) >= scale:
-            return f"{number / scale:.3g}{unit}"
-    return f"{number:.3g}"
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Numbers with runs folded: 0-2, 5."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs)
-
-
-def brief_ranks(ranks: Sequence[int]) -> str:
-    """Ranks of a row, short enough for its label."""
-    text = ranges(ranks)
-    return text if len(text) <= 7 else f"{ranks[0]}..{ranks[-1]}"
+Rect = tuple[float, float, float, float]
+"""x, y, width, height in pixels."""
 
 
 @dataclass
 class Row:
-    """A row of the timeline: the ranks that share it, the events of the first, its place."""
+    """A row of the timeline: the ranks that share it, and what the first of them did."""
 
     ranks: list[int]
-    events: list[Event]
+    events: Sequence[Event]
+    """In the order in which they were issued, marks among them."""
     y: float = 0.0
     same_batches: bool = True
-    overlapped: set[int] = field(default_factory=set)  # indices of events drawn in the thin lanes
+    """Whether all its ranks work on the same micro-batches."""
+    lanes: Sequence[int] = ()
+    """Of each event: 0 is the row itself, 1 and up the thin lanes below it."""
 
     @property
     def name(self) -> str:
         """What the row is called."""
-        return f"rank {brief_ranks(self.ranks)}" if len(self.ranks) == 1 else f"ranks {brief_ranks(self.ranks)}"
+        return brief_ranks(self.ranks)
+
+    @property
+    def operations(self) -> list[Event]:
+        """The events that are drawn."""
+        return [event for event in self.events if event.kind not in MARKS]
 
 
-def rows_of(by_rank: Sequence[list[Event]]) -> list[Row]:
+class Layout:
+    """Where rows, lanes and moments are; ``top`` is the upper edge of the rows, ``bottom`` the lower."""
+
+    def __init__(self, trace: Trace, width: float, top: float) -> None:
+        self.trace, self.width, self.top = trace, width, top
+        self.rows = rows_of(trace.by_rank)
+        count = len(self.rows)
+        heights = ((4, 26.0), (8, 23.0), (GROUP_ABOVE, 18.0))
+        self.height = next((height for most, height in heights if count <= most), max(3.0, 480 // count))
+        self.gap = (
+            5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
+        )
+        self.x0, self.x1 = PAD + LEFT, width - PAD - RIGHT
+        self.per_tick = (self.x1 - self.x0) / (trace.time or 1.0)
+        self.fine = self.height >= LEGIBLE and sum(len(row.operations) for row in self.rows) <= FINE
+        if self.fine:
+            for row in self.rows:
+                row.lanes = lanes_of(row.events)
+        self.thin = max(5.0, 0.3 * self.height)
+        self.lanes = max((max(row.lanes, default=0) for row in self.rows), default=0)
+        self.bottom = self._place(top)
+
+    def _place(self, y: float) -> float:
+        """Give every row its place, boxes of ranks a little apart."""
+        before = None
+        for row in self.rows:
+            box = self.box_of(row)
+            if before is not None and box != before:
+                y += 8
+            before, row.y = box, y
+            y += self.row_height + self.gap
+        return y - self.gap
+
+    @property
+    def row_height(self) -> float:
+        """A row with its thin lanes, in pixels."""
+        return self.height + self.lanes * self.thin
+
+    def x(self, tick: float) -> float:
+        """Where a moment is."""
+        return self.x0 + tick * self.per_tick
+
+    def box_of(self, row: Row) -> int | None:
+        """The box (node) in which all ranks of a row are; None where there is none."""
+        size = self.trace.node_size
+        boxes = {rank // size for rank in row.ranks} if size else set()
+        return boxes.pop() if len(boxes) == 1 else None
+
+    def place(self, row: Row, index: int) -> Rect:
+        """Where an event of a row is."""
+        event, lane = row.events[index], row.lanes[index]
+        x, width = self.x(event.start), event.length * self.per_tick
+        if not lane:
+            return x, row.y, width, self.height
+        return x, row.y + self.height + (lane - 1) * self.thin + 1, width, self.thin - 1
+
+
+def rows_of(by_rank: Mapping[int, Sequence[Event]]) -> list[Row]:
     """Rows in order of rank; equal ranks share one when there are many."""
     if len(by_rank) <= GROUP_ABOVE:
-        return [Row([rank], events) for rank, events in enumerate(by_rank)]
-    groups: dict[tuple[object, ...], Row] = {}
-    for rank, events in enumerate(by_rank):
-        key = tuple((e.kind, e.layer, e.start, e.end, len(e.batches)) for e in events)
-        row = groups.get(key)
-        if row is None:
-            groups[key] = Row([rank], events)
-        else:
-            row.ranks.append(rank)
-            row.same_batches = row.same_batches and all(
-                a.batches == b.batches for a, b in zip(row.events, events, strict=True)
-            )
-    return list(groups.values())
+        return [Row([rank], events) for rank, events in by_rank.items()]
+    rows: dict[tuple[object, ...], Row] = {}
+    for rank, events in by_rank.items():
+        key = tuple((e.kind, e.layer, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
+        row = rows.setdefault(key, Row([], events))
+        row.ranks.append(rank)
+        if row.same_batches and row.events is not events:
+            row.same_batches = _batches(row.events) == _batches(events)
+    return list(rows.values())
+
+
+def _batches(events: Sequence[Event]) -> list[frozenset[int]]:
+    return [event.batches for event in events if event.kind not in MARKS]
+
+
+def lanes_of(events: Sequence[Event]) -> list[int]:
+    """The lane of each event: compute, and communication that the rank stands still for, share lane 0.
+
+    Communication beside compute or beside other communication goes into the first thin lane that is free.
+    """
+    compute = sorted((e.start, e.end) for e in events if e.kind in COMPUTE and e.length > 0)
+    starts, ends = [start for start, _ in compute], [end for _, end in compute]
+    lanes = [0] * len(events)
+    free = [0.0]  # until when each lane is taken by communication
+    talk = [i for i, e in enumerate(events) if e.kind not in COMPUTE and e.kind not in MARKS]
+    for i in sorted(talk, key=lambda i: (events[i].start, events[i].end)):
+        event = events[i]
+        after = bisect_right(ends, event.start)
+        hidden = after < len(ends) and starts[after] < event.end
+        lane = next((k for k in range(hidden, len(free)) if free[k] <= event.start), len(free))
+        free += [0.0] * (lane + 1 - len(free))
+        lanes[i], free[lane] = lane, max(free[lane], event.end)
+    return lanes
+
+
+def idle_spans(row: Row, time: float) -> list[tuple[float, float]]:
+    """When a rank neither computes nor communicates: (start, end) in ticks."""
+    spans, reached = [], 0.0
+    for start, end in [*sorted((event.start, event.end) for event in row.operations), (time, time)]:
+        if start > reached:
+            spans.append((reached, start))
+        reached = max(reached, end)
+    return spans
+
+
+def ticks(end: float, about: int = 12) -> list[float]:
+    """Round numbers from 0 to ``end``, about so many.
+
+    >>> ticks(20.4)
+    [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
+    """
+    if end <= 0:
+        return [0]
+    raw = end / about
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next((s * power for s in (1, 2, 5) if s * power >= raw * 0.999), 10 * power)
+    found = (
+        float(f"{step * k:.10g}") for k in range(int(end / step + 1e-6) + 1)
+    )  # 0.3, not 0.30000000000000004
+    return [int(tick) if tick == int(tick) else tick for tick in found]

@@ -3,100 +3,107 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import NamedTuple
 
-from lib.events import COLLECTIVE, MEMORY_KINDS, POINT_TO_POINT
+from lib.events import COLLECTIVE, COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT
 
 from . import theme
-from .marks import box, glyph, label, lines, poly, style, text_width, together
-from .timeline import PAD, Timeline, hatching
+from .layout import PAD, Layout
+from .marks import Diagram, box, label, lines, style, text_width, together
+from .operations import lozenge, operation
+from .timeline import hatching, number_sizes
 
-Entry = tuple[list[Any], float, str]
-"""Marks around (0, 0) .. (width, 14), their width, the text."""
+TALL, WIDE, LINE = 14.0, 16.0, 19.0
+"""Height and width of a sample, height of a line, in pixels."""
+NUMBERED = 12
+"""Up to so many layers, each has a box with its number."""
 
 
-def draw_legend(timeline: Timeline, y: float, memory: bool) -> tuple[list[Any], float]:
+class Entry(NamedTuple):
+    """A sample drawn from (0, 0) to (width, TALL), and what it means."""
+
+    sample: Diagram
+    width: float
+    text: str
+
+
+def draw_legend(layout: Layout, y: float, memory: bool) -> tuple[list[Diagram], float]:
     """The legend from ``y`` down, and where it ends."""
-    parts: list[Any] = []
-    groups = [_operations(timeline, y)] + ([_memory(timeline)] if memory else [])
-    for number, group in enumerate(groups):
-        x, y = PAD, y + (18 if number else 0)
-        for make, width, text in group:
-            need = width + 5 + text_width(text, 10.5) + 14
-            if x + need > timeline.width - PAD and x > PAD:
-                x, y = PAD, y + 18
-            parts.append(together(make(x, y)))
-            parts.append(label(x + width + 5, y + 7, text, 10.5, style(theme.INK), "start"))
-            x += need
-    return parts, y + 14
+    parts: list[Diagram] = []
+    groups = [[_layers(layout.trace.layers), *_operations(layout)], [*_memory(layout)] if memory else []]
+    for group in filter(None, groups):
+        x = PAD
+        for entry in group:
+            width = entry.width + 5 + text_width(entry.text, 10.5)
+            if x > PAD and x + width > layout.width - PAD:
+                x, y = PAD, y + LINE
+            parts.append(entry.sample.translate(x, y))
+            parts.append(label(x + entry.width + 5, y + 7, entry.text, 10.5, style(theme.INK), "start"))
+            x += width + 14
+        y += LINE
+    return parts, y - LINE + TALL
 
 
-def _operations(timeline: Timeline, y: float) -> Iterator[Any]:
-    trace = timeline.trace
-    kinds = {event.kind for event in trace.events}
-    yield (lambda x, y: _layers(x, y, trace.layers)), _layers_width(trace.layers), "layer"
-    middle = theme.layer_color(trace.layers // 2, trace.layers)
-    number = "0" if any(timeline.number_size.values()) else ""
-    if "forward" in kinds:
-        ink = style(theme.text_on(middle))
-        text = "forward (its micro-batch)" if number else "forward"
-        yield (lambda x, y: [box(x, y, 16, 14, style(middle), 2), label(x + 8, y + 7, number, 9.5, ink)]), 16, text
-    if "backward" in kinds:
-        how, dark = style(middle, middle, 1.5, 0.22), style(theme.INK)
-        yield (
-            (lambda x, y: [box(x + 0.75, y + 0.75, 14.5, 12.5, how, 2), label(x + 8, y + 7, number, 9.5, dark)]),
-            16,
-            "backward",
-        )
-    if "loss" in kinds:
-        lozenge = style(theme.KINDS["loss"])
-        yield (lambda x, y: [poly([(x + 4, y + 2), (x + 8, y + 7), (x + 4, y + 12), (x, y + 7)], lozenge)]), 9, "loss"
-    if "update" in kinds:
-        card = style(theme.CARD)
-        yield (lambda x, y: [box(x, y, 12, 14, style(theme.STEP), 2), label(x + 6, y + 7, "U", 9.5, card)]), 12, "update"
-    for kind in (*COLLECTIVE, *POINT_TO_POINT):
-        if kind in kinds:
-            yield _sign(kind), 12, theme.NAMES[kind]
-    if trace.idle > 1e-9 and timeline.fine:
-        hatch = style(None, theme.HATCH, 0.75)
-        yield (lambda x, y: [box(x, y, 16, 14, style(theme.LANE)), lines(hatching(x, y, 16, 14), hatch)]), 16, "idle"
+def _operations(layout: Layout) -> Iterator[Entry]:
+    trace = layout.trace
+    happened = {event.kind for event in trace.events}
+    moments = {event.kind for event in trace.events if not event.length} - set(MARKS)
+    color, sizes = theme.layer_color(trace.layers // 2, trace.layers), number_sizes(layout)
+    known = (*COMPUTE, *COLLECTIVE, *POINT_TO_POINT)
+    for kind in [*known, *sorted(happened - {*known, *MARKS})]:
+        if kind not in happened:
+            continue
+        text = theme.name_of(kind)
+        if kind == "forward" and sizes[kind]:
+            text += " (number: micro-batch)"
+        if kind in moments:
+            yield Entry(lozenge(4, 4.5, theme.kind_color(kind)), 8, text)
+        else:
+            wide = WIDE if kind in COMPUTE else 13.0
+            yield Entry(
+                operation(kind, (0, 0, wide, TALL), color, "0" if sizes.get(kind) else ""), wide, text
+            )
+    if trace.idle > 1e-9 and layout.fine:
+        yield Entry(_idle(), WIDE, "idle")
 
 
-def _sign(kind: str) -> Any:
-    def make(x: float, y: float) -> list[Any]:
-        shape = glyph(theme.GLYPHS[kind], x + 6, y + 7, 3.4)
-        return [box(x, y, 12, 14, style(theme.KINDS[kind]), 2), poly(shape, style(theme.GLYPH))]
-
-    return make
+def _idle() -> Diagram:
+    hatch = lines(hatching(0, 0, WIDE, TALL), style(None, theme.HATCH, 0.75))
+    return together([box(0, 0, WIDE, TALL, style(theme.LANE)), hatch])
 
 
-def _memory(timeline: Timeline) -> Iterator[Any]:
+def _memory(layout: Layout) -> Iterator[Entry]:
     for slot, kind in enumerate(MEMORY_KINDS):
-        if any(event.held[slot] for event in timeline.trace.events):
+        if any(event.held[slot] for event in layout.trace.events):
             name, color = theme.MEMORY[kind]
-            yield (lambda x, y, color=color: [box(x, y, 16, 14, style(color), 2)]), 16, name
-    if timeline.trace.memory_target is not None:
-        how = style(None, theme.MUTE, 1.2, None, (5.0, 3.0))
-        yield (lambda x, y: [lines([(x, y + 7, x + 16, y + 7)], how)]), 16, "target"
+            yield Entry(box(0, 0, WIDE, TALL, style(color), 2), WIDE, name)
+    peak, target = layout.trace.peak, layout.trace.memory_target
+    if target is not None and peak is not None:
+        color = theme.GOOD if peak.memory <= target else theme.BAD
+        yield Entry(lines([(0, 7, WIDE, 7)], style(None, color, 1.2, None, (5.0, 3.0))), WIDE, "target")
 
 
-def _layers_width(layers: int) -> float:
-    return 17.0 * layers if layers <= 12 else 176.0
-
-
-def _layers(x: float, y: float, layers: int) -> list[Any]:
+def _layers(layers: int) -> Entry:
     """The ramp: a numbered box a layer, or a band from the first to the last."""
-    parts: list[Any] = []
-    if layers <= 12:
-        for layer in range(layers):
-            color = theme.layer_color(layer, layers)
-            parts.append(box(x + 17 * layer, y, 16, 14, style(color), 2))
-            ink = style(theme.text_on(color))
-            parts.append(label(x + 17 * layer + 8, y + 7, str(layer), 9.5, ink, weight=600))
-        return parts
-    ink = style(theme.INK)
-    wide = 140.0 / layers
-    parts += [label(x + 4, y + 7, "0", 9.5, ink), label(x + 164, y + 7, str(layers - 1), 9.5, ink)]
-    for layer in range(layers):
-        parts.append(box(x + 12 + layer * wide, y, wide + 0.3, 14, style(theme.layer_color(layer, layers))))
-    return parts
+    if layers <= NUMBERED:
+        return Entry(
+            together(map(_layer, range(layers), [layers] * layers)),
+            17.0 * layers - 1,
+            f"layer{'s' * (layers > 1)}",
+        )
+    steps = min(layers, 64)
+    wide, ink = 140.0 / steps, style(theme.INK)
+    band: list[Diagram] = [
+        box(12 + step * wide, 0, wide + 0.3, TALL, style(theme.layer_color(step, steps)))
+        for step in range(steps)
+    ]
+    last = str(layers - 1)
+    ends = [label(4, 7, "0", 9.5, ink), label(156, 7, last, 9.5, ink, "start")]
+    return Entry(together([*band, *ends]), 158 + text_width(last, 9.5), "layers")
+
+
+def _layer(layer: int, layers: int) -> Diagram:
+    color = theme.layer_color(layer, layers)
+    ink = style(theme.text_on(color))
+    number = label(17 * layer + WIDE / 2, 7, str(layer), 9.5, ink, weight=600)
+    return together([box(17 * layer, 0, WIDE, TALL, style(color), 2), number])

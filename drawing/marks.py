@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from chalk.core import ApplyName, Compose, Primitive
@@ -19,6 +19,7 @@ from chalk.style import Style, WidthType
 from chalk.subdiagram import Name
 from chalk.trail import Trail
 from chalk.transform import P2, Affine, BoundingBox
+from chalk.types import Diagram as Diagram
 from colour import Color
 
 Point = tuple[float, float]
@@ -26,7 +27,7 @@ Rect = tuple[float, float, float, float]
 IDENTITY = Affine.identity()
 
 
-@lru_cache(maxsize=None)
+@cache
 def style(
     fill: str | None = None,
     stroke: str | None = None,
@@ -44,7 +45,7 @@ def style(
     )
 
 
-class Mark(Shape):  # type: ignore[misc]
+class Mark(Shape):
     """A shape of known points."""
 
     def points(self) -> Sequence[Point]:
@@ -81,9 +82,11 @@ class Boxes(Mark):
     radius: float = 0.0
 
     def points(self) -> Sequence[Point]:
+        """The corners."""
         return [p for x, y, w, h in self.items for p in ((x, y), (x + w, y + h))]
 
     def to_path(self) -> Path:
+        """As a chalk path."""
         return Path([Trail.rectangle(w, h).at(P2(x, y)) for x, y, w, h in self.items])
 
 
@@ -95,9 +98,11 @@ class Poly(Mark):
     closed: bool = True
 
     def points(self) -> Sequence[Point]:
+        """The corners."""
         return self.corners
 
     def to_path(self) -> Path:
+        """As a chalk path."""
         corners = [*self.corners, self.corners[0]] if self.closed else list(self.corners)
         return Path.from_list_of_tuples(corners, closed=self.closed)
 
@@ -109,14 +114,16 @@ class Lines(Mark):
     items: Sequence[Rect]
 
     def points(self) -> Sequence[Point]:
+        """The corners."""
         return [p for a, b, c, d in self.items for p in ((a, b), (c, d))]
 
     def to_path(self) -> Path:
+        """As a chalk path."""
         return Path([Trail.from_offsets([P2(c - a, d - b)]).at(P2(a, b)) for a, b, c, d in self.items])
 
 
 @dataclass
-class Label(Text):  # type: ignore[misc]
+class Label(Text):
     """A text; ``anchor`` is start, middle or end."""
 
     anchor: str = "middle"
@@ -130,10 +137,10 @@ class Label(Text):  # type: ignore[misc]
         return element
 
 
-class Titled(ApplyName):  # type: ignore[misc]
+class Titled(ApplyName):
     """A node with a hover text. chalk's own SVG renderer gives its group a <title>, too."""
 
-    def __init__(self, title: str, diagram: Any) -> None:
+    def __init__(self, title: str, diagram: Diagram) -> None:
         super().__init__(Name("title"), diagram)
         self.title = title
 
@@ -148,9 +155,15 @@ class Titled(ApplyName):  # type: ignore[misc]
 _NARROW, _WIDE = frozenset("ijl.,:;|'! ()[]-ftr"), frozenset("mwMW%")
 
 
-def text_width(text: str, size: float) -> float:
+def text_width(text: str, size: float, bold: bool = False) -> float:
     """About the width of a text in a common sans face; nobody can measure it without the font."""
-    return size * sum(0.33 if c in _NARROW else 0.88 if c in _WIDE else 0.66 if c.isupper() else 0.58 for c in text)
+    return size * sum(map(_letter_width, text)) * (1.2 if bold else 1.0)
+
+
+def _letter_width(letter: str) -> float:
+    if letter in _NARROW:
+        return 0.36
+    return 0.92 if letter in _WIDE else 0.66 if letter.isupper() else 0.6
 
 
 def boxes(items: Sequence[Rect], how: Style, radius: float = 0.0) -> Primitive:
@@ -180,7 +193,7 @@ def label(
     return Primitive(Label(text, size, anchor, weight), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
 
 
-def together(parts: Iterable[Any], x0: float = 0, y0: float = 0, x1: float = 0, y1: float = 0) -> Compose:
+def together(parts: Iterable[Diagram], x0: float = 0, y0: float = 0, x1: float = 0, y1: float = 0) -> Compose:
     """Diagrams as one, with a known bounding box."""
     return Compose(box_envelope(x0, y0, x1, y1), list(parts))
 
@@ -188,14 +201,3 @@ def together(parts: Iterable[Any], x0: float = 0, y0: float = 0, x1: float = 0, 
 def box_envelope(x0: float, y0: float, x1: float, y1: float) -> Envelope:
     """The envelope of a box: two products instead of a walk over a tree."""
     return Envelope(lambda d: max(d.x * x0, d.x * x1) + max(d.y * y0, d.y * y1))
-
-
-def glyph(name: str, x: float, y: float, k: float) -> list[Point]:
-    """A small sign with its middle at (x, y)."""
-    return {
-        "up": [(x, y - k), (x + k, y + k), (x - k, y + k)],
-        "down": [(x, y + k), (x + k, y - k), (x - k, y - k)],
-        "diamond": [(x, y - 1.3 * k), (x + k, y), (x, y + 1.3 * k), (x - k, y)],
-        "right": [(x - k, y - k), (x + k, y), (x - k, y + k)],
-        "left": [(x + k, y - k), (x - k, y), (x + k, y + k)],
-    }[name]

@@ -1,101 +1,173 @@
-"""Memory over time, stacked by kind, one strip for each row."""
+"""Memory over time, stacked by kind: one strip for each profile that occurs."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lib.events import MEMORY_KINDS, Event
-from lib.units import show_elements
+from lib.units import Elements, show_elements
 
 from . import theme
-from .layout import Row, si
-from .marks import Point, Titled, box, label, lines, poly, style
-from .timeline import PAD, Timeline
+from .layout import PAD, Layout
+from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style, text_width
+from .timeline import axis, fitting, grid
+from .words import brief_ranks, ranges, si
 
-STRIP, SHOWN = 44.0, 8
-"""Height of a strip in pixels; strips at most (always with the one that has the peak)."""
+STRIP, GAP, SHOWN = 44.0, 8.0, 8
+"""Height of a strip and room between strips, in pixels; strips at most."""
 
 
-def draw_memory(timeline: Timeline, y: float) -> tuple[list[Any], float]:
+@dataclass
+class Profile:
+    """Ranks that hold the same at all times, and the samples of the first."""
+
+    ranks: list[int]
+    samples: Sequence[Event]
+
+    @property
+    def most(self) -> Elements:
+        """The highest sample, in elements."""
+        return max((event.memory for event in self.samples), default=0)
+
+
+def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     """The panel from ``y`` down, and where it ends."""
-    trace = timeline.trace
-    peak = trace.peak
+    peak = layout.trace.peak
     assert peak is not None
-    parts: list[Any] = [label(PAD, y + 6, "Memory", 12.5, style(theme.INK), "start", 600)]
-    y += 20
-    highest = float(max(peak.memory, trace.memory_target or 0)) * 1.08 or 1.0
-    rows, left_out = _chosen(timeline.rows, peak.rank)
-    for row in rows:
-        parts += _strip(timeline, row, y, highest, peak)
-        y += STRIP + 8
-    if left_out:
-        parts.append(label(timeline.x0, y + 2, f"{left_out} more rows", 9.5, style(theme.MUTE), "start"))
-        y += 10
-    axis, y = timeline.axis(y - 6)
-    return [*parts, *axis], y
+    profiles = profiles_of(layout)
+    shown = _chosen(profiles, peak.rank)
+    title = (
+        "Memory"
+        if len(shown) == len(profiles)
+        else f"Memory ({len(shown)} of {len(profiles)} different profiles)"
+    )
+    top = y + 20
+    strips = [Strip(layout, profile, top + place * (STRIP + GAP)) for place, profile in enumerate(shown)]
+    bottom = strips[-1].bottom
+    parts: list[Diagram] = [
+        label(PAD, y + 6, title, 12.5, style(theme.INK), "start", 600),
+        boxes([(layout.x0, strip.top, layout.x1 - layout.x0, STRIP) for strip in strips], style(theme.LANE)),
+        grid(layout, top, bottom),
+    ]
+    for strip in strips:
+        parts += [*strip.area(), *strip.around()]
+    for strip in strips:
+        parts += strip.peak(peak) if peak.rank in strip.profile.ranks else []
+    scale, end = axis(layout, bottom)
+    return [*parts, *scale], end
 
 
-def _chosen(rows: list[Row], peak_rank: int) -> tuple[list[Row], int]:
-    """The rows shown: the first ones and the one with the peak."""
-    if len(rows) <= SHOWN:
-        return rows, 0
-    with_peak = next(row for row in rows if peak_rank in row.ranks)
-    chosen = rows[: SHOWN - 1]
-    chosen = rows[:SHOWN] if with_peak in chosen else [*chosen, with_peak]
-    return chosen, len(rows) - len(chosen)
+def profiles_of(layout: Layout) -> list[Profile]:
+    """Ranks by what they hold and when, in order of rank."""
+    found: dict[tuple[object, ...], Profile] = {}
+    for rank, events in layout.trace.by_rank.items():
+        key = tuple((event.issued, event.held) for event in events)
+        found.setdefault(key, Profile([], events)).ranks.append(rank)
+    return list(found.values())
 
 
-def _strip(timeline: Timeline, row: Row, top: float, highest: float, peak: Event) -> list[Any]:
-    bottom, x1 = top + STRIP, timeline.x1
-    parts: list[Any] = [box(timeline.x0, top, x1 - timeline.x0, STRIP, style(theme.LANE))]
-    samples = _samples(timeline, row)
-    base = [0.0] * len(samples)
-    for slot, kind in enumerate(MEMORY_KINDS):
-        upper = [low + float(held[slot]) for low, (_, held) in zip(base, samples, strict=True)]
-        if upper != base:
-            name, color = theme.MEMORY[kind]
-            xs = [x for x, _ in samples] + [x1]
-            ys = [[bottom - v * STRIP / highest for v in edge] for edge in (upper, base)]
-            corners = _stairs(xs, ys[0]) + _stairs(xs, ys[1])[::-1]
-            parts.append(Titled(f"{row.name}: {name}", poly(corners, style(color))))
-        base = upper
-    ink, mute = style(theme.INK), style(theme.MUTE)
-    parts.append(label(timeline.x0 - 8, bottom - STRIP / 2, row.name, 10.5, ink, "end"))
-    most = max((event.memory for event in row.events), default=0)
-    parts.append(label(x1 + 8, bottom - STRIP / 2, f"max {si(float(most))}", 9.5, mute, "start"))
-    target = timeline.trace.memory_target
-    if target is not None:
-        color = theme.GOOD if peak.memory <= target else theme.BAD
-        y = bottom - float(target) * STRIP / highest
-        parts.append(lines([(timeline.x0, y, x1, y)], style(None, color, 1.2, None, (5.0, 3.0))))
-    if peak.rank in row.ranks:
-        parts += _peak(timeline, bottom - float(peak.memory) * STRIP / highest, peak)
-    return parts
+def _chosen(profiles: Sequence[Profile], peak_rank: int) -> list[Profile]:
+    """At most SHOWN: the one with the peak, the lowest, and others at even distances."""
+    if len(profiles) <= SHOWN:
+        return list(profiles)
+    places = range(len(profiles))
+    wanted = [
+        next(place for place in places if peak_rank in profiles[place].ranks),
+        min(places, key=lambda place: profiles[place].most),
+        *(round(step * (len(profiles) - 1) / (SHOWN - 1)) for step in range(SHOWN)),
+    ]
+    return [profiles[place] for place in sorted(list(dict.fromkeys(wanted))[:SHOWN])]
 
 
-def _samples(timeline: Timeline, row: Row) -> list[tuple[float, tuple[Any, ...]]]:
-    """(x, elements by kind); samples in one half pixel are merged to the larger."""
-    found: list[tuple[float, tuple[Any, ...]]] = []
-    for event in row.events:
-        x = timeline.x(event.issued)
-        if found and x - found[-1][0] < 0.5:
-            x = found[-1][0]
-            held = max(found.pop()[1], event.held, key=sum)
-            found.append((x, held))
+class Strip:
+    """The memory of one profile, from ``top`` down. All strips share one scale."""
+
+    def __init__(self, layout: Layout, profile: Profile, top: float) -> None:
+        self.layout, self.profile, self.top, self.bottom = layout, profile, top, top + STRIP
+        peak, target = layout.trace.peak, layout.trace.memory_target
+        assert peak is not None
+        highest = max(float(peak.memory), float(target or 0)) * 1.08
+        self.per_element = STRIP / (highest or 1.0)
+
+    def y(self, elements: Elements | float) -> float:
+        """Where an amount is."""
+        return self.bottom - float(elements) * self.per_element
+
+    def area(self) -> list[Diagram]:
+        """The stacked kinds."""
+        layout, name = self.layout, f"rank {ranges(self.profile.ranks)}"
+        parts: list[Diagram] = []
+        steps = steps_of(layout, self.profile.samples)
+        xs = [x for x, _ in steps] + [layout.x1]
+        base = [0.0] * len(steps)
+        for slot, kind in enumerate(MEMORY_KINDS):
+            amounts = [held[slot] for _, held in steps]
+            if any(amounts):
+                upper = [low + float(amount) for low, amount in zip(base, amounts, strict=True)]
+                title = f"{name}: {theme.MEMORY[kind][0]}, at most {show_elements(max(amounts))} elements"
+                outline = self._stairs(xs, upper) + self._stairs(xs, base)[::-1]
+                parts.append(Titled(title, poly(outline, style(theme.MEMORY[kind][1]))))
+                base = upper
+        return parts
+
+    def _stairs(self, xs: Sequence[float], amounts: Sequence[float]) -> list[Point]:
+        return [
+            (x, self.y(amount)) for a, b, amount in zip(xs, xs[1:], amounts, strict=False) for x in (a, b)
+        ]
+
+    def around(self) -> list[Diagram]:
+        """Its name, its maximum, the line of the target."""
+        layout, middle, ranks = self.layout, (self.top + self.bottom) / 2, self.profile.ranks
+        name, most = fitting(brief_ranks(ranks), 11.0), f"max {si(float(self.profile.most))}"
+        parts: list[Diagram] = [
+            Titled(f"rank {ranges(ranks)}", label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
+            label(layout.x1 + 8, middle, most, 9.5, style(theme.MUTE), "start"),
+        ]
+        if len(ranks) > 1:
+            parts.append(
+                label(layout.x1 + 8, middle + 13, f"{len(ranks)} ranks", 9.5, style(theme.MUTE), "start")
+            )
+        peak, target = layout.trace.peak, layout.trace.memory_target
+        if target is not None and peak is not None:
+            color = theme.GOOD if peak.memory <= target else theme.BAD
+            y = self.y(target)
+            parts.append(lines([(layout.x0, y, layout.x1, y)], style(None, color, 1.2, None, (5.0, 3.0))))
+        return parts
+
+    def peak(self, peak: Event) -> list[Diagram]:
+        """A mark at the highest sample of all ranks, its text on the side where there is room."""
+        x, y = self.layout.x(peak.issued), self.y(peak.memory)
+        text = f"peak {si(float(peak.memory))}"
+        width = text_width(text, 10) + 8
+        right = x + width + 8 < self.layout.x1
+        behind = box(x + 4 if right else x - 4 - width, y - 14, width, 13, style(theme.CARD, None, 0, 0.8), 2)
+        mark = poly([(x, y), (x - 4, y - 7), (x + 4, y - 7)], style(theme.INK))
+        said = label(
+            x + (8 if right else -8), y - 7, text, 10, style(theme.INK), "start" if right else "end", 600
+        )
+        title = f"peak: {show_elements(peak.memory)} elements on rank {peak.rank} at tick {peak.issued:.10g}"
+        return [behind, Titled(title, mark), said]
+
+
+Step = tuple[float, tuple[Elements, ...]]
+"""From this x on, elements by MEMORY_KINDS."""
+
+
+def steps_of(layout: Layout, samples: Sequence[Event]) -> list[Step]:
+    """What is held from where on. Samples within half a pixel become the highest of them, so that a
+    short peak is seen, and half a pixel further the last of them."""
+    steps: list[Step] = []
+    last: tuple[Elements, ...] = ()
+    for event in samples:
+        x = layout.x(event.issued)
+        if steps and x - steps[-1][0] < 0.5:
+            steps[-1] = (steps[-1][0], max(steps[-1][1], event.held, key=sum))
         else:
-            found.append((x, event.held))
-    return found
-
-
-def _stairs(xs: list[float], ys: list[float]) -> list[Point]:
-    return [point for a, b, y in zip(xs, xs[1:], ys, strict=False) for point in ((a, y), (b, y))]
-
-
-def _peak(timeline: Timeline, y: float, peak: Event) -> list[Any]:
-    """A mark at the peak, its text on the side where there is room."""
-    x = timeline.x(peak.issued)
-    right = x < timeline.x1 - 80
-    text = f"peak {si(float(peak.memory))}"
-    mark = poly([(x, y), (x - 3.5, y - 6), (x + 3.5, y - 6)], style(theme.INK))
-    said = label(x + (7 if right else -7), y - 3.5, text, 9.5, style(theme.INK), "start" if right else "end", 600)
-    return [Titled(f"peak: {show_elements(peak.memory)} elements on rank {peak.rank}", mark), said]
+            if steps and steps[-1][1] != last:
+                steps.append((steps[-1][0] + 0.5, last))
+            steps.append((x, event.held))
+        last = event.held
+    if steps and steps[-1][1] != last and steps[-1][0] + 0.5 < layout.x1:
+        steps.append((steps[-1][0] + 0.5, last))
+    return [step for place, step in enumerate(steps) if not place or step[1] != steps[place - 1][1]]

@@ -1,93 +1,121 @@
-"""Our marks as SVG text, written directly: svgwrite's validation alone took a third of the time."""
+"""Our marks as SVG text, written directly: with chalk's own renderer a large picture takes minutes.
+
+Colors are presentation attributes, since sanitizers strip ``style``; classes name the roles whose color
+the dark theme changes.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import Any
 
-from chalk.core import Compose, Primitive
+from chalk.core import ApplyTransform, Compose, Primitive
 from chalk.style import Style
 
 from . import theme
-from .marks import Boxes, Label, Lines, Poly, Titled
+from .marks import IDENTITY, Boxes, Diagram, Label, Lines, Poly, Titled
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
+_NO_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def number(value: float) -> str:
-    """Two decimals at most."""
+    """Two decimals at most.
+
+    >>> number(1.0), number(-0.001), number(2.345)
+    ('1', '0', '2.35')
+    """
     text = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if text in ("-0", "") else text
 
 
 def escape(text: str) -> str:
-    """Text fit for XML content and attributes."""
-    for sign, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;")):
-        text = text.replace(sign, entity)
-    return "".join(c for c in text if c >= " " or c in "\n\t")
+    """Text fit for XML content and attributes.
+
+    >>> escape('a<b & "c"')
+    'a&lt;b &amp; &quot;c&quot;'
+    """
+    return _NO_XML.sub("\ufffd", text).translate(_ENTITIES)
 
 
-def to_svg(parts: Iterable[Any], width: float, height: float, alternative: str, fluid: bool = True) -> str:
-    """A picture of our marks. ``fluid``: shrinks to the width of its cell (left out of files: some
-    converters draw nothing then)."""
-    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
+def svg(
+    parts: Iterable[Diagram],
+    size: tuple[float, float],
+    words: str,
+    fluid: bool = False,
+    shown: tuple[float, float] | None = None,
+) -> str:
+    """A picture of our marks, ``size`` pixels large, with ``words`` as its alternative text.
+
+    ``fluid``: shrinks with the page (left out of files: some converters draw nothing then);
+    ``shown``: width and height in which it appears where nothing else decides.
+    """
+    width, height = map(number, size)
+    shown_width, shown_height = map(number, shown or size)
     how = ' style="max-width:100%;height:auto"' if fluid else ""
-    text = escape(alternative)
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" {size}{how} role="img" aria-label="{text}" '
-        f'font-family="{FONT}" text-anchor="middle">'
+    return "".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" viewBox="0 0 {width} {height}" ',
+            f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}" ',
+            f'font-family="{FONT}" text-anchor="middle"><style>{theme.css()}</style>',
+            *Writer().write(parts),
+            "</svg>",
+        ]
     )
-    return "".join([head, f"<style>{theme.css()}</style>", *Writer().write(parts), "</svg>"])
 
 
 class Writer:
-    """Walks the tree with a stack of its own: no recursion limit."""
+    """Walks a tree of marks with a stack of its own, so that its depth has no limit."""
 
     def __init__(self) -> None:
         self._attributes: dict[tuple[int, bool], tuple[str, Style]] = {}
 
-    def write(self, parts: Iterable[Any]) -> list[str]:
-        """The elements, in order."""
+    def write(self, parts: Iterable[Diagram]) -> list[str]:
+        """The elements, in order. Raises TypeError for a diagram that is not made of our marks."""
         out: list[str] = []
-        stack: list[tuple[Any, str]] = [(part, "") for part in reversed(list(parts))]
+        stack: list[Diagram | str] = []
+        stack += [*parts][::-1]
         while stack:
-            node, title = stack.pop()
+            node = stack.pop()
             if isinstance(node, str):
                 out.append(node)
             elif isinstance(node, Primitive):
-                out.append(self._leaf(node, title))
-            elif isinstance(node, Titled):
-                stack.append((node.diagram, node.title))
+                out.append(self._leaf(node))
             elif isinstance(node, Compose):
-                if title:
-                    out.append(f"<g><title>{escape(title)}</title>")
-                    stack.append(("</g>", ""))
-                stack.extend((child, "") for child in reversed(node.diagrams))
+                stack += node.diagrams[::-1]
+            elif isinstance(node, Titled):
+                out.append(f"<g><title>{escape(node.title)}</title>")
+                stack += ["</g>", node.diagram]
+            elif isinstance(node, ApplyTransform):
+                out.append(f"<g{_moved(node.transform)}>")
+                stack += ["</g>", node.diagram]
             else:
                 raise TypeError(f"not a mark of this package: {type(node).__name__}")
         return out
 
-    def _leaf(self, node: Primitive, title: str) -> str:
+    def _leaf(self, node: Primitive) -> str:
         shape = node.shape
-        inner = f"<title>{escape(title)}</title>" if title else ""
         if isinstance(shape, Label):
-            return self._text(node, shape, inner)
-        how = self._style(node.style)
+            return self._text(node, shape)
+        how = self._style(node.style) + ("" if node.transform is IDENTITY else _moved(node.transform))
         if isinstance(shape, Boxes) and len(shape.items) == 1:
-            x, y, w, h = map(number, shape.items[0])
+            x, y, width, height = map(number, shape.items[0])
             radius = f' rx="{number(shape.radius)}"' if shape.radius else ""
-            return f'<rect x="{x}" y="{y}" width="{w}" height="{h}"{radius}{how}>{inner}</rect>'
-        return f'<path{how} d="{path_data(shape)}">{inner}</path>'
+            return f'<rect x="{x}" y="{y}" width="{width}" height="{height}"{radius}{how}/>'
+        if isinstance(shape, (Boxes, Lines, Poly)):
+            return f'<path{how} d="{path_data(shape)}"/>'
+        raise TypeError(f"not a mark of this package: {type(shape).__name__}")
 
-    def _text(self, node: Primitive, shape: Label, inner: str) -> str:
+    def _text(self, node: Primitive, shape: Label) -> str:
         size = float(shape.font_size or 10)
-        x, y = node.transform[2], node.transform[5] + 0.35 * size
+        x, y = node.transform[2], node.transform[5] + 0.35 * size  # from the visual middle to the base line
         anchor = "" if shape.anchor == "middle" else f' text-anchor="{shape.anchor}"'
         weight = "" if shape.weight == 400 else f' font-weight="{shape.weight}"'
         how = self._style(node.style, text=True)
         place = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
-        return f"<text {place}{anchor}{weight}{how}>{inner}{escape(shape.text)}</text>"
+        return f"<text {place}{anchor}{weight}{how}>{escape(shape.text)}</text>"
 
     def _style(self, how: Style, text: bool = False) -> str:
         key = (id(how), text)
@@ -97,31 +125,36 @@ class Writer:
         return found[0]
 
 
+def _moved(transform: tuple[float, ...]) -> str:
+    a, b, c, d, e, f = transform[:6]
+    return f' transform="matrix({" ".join(map(number, (a, d, b, e, c, f)))})"'
+
+
 def _attributes(how: Style, text: bool) -> str:
-    """Presentation attributes (a sanitizer strips style=), and classes for the roles."""
-    out, classes = "", []
-    if how.fill_color_ is None:
-        out += ' fill="none"'
-    else:
-        fill = how.fill_color_.hex_l
-        out += f' fill="{fill}"'
-        if fill in ROLE_OF:
-            classes.append(f"f-{ROLE_OF[fill]}")
-        if how.fill_opacity_ not in (None, 1):
-            out += f' fill-opacity="{number(how.fill_opacity_)}"'
+    fill, classes = _fill(how)
     width = how.line_width_[1] if how.line_width_ else 0
+    stroke = ""
     if width and how.line_color_ is not None and not text:
-        stroke = how.line_color_.hex_l
-        out += f' stroke="{stroke}" stroke-width="{number(width)}"'
-        if stroke in ROLE_OF:
-            classes.append(f"s-{ROLE_OF[stroke]}")
+        color = how.line_color_.hex_l
+        stroke = f' stroke="{color}" stroke-width="{number(width)}"'
+        if color in ROLE_OF:
+            classes.append(f"s-{ROLE_OF[color]}")
         if how.dashing_ is not None:
-            out += f' stroke-dasharray="{" ".join(map(number, how.dashing_[0]))}"'
-    return out + (f' class="{" ".join(classes)}"' if classes else "")
+            stroke += f' stroke-dasharray="{" ".join(map(number, how.dashing_[0]))}"'
+    return fill + stroke + (f' class="{" ".join(classes)}"' if classes else "")
+
+
+def _fill(how: Style) -> tuple[str, list[str]]:
+    if how.fill_color_ is None:
+        return ' fill="none"', []
+    color = how.fill_color_.hex_l
+    opacity = how.fill_opacity_
+    thin = "" if opacity is None or opacity == 1 else f' fill-opacity="{number(opacity)}"'
+    return f' fill="{color}"{thin}', [f"f-{ROLE_OF[color]}"] if color in ROLE_OF else []
 
 
 def path_data(shape: Boxes | Lines | Poly) -> str:
-    """The d attribute."""
+    """The d attribute of a path."""
     n = number
     if isinstance(shape, Boxes):
         return "".join(f"M{n(x)} {n(y)}h{n(w)}v{n(h)}h{n(-w)}z" for x, y, w, h in shape.items)

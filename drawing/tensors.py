@@ -1,132 +1,161 @@
-"""Small pictures of tensors, and of dictionaries of them."""
+"""Small pictures of tensors: which layer of how many, which shards, which micro-batches of how many."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from lib.errors import PuzzleError
 from lib.labels import SHARDED
 from lib.tensors import Tensor
+from lib.units import Elements, show_elements
 
 from . import theme
 from .figure import Figure
-from .layout import ranges
-from .marks import Titled, box, label, style, together
+from .layout import Rect
+from .marks import Diagram, Titled, box, boxes, label, style, together
+from .words import plural, ranges
 
-WIDE, TALL = 96.0, 84.0
-CELL = 60.0
-CELLS = 64
-"""Pieces drawn one by one at most."""
-SHORT = {
+WIDE, TALL = 112.0, 92.0
+"""Size of a picture in pixels."""
+CELLS = 32
+"""Pieces drawn one by one at most; more are drawn as so many groups."""
+KINDS = {
     "Weight": ("weight", "weights"),
-    "OptState": ("opt. state", "opt_states"),
-    "WeightGrad": ("weight grad", "weight_grads"),
+    "OptState": ("optimizer state", "opt_states"),
+    "WeightGrad": ("weight gradient", "weight_grads"),
     "Activation": ("activation", "activations"),
-    "ActivationGrad": ("act. grad", "activation_grads"),
+    "ActivationGrad": ("activation gradient", "activation_grads"),
 }
+"""Kind of tensor: its name, and the kind of memory whose color it has."""
+
+
+class View(NamedTuple):
+    """What a picture shows of a tensor; None for what its kind does not have."""
+
+    name: str
+    color: str
+    """Of its kind of memory."""
+    layer: int
+    layers: int
+    shards: frozenset[int] | None
+    total: int
+    batches: frozenset[int] | None
+    total_batches: int
+    step: int | None
+    memory: Elements
+
+
+def view_of(tensor: Tensor) -> View:
+    """A tensor as the picture sees it."""
+    name, memory = KINDS[type(tensor).__name__]
+    sharded = type(tensor).__name__ in SHARDED
+    return View(
+        name,
+        theme.MEMORY[memory][1],
+        tensor.layer,
+        tensor.layers,
+        getattr(tensor, "shards", None) if sharded else None,
+        getattr(tensor, "total", 1),
+        getattr(tensor, "batches", None),
+        getattr(tensor, "total_batches", 0),
+        getattr(tensor, "step", None),
+        tensor.memory(),
+    )
 
 
 def draw_tensor(tensor: Tensor) -> Figure:
-    """One tensor: its layer, its shards of how many, its micro-batches of how many."""
-    return Figure([_frame(WIDE, TALL), _icon(tensor, 0, 0)], WIDE, TALL, repr(tensor))
+    """One tensor as a picture."""
+    frame = box(0.5, 0.5, WIDE - 1, TALL - 1, style(theme.CARD, theme.GRID, 1), 6)
+    return Figure([frame, icon(tensor, 0, 0)], WIDE, TALL, in_words(tensor))
 
 
-def draw_group(group: object) -> Figure:
-    """A dictionary of tensors (``model.weights``) as a row of pictures with their keys.
-
-    Also a dictionary of such dictionaries, or several tensors. Raises PuzzleError for anything else.
-    """
-    rows = _rows(group)
-    most = max((len(tensors) for _, tensors in rows), default=0)
-    named = any(name for name, _ in rows)
-    left = 96.0 if named else 8.0
-    columns = min(max(most, 1), 8)
-    parts: list[Any] = []
-    y = 8.0
-    for name, tensors in rows:
-        if name:
-            parts.append(label(12, y + TALL / 2, name, 11, style(theme.INK), "start", 600))
-        for index, (key, tensor) in enumerate(tensors):
-            x, line = left + (index % columns) * (WIDE + 6), index // columns
-            parts.append(_icon(tensor, x, y + line * (TALL + 22)))
-            if key is not None:
-                parts.append(label(x + WIDE / 2, y + line * (TALL + 22) + TALL + 7, repr(key), 10, style(theme.MUTE)))
-        if not tensors:
-            parts.append(label(left, y + TALL / 2, "empty", 11, style(theme.MUTE), "start"))
-        y += max(1, -(-len(tensors) // columns)) * (TALL + 22)
-    width = left + columns * (WIDE + 6) + 8
-    summary = "; ".join(
-        f"{name + ': ' if name else ''}" + (", ".join(repr(tensor) for _, tensor in tensors) or "empty")
-        for name, tensors in rows
-    )
-    return Figure([_frame(width, y + 4), *parts], width, y + 4, summary)
+def in_words(tensor: Tensor) -> str:
+    """A tensor in words, with its size."""
+    view = view_of(tensor)
+    said = [f"{view.name} of layer {view.layer} of {view.layers}"]
+    if view.shards is not None:
+        said.append(_shards(view) or "complete")
+    if view.batches is not None:
+        batches = ranges(view.batches) or "none"
+        said.append(f"micro-batch{plural(view.batches, 'es')} {batches} of {view.total_batches}")
+    if view.step is not None:
+        said.append(f"step {view.step}")
+    return f"{', '.join(said)}: {show_elements(view.memory)} elements"
 
 
-Named = list[tuple[Any, Tensor]]
+def icon(tensor: Tensor, x: float, y: float) -> Diagram:
+    """The picture of a tensor, WIDE by TALL, with its upper left corner at (x, y)."""
+    view, middle = view_of(tensor), x + WIDE / 2
+    parts: list[Diagram] = [
+        box(x + 8, y + 17, WIDE - 16, 2.5, style(view.color)),
+        label(middle, y + 9.5, view.name, 10, style(theme.INK), weight=600),
+        *_layers(view, (x + 10, y + 25, 7, 34)),
+        *_body(view, (x + 23, y + 25, WIDE - 33, 34)),
+        label(
+            middle,
+            y + 68,
+            f"layer {view.layer}" + (f", step {view.step}" if view.step else ""),
+            9.5,
+            style(theme.INK),
+        ),
+        label(middle, y + 80, _part(view), 8.5, style(theme.MUTE)),
+    ]
+    return Titled(in_words(tensor), together(parts))
 
 
-def _rows(group: object) -> list[tuple[str, Named]]:
-    if isinstance(group, Mapping) and group and all(isinstance(value, Mapping) for value in group.values()):
-        return [(str(name), _named(inner)) for name, inner in group.items()]
-    return [("", _named(group))]
+def _shards(view: View) -> str:
+    """Which shards of how many; nothing for a complete tensor."""
+    shards = view.shards or frozenset()
+    return "" if view.total == 1 else f"shard{plural(shards)} {ranges(shards) or 'none'} of {view.total}"
 
 
-def _named(group: object) -> Named:
-    if isinstance(group, Tensor):
-        return [(None, group)]
-    found: Named = []
-    if isinstance(group, Mapping):
-        found = list(group.items())
-    elif isinstance(group, Iterable):
-        found = [(None, tensor) for tensor in group]
-    else:
-        found = [(None, group)]  # type: ignore[list-item]
-    if not all(isinstance(tensor, Tensor) for _, tensor in found):
-        raise PuzzleError(
-            "draw_group takes tensors", got=repr(group)[:120], cure="a dictionary such as model.weights"
-        )
-    return found
+def _part(view: View) -> str:
+    """Which part of the whole, briefly."""
+    said = [_shards(view)] if view.shards is not None else []
+    if view.batches is not None:
+        said.append(f"mb {ranges(view.batches) or 'none'} of {view.total_batches}")
+    return ", ".join(filter(None, said)) or "complete"
 
 
-def _frame(width: float, height: float) -> Any:
-    return box(0.5, 0.5, width - 1, height - 1, style(theme.CARD, theme.GRID, 1), 6)
+def _layers(view: View, place: Rect) -> list[Diagram]:
+    """A column of all layers, the first at the bottom, with the tensor's own filled."""
+    return _cells(place, [view.layers - 1 - view.layer], view.layers, _color(view), down=True)
 
 
-def _icon(tensor: Tensor, x: float, y: float) -> Any:
-    kind = type(tensor).__name__
-    name, memory_kind = SHORT[kind]
-    layer = min(max(tensor.layer, 0), tensor.layers - 1)
-    fill = theme.layer_color(layer, tensor.layers)
-    if kind in SHARDED:
-        have, total, said = tensor.shards, tensor.total, "shard"  # type: ignore[attr-defined]
-    else:
-        have, total, said = tensor.batches, tensor.total_batches, "mb"  # type: ignore[attr-defined]
-    parts = [_cells(x + (WIDE - CELL) / 2, y + 22, have, total, fill, across=kind not in SHARDED)]
-    stripe = theme.MEMORY[memory_kind][1]
-    parts.append(box(x + 6, y + 4, 4, TALL - 8, style(stripe), 1))
-    ink, mute = style(theme.INK), style(theme.MUTE)
-    parts.append(label(x + WIDE / 2 + 3, y + 11, name, 10.5, ink, weight=600))
-    below = f"layer {tensor.layer}"
-    if kind == "WeightGrad":
-        below += f", mb {ranges(tensor.batches) or 'none'}"  # type: ignore[attr-defined]
-    elif kind in SHARDED and tensor.step:  # type: ignore[attr-defined]
-        below += f", step {tensor.step}"  # type: ignore[attr-defined]
-    parts.append(label(x + WIDE / 2 + 3, y + TALL - 21, below, 9.5, ink))
-    if total > 1 or said == "mb":
-        part = f"{said} {ranges(have) or 'none'} of {total}"
-        parts.append(label(x + WIDE / 2 + 3, y + TALL - 9, part, 9.5, mute))
-    return Titled(repr(tensor), together(parts))
+def _color(view: View) -> str:
+    """The color of the layer; the last activation, which no layer reads, has that of the last one."""
+    return theme.layer_color(min(max(view.layer, 0), view.layers - 1), view.layers)
 
 
-def _cells(x: float, y: float, have: Iterable[int], total: int, fill: str, across: bool) -> Any:
-    """The whole as a box; the pieces that are here are filled."""
-    height = 30.0
-    parts: list[Any] = [box(x, y, CELL, height, style(theme.LANE, theme.HATCH, 1), 2)]
-    count = min(total, CELLS)
-    for piece in sorted({index * count // total for index in have}):
-        if across:  # micro-batches lie on one another, shards stand beside one another
-            parts.append(box(x + 1, y + 1 + piece * (height - 2) / count, CELL - 2, (height - 2) / count, style(fill)))
-        else:
-            parts.append(box(x + 1 + piece * (CELL - 2) / count, y + 1, (CELL - 2) / count, height - 2, style(fill)))
-    return together(parts)
+def _body(view: View, place: Rect) -> list[Diagram]:
+    """Shards side by side, micro-batches in rows; of a weight gradient, one above the other."""
+    color, (x, y, width, height) = _color(view), place
+    batches = view.batches or frozenset()
+    if view.shards is None:
+        return _cells(place, batches, view.total_batches, color, down=True)
+    if view.batches is None:
+        return _cells(place, view.shards, view.total, color)
+    upper, lower = (x, y, width, height * 0.62), (x, y + height * 0.62 + 3, width, height * 0.38 - 3)
+    filled = view.shards if batches else frozenset()
+    activations = theme.MEMORY["activations"][1]
+    return [
+        *_cells(upper, filled, view.total, color),
+        *_cells(lower, batches, view.total_batches, activations),
+    ]
+
+
+def _cells(place: Rect, have: Iterable[int], total: int, fill: str, *, down: bool = False) -> list[Diagram]:
+    """The whole divided into ``total`` cells, side by side or going down; ``have`` are filled."""
+    count = max(1, min(total, CELLS))
+    wanted = {piece * count // max(total, 1) for piece in have if 0 <= piece < total}
+    cells = _divided(place, count, down)
+    parts: list[Diagram] = [boxes(cells, style(theme.LANE, theme.HATCH, 0.75))]
+    filled = [cells[cell] for cell in sorted(wanted)]
+    return [*parts, boxes(filled, style(fill, theme.CARD, 0.75))] if filled else parts
+
+
+def _divided(place: Rect, count: int, down: bool) -> Sequence[Rect]:
+    x, y, width, height = place
+    if down:
+        return [(x, y + height * cell / count, width, height / count) for cell in range(count)]
+    return [(x + width * cell / count, y, width / count, height) for cell in range(count)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
 
 ROLES = {
     "card": ("#ffffff", "#16191f"),
@@ -16,10 +16,13 @@ ROLES = {
     "good": ("#1a7f4b", "#4cc38a"),
     "step": ("#414857", "#b4bccb"),
 }
-"""Role: its color on a light and on a dark page. The light ones are unique: the writer knows roles by them."""
+"""Role: its color on a light and a dark page. The light ones are unique: the writer knows roles by them."""
 
 CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP = (light for light, _ in ROLES.values())
-GLYPH = "#fffffe"
+TINT, STRONG_TINT = 0.22, 0.45
+"""Opacity of a backward's layer color inside an outline, and without one."""
+OUTLINED = 8.0
+"""Lower boxes have no outline, in pixels."""
 
 KINDS = {
     "update": STEP,
@@ -41,7 +44,13 @@ NAMES = {
     "pass_to": "send",
     "receive": "receive",
 }
-GLYPHS = {"allreduce": "diamond", "allgather": "up", "scatterreduce": "down", "pass_to": "right", "receive": "left"}
+GLYPHS = {
+    "allreduce": "diamond",
+    "allgather": "up",
+    "scatterreduce": "down",
+    "pass_to": "right",
+    "receive": "left",
+}
 MEMORY = {
     "weights": ("weights", "#3f6fb0"),
     "opt_states": ("optimizer states", "#93b5e1"),
@@ -55,12 +64,17 @@ MEMORY = {
 RAMP = [(0.42, 0.150, 285), (0.53, 0.130, 255), (0.64, 0.105, 215), (0.74, 0.115, 170), (0.85, 0.150, 128)]
 
 
+def name_of(kind: str) -> str:
+    """The field's word for an operation; the verb itself for one that nobody has named."""
+    return NAMES.get(kind, kind)
+
+
 def kind_color(kind: str) -> str:
     """The color of an operation; a gray for one that nobody has given a color."""
     return KINDS.get(kind, MUTE)
 
 
-@lru_cache(maxsize=None)
+@cache
 def layer_color(layer: int, layers: int) -> str:
     """The color of a layer among so many; few layers stay near the middle of the ramp."""
     half = min(0.5, 0.09 * layers)
@@ -100,10 +114,10 @@ def contrast(a: str, b: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@lru_cache(maxsize=None)
-def text_on(color: str) -> str:
-    """The better of white and black on a color."""
-    return max(("#fefefe", "#14171c"), key=lambda text: contrast(text, color))
+@cache
+def text_on(*colors: str) -> str:
+    """The better of white and black on a color, or on several at once."""
+    return max(("#fefefe", "#050608"), key=lambda text: min(contrast(text, color) for color in colors))
 
 
 def css() -> str:
@@ -111,7 +125,8 @@ def css() -> str:
 
     def rules(prefix: str) -> str:
         return "".join(
-            f"{prefix} .f-{role}{{fill:{dark}}}{prefix} .s-{role}{{stroke:{dark}}}" for role, (_, dark) in ROLES.items()
+            f"{prefix} .f-{role}{{fill:{dark}}}{prefix} .s-{role}{{stroke:{dark}}}"
+            for role, (_, dark) in ROLES.items()
         )
 
     notebook = ":is([data-jp-theme-light=false],[theme=dark],.vscode-dark,.vscode-high-contrast) .ltp"

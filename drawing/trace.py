@@ -2,110 +2,143 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from numbers import Real
 
 from lib.errors import PuzzleError
-from lib.events import MARKS, Event
+from lib.events import COLLECTIVE, COMPUTE, MARKS, POINT_TO_POINT, Event
 from lib.model import Model
 from lib.run import Run
 from lib.score import idle_share, makespan, peak_event, share
-from lib.events import COLLECTIVE, POINT_TO_POINT
+from lib.tensors import describe
+from lib.units import Elements
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Events rank by rank, and what the header says. Times in ticks, memory in elements."""
+    """Events by rank, and what the header says. Times in ticks, memory in elements."""
 
-    by_rank: list[list[Event]]
+    by_rank: Mapping[int, Sequence[Event]]
+    """The events of each rank in the order in which they were issued."""
     layers: int
     batches: int
-    node_size: int | None
-    title: str
+    node_size: int | None = None
+    """Ranks in a box; None where there are no boxes."""
+    title: str = "schedule"
     time_target: float | None = None
-    memory_target: float | None = None
+    memory_target: Elements | float | None = None
 
     @cached_property
     def events(self) -> list[Event]:
-        """All events."""
-        return [event for events in self.by_rank for event in events]
+        """All events, rank by rank."""
+        return [event for events in self.by_rank.values() for event in events]
 
     @property
     def ranks(self) -> int:
-        """Number of ranks."""
+        """Number of ranks shown."""
         return len(self.by_rank)
 
     @cached_property
     def time(self) -> float:
-        """The end of the last operation."""
+        """The end of the last operation, in ticks."""
         return makespan(self.events)
 
     @cached_property
     def peak(self) -> Event | None:
-        """The event at which memory was highest."""
+        """The first event at which memory was highest."""
         return peak_event(self.events)
 
     @cached_property
     def idle(self) -> float:
-        """Share of all ranks' time without work."""
-        return idle_share(self.events, self.ranks)
+        """Share (0 to 1) of all ranks' time in which a rank neither computes nor communicates."""
+        return max(0.0, idle_share(self.events, self.ranks))
 
     @cached_property
     def communication(self) -> float:
-        """Share of all ranks' time with communication."""
+        """Share (0 to 1) of all ranks' time with communication, hidden or not."""
         return share(self.events, self.ranks, (*COLLECTIVE, *POINT_TO_POINT))
 
-    @property
+    @cached_property
+    def hidden(self) -> float:
+        """Share (0 to 1) of all ranks' time in which communication goes on beside compute."""
+        both = share(self.events, self.ranks, COMPUTE) + self.communication
+        return max(0.0, both - (1.0 - self.idle))
+
+    @cached_property
     def attempted(self) -> bool:
         """Whether anything was done."""
         return any(event.kind not in MARKS for event in self.events)
 
-    @cached_property
-    def summary(self) -> str:
-        """The picture in words."""
-        if not self.attempted:
-            return f"{self.title}: not attempted yet"
-        peak = self.peak
-        assert peak is not None
-        return (
-            f"{self.title}: {self.ranks} rank{'s' * (self.ranks > 1)}, {self.layers} layers, {self.batches} "
-            f"micro-batches; time {self.time:.10g} ticks; peak memory {float(peak.memory):,.10g} elements on rank "
-            f"{peak.rank} at tick {peak.issued:.10g}; idle {self.idle:.0%}; communication {self.communication:.0%}"
-        )
-
 
 def trace_of(
-    thing: object, title: str | None = None, time_target: float | None = None, memory_target: float | None = None
+    source: object,
+    title: str | None = None,
+    time_target: float | None = None,
+    memory_target: Elements | float | None = None,
 ) -> Trace:
     """The trace of a Run, a Model, or several Models. Raises PuzzleError for anything else."""
-    models: list[Any] = []
-    if isinstance(thing, Run):
-        models, title = thing.models, title or thing.name
-    elif isinstance(thing, Model):
-        models = [thing]
-    elif isinstance(thing, Iterable) and not isinstance(thing, (str, bytes)):
-        models = list(thing)
-    if not models or not all(isinstance(model, Model) for model in models):
-        raise PuzzleError(
-            "draw takes a Run, or the models of all ranks",
-            got=repr(thing)[:120],
-            cure="draw(run(fsdp, ranks=4, layers=6, batches=4)); a function that returns its model gives models",
-        )
-    models.sort(key=lambda model: model.rank)
-    by_rank = (
-        _split(thing.events, [model.rank for model in models])
-        if isinstance(thing, Run)
-        else [list(model.log) for model in models]
+    for name, target in (("time_target", time_target), ("memory_target", memory_target)):
+        if target is not None and not isinstance(target, Real):
+            raise PuzzleError(f"{name} must be a number, or None", where="draw", got=describe(target))
+    if isinstance(source, Trace):
+        return source
+    models = _models(source)
+    if isinstance(source, Run):
+        title = source.name if title is None else title
+        by_rank = _split(source.events)
+    else:
+        by_rank = _logs(models)
+    return Trace(
+        by_rank,
+        layers=max(model.LAYERS for model in models),
+        batches=max(model.BATCHES for model in models),
+        node_size=models[0].dist.node_size,
+        title="schedule" if title is None else str(title),
+        time_target=time_target,
+        memory_target=memory_target,
     )
-    first = models[0]
-    size = (first.LAYERS, first.BATCHES, first.dist.node_size)
-    return Trace(by_rank, *size, title or "schedule", time_target, memory_target)
 
 
-def _split(events: Iterable[Event], ranks: list[int]) -> list[list[Event]]:
-    by_rank: dict[int, list[Event]] = {rank: [] for rank in ranks}
+def _models(source: object) -> list[Model]:
+    """The models behind what ``draw`` was given."""
+    models: list[object] = []
+    if isinstance(source, Run):
+        models = list(source.models)
+    elif isinstance(source, Model):
+        models = [source]
+    elif isinstance(source, Iterable) and not inspect.isawaitable(source):
+        models = list(source)
+    found = [model for model in models if isinstance(model, Model)]
+    if not found or len(found) != len(models):
+        raise PuzzleError(
+            "draw takes a Run, or the models of all ranks", got=describe(source), cure=_cure(source)
+        )
+    return found
+
+
+def _cure(source: object) -> str:
+    if inspect.iscoroutine(source):
+        source.close()  # it will never be awaited, and says so already here
+    if inspect.isawaitable(source):
+        return "did you forget `await`?"
+    if isinstance(source, Iterable):
+        return "let the function end in `return model`, and pass the list of what the ranks return"
+    return "draw(run(fsdp, ranks=4, layers=6, batches=4))"
+
+
+def _split(events: Iterable[Event]) -> dict[int, Sequence[Event]]:
+    """Events of a run by rank."""
+    by_rank: dict[int, list[Event]] = {}
     for event in events:
-        by_rank[event.rank].append(event)
-    return list(by_rank.values())
+        by_rank.setdefault(event.rank, []).append(event)
+    return dict(sorted(by_rank.items()))
+
+
+def _logs(models: Sequence[Model]) -> dict[int, Sequence[Event]]:
+    """Logs by rank; models of several machines that share a rank are numbered as they come."""
+    if len({model.rank for model in models}) == len(models):
+        return {model.rank: model.log for model in sorted(models, key=lambda model: model.rank)}
+    return {place: [event._replace(rank=place) for event in model.log] for place, model in enumerate(models)}

@@ -1,0 +1,94 @@
+"""Dictionaries of tensors as rows of their pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from lib.errors import PuzzleError
+from lib.tensors import Tensor, describe
+
+from . import theme
+from .figure import Figure
+from .marks import Diagram, box, label, style, text_width
+from .tensors import TALL, WIDE, icon, in_words
+
+COLUMNS, GAP, KEY = 8, 8.0, 16.0
+"""Pictures beside one another at most; room between them, and for a key above one, in pixels."""
+
+
+class Line(NamedTuple):
+    """One dictionary: its name, and its tensors under their keys."""
+
+    name: str
+    tensors: list[tuple[str, Tensor]]
+
+
+def draw_group(group: object) -> Figure:
+    """A dictionary of tensors, such as ``model.weights``, as a row of pictures with their keys.
+
+    Also a dictionary of such dictionaries by name, or several tensors. Raises PuzzleError for anything else.
+    """
+    lines = _lines(group)
+    left = max((text_width(line.name, 11, bold=True) for line in lines), default=0.0)
+    left = 12.0 + (left + 12.0 if left else 0.0)
+    columns = min(COLUMNS, max([1, *(len(line.tensors) for line in lines)]))
+    parts: list[Diagram] = []
+    y = 8.0
+    for line in lines:
+        more, y = _row(line, left, y)
+        parts += more
+    width = left + columns * (WIDE + GAP) + 4
+    frame = box(0.5, 0.5, width - 1, y - 1, style(theme.CARD, theme.GRID, 1), 6)
+    return Figure([frame, *parts], width, y, " ".join(map(_in_words, lines)))
+
+
+def _lines(group: object) -> list[Line]:
+    if isinstance(group, Mapping) and group and all(isinstance(inner, Mapping) for inner in group.values()):
+        return [Line(str(name), _named(inner)) for name, inner in group.items()]
+    return [Line("", _named(group))]
+
+
+def _named(group: object) -> list[tuple[str, Tensor]]:
+    """Tensors under their keys; without keys, where they come in no dictionary."""
+    if isinstance(group, Mapping):
+        pairs = [(repr(key), tensor) for key, tensor in group.items()]
+    elif isinstance(group, Iterable) and not isinstance(group, str):
+        pairs = [("", tensor) for tensor in group]
+    else:
+        pairs = [("", group)]
+    if not all(isinstance(tensor, Tensor) for _, tensor in pairs):
+        raise PuzzleError(
+            "draw_group takes tensors",
+            got=describe(group),
+            cure="a dictionary of them, such as model.weights",
+        )
+    return pairs
+
+
+def _row(line: Line, left: float, y: float) -> tuple[list[Diagram], float]:
+    """The pictures of a line from ``y`` down, and where they end."""
+    ink, mute = style(theme.INK), style(theme.MUTE)
+    parts: list[Diagram] = []
+    if not line.tensors:
+        parts.append(label(left, y + 10, "empty", 10, mute, "start"))
+    if line.name:
+        middle = y + (KEY + TALL / 2 if line.tensors else 10)
+        parts.append(label(12, middle, line.name, 11, ink, "start", 600))
+    keyed = any(key for key, _ in line.tensors)
+    step = TALL + GAP + (KEY if keyed else 0.0)
+    for place, (key, tensor) in enumerate(line.tensors):
+        x, top = left + place % COLUMNS * (WIDE + GAP), y + place // COLUMNS * step
+        if keyed:
+            parts.append(label(x + WIDE / 2, top + KEY / 2, key, 10, mute))
+            top += KEY
+        parts.append(box(x, top, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4))
+        parts.append(icon(tensor, x, top))
+    rows = -(-len(line.tensors) // COLUMNS)
+    return parts, y + (rows * step if rows else 28.0)
+
+
+def _in_words(line: Line) -> str:
+    name = f"{line.name}: " if line.name else ""
+    named = (f"{key}: {in_words(tensor)}" if key else in_words(tensor) for key, tensor in line.tensors)
+    return f"{name}{'; '.join(named) or 'empty'}."

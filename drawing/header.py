@@ -1,0 +1,91 @@
+"""The head of a picture: its title, how large the machine is, the figures beside their targets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lib.units import show_ticks
+
+from . import theme
+from .layout import PAD
+from .marks import Diagram, label, lines, poly, style, text_width, together
+from .trace import Trace
+from .words import machine, size_of
+
+HEIGHT = 74.0
+"""Where the head ends, in pixels."""
+
+
+class Figures(NamedTuple):
+    """One figure of the head; ``met`` says whether it keeps its target, None where there is none."""
+
+    name: str
+    value: str
+    note: str
+    met: bool | None = None
+
+
+def draw_header(trace: Trace, width: float) -> list[Diagram]:
+    """Title at the left, figures at the right."""
+    parts: list[Diagram] = []
+    x = width - PAD
+    for figure in reversed(figures(trace)):
+        value = text_width(figure.value, 18, bold=True) + (0 if figure.met is None else 20)
+        x -= 6 + max(text_width(figure.name, 10), value, text_width(figure.note, 10))
+        parts.append(_figure(x, figure))
+        x -= 20
+    title = fit(trace.title, 17, x - PAD)
+    parts.append(label(PAD, 26, title, 17, style(theme.INK), "start", 650))
+    return [*parts, label(PAD, 46, machine(trace), 11.5, style(theme.MUTE), "start")]
+
+
+def fit(text: str, size: float, width: float) -> str:
+    """The text, its end left out where it is wider than ``width`` pixels."""
+    if text_width(text, size, bold=True) <= width:
+        return text
+    while text and text_width(text + "…", size, bold=True) > width:
+        text = text[:-1]
+    return text + "…"
+
+
+def figures(trace: Trace) -> list[Figures]:
+    """Time, peak memory, idle and communication."""
+    peak = trace.peak
+    assert peak is not None
+    time = Figures("time", show_ticks(trace.time), "ticks")
+    if trace.time_target is not None:
+        time = time._replace(
+            note=f"target {show_ticks(trace.time_target)}", met=trace.time <= trace.time_target
+        )
+    memory = Figures("peak memory", size_of(peak.memory), f"rank {peak.rank}, tick {peak.issued:.4g}")
+    if trace.memory_target is not None:
+        target = trace.memory_target
+        memory = memory._replace(note=f"target {size_of(target)}", met=peak.memory <= target)
+    hidden = f"{trace.hidden:.0%} hidden" if trace.hidden > 1e-9 else "of rank time"
+    return [
+        time,
+        memory,
+        Figures("idle", f"{trace.idle:.0%}", "of rank time"),
+        Figures("communication", f"{trace.communication:.0%}", hidden),
+    ]
+
+
+def _figure(x: float, figure: Figures) -> Diagram:
+    color = theme.BAD if figure.met is False else theme.MUTE
+    parts: list[Diagram] = [
+        label(x, 18, figure.name, 10, style(theme.MUTE), "start"),
+        label(x, 35, figure.value, 18, style(theme.INK), "start", 600),
+        label(x, 52, figure.note, 10, style(color), "start"),
+    ]
+    if figure.met is not None:
+        parts.append(_verdict(x + text_width(figure.value, 18, bold=True) + 10, 35, figure.met))
+    return together(parts)
+
+
+def _verdict(x: float, y: float, met: bool) -> Diagram:
+    if met:
+        return poly(
+            [(x - 5, y), (x - 1.5, y + 4), (x + 5, y - 5)], style(None, theme.GOOD, 2.2), closed=False
+        )
+    cross = [(x - 4, y - 4, x + 4, y + 4), (x - 4, y + 4, x + 4, y - 4)]
+    return lines(cross, style(None, theme.BAD, 2.2))

@@ -1,0 +1,82 @@
+"""How an operation looks in a given place; the timeline and the legend draw it the same way."""
+
+from __future__ import annotations
+
+from lib.events import COLLECTIVE, Event
+
+from . import theme
+from .layout import Rect
+from .marks import Diagram, Point, box, label, poly, style, together
+
+LEGIBLE_SIGN = 4.5
+"""Narrower boxes have no sign, in pixels."""
+
+
+def operation(kind: str, place: Rect, layer_color: str, text: str = "", size: float = 9.5) -> Diagram:
+    """A box of an operation. ``text`` is written on a forward or backward, in ``size`` pixels.
+
+    Forward is full of the color of its layer, backward outlined with a tint of it, so that the two are
+    told apart without hue; everything else has a color and a sign of its own.
+    """
+    x, y, width, height = place
+    if not width:
+        return lozenge(x, y, theme.kind_color(kind))
+    pad = min(0.5, width * 0.06)
+    x, width = x + pad, max(width - 2 * pad, 0.3)
+    if kind in ("forward", "backward"):
+        return _pass(kind, (x, y, width, height), layer_color, text, size)
+    inset = 0.0 if kind == "update" or height < 9 else height * 0.1
+    return _signed(kind, (x, y + inset, width, height - 2 * inset), layer_color)
+
+
+def color_of(event: Event, layers: int) -> str:
+    """The color of the layer that an event works on."""
+    return theme.layer_color(event.layer or 0, layers)
+
+
+def lozenge(x: float, y: float, color: str) -> Diagram:
+    """A moment: an operation that takes no time."""
+    return poly([(x, y - 1.5), (x + 3, y + 2.5), (x, y + 6.5), (x - 3, y + 2.5)], style(color))
+
+
+def glyph(name: str, x: float, y: float, k: float) -> list[Point]:
+    """A small sign with its middle at (x, y), ``k`` pixels to each side."""
+    return {
+        "up": [(x, y - k), (x + k, y + k), (x - k, y + k)],
+        "down": [(x, y + k), (x + k, y - k), (x - k, y - k)],
+        "diamond": [(x, y - 1.3 * k), (x + k, y), (x, y + 1.3 * k), (x - k, y)],
+        "right": [(x - k, y - k), (x + k, y), (x - k, y + k)],
+        "left": [(x + k, y - k), (x - k, y), (x + k, y + k)],
+    }[name]
+
+
+def _pass(kind: str, place: Rect, color: str, text: str, size: float) -> Diagram:
+    x, y, width, height = place
+    radius = min(2.5, height / 5, width / 5)
+    if kind == "forward":
+        body, ink = box(x, y, width, height, style(color), radius), theme.text_on(color)
+    else:
+        line = 0.75 if width >= 8 and height >= theme.OUTLINED else 0.0
+        how = style(color, color, 2 * line, theme.TINT if line else theme.STRONG_TINT)
+        body, ink = box(x + line, y + line, width - 2 * line, height - 2 * line, how, radius), theme.INK
+    if not text:
+        return body
+    return together([body, label(x + width / 2, y + height / 2, text, size, style(ink), weight=600)])
+
+
+def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
+    x, y, width, height = place
+    color = theme.kind_color(kind)
+    parts: list[Diagram] = [box(x, y, width, height, style(color), min(2.5, height / 5, width / 5))]
+    strip = max(2.0, height * 0.14) if kind in COLLECTIVE and height >= 9 else 0.0
+    if strip:
+        parts.append(box(x, y + height - strip, width, strip, style(layer_color)))
+    if kind == "update" and width >= 9 and height >= 11:
+        parts.append(
+            label(x + width / 2, y + height / 2, "U", min(10, height * 0.55), style(theme.CARD), weight=600)
+        )
+    if kind in theme.GLYPHS and width >= LEGIBLE_SIGN and height >= 4:
+        k = min(width * 0.32, height * 0.28, 4.0)
+        middle = y + (height - strip) / 2
+        parts.append(poly(glyph(theme.GLYPHS[kind], x + width / 2, middle, k), style(theme.text_on(color))))
+    return together(parts)

@@ -1,0 +1,145 @@
+"""Texts of a picture: numbers, names of ranks, what a box says, the whole in a few sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence, Sized
+
+from lib.events import COLLECTIVE, COMPUTE, MARKS, POINT_TO_POINT, Event
+from lib.units import Elements, show_elements, show_ticks
+
+from .theme import name_of
+from .trace import Trace
+
+
+def si(number: float) -> str:
+    """A size in three digits.
+
+    >>> si(1769472), si(417)
+    ('1.77M', '417')
+    """
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(number) >= scale:
+            return f"{number / scale:.3g}{unit}"
+    return f"{number:.3g}"
+
+
+def size_of(elements: Elements | float) -> str:
+    """A size as exact as there is room for.
+
+    >>> size_of(2359296), size_of(12345678901)
+    ('2,359,296', '12.3G')
+    """
+    return si(float(elements)) if elements >= 1e9 else show_elements(elements)  # type: ignore[arg-type]
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers with runs folded.
+
+    >>> ranges({5, 0, 1, 2})
+    '0-2, 5'
+    """
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs)
+
+
+def brief_ranks(ranks: Sequence[int]) -> str:
+    """Ranks of a row, short enough for its label.
+
+    >>> brief_ranks([3]), brief_ranks([0, 1, 2, 3]), brief_ranks([0, 4, 8, 12])
+    ('rank 3', 'ranks 0-3', 'ranks 0..12')
+    """
+    text = ranges(ranks)
+    if len(text) > 7:
+        text = f"{ranks[0]}..{ranks[-1]}"
+    return f"rank{plural(ranks)} {text}"
+
+
+def plural(things: Sized | int, ending: str = "s") -> str:
+    """The ending of a word that counts things."""
+    count = things if isinstance(things, int) else len(things)
+    return "" if count == 1 else ending
+
+
+def hover(event: Event, ranks: Sequence[int], same_batches: bool = True) -> str:
+    """What an operation says when the pointer rests on it."""
+    head = f"rank{plural(ranks)} {ranges(ranks)}: {name_of(event.kind)}"
+    if event.layer is not None and event.kind != "loss":
+        head += f", layer {event.layer}"
+    if event.batches and same_batches:
+        head += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
+    said = [head, f"tick {show_ticks(event.start)} to {show_ticks(event.end)}"]
+    if event.tensor:
+        said.append(f"{event.tensor}, {show_elements(event.elements)} elements")
+    if len(ranks) == 1 and event.kind in POINT_TO_POINT and len(event.group) == 2:
+        said.append(f"from rank {event.group[0]} to rank {event.group[1]}")
+    elif len(ranks) == 1 and event.kind in COLLECTIVE:
+        said.append(f"among ranks {ranges(event.group)}")
+    said.append(f"memory when issued: {show_elements(event.memory)} elements")
+    return "\n".join(said)
+
+
+def summary(trace: Trace) -> str:
+    """The picture in words: sizes, figures, and the shape of the schedule."""
+    if not trace.attempted:
+        return f"{trace.title}: not attempted yet"
+    return f"{_figures(trace)} {_shape(trace)}"
+
+
+def _figures(trace: Trace) -> str:
+    peak = trace.peak
+    assert peak is not None
+    return (
+        f"{trace.title}: {machine(trace).replace(' · ', ', ')}; "
+        f"time {show_ticks(trace.time)} ticks{_met(trace.time, trace.time_target)}; "
+        f"peak memory {show_elements(peak.memory)} elements on rank {peak.rank} "
+        f"at tick {show_ticks(peak.issued)}{_met(peak.memory, trace.memory_target)}; "
+        f"idle {trace.idle:.0%}; communication {trace.communication:.0%}."
+    )
+
+
+def machine(trace: Trace) -> str:
+    """How large everything is."""
+    said = f"{trace.ranks} rank{plural(trace.ranks)} · {trace.layers} layer{plural(trace.layers)}"
+    said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
+    return said + (f" · boxes of {trace.node_size}" if trace.node_size else "")
+
+
+def _met(value: Elements | float, target: Elements | float | None) -> str:
+    if target is None:
+        return ""
+    return f" (target {target:,}, {'met' if value <= target else 'missed'})"
+
+
+def _shape(trace: Trace) -> str:
+    """How much each rank does, and from when to when it computes."""
+    counts = {
+        rank: Counter(event.kind for event in events if event.kind not in MARKS)
+        for rank, events in trace.by_rank.items()
+    }
+    kinds = [
+        kind for kind in (*COMPUTE, *COLLECTIVE, *POINT_TO_POINT) if any(c[kind] for c in counts.values())
+    ]
+    amounts = [f"{_span([c[kind] for c in counts.values()])} {name_of(kind)}" for kind in kinds]
+    said = f"{'Each rank' if trace.ranks > 1 else 'It'} runs {', '.join(amounts)}."
+    spans = [_computing(events) for events in trace.by_rank.values()]
+    starts, ends = [s for s, _ in spans], [e for _, e in spans]
+    if len(set(starts)) > 1:
+        said += f" Ranks begin to compute at ticks {_span(starts)} and end at {_span(ends)}."
+    return said
+
+
+def _computing(events: Sequence[Event]) -> tuple[float, float]:
+    """The first start and the last end of compute."""
+    times = [(event.start, event.end) for event in events if event.kind in COMPUTE]
+    return min((a for a, _ in times), default=0.0), max((b for _, b in times), default=0.0)
+
+
+def _span(numbers: Sequence[float]) -> str:
+    low, high = min(numbers), max(numbers)
+    return show_ticks(low) if low == high else f"{show_ticks(low)} to {show_ticks(high)}"

@@ -1,0 +1,158 @@
+"""Runs and made-up traces for the tests of pictures, and what is read back from a picture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from drawing import Figure, Trace
+from lib import Model, Run, run
+from lib.events import Event
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def event(
+    rank: int,
+    kind: str,
+    start: float,
+    end: float,
+    layer: int | None = 0,
+    batches: Iterable[int] = (0,),
+    held: tuple[int, ...] = (4, 4, 0, 2, 0, 0, 0),
+    **more: Any,
+) -> Event:
+    """An event issued when it starts."""
+    return Event(rank, kind, layer, frozenset(batches), start, start, end, held, **more)
+
+
+def trace(*ranks: Sequence[Event], layers: int = 4, batches: int = 4, **more: Any) -> Trace:
+    """The trace of these ranks."""
+    return Trace(dict(enumerate(ranks)), layers, batches, **more)
+
+
+def chain(rank: int, count: int, layers: int = 4, offset: float = 0.0) -> list[Event]:
+    """Forwards and backwards, one after the other."""
+    return [
+        event(rank, ("forward", "backward")[at % 2], at + offset, at + 1 + offset, at % layers, [at % 4])
+        for at in range(count)
+    ]
+
+
+async def sharded(model: Model) -> Model:
+    """FSDP with the next weight gathered while a layer computes."""
+    rank, ranks = model.rank, model.RANKS
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, rank, ranks)
+    model.activations[0] = model.get_activation([rank])
+    coming = model.allgather(model.weights[0], 0)
+    for layer in range(model.LAYERS):
+        model.weights["full"] = await coming
+        if layer + 1 < model.LAYERS:
+            coming = model.allgather(model.weights[layer + 1], layer + 1)
+        weight = model.weights.pop("full")
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+    for layer in reversed(range(model.LAYERS)):
+        weight = await model.allgather(model.weights[layer], layer)
+        grad, model.grad_activations[layer] = model.backward(
+            layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), weight
+        )
+        model.grad_weights[layer] = await model.scatterreduce(grad, layer)
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+async def staged(model: Model) -> Model:
+    """GPipe, one layer a stage."""
+    rank, last = model.rank, model.RANKS - 1
+    model.weights[0], model.opt_states[0] = model.load_weights(rank)
+    for batch in range(model.BATCHES):
+        model.activations[batch] = await model.receive() if rank else model.get_activation([batch])
+        out = model.forward(rank, model.activations[batch], model.weights[0])
+        if rank < last:
+            await model.pass_to(rank + 1, out)
+        else:
+            model.grad_activations[batch] = model.loss(out)
+    for batch in range(model.BATCHES):
+        grad = model.grad_activations.pop(batch) if rank == last else await model.receive()
+        part, grad = model.backward(rank, model.activations.pop(batch), grad, model.weights[0])
+        before = model.grad_weights.pop(0, None)
+        model.grad_weights[0] = part if before is None else before + part
+        if rank:
+            await model.pass_to(rank - 1, grad)
+    model.weights[0], model.opt_states[0] = model.update(
+        rank, model.grad_weights.pop(0), model.weights[0], model.opt_states[0]
+    )
+    model.set_final_weight(rank, model.weights[0])
+    return model
+
+
+def sharded_run(ranks: int = 4, layers: int = 3, **more: Any) -> Run:
+    return run(sharded, ranks, layers, ranks, **more)
+
+
+def staged_run(stages: int = 4, batches: int = 4) -> Run:
+    return run(staged, stages, stages, batches)
+
+
+def parse(figure: Figure) -> ElementTree.Element:
+    """The picture as XML; fails where it is not well formed."""
+    return ElementTree.fromstring(figure.svg())
+
+
+def titles(figure: Figure) -> list[str]:
+    """All hover texts."""
+    return [element.text or "" for element in parse(figure).iter(SVG + "title")]
+
+
+def operation_titles(figure: Figure) -> list[str]:
+    """The hover texts of operations."""
+    return [title for title in titles(figure) if "\ntick " in title]
+
+
+def texts(figure: Figure) -> list[str]:
+    """All that is written."""
+    return [element.text or "" for element in parse(figure).iter(SVG + "text")]
+
+
+NUMBER = r"-?\d+(?:\.\d+)?"
+
+
+def corners(figure: Figure) -> Iterator[tuple[float, float]]:
+    """All coordinates of shapes and texts, moved as their groups are."""
+    yield from _corners(parse(figure), 0.0, 0.0)
+
+
+def _corners(element: ElementTree.Element, dx: float, dy: float) -> Iterator[tuple[float, float]]:
+    moved = [float(n) for n in re.findall(NUMBER, element.get("transform", ""))]
+    if moved:
+        assert moved[:4] == [1, 0, 0, 1]
+        dx, dy = dx + moved[4], dy + moved[5]
+    for x, y in _own_corners(element):
+        yield x + dx, y + dy
+    for child in element:
+        yield from _corners(child, dx, dy)
+
+
+def _own_corners(element: ElementTree.Element) -> Iterator[tuple[float, float]]:
+    if element.tag in (SVG + "rect", SVG + "text"):
+        x, y = float(element.get("x", 0)), float(element.get("y", 0))
+        yield x, y
+        yield x + float(element.get("width", 0)), y + float(element.get("height", 0))
+    x = y = 0.0
+    for command, rest in re.findall(rf"([MLhvz])((?: ?{NUMBER})*)", element.get("d", "")):
+        numbers = [float(n) for n in re.findall(NUMBER, rest)]
+        if command in "ML":
+            x, y = numbers
+        elif command == "h":
+            x += numbers[0]
+        elif command == "v":
+            y += numbers[0]
+        yield x, y
