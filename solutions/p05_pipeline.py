@@ -1,13 +1,15 @@
 # %% [markdown]
 # # Puzzle 5: Pipeline parallel
 #
-# Another way to share the work: not the batch, but the layers. Each rank holds a few layers, whole, and hands activations on.
+# Another way to share the work: cut the model, not the batch. Each rank holds some of the layers, whole, and
+# hands the activations on to the next rank. Weights never travel.
 
 # %%
-from drawing import draw, draw_group
-from lib import Model, grade, run
+from drawing import draw
+from lib import Model, grade, hint, run
 
 # %% tags=["spec"]
+# ruff: noqa: F401 (hint is there for learners to call)
 PUZZLE = {
     "number": 5,
     "name": "pipeline",
@@ -20,46 +22,62 @@ PUZZLE = {
     "rules": [],
     "minutes": 20,
     "hints": [
-        "Rank r runs layers r * n to (r + 1) * n - 1, with n = LAYERS / RANKS. It needs no other weights.",
-        "The first rank begins with get_activation, every other one with receive; the last rank calls loss, every other one passes its output on.",
-        "Backward runs the other way round: receive the gradient from the rank above, walk your layers down, pass the gradient to the rank below.",
+        "First find out which layers are yours, from `model.rank`, `model.RANKS` and `model.LAYERS`. Then ask, "
+        "for the way up and for the way down: where does my input come from, and who needs my output? The "
+        "first and the last rank are special.",
+        "With `n = model.LAYERS // model.RANKS`, rank r runs the layers from `r * n` up to, but not "
+        "including, `(r + 1) * n`. The first rank begins with `get_activation`, all others with `receive`. The "
+        "last rank calls `loss`, all others pass their output on and wait for the gradient to come back.",
+        "`model.activations[first] = await model.receive(src=model.rank - 1)`, forward through your layers, "
+        "`await model.pass_to(model.rank + 1, model.activations.pop(end))`, "
+        "`model.grad_activations[end] = await model.receive(src=model.rank + 1)`, backward through your layers, "
+        "and `pass_to` the rank below. Then update.",
     ],
 }
 
 # %% [markdown]
-# ## Point to point
+# ## New tools: point to point
 #
-# `await model.pass_to(rank, v)` sends one tensor, in 0.2 ticks; `await model.receive()` takes the next message, or `receive(src=1)` the next from rank 1, in 0.2 ticks once it is there. A send never waits for its
-# receiver. A message that waits is memory of the receiver.
+# `await model.pass_to(rank, v)` sends one tensor to one rank, in 0.2 ticks. It never waits for the receiver.
+# `await model.receive(src=0)` takes the next message from rank 0, in 0.2 ticks once it is there. (Without `src`
+# it takes the next message from anyone.) A message that nobody has taken yet counts as memory of its receiver.
+#
+# Here rank 0 makes something, and rank 1 has been waiting for it.
+
 
 # %%
 async def hand_over(model: Model) -> Model:
-    """Rank 0 computes something, rank 1 gets it."""
+    """Rank 0 runs a layer and sends what came out, rank 1 receives it."""
     if model.rank == 0:
         model.weights[0], _ = model.load_weights(0)
-        model.activations["made"] = model.forward(0, model.get_activation([0]), model.weights[0])
-        await model.pass_to(1, model.activations["made"])
+        model.activations[1] = model.forward(0, model.get_activation([0]), model.weights[0])
+        await model.pass_to(1, model.activations.pop(1))
     else:
-        model.activations["received"] = await model.receive(src=0)
+        model.activations[1] = await model.receive(src=0)
     return model
 
 
-draw_group({f"rank {m.rank}": m.activations for m in run(hand_over, ranks=2, layers=1).models})
+draw(run(hand_over, ranks=2, layers=1))
 
 # %% [markdown]
 # ## Your task
 #
-# Split the layers over the ranks: every layer on one rank, every rank the same number of layers. Train the whole batch (all micro-batches in one activation). Target, for 4 ranks, 8 layers and
-# 4 micro-batches: time **67.4** ticks, peak memory **3,145,728** elements.
+# Split the layers over the ranks: each layer on one rank, equally many on each. A rank loads, trains and
+# updates its own layers only. Let the whole batch travel together, all micro-batches in one activation, as in
+# puzzle 0.
 #
-# Look at the picture when you are done. Something is wrong with this schedule; the next puzzle mends it.
+# Target, for 4 ranks, 8 layers and 4 micro-batches: **67.4** ticks, peak memory **3,145,728** elements.
+#
+# When it works, look at the picture for a while. Memory is fine. But there is something about this schedule
+# that you will want to change.
+
 
 # %%
 async def pipeline(model: Model) -> Model:
-    """Layers are split over the ranks; the whole batch goes through them."""
+    """The layers spread over the ranks, the whole batch in one piece."""
     ### BEGIN SOLUTION
-    per_stage = model.LAYERS // model.RANKS
-    first, end = model.rank * per_stage, (model.rank + 1) * per_stage
+    share = model.LAYERS // model.RANKS
+    first, end = model.rank * share, (model.rank + 1) * share
     is_first, is_last = model.rank == 0, model.rank == model.RANKS - 1
     for layer in range(first, end):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
@@ -77,8 +95,9 @@ async def pipeline(model: Model) -> Model:
         await model.pass_to(model.rank + 1, model.activations.pop(end))
         model.grad_activations[end] = await model.receive(src=model.rank + 1)
     for layer in reversed(range(first, end)):
+        inp, grad = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
         model.grad_weights[layer], model.grad_activations[layer] = model.backward(
-            layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), model.weights[layer]
+            layer, inp, grad, model.weights[layer]
         )
     if not is_first:
         await model.pass_to(model.rank - 1, model.grad_activations.pop(first))
@@ -91,17 +110,23 @@ async def pipeline(model: Model) -> Model:
     ### END SOLUTION
     return model
 
+
 # %%
 draw(run(pipeline, ranks=4, layers=8, batches=4))
 
-# %% [markdown]
-# Right, fast enough, small enough, and at other sizes too?
-
 # %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("pipeline")
 grade(pipeline)
 
 # %% [markdown]
-# ## Where this is in real systems
+# ## Where real systems do this
 #
-# Splitting a model by layers without more is what people call naive model parallelism (`device_map="auto"` does it for inference): it fits a model that one GPU cannot hold, and keeps one GPU busy at a time.
-# Its strength is communication: only activations at the cuts cross the links, so it works over slow ones.
+# Cutting a model by layers and doing nothing else is called naive model parallelism. People use it when a model
+# does not fit on one GPU and time does not matter; `device_map="auto"` in Hugging Face's libraries cuts models
+# this way.
+#
+# You have seen what is wrong with it. One rank works, three wait. Four GPUs take a little longer than one would:
+# with p stages and m micro-batches, p·m times the work of one stage on one micro-batch.
+#
+# It has one great strength. Only activations cross the links, and only at the cuts, never weights and never
+# gradients of weights. So a pipeline gets along with links that are too slow for anything else.

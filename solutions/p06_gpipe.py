@@ -1,13 +1,15 @@
 # %% [markdown]
 # # Puzzle 6: GPipe
 #
-# The ranks of the last puzzle wait most of the time. That waiting is called the *bubble*.
+# In puzzle 5 three of four ranks were always waiting. That lost time is called the *bubble*. It can be made
+# smaller.
 
 # %%
 from drawing import draw
-from lib import Model, grade, run
+from lib import Model, grade, hint, run
 
 # %% tags=["spec"]
+# ruff: noqa: F401 (hint is there for learners to call)
 PUZZLE = {
     "number": 6,
     "name": "gpipe",
@@ -15,59 +17,66 @@ PUZZLE = {
     "size": {"ranks": 4, "layers": 8, "batches": 4},
     "other_sizes": "pipeline",
     "target": {"time": 33.8, "memory": 4194304},
-    "best_known": {"time": 33.2, "memory": 2621440},
+    "best_known": {"time": 32.6, "memory": 2621440},
     "layout": "stages",
     "rules": [],
-    "minutes": 25,
+    "minutes": 30,
     "hints": [
-        "While rank 1 works on one micro-batch, rank 0 could begin the next.",
-        "Loop over the micro-batches: receive one, run your layers, pass it on. All forwards first, then all backwards, in the same order.",
-        "Keep the activations of all micro-batches under keys such as (layer, batch), and add up the weight gradients as in puzzle 1.",
+        "While rank 1 works on one micro-batch, what could rank 0 do?",
+        "Let the micro-batches follow one another: receive one, run your layers on it, pass it on, take the "
+        "next. All of them up, then all of them down. Several micro-batches of one layer are in memory at "
+        "once, so they need different keys.",
+        "A key may be a pair: `model.activations[layer, mb]`. Going down, for each `mb`: `receive` the gradient "
+        "(or, on the last rank, call `loss`), `backward` through your layers, add to `grad_weights[layer]` as in "
+        "puzzle 1, `pass_to` the rank below. Update after the last.",
     ],
 }
 
 # %% [markdown]
 # ## Your task
 #
-# The same split of layers, but send the micro-batches through one after the other. Target, for 4 ranks, 8 layers and 4 micro-batches: time **33.8** ticks, peak memory **4,194,304** elements.
+# Split the layers as in puzzle 5, but keep the ranks busy.
 #
-# With p stages and m micro-batches, no such schedule is faster than (m + p - 1)/m times the work of one rank: the rest is bubble. Can you do it in less memory, in the same time?
+# Target, for 4 ranks, 8 layers and 4 micro-batches: **33.8** ticks, peak memory **4,194,304** elements.
+#
+# Twice as fast as before. There is a limit, and it is near: the first rank has to wait until something comes
+# back, the last one until something arrives. With p stages and m micro-batches, no order of these pieces takes
+# less than (m + p - 1)/m times the work of one rank, and here that is 28 ticks, plus updates and messages.
+
 
 # %%
 async def gpipe(model: Model) -> Model:
-    """All micro-batches forward through the stages, then all of them back."""
+    """The layers spread over the ranks, the batch in several pieces."""
     ### BEGIN SOLUTION
-    per_stage = model.LAYERS // model.RANKS
-    first, end = model.rank * per_stage, (model.rank + 1) * per_stage
+    share = model.LAYERS // model.RANKS
+    first, end = model.rank * share, (model.rank + 1) * share
     is_first, is_last = model.rank == 0, model.rank == model.RANKS - 1
     for layer in range(first, end):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
-    for batch in range(model.BATCHES):
+    for mb in range(model.BATCHES):
         if is_first:
-            model.activations[first, batch] = model.get_activation([batch])
+            model.activations[first, mb] = model.get_activation([mb])
         else:
-            model.activations[first, batch] = await model.receive(src=model.rank - 1)
+            model.activations[first, mb] = await model.receive(src=model.rank - 1)
         for layer in range(first, end):
-            model.activations[layer + 1, batch] = model.forward(
-                layer, model.activations[layer, batch], model.weights[layer]
-            )
+            inp, weight = model.activations[layer, mb], model.weights[layer]
+            model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
         if not is_last:
-            await model.pass_to(model.rank + 1, model.activations.pop((end, batch)))
+            await model.pass_to(model.rank + 1, model.activations.pop((end, mb)))
 
-    for batch in range(model.BATCHES):
+    for mb in range(model.BATCHES):
         if is_last:
-            model.grad_activations[end] = model.loss(model.activations.pop((end, batch)))
+            model.grad_activations[end] = model.loss(model.activations.pop((end, mb)))
         else:
             model.grad_activations[end] = await model.receive(src=model.rank + 1)
         for layer in reversed(range(first, end)):
-            grad, model.grad_activations[layer] = model.backward(
-                layer, model.activations.pop((layer, batch)), model.grad_activations.pop(layer + 1), model.weights[layer]
-            )
-            model.grad_weights[layer] = grad if batch == 0 else model.grad_weights[layer] + grad
-        grad = model.grad_activations.pop(first)
+            inp, grad_out = model.activations.pop((layer, mb)), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, model.weights[layer])
+            model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad
+        grad_in = model.grad_activations.pop(first)
         if not is_first:
-            await model.pass_to(model.rank - 1, grad)
+            await model.pass_to(model.rank - 1, grad_in)
 
     for layer in range(first, end):
         model.weights[layer], model.opt_states[layer] = model.update(
@@ -77,52 +86,66 @@ async def gpipe(model: Model) -> Model:
     ### END SOLUTION
     return model
 
+
+# %%
+draw(run(gpipe, ranks=4, layers=8, batches=4))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("gpipe")
+grade(gpipe)
+
 # %% [markdown] tags=["solution"]
-# A rank need not wait for the last forward before its first backward: *one forward, one backward* frees activations earlier.
+# ## Smaller: one forward, one backward
+#
+# Who says that all forwards come before all backwards? After a few forwards to fill the pipeline, a rank can
+# take turns: one backward, which frees the activations of a micro-batch, then one forward, which needs room for
+# the next. How many forwards first? Rank r of p needs p - r, so that a gradient is back when it is through with
+# them. One more covers the time in which messages travel. The last rank needs only one.
+#
+# With 4 micro-batches that takes 32.6 ticks and 2,621,440 elements. With many, the memory stays where it is,
+# and that of GPipe grows.
+
 
 # %% tags=["solution"]
 async def one_forward_one_backward(model: Model) -> Model:
-    """1F1B: after a warm-up, every stage alternates, so few micro-batches are in flight."""
-    per_stage = model.LAYERS // model.RANKS
-    first, end = model.rank * per_stage, (model.rank + 1) * per_stage
+    """The pieces of gpipe in another order, with few micro-batches in memory at a time."""
+    share = model.LAYERS // model.RANKS
+    first, end = model.rank * share, (model.rank + 1) * share
     is_first, is_last = model.rank == 0, model.rank == model.RANKS - 1
     for layer in range(first, end):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
-    async def forward(batch: int) -> None:
+    async def forward(mb: int) -> None:
         if is_first:
-            model.activations[first, batch] = model.get_activation([batch])
+            model.activations[first, mb] = model.get_activation([mb])
         else:
-            model.activations[first, batch] = await model.receive(src=model.rank - 1)
+            model.activations[first, mb] = await model.receive(src=model.rank - 1)
         for layer in range(first, end):
-            model.activations[layer + 1, batch] = model.forward(
-                layer, model.activations[layer, batch], model.weights[layer]
-            )
+            inp, weight = model.activations[layer, mb], model.weights[layer]
+            model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
         if not is_last:
-            await model.pass_to(model.rank + 1, model.activations.pop((end, batch)))
+            await model.pass_to(model.rank + 1, model.activations.pop((end, mb)))
 
-    async def backward(batch: int) -> None:
+    async def backward(mb: int) -> None:
         if is_last:
-            model.grad_activations[end] = model.loss(model.activations.pop((end, batch)))
+            model.grad_activations[end] = model.loss(model.activations.pop((end, mb)))
         else:
             model.grad_activations[end] = await model.receive(src=model.rank + 1)
         for layer in reversed(range(first, end)):
-            grad, model.grad_activations[layer] = model.backward(
-                layer, model.activations.pop((layer, batch)), model.grad_activations.pop(layer + 1), model.weights[layer]
-            )
-            model.grad_weights[layer] = grad if batch == 0 else model.grad_weights[layer] + grad
-        grad = model.grad_activations.pop(first)
+            inp, grad_out = model.activations.pop((layer, mb)), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, model.weights[layer])
+            model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad
+        grad_in = model.grad_activations.pop(first)
         if not is_first:
-            await model.pass_to(model.rank - 1, grad)
+            await model.pass_to(model.rank - 1, grad_in)
 
-    warm_up = min(model.RANKS - 1 - model.rank, model.BATCHES)
-    for batch in range(warm_up):
-        await forward(batch)
-    for batch in range(model.BATCHES - warm_up):
-        await forward(warm_up + batch)
-        await backward(batch)
-    for batch in range(model.BATCHES - warm_up, model.BATCHES):
-        await backward(batch)
+    ahead = 1 if is_last else min(model.RANKS - model.rank + 1, model.BATCHES)
+    for mb in range(ahead):
+        await forward(mb)
+    for mb in range(model.BATCHES):
+        await backward(mb)
+        if mb + ahead < model.BATCHES:
+            await forward(mb + ahead)
 
     for layer in range(first, end):
         model.weights[layer], model.opt_states[layer] = model.update(
@@ -134,17 +157,18 @@ async def one_forward_one_backward(model: Model) -> Model:
 
 draw(run(one_forward_one_backward, ranks=4, layers=8, batches=4))
 
-# %%
-draw(run(gpipe, ranks=4, layers=8, batches=4))
-
 # %% [markdown]
-# Right, fast enough, small enough, and at other sizes too?
-
-# %%
-grade(gpipe)
-
-# %% [markdown]
-# ## Where this is in real systems
+# ## Where real systems do this
 #
-# GPipe (arXiv 1811.06965) trains this way; PipeDream-flush and Megatron-LM start a backward as soon as they can (*one forward, one backward*). That takes the same time, but a stage holds at most p micro-batches
-# instead of m: it saves memory, not time. Interleaved stages (several pieces of the model on each rank) and zero-bubble schedules, which split the backward in two, make the bubble smaller.
+# GPipe (arXiv 1811.06965) trains like this: all forwards, then all backwards. Its weakness is memory. Every rank
+# keeps the activations of all m micro-batches, and m has to be large to make the bubble small.
+#
+# *One forward, one backward* (1F1B, called PipeDream-flush in arXiv 2006.09503 and used by Megatron-LM, arXiv
+# 2104.04473) starts a backward as soon as there is one. On free links that takes exactly as long as GPipe. **It
+# saves memory, not time**: rank r of p has at most p - r micro-batches in flight, however many there are. Try to
+# get below 2,883,584 elements that way.
+#
+# The bubble itself shrinks when each rank holds several thin pieces of the model instead of one thick one
+# (*interleaved* stages, with v pieces (m + (p - 1)/v)/m instead of (m + p - 1)/m), at the price of more
+# messages. Or when the backward is split in two, since the gradient of the weight is needed by nobody but the
+# update and can be made whenever there is nothing else to do (*zero bubble* schedules, arXiv 2401.10241).

@@ -1,13 +1,14 @@
 # %% [markdown]
 # # Puzzle 7: Pipeline and FSDP
 #
-# Sixteen ranks, four layers, four micro-batches. Four pipelines of four stages each, and the weights sharded over all sixteen.
+# Sixteen ranks now, and two ideas at once: four pipelines side by side, and every weight in sixteen shards.
 
 # %%
 from drawing import draw
-from lib import Model, grade, run
+from lib import Model, grade, hint, run
 
 # %% tags=["spec"]
+# ruff: noqa: F401 (hint is there for learners to call)
 PUZZLE = {
     "number": 7,
     "name": "pipeline_fsdp",
@@ -18,59 +19,88 @@ PUZZLE = {
     "best_known": {"time": 16.0, "memory": 704512},
     "layout": "sharded",
     "rules": [],
-    "minutes": 40,
+    "minutes": 45,
     "hints": [
-        "Rank r is stage r % 4 of pipeline r // 4. Four pipelines run side by side, one micro-batch each; all 16 ranks hold 1/16 of every weight.",
-        "A gather needs everyone: every rank takes part in the all-gather of every layer, in the order of the layers, and forgets the ones that it does not run.",
-        "On the way back, every rank takes part in the reduce-scatter of every layer, too; those that did not run the layer bring model.fake_grad(layer, []).",
+        "Write it as one loop over *all* layers up, and one over all layers down. Each rank takes part in the "
+        "collectives of each turn. What it does between them depends on whether the layer is its own.",
+        "Which rank has to wait for what? A rank that waits for a message cannot take part in the gather of an "
+        "earlier layer, and then nobody can. So receive in the turn of your own first layer, not before the "
+        "loop, and pass on in the turn of your last.",
+        "A turn on the way down: if this is your last layer, `receive` the gradient (or call `loss`); "
+        "`allgather`; if the layer is yours, `backward`, otherwise `grad = model.fake_grad(layer, [])`; "
+        "`model.grad_weights[layer] = await model.scatterreduce(grad, layer)`; if this is your first layer, "
+        "`pass_to` the rank below. At the end each rank updates its shard of every layer.",
     ],
 }
 
 # %% [markdown]
+# ## Who does what
+#
+# Rank `r` is stage `r % 4` of pipeline `r // 4`, and this pipeline trains micro-batch `r // 4`:
+#
+# | | stage 0 | stage 1 | stage 2 | stage 3 |
+# |---|---|---|---|---|
+# | pipeline 0, micro-batch 0 | rank 0 | rank 1 | rank 2 | rank 3 |
+# | pipeline 1, micro-batch 1 | rank 4 | rank 5 | rank 6 | rank 7 |
+# | pipeline 2, micro-batch 2 | rank 8 | rank 9 | rank 10 | rank 11 |
+# | pipeline 3, micro-batch 3 | rank 12 | rank 13 | rank 14 | rank 15 |
+#
+# With 4 layers each stage runs one; with 8 or 12 layers, two or three that follow each other.
+#
+# ## One new thing: a gradient of nothing
+#
+# A collective needs everyone. But in the reduce-scatter of a layer, twelve of the sixteen ranks have nothing to
+# add, because they did not run it. They bring `model.fake_grad(layer, [])`: the gradient of no micro-batches. It is
+# zero, takes no memory, and nothing about it is made up.
+
+# %% [markdown]
 # ## Your task
 #
-# Every weight and state is sharded over all 16 ranks. Rank `r` is stage `r % 4` of pipeline `r // 4`, which trains micro-batch `r // 4`. All ranks take part in the gathers and reduce-scatters of all layers;
-# a rank that did not run a layer brings `model.fake_grad(layer, [])` to its reduce-scatter: the gradient of no micro-batches, which is zero.
+# Every weight and every state is sharded over all 16 ranks: rank `r` holds shard `r` of 16 of every layer, and
+# ends with it updated. All ranks take part in the gathers and in the reduce-scatters of all layers.
 #
-# Target, for 4 layers: time **16.0** ticks, peak memory **966,656** elements.
+# Target, for 4 layers: **16.0** ticks, peak memory **966,656** elements. At the other sizes, layers may be 8 or 12;
+# there are always 16 ranks and 4 micro-batches.
+#
+# If nothing moves any more, the machine says so at once, and lists for each rank what it waits for. Read that
+# list closely. It is the best tool you have here.
+
 
 # %%
 async def pipeline_fsdp(model: Model) -> Model:
-    """Four pipelines of four stages; weights, states and gradients sharded over all ranks."""
+    """Four pipelines side by side, with everything that is kept sharded over all ranks."""
     ### BEGIN SOLUTION
-    stages = 4
-    stage, batch = model.rank % stages, model.rank // stages
-    per_stage = model.LAYERS // stages
-    first, end = stage * per_stage, (stage + 1) * per_stage
+    stages = model.RANKS // model.BATCHES
+    stage, mb = model.rank % stages, model.rank // stages
+    is_first, is_last = stage == 0, stage == stages - 1
+    share = model.LAYERS // stages
+    first, last = stage * share, (stage + 1) * share - 1
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
 
     for layer in range(model.LAYERS):
-        if layer == first:
-            if stage == 0:
-                model.activations[first] = model.get_activation([batch])
-            else:
-                model.activations[first] = await model.receive(src=model.rank - 1)
+        if layer == first and is_first:
+            model.activations[first] = model.get_activation([mb])
+        elif layer == first:
+            model.activations[first] = await model.receive(src=model.rank - 1)
         weight = await model.allgather(model.weights[layer], layer)
-        if first <= layer < end:
+        if first <= layer <= last:
             model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
-        if layer == end - 1 and stage < stages - 1:
-            await model.pass_to(model.rank + 1, model.activations.pop(end))
-    if stage == stages - 1:
-        model.grad_activations[end] = model.loss(model.activations.pop(end))
+        if layer == last and not is_last:
+            await model.pass_to(model.rank + 1, model.activations.pop(last + 1))
 
     for layer in reversed(range(model.LAYERS)):
-        if layer == end - 1 and stage < stages - 1:
-            model.grad_activations[end] = await model.receive(src=model.rank + 1)
+        if layer == last and is_last:
+            model.grad_activations[last + 1] = model.loss(model.activations.pop(last + 1))
+        elif layer == last:
+            model.grad_activations[last + 1] = await model.receive(src=model.rank + 1)
         weight = await model.allgather(model.weights[layer], layer)
-        if first <= layer < end:
-            grad, model.grad_activations[layer] = model.backward(
-                layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), weight
-            )
-        else:
-            grad = model.fake_grad(layer, [])
+        grad = model.fake_grad(layer, [])
+        if first <= layer <= last:
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
         model.grad_weights[layer] = await model.scatterreduce(grad, layer)
-        if layer == first and stage > 0:
+        if layer == first and not is_first:
             await model.pass_to(model.rank - 1, model.grad_activations.pop(first))
 
     for layer in range(model.LAYERS):
@@ -81,17 +111,23 @@ async def pipeline_fsdp(model: Model) -> Model:
     ### END SOLUTION
     return model
 
+
 # %%
 draw(run(pipeline_fsdp, ranks=16, layers=4, batches=4))
 
-# %% [markdown]
-# Right, fast enough, small enough, and at other sizes too?
-
 # %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("pipeline_fsdp")
 grade(pipeline_fsdp)
 
 # %% [markdown]
-# ## Where this is in real systems
+# ## Where real systems do this
 #
-# Pipeline and data parallelism are combined in every training run of the largest models; with sharding over the data-parallel ranks the order of work matters. A pipeline that works depth-first gathers a layer once for every micro-batch; one that
-# works breadth-first (arXiv 2211.05953) gathers it once for all. Here all ranks gather all layers, which keeps the code short and the links busy: real systems shard over the ranks of one stage only.
+# The largest models are trained with pipelines and data parallelism together, and the data-parallel part is
+# sharded. Real systems shard a layer only over the ranks that run it, the same stage of each pipeline (a column of
+# the table above). Then no rank gathers what it does not need. Here all sixteen take part in everything: that
+# saves the most memory, keeps the code short, and shows what a collective demands.
+#
+# The two ideas get in each other's way when a pipeline runs several micro-batches. A schedule that lets each of
+# them go through as soon as it can (*depth-first*, such as 1F1B) gathers a layer m times up and m times down. One
+# that takes all micro-batches through a layer before the next (*breadth-first*, arXiv 2211.05953) gathers it once
+# up and once down, and keeps more activations.
