@@ -102,8 +102,8 @@ grade(gpipe)
 # the next. How many forwards first? Rank r of p needs p - r, so that a gradient is back when it is through with
 # them. One more covers the time in which messages travel. The last rank needs only one.
 #
-# With 4 micro-batches that takes 32.6 ticks and 2,621,440 elements. With many, the memory stays where it is,
-# and that of GPipe grows.
+# With 4 micro-batches that takes 32.6 ticks and 2,621,440 elements. With 16 it takes 87 ticks and 3,014,656
+# elements, where `gpipe` takes 91.4 and 7,602,176.
 
 
 # %% tags=["solution"]
