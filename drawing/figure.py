@@ -48,9 +48,10 @@ class Figure(Compose):
     ) -> None:
         """Chalk's name for ``save``. ``width`` or ``height``: pixels in which the file shows itself."""
         ratio = self.size[0] / self.size[1]
-        if width is None:
-            width = round(height * ratio) if height else round(self.size[0])
-        shown = (float(width), width / ratio)
+        if width is not None:
+            shown = (float(width), width / ratio)
+        else:
+            shown = (height * ratio, float(height)) if height else self.size
         _write(path, svg(self.diagrams, self.size, self.words, shown=shown))
 
 

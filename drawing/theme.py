@@ -117,7 +117,7 @@ def contrast(a: str, b: str) -> float:
 @cache
 def text_on(*colors: str) -> str:
     """The better of white and black on a color, or on several at once."""
-    return max(("#fefefe", "#050608"), key=lambda text: min(contrast(text, color) for color in colors))
+    return max(("#fefefe", "#010102"), key=lambda text: min(contrast(text, color) for color in colors))
 
 
 def css() -> str:

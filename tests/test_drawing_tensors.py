@@ -1,0 +1,155 @@
+"""Small pictures of tensors, and how everything shows itself in a notebook."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chalk.backend.svg import render as chalk_render
+from drawing_events import SVG, corners, parse, staged_run, texts, titles
+from IPython.core.interactiveshell import InteractiveShell
+
+import drawing.notebook
+from drawing import Figure, draw_group, draw_tensor
+from lib import Activation, ActivationGrad, Model, OptState, PuzzleError, Weight, WeightGrad
+
+ROOT = Path(__file__).resolve().parent.parent
+TENSORS = {
+    "a whole weight": (Weight(0, 2, 0), "weight of layer 0 of 2, complete, step 0: 262,144 elements"),
+    "an updated shard": (
+        Weight(1, 4, 1, [2], 4),
+        "weight of layer 1 of 4, shard 2 of 4, step 1: 65,536 elements",
+    ),
+    "two shards": (
+        OptState(0, 2, 0, [0, 3], 4),
+        "optimizer state of layer 0 of 2, shards 0, 3 of 4, step 0: 131,072 elements",
+    ),
+    "a gradient": (
+        WeightGrad(1, 2, [0, 1, 3], 4, [1], 2),
+        "weight gradient of layer 1 of 2, shard 1 of 2, micro-batches 0, 1, 3 of 4: 131,072 elements",
+    ),
+    "no gradient": (
+        WeightGrad(1, 2, [], 4),
+        "weight gradient of layer 1 of 2, complete, micro-batches none of 4: 0 elements",
+    ),
+    "the last activation": (
+        Activation(2, 2, [3], 4),
+        "activation of layer 2 of 2, micro-batch 3 of 4: 131,072 elements",
+    ),
+    "the gradient of the input": (
+        ActivationGrad(-1, 2, [0, 1], 4),
+        "activation gradient of layer -1 of 2, micro-batches 0, 1 of 4: 262,144 elements",
+    ),
+    "very many pieces": (
+        Weight(500, 1000, 0, [7], 4096),
+        "weight of layer 500 of 1000, shard 7 of 4096, step 0: 64 elements",
+    ),
+}
+
+
+@pytest.mark.parametrize(("tensor", "words"), TENSORS.values(), ids=TENSORS)
+def test_a_tensor_shows_its_layer_and_its_part(tensor: Any, words: str, tmp_path: Path) -> None:
+    figure = draw_tensor(tensor)
+    assert titles(figure) == [words] == [figure.words]
+    width, height = figure.size
+    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+    assert len(figure.svg()) < 12_000
+    chalk_render(figure, str(tmp_path / "stock.svg"), height=100)
+
+
+def filled(figure: Figure) -> list[str]:
+    """Shapes filled with a color of a layer."""
+    colors = {drawing.theme.layer_color(layer, 3) for layer in range(3)}
+    return [element.get("d", "rect") for element in parse(figure).iter() if element.get("fill") in colors]
+
+
+def test_more_shards_fill_more_cells() -> None:
+    one, two = (draw_tensor(Weight(0, 3, 0, shards, 8)) for shards in ([1], [1, 4]))
+    assert one.svg() != two.svg()
+    assert [path.count("M") for path in filled(two)] == [0, 2]  # the layer's cell, and the two shards
+
+
+def test_a_dictionary_shows_its_keys_in_order() -> None:
+    model = Model(layers=3)
+    for layer in (2, 0, 1):
+        model.weights[layer] = model.load_weights(layer)[0]
+    figure = draw_group(model.weights)
+    assert [text for text in texts(figure) if text in "012"] == ["2", "0", "1"]
+    assert len(titles(figure)) == 3
+
+
+def test_dictionaries_by_name_are_rows() -> None:
+    model = Model(layers=3)
+    model.weights["a<b"], model.opt_states[0] = model.load_weights(0)
+    figure = draw_group(
+        {"weights": model.weights, "opt_states": model.opt_states, "grads": model.grad_weights}
+    )
+    assert {"weights", "opt_states", "grads", "'a<b'", "empty"} <= set(texts(figure))
+    assert figure.words.startswith("weights: 'a<b': weight of layer 0 of 3")
+
+
+@pytest.mark.parametrize(
+    ("group", "count"), [([Weight(0, 2, 0)] * 20, 20), (Weight(0, 2, 0), 1), ({}, 0), ((t for t in ()), 0)]
+)
+def test_groups_of_any_size_keep_inside(group: object, count: int) -> None:
+    figure = draw_group(group)
+    width, height = figure.size
+    assert len(titles(figure)) == count
+    assert width < 1100
+    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+    assert ("empty" in texts(figure)) == (count == 0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, 3, "weights", [1], {"a": 1}, {"a": {"b": 1}}, {"a": Weight(0, 1, 0), "b": {}}]
+)
+def test_what_is_no_tensor_is_refused(wrong: object) -> None:
+    with pytest.raises(PuzzleError, match="draw_group takes tensors"):
+        draw_group(wrong)
+
+
+# -- in a notebook -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> InteractiveShell:
+    """An IPython that looks as if it ran."""
+    made = InteractiveShell()
+    monkeypatch.setattr("IPython.get_ipython", lambda: made)
+    drawing.notebook.register()
+    drawing.notebook.register()
+    return made
+
+
+@pytest.mark.parametrize("thing", [*(tensor for tensor, _ in TENSORS.values()), staged_run(2, 2)], ids=repr)
+def test_tensors_and_runs_show_themselves_as_one_picture(shell: InteractiveShell, thing: object) -> None:
+    data, _ = shell.display_formatter.format(thing)  # type: ignore[union-attr]
+    assert sorted(data) == ["text/html", "text/plain"]
+    assert data["text/html"].startswith("<svg ")
+    assert data["text/plain"] == repr(thing)
+
+
+def test_importing_elsewhere_changes_nothing_and_loads_no_ipython() -> None:
+    code = "import sys, drawing, importlib; importlib.reload(drawing); assert 'IPython' not in sys.modules"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, check=True)
+
+
+def test_importing_twice_is_harmless(shell: InteractiveShell) -> None:
+    importlib.reload(drawing.notebook).register()
+    data, _ = shell.display_formatter.format(Weight(0, 2, 0))  # type: ignore[union-attr]
+    assert data["text/html"].count("<svg ") == 1
+
+
+def test_an_ipython_that_does_not_run_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("IPython.get_ipython", lambda: None)
+    drawing.notebook.register()
+
+
+def test_the_svg_namespace_is_the_only_one() -> None:
+    assert {element.tag.split("}")[0] + "}" for element in parse(draw_tensor(Weight(0, 2, 0))).iter()} == {
+        SVG
+    }
