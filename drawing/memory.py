@@ -14,8 +14,8 @@ from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style
 from .timeline import axis, fitting, grid
 from .words import brief_ranks, ranges, si
 
-STRIP, GAP, SHOWN = 44.0, 8.0, 8
-"""Height of a strip and room between strips, in pixels; strips at most."""
+GAP, SHOWN = 8.0, 8
+"""Room between strips in pixels; strips at most."""
 
 
 @dataclass
@@ -43,11 +43,14 @@ def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
         else f"Memory ({len(shown)} of {len(profiles)} different profiles)"
     )
     top = y + 20
-    strips = [Strip(layout, profile, top + place * (STRIP + GAP)) for place, profile in enumerate(shown)]
+    height = 64.0 if len(shown) == 1 else 46.0 if len(shown) <= 4 else 36.0
+    strips = [
+        Strip(layout, profile, top + place * (height + GAP), height) for place, profile in enumerate(shown)
+    ]
     bottom = strips[-1].bottom
     parts: list[Diagram] = [
         label(PAD, y + 6, title, 12.5, style(theme.INK), "start", 600),
-        boxes([(layout.x0, strip.top, layout.x1 - layout.x0, STRIP) for strip in strips], style(theme.LANE)),
+        boxes([(layout.x0, strip.top, layout.x1 - layout.x0, height) for strip in strips], style(theme.LANE)),
         grid(layout, top, bottom),
     ]
     for strip in strips:
@@ -81,14 +84,14 @@ def _chosen(profiles: Sequence[Profile], peak_rank: int) -> list[Profile]:
 
 
 class Strip:
-    """The memory of one profile, from ``top`` down. All strips share one scale."""
+    """The memory of one profile, from ``top`` down, ``height`` pixels high. All strips share one scale."""
 
-    def __init__(self, layout: Layout, profile: Profile, top: float) -> None:
-        self.layout, self.profile, self.top, self.bottom = layout, profile, top, top + STRIP
+    def __init__(self, layout: Layout, profile: Profile, top: float, height: float) -> None:
+        self.layout, self.profile, self.top, self.bottom = layout, profile, top, top + height
         peak, target = layout.trace.peak, layout.trace.memory_target
         assert peak is not None
         highest = max(float(peak.memory), float(target or 0)) * 1.08
-        self.per_element = STRIP / (highest or 1.0)
+        self.per_element = height / (highest or 1.0)
 
     def y(self, elements: Elements | float) -> float:
         """Where an amount is."""

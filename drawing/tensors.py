@@ -15,7 +15,7 @@ from .layout import Rect
 from .marks import Diagram, Titled, box, boxes, label, style, together
 from .words import plural, ranges
 
-WIDE, TALL = 112.0, 92.0
+WIDE, TALL = 120.0, 92.0
 """Size of a picture in pixels."""
 CELLS = 32
 """Pieces drawn one by one at most; more are drawn as so many groups."""
