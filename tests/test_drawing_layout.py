@@ -6,9 +6,7 @@ import ast
 from itertools import combinations
 from pathlib import Path
 
-import drawing_events
 import pytest
-from drawing_events import chain, event, sharded_run, staged_run, trace
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +16,8 @@ from drawing.layout import Layout, idle_spans, lanes_of, rows_of, ticks
 from drawing.memory import steps_of
 from drawing.trace import trace_of
 from lib.events import COMPUTE, MARKS, Event
+from tests import drawing_events
+from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 
 
 def overlaps(a: Event, b: Event) -> bool:

@@ -9,7 +9,12 @@ from typing import Any
 import chalk
 import pytest
 from chalk.backend.svg import render as chalk_render
-from drawing_events import (
+
+from drawing import Figure, Trace, draw
+from drawing.layout import FINE
+from lib import Model, PuzzleError, Run, run
+from lib.events import MARKS
+from tests.drawing_events import (
     SVG,
     chain,
     corners,
@@ -23,11 +28,6 @@ from drawing_events import (
     titles,
     trace,
 )
-
-from drawing import Figure, Trace, draw
-from drawing.layout import FINE
-from lib import Model, PuzzleError, Run, run
-from lib.events import MARKS
 
 
 def operations(run: Run) -> int:

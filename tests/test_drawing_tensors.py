@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from chalk.backend.svg import render as chalk_render
-from drawing_events import SVG, corners, parse, staged_run, texts, titles
 from IPython.core.interactiveshell import InteractiveShell
 
 import drawing.notebook
 from drawing import Figure, draw_group, draw_tensor
 from lib import Activation, ActivationGrad, Model, OptState, PuzzleError, Weight, WeightGrad
+from tests.drawing_events import SVG, corners, parse, staged_run, texts, titles
 
 ROOT = Path(__file__).resolve().parent.parent
 TENSORS = {
