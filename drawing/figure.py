@@ -15,22 +15,22 @@ from .svg import svg
 class Figure(Compose):
     """A picture. Still a chalk Diagram: put it beside others, scale it, render it with chalk.
 
-    ``size``: width and height in pixels; ``words``: the picture in words, for those who cannot see it.
+    ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it.
     """
 
     # IPython would store a second copy, rendered by chalk: of fixed size, black on black in dark themes.
     _repr_svg_: Any = None
 
-    def __init__(self, parts: Iterable[Diagram], width: float, height: float, words: str) -> None:
+    def __init__(self, parts: Iterable[Diagram], width: float, height: float, summary: str) -> None:
         super().__init__(box_envelope(0, 0, width, height), list(parts))
-        self.size, self.words = (width, height), words
+        self.size, self.summary = (width, height), summary
 
     def __repr__(self) -> str:
-        return self.words
+        return self.summary
 
     def svg(self, fluid: bool = False) -> str:
         """The picture as the text of an SVG file; ``fluid`` makes it shrink with the page it is part of."""
-        return svg(self.diagrams, self.size, self.words, fluid)
+        return svg(self.diagrams, self.size, self.summary, fluid)
 
     def _repr_html_(self) -> str:
         return self.svg(fluid=True)
@@ -52,7 +52,7 @@ class Figure(Compose):
             shown = (float(width), width / ratio)
         else:
             shown = (height * ratio, float(height)) if height else self.size
-        _write(path, svg(self.diagrams, self.size, self.words, shown=shown))
+        _write(path, svg(self.diagrams, self.size, self.summary, shown=shown))
 
 
 def _write(path: str | os.PathLike[str], text: str) -> None:

@@ -134,11 +134,13 @@ def _split(events: Iterable[Event]) -> dict[int, Sequence[Event]]:
     by_rank: dict[int, list[Event]] = {}
     for event in events:
         by_rank.setdefault(event.rank, []).append(event)
-    return dict(sorted(by_rank.items()))
+    return {rank: tuple(by_rank[rank]) for rank in sorted(by_rank)}
 
 
 def _logs(models: Sequence[Model]) -> dict[int, Sequence[Event]]:
     """Logs by rank; models of several machines that share a rank are numbered as they come."""
     if len({model.rank for model in models}) == len(models):
         return {model.rank: model.log for model in sorted(models, key=lambda model: model.rank)}
-    return {place: [event._replace(rank=place) for event in model.log] for place, model in enumerate(models)}
+    return {
+        place: tuple(event._replace(rank=place) for event in model.log) for place, model in enumerate(models)
+    }

@@ -79,7 +79,7 @@ def test_it_is_well_formed_and_has_a_text_alternative(figure: Figure) -> None:
     root = parse(figure)
     assert root.tag == SVG + "svg"
     assert root.get("role") == "img"
-    assert root.get("aria-label") == figure.words
+    assert root.get("aria-label") == figure.summary
 
 
 def test_nothing_lies_outside_the_view_box(figure: Figure) -> None:
@@ -171,15 +171,15 @@ def test_the_head_compares_figures_with_targets_exactly() -> None:
     result = staged_run()
     met = draw(result, time_target=result.time, memory_target=result.memory)
     missed = draw(result, time_target=result.time - 1e-9, memory_target=result.memory - 1)
-    assert "(target 19.3, met)" in met.words
-    assert met.words.count("met)") == 2
-    assert missed.words.count("missed)") == 2
+    assert "(target 19.3, met)" in met.summary
+    assert met.summary.count("met)") == 2
+    assert missed.summary.count("missed)") == 2
     assert f"{result.memory:,}" in texts(met)
     assert f"target {result.memory - 1:,}" in texts(missed)
 
 
 def test_the_alternative_text_tells_figures_and_shape() -> None:
-    words = draw(staged_run()).words
+    words = draw(staged_run()).summary
     assert words.startswith(
         "staged: 4 ranks, 4 layers, 4 micro-batches; time 19.3 ticks; peak memory 1,703,936"
     )
@@ -305,7 +305,7 @@ def test_some_of_the_models_can_be_drawn() -> None:
     figure = draw(result.models[1:3])
     assert {"rank 1", "rank 2"} <= set(texts(figure))
     assert "rank 0" not in texts(figure)
-    assert draw(result.models[2]).words.startswith("schedule: 1 rank, ")
+    assert draw(result.models[2]).summary.startswith("schedule: 1 rank, ")
 
 
 def test_models_of_several_machines_are_numbered() -> None:
@@ -318,7 +318,7 @@ def test_a_function_without_a_body_is_not_attempted_yet() -> None:
         return model
 
     figure = draw(run(fsdp, 4, 2, 4))
-    assert texts(figure) == [figure.words] == ["fsdp: not attempted yet"]
+    assert texts(figure) == [figure.summary] == ["fsdp: not attempted yet"]
 
 
 async def _never_awaited(model: Model) -> Model:

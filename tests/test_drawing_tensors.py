@@ -54,7 +54,7 @@ TENSORS = {
 @pytest.mark.parametrize(("tensor", "words"), TENSORS.values(), ids=TENSORS)
 def test_a_tensor_shows_its_layer_and_its_part(tensor: Any, words: str, tmp_path: Path) -> None:
     figure = draw_tensor(tensor)
-    assert titles(figure) == [words] == [figure.words]
+    assert titles(figure) == [words] == [figure.summary]
     width, height = figure.size
     assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
     assert len(figure.svg()) < 12_000
@@ -89,7 +89,7 @@ def test_dictionaries_by_name_are_rows() -> None:
         {"weights": model.weights, "opt_states": model.opt_states, "grads": model.grad_weights}
     )
     assert {"weights", "opt_states", "grads", "'a<b'", "empty"} <= set(texts(figure))
-    assert figure.words.startswith("weights: 'a<b': weight of layer 0 of 3")
+    assert figure.summary.startswith("weights: 'a<b': weight of layer 0 of 3")
 
 
 @pytest.mark.parametrize(
