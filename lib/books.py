@@ -10,7 +10,7 @@ end of a pipe, with numbers for tokens: nobody else looks inside.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import index
 from typing import Any
 
@@ -19,7 +19,7 @@ from .cost import Cost
 from .errors import Deadlock, PuzzleError, show_set
 from .events import Event
 from .labels import NONE, WHOLE, make_labels, same_pieces, within
-from .ledger import Account, Closing, Entry, Piece
+from .ledger import Account, Entry, Piece
 from .mesh import Mesh, one_of
 from .network import Flight, Network
 from .units import Elements
@@ -53,7 +53,8 @@ class Books:
         """A piece of the weight and of the optimizer state of a layer, of step 0."""
         if total < 1:
             raise PuzzleError(
-                f"a weight cannot be cut into {total} shards", where=f"rank {account.rank}, load_weights({layer})"
+                f"a weight cannot be cut into {total} shards",
+                where=f"rank {account.rank}, load_weights({layer})",
             )
         layer = self._layer(account, layer, "load_weights")
         shard = one_of(f"rank {account.rank}, load_weights({layer}): shard", shard, total)
@@ -82,7 +83,9 @@ class Books:
         layer = self._layer(account, layer, "fake_grad")
         batches = self._batches(account, batches, "fake_grad")
         labels = make_labels(("WeightGrad", layer, account.layers, 0, batches, account.batches, WHOLE, 1))
-        return account.mint(labels, self.values.made_up(labels) if batches else self.values.zero, bool(batches))
+        return account.mint(
+            labels, self.values.made_up(labels) if batches else self.values.zero, bool(batches)
+        )
 
     # -- operations of the compute lane ---------------------------------------------------
 
@@ -129,7 +132,9 @@ class Books:
         if self.strict:
             rules.backward(account, layer, inp.labels, grad.labels, weight.labels)
         batches = inp.labels.batches
-        account.record("backward", layer, batches, (inp, grad, weight), self.prices["backward"] * len(batches))
+        account.record(
+            "backward", layer, batches, (inp, grad, weight), self.prices["backward"] * len(batches)
+        )
         of_weight, of_input = self.values.backward(inp.value, grad.value, weight.value)
         made_up = inp.made_up or grad.made_up or weight.made_up
         sets = (account.layers, 0, batches, account.batches, WHOLE, 1)

@@ -8,10 +8,10 @@ from html import escape
 from random import Random, SystemRandom
 from typing import Any
 
+from .check import check_finals
 from .errors import PuzzleError
 from .layouts import SIZES, check_layout, show_size
 from .run import Run, run
-from .check import check_finals
 from .specs import Puzzle, find
 from .tensors import describe
 from .units import Elements, show_elements, show_ticks
@@ -112,7 +112,9 @@ def grade(fn: Callable[[Any], Any], puzzle: str | None = None, *, seed: int | No
             message = f"right at its own size, but not with {show_size(size)}\n{error}"
             return Verdict(spec, "FAIL", message, result.time, result.memory, tuple(held), seed)
         held.append(show_size(size))
-    return Verdict(spec, "PASS", _praise(result, spec), result.time, result.memory, tuple(dict.fromkeys(held)), seed)
+    return Verdict(
+        spec, "PASS", _praise(result, spec), result.time, result.memory, tuple(dict.fromkeys(held)), seed
+    )
 
 
 def _check(result: Run, spec: Puzzle, size: dict[str, Any]) -> None:

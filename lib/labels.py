@@ -172,16 +172,22 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
     layer, shards, total, count = first.layer, first.shards, first.total, 0
     for part in real:
         count += len(part.batches)
-        if part.shards is not shards and part.shards != shards or part.total != total:
+        if (part.shards is not shards and part.shards != shards) or part.total != total:
             if strict and not same_pieces(part, first):
                 raise PuzzleError(
-                    "gradients of different shards do not add up", where=where, expected=str(first), got=str(part)
+                    "gradients of different shards do not add up",
+                    where=where,
+                    expected=str(first),
+                    got=str(part),
                 )
     if strict:
         for part in parts:
             if part.layer != layer:
                 raise PuzzleError(
-                    "gradients of different layers do not add up", where=where, expected=str(first), got=str(part)
+                    "gradients of different layers do not add up",
+                    where=where,
+                    expected=str(first),
+                    got=str(part),
                 )
     if len(real) == 1:
         return first

@@ -27,13 +27,13 @@ WHOLE: Part = (0, 1)
 
 def whole(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
     """Every rank has all of every layer (plain training, data parallel)."""
-    return [{layer: (WHOLE, WHOLE) for layer in range(size["layers"])} for _ in closings]
+    return [dict.fromkeys(range(size["layers"]), (WHOLE, WHOLE)) for _ in closings]
 
 
 def sharded(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
     """Rank r has piece r of ``ranks`` of every layer (weight-sharded and fully sharded data parallel)."""
     ranks = size["ranks"]
-    return [{layer: ((r, ranks), (r, ranks)) for layer in range(size["layers"])} for r in range(ranks)]
+    return [dict.fromkeys(range(size["layers"]), ((r, ranks), (r, ranks))) for r in range(ranks)]
 
 
 def stages(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
@@ -53,7 +53,7 @@ def stages(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
                 line="",
             )
         owner.update(dict.fromkeys(layers, closing.rank))
-        wanted.append({layer: (WHOLE, WHOLE) for layer in layers})
+        wanted.append(dict.fromkeys(layers, (WHOLE, WHOLE)))
     return wanted
 
 
@@ -61,10 +61,7 @@ def replica_sharded(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
     """Weights in pieces over ``shard``, the same on every replica; states in pieces over both axes."""
     replicas, shards = size["mesh"]["replica"], size["mesh"]["shard"]
     return [
-        {
-            layer: ((shard, shards), (shard * replicas + replica, shards * replicas))
-            for layer in range(size["layers"])
-        }
+        dict.fromkeys(range(size["layers"]), ((shard, shards), (shard * replicas + replica, shards * replicas)))
         for replica in range(replicas)
         for shard in range(shards)
     ]
@@ -84,7 +81,11 @@ def check_layout(name: str, size: Size, closings: Sequence[Closing]) -> None:
         weights = {layer: weight for layer, (weight, _) in wanted.items()}
         states = {layer: state for layer, (_, state) in wanted.items()}
         finals = [final.labels for final in closing.finals.values()]
-        kept = [piece.labels for piece in closing.kept if piece.labels.kind == "OptState" and piece.labels.step == 1]
+        kept = [
+            piece.labels
+            for piece in closing.kept
+            if piece.labels.kind == "OptState" and piece.labels.step == 1
+        ]
         _compare(closing.rank, "begins with (load_weights)", "Weight", weights, closing.began)
         _compare(closing.rank, "begins with (load_weights)", "OptState", states, closing.began)
         _compare(closing.rank, "ends with (set_final_weight)", "Weight", weights, finals)
@@ -175,7 +176,9 @@ SIZES: Mapping[str, Callable[[Size, Random], Size]] = {
 def show_size(size: Size) -> str:
     """A size for people: ``4 ranks, 6 layers, 4 micro-batches``."""
     plural = {"ranks": "rank", "layers": "layer", "batches": "micro-batch"}
-    parts = [f"{size[k]} {v}{'' if size[k] == 1 else 'es' if v.endswith('h') else 's'}" for k, v in plural.items()]
+    parts = [
+        f"{size[k]} {v}{'' if size[k] == 1 else 'es' if v.endswith('h') else 's'}" for k, v in plural.items()
+    ]
     if size.get("mesh"):
         parts.append("mesh " + " x ".join(f"{axis} {count}" for axis, count in size["mesh"].items()))
     return ", ".join(parts)

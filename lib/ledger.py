@@ -54,7 +54,7 @@ class Entry:
     made_up = False
     loads: tuple[int, ...] = ()  # load_weights calls that it comes from and has not been taken from
     flights: list[Flight] | None = None  # unfinished calls that carry it
-    unstored_at: int | None = None  # index in the log since when a carried tensor is not stored
+    unstored: list[int] | None = None  # samples [from, to) in which it is carried and not stored, while open
     holder: object = None
     since = 0
 
@@ -143,7 +143,14 @@ class Account:
     """One rank's books: clock, lanes, stored memory, loose tensors, log."""
 
     def __init__(
-        self, rank: int, layers: int, batches: int, cost: Cost, values: Fingerprints, graded: bool, strict: bool
+        self,
+        rank: int,
+        layers: int,
+        batches: int,
+        cost: Cost,
+        values: Fingerprints,
+        graded: bool,
+        strict: bool,
     ) -> None:
         self.rank, self.layers, self.batches = rank, layers, batches
         self.cost, self.values = cost, values
@@ -173,7 +180,7 @@ class Account:
         self.more: list[tuple[int, int, int, Elements]] = []
         self.kept_loose: list[tuple[int, int, int, Elements]] = []
         self.received: list[tuple[int, int, Elements]] = []
-        self.carried: list[tuple[Entry, int, int]] = []
+        self.carried: list[tuple[Entry, list[int]]] = []
 
     # -- lives --------------------------------------------------------------------------
 
@@ -218,7 +225,7 @@ class Account:
         """A dictionary of this rank now holds the tensor (once more)."""
         if entry.home is not self:
             self.examine(entry, "storing it")
-        if self.several or entry.unstored_at is not None:
+        if self.several or entry.unstored is not None:
             self.used(entry)
         entry.stored += 1
         self.held[entry.slot] += entry.memory
@@ -234,7 +241,7 @@ class Account:
                 entry.holder = None
                 self.loose[None].append(entry)
             if entry.flights:
-                entry.unstored_at = len(self.log)
+                self._carry_on(entry, len(self.log))
 
     def used(self, entry: Entry) -> None:
         """A loose tensor is put to use: what it took over other coroutines' operations counts."""
@@ -242,9 +249,15 @@ class Account:
         if self.several and not entry.stored and entry.since < now and entry.account is self:
             self.kept_loose.append((entry.since, now, entry.slot, entry.memory))
             entry.since = now
-        if entry.unstored_at is not None:
-            self.carried.append((entry, entry.unstored_at, now))
-            entry.unstored_at = None
+        if entry.unstored is not None:
+            entry.unstored[1] = now
+            entry.unstored = None
+
+    def _carry_on(self, entry: Entry, start: int) -> None:
+        """A tensor that unfinished calls carry is no longer stored: it takes memory until their end."""
+        if entry.unstored is None:
+            entry.unstored = [start, END]
+            self.carried.append((entry, entry.unstored))
 
     def examine(self, entry: Entry, use: str, take: bool = True) -> None:
         """Whether an entry that is not simply at home here may be used. Raises PuzzleError if not."""
@@ -293,29 +306,23 @@ class Account:
         holder = self.holder() if self.several else None
         for entry in operands:
             if not entry.stored and entry.died is None:
-                if self.several or entry.unstored_at is not None:
+                if self.several or entry.unstored is not None:
                     self.used(entry)
                 counted = counted or list(held)
                 counted[entry.slot] += entry.memory
+                if entry.account is not self:
+                    continue  # by hand: a tensor of another machine, or of none, is not ours to end
                 entry.died, entry.home = (self.rank, kind, layer), None
-                if entry.flights is not None:
-                    self._carried_on(entry)
+                if entry.flights:
+                    self._carry_on(entry, len(self.log) + 1)
         loose = self.loose.get(holder)
         if loose:
             for entry in loose:
                 if not entry.stored and entry.died is None and entry.holder is holder:
                     entry.died, entry.home = (self.rank, kind, layer), None
-                    if entry.flights is not None:
-                        self._carried_on(entry)
             loose.clear()
         self.clocks.append(self.clock)
         return tuple(counted or held)
-
-    def _carried_on(self, entry: Entry) -> None:
-        """What has died can never be stored again: unfinished calls carry it to their end."""
-        start = len(self.log) + 1 if entry.unstored_at is None else entry.unstored_at
-        self.carried.append((entry, start, END))
-        entry.unstored_at = None
 
     def record(
         self, kind: str, layer: int, batches: frozenset[int], operands: Sequence[Entry], length: int
@@ -325,14 +332,20 @@ class Account:
         grain, start = self.grain, self.clock / self.grain
         self.clock += length
         end = self.clock / grain
-        self.log.append(make_event((self.rank, kind, layer, batches, start, start, end, held, None, (), None, 0)))
+        self.log.append(
+            make_event((self.rank, kind, layer, batches, start, start, end, held, None, (), None, 0))
+        )
 
-    def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE, tensor: str | None = None) -> None:
+    def mark(
+        self, kind: str, layer: int | None, batches: frozenset[int] = NONE, tensor: str | None = None
+    ) -> None:
         """A sample at a moment that is no operation: it ends no life."""
         now = self.clock / self.grain
         self.clocks.append(self.clock)
         self.log.append(
-            make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), tensor, 0))
+            make_event(
+                (self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), tensor, 0)
+            )
         )
 
     def events(self) -> list[Event]:
@@ -393,7 +406,7 @@ class Account:
         for flight in self.open.values():
             if flight.end is not None and flight.result_memory:
                 yield flight.index + 1, count, IN_FLIGHT, flight.result_memory
-        for entry, start, stop in self.carried:
+        for entry, (start, stop) in self.carried:
             yield from self._carried_spans(entry, start, stop)
 
     def _carried_spans(self, entry: Entry, start: int, stop: int) -> Iterator[tuple[int, int, int, Elements]]:
@@ -429,5 +442,3 @@ def gone(entry: Entry) -> str:
 
 def _no_coroutine() -> None:
     return None
-
-

@@ -28,12 +28,16 @@ class QuietLoop(asyncio.BaseEventLoop):
     """An event loop for coroutines that wait for each other only.
 
     ``quiet()`` is called when all of them wait; it gives whether it woke one. ``stuck()`` is called
-    when it did not and no timer is left. ``started(coroutine)`` hears of every task. ``deadline``: the
+    when it did not and no timer is left. ``started(task)`` hears of every task. ``deadline``: the
     time.monotonic() after which ``late()`` is called between callbacks.
     """
 
     def __init__(
-        self, quiet: Callable[[], bool], stuck: Callable[[], None], started: Callable[[], None], deadline: float | None
+        self,
+        quiet: Callable[[], bool],
+        stuck: Callable[[], None],
+        started: Callable[[asyncio.Task[Any]], None],
+        deadline: float | None,
     ) -> None:
         super().__init__()
         self._selector = self  # the base class asks its selector; select() below is the answer
@@ -51,15 +55,16 @@ class QuietLoop(asyncio.BaseEventLoop):
         """A task for a coroutine; a call in flight is as good as a task already."""
         if isinstance(coro, Call):
             return coro
-        self._started()
-        return super().create_task(coro, **kwargs)
+        task = super().create_task(coro, **kwargs)
+        self._started(task)
+        return task
 
     def select(self, timeout: float | None) -> list[Any]:
         """Called once a turn by the base class."""
         self._turns += 1
         if self._deadline is not None and self._turns % 64 == 0 and time.monotonic() > self._deadline:
             self._stuck()
-        elif timeout is not None and timeout <= 0 or self._quiet():
+        elif (timeout is not None and timeout <= 0) or self._quiet():
             pass
         elif self._default_executor is not None:  # type: ignore[attr-defined]
             self._woken.wait(0.05 if timeout is None else min(timeout, 0.05))  # a thread may still answer

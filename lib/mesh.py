@@ -66,8 +66,9 @@ class Mesh:
         if axis not in self.axes:
             raise PuzzleError(
                 f"there is no mesh axis {axis!r}",
-                expected=f"one of {', '.join(map(repr, self.axes))}" if self.axes else "a mesh, for example "
-                'run(..., mesh={"replica": 2, "shard": 4})',
+                expected=f"one of {', '.join(map(repr, self.axes))}"
+                if self.axes
+                else 'a mesh, for example run(..., mesh={"replica": 2, "shard": 4})',
                 got=repr(axis),
             )
         return self.axes[axis]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .calls import Call
@@ -12,7 +12,6 @@ from .check import check_finals
 from .dist import Dist
 from .errors import PuzzleError
 from .events import Event
-from .labels import NONE
 from .ledger import Closing
 from .mesh import one_of, whole_number
 from .storage import Storage
@@ -183,7 +182,10 @@ class Model:
         """
         if type(inp) is not Activation or type(grad) is not ActivationGrad or type(weight) is not Weight:
             self._expect(
-                f"backward(layer {layer})", inp=(inp, Activation), grad=(grad, ActivationGrad), weight=(weight, Weight)
+                f"backward(layer {layer})",
+                inp=(inp, Activation),
+                grad=(grad, ActivationGrad),
+                weight=(weight, Weight),
             )
         tokens = self._books.backward(self._account, layer, inp._token, grad._token, weight._token)
         return of_token(tokens[0]), of_token(tokens[1])  # type: ignore[return-value]
@@ -195,7 +197,11 @@ class Model:
 
         Needs a gradient with every micro-batch exactly once, that covers the pieces of weight and state.
         """
-        if type(weight_grad) is not WeightGrad or type(weight) is not Weight or type(opt_state) is not OptState:
+        if (
+            type(weight_grad) is not WeightGrad
+            or type(weight) is not Weight
+            or type(opt_state) is not OptState
+        ):
             self._expect(
                 f"update(layer {layer})",
                 weight_grad=(weight_grad, WeightGrad),
@@ -289,7 +295,9 @@ class Model:
         print("Correct!" + (" (with made-up tensors: shown, not computed)" if made_up else ""))
 
     def _closing(self) -> Closing:
-        return self._books.closing(self._account, [token for store in self.storage() for token in store.tokens()])
+        return self._books.closing(
+            self._account, [token for store in self.storage() for token in store.tokens()]
+        )
 
     def _share(self) -> None:
         """Several coroutines may run in this rank from now on."""

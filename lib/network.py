@@ -81,8 +81,14 @@ class Flight:
         """What a rank that waits for this call waits for."""
         name = f"{self.kind}(layer {self.layer})" if self.meeting else self.kind
         if self.meeting is not None:
-            missing = [r for r in self.meeting.group.ranks if self.meeting.flights[self.meeting.group.position[r]] is None]
-            late = f"; not there: rank {', '.join(map(str, missing[:8]))}" + (" ..." if len(missing) > 8 else "")
+            missing = [
+                r
+                for r in self.meeting.group.ranks
+                if self.meeting.flights[self.meeting.group.position[r]] is None
+            ]
+            late = f"; not there: rank {', '.join(map(str, missing[:8]))}" + (
+                " ..." if len(missing) > 8 else ""
+            )
             who = f" of {self.meeting.group}{late if missing else ''}"
         elif self.kind == "receive":
             who = " from anyone" if self.peer is None else f" from rank {self.peer}"
@@ -127,8 +133,12 @@ class Network:
         self.collective = {kind: (cost.grains(kind), cost.grains(kind, across=True)) for kind in RULES}
         self.send = (cost.grains("pass_to"), cost.grains("pass_to", across=True))
         self.receive_time = cost.grains("receive")
-        self.waits: list[tuple[int, int, int, Flight]] = []  # ends known, awaited in ranks with several coroutines
-        self.candidates: list[tuple[int, int, int]] = []  # (end, rank, version) of the receive each rank could do next
+        self.waits: list[
+            tuple[int, int, int, Flight]
+        ] = []  # ends known, awaited in ranks with several coroutines
+        self.candidates: list[
+            tuple[int, int, int]
+        ] = []  # (end, rank, version) of the receive each rank could do next
         self.versions: dict[int, int] = {}
 
     # -- collectives --------------------------------------------------------------------
@@ -216,7 +226,9 @@ class Network:
         made_up = entry is not None and entry.made_up
         value = flight.result if entry is None else entry.value
         flight.result = None
-        box.append(Message(end, account.rank, flight.op, flight.layer, flight.labels, value, flight.memory, made_up))  # type: ignore[arg-type]
+        box.append(
+            Message(end, account.rank, flight.op, flight.layer, flight.labels, value, flight.memory, made_up)
+        )  # type: ignore[arg-type]
         if flight.waiter is not None:
             self._ended(flight)
         self.deliver(receiver)
@@ -364,7 +376,9 @@ class Network:
         account.received.append((message.arrival, now, message.memory))
         if message.labels is None:
             return message.value
-        return account.mint(message.labels, message.value, message.made_up, message.memory, issuer=flight.holder)
+        return account.mint(
+            message.labels, message.value, message.made_up, message.memory, issuer=flight.holder
+        )
 
     # -- what is left -------------------------------------------------------------------
 

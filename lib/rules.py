@@ -117,7 +117,10 @@ def update(account: Account, layer: int, grad: Labels, weight: Labels, opt_state
 def _weight_fits(account: Account, where: str, layer: int, weight: Labels) -> None:
     if weight.layer != layer:
         raise PuzzleError(
-            f"the weight is that of layer {weight.layer}", where=where, expected=f"layer {layer}", got=str(weight)
+            f"the weight is that of layer {weight.layer}",
+            where=where,
+            expected=f"layer {layer}",
+            got=str(weight),
         )
     if not weight.is_whole():
         raise PuzzleError(

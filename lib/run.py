@@ -152,8 +152,10 @@ class _Turn:
         self.fn, self.models, self.timeout, self.late = fn, models, timeout, late
         self.books = models[0]._books
         self.tasks: dict[int, asyncio.Task[None]] = {}
+        self.started: dict[int, list[asyncio.Task[Any]]] = {}  # tasks that the ranks' own code has created
         self.finished: set[int] = set()
         self.error: BaseException | None = None
+        self.over = False
         deadline = None if timeout is None else time.monotonic() + timeout
         self.loop = QuietLoop(self._quiet, self._stuck, self._started, deadline)
         self.done: asyncio.Future[None] = self.loop.create_future()
@@ -172,6 +174,9 @@ class _Turn:
             if self.error is not None:
                 raise self.error
         finally:
+            self.over = True
+            for task in asyncio.all_tasks(loop):
+                _end_for_good(task)
             _close(loop)
 
     async def _all_ranks(self, order: Sequence[int]) -> None:
@@ -197,25 +202,23 @@ class _Turn:
             self.finished.add(model.rank)
         except asyncio.CancelledError:
             if not self.done.done():
-                self._fail(PuzzleError("the function was cancelled by itself", where=f"rank {model.rank}", line=""))
+                self._fail(
+                    PuzzleError("the function was cancelled by itself", where=f"rank {model.rank}", line="")
+                )
         except BaseException as error:
-            self._fail(_explained(error, model))
+            if not self.over:
+                self._fail(_explained(error, model))
         if len(self.finished) == len(self.models) and not self.done.done():
             self.done.set_result(None)
 
     async def _tasks_of(self, model: Model) -> None:
         """Wait for the tasks that the rank has started and not waited for."""
-        while model._shared:
-            mine = [
-                task
-                for task in asyncio.all_tasks(self.loop)
-                if task is not asyncio.current_task() and task.get_context().get(_rank) is model
-            ]
-            if not mine:
-                return
-            await asyncio.gather(*mine)
+        while pending := [task for task in self.started.get(model.rank, ()) if not task.done()]:
+            await asyncio.gather(*pending)
 
     def _fail(self, error: BaseException) -> None:
+        if self.over:
+            return
         if self.error is None:
             self.error = error
         if not self.done.done():
@@ -235,10 +238,11 @@ class _Turn:
         lines = {rank: _waiting_line(task) for rank, task in self.tasks.items() if not task.done()}
         self._fail(self.books.deadlock(frozenset(self.finished), lines))
 
-    def _started(self) -> None:
+    def _started(self, task: asyncio.Task[Any]) -> None:
         model = _rank.get()
         if model is not None:
             model._share()
+            self.started.setdefault(model.rank, []).append(task)
 
     def _too_slow(self) -> PuzzleError:
         return PuzzleError(
@@ -274,6 +278,24 @@ def _waiting_line(task: asyncio.Task[Any]) -> str:
             line = show_line(frame.f_code, frame.f_lineno)
         coroutine = getattr(coroutine, "cr_await", None)
     return line
+
+
+def _end_for_good(task: asyncio.Task[Any]) -> None:
+    """Close a coroutine that has swallowed every cancellation, so that nothing of it is left for later runs."""
+    coroutine: Any = task.get_coro()
+    outer, tracing = coroutine, sys.gettrace()
+    while coroutine is not None:
+        frame: FrameType | None = getattr(coroutine, "cr_frame", None)
+        if frame is not None and is_learners(frame.f_code):
+            frame.f_trace = _raise_at_every_line
+        coroutine = getattr(coroutine, "cr_await", None)
+    sys.settrace(_raise_at_every_line)
+    try:
+        outer.close()
+    except BaseException:  # whatever it says on its way out, the verdict is known
+        pass
+    finally:
+        sys.settrace(tracing)
 
 
 def _close(loop: QuietLoop) -> None:
@@ -335,6 +357,6 @@ def _alarm(timeout: float | None) -> Iterator[list[str]]:
 
 
 def _raise_at_every_line(frame: FrameType, event: str, argument: object) -> Any:
-    if is_learners(frame.f_code):
+    if event == "line" and is_learners(frame.f_code):
         raise _TimeIsUp
-    return None
+    return _raise_at_every_line

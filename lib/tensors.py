@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 from operator import index
-from typing import Any, ClassVar
+from typing import Any
 
 from .errors import PuzzleError
 from .labels import FIELDS, NONE, WHOLE, Labels, coarsest
@@ -72,7 +72,10 @@ class Tensor:
 
     def __add__(self, other: object) -> Any:
         raise PuzzleError(
-            "only weight gradients add up", where=f"{self} + ...", got=describe(other), cure=AWAIT.get(is_call(other), "")
+            "only weight gradients add up",
+            where=f"{self} + ...",
+            got=describe(other),
+            cure=AWAIT.get(is_call(other), ""),
         )
 
     __radd__ = __add__
@@ -254,7 +257,9 @@ def set_of(name: str, numbers: Iterable[int], count: int | None = None) -> froze
             cure=AWAIT.get(is_call(numbers), f"[{numbers}]" if isinstance(numbers, int) else ""),
         ) from None
     if count is not None and not all(0 <= number < count for number in found):
-        raise PuzzleError(f"{name} out of range", expected=f"numbers from 0 to {count - 1}", got=describe(found))
+        raise PuzzleError(
+            f"{name} out of range", expected=f"numbers from 0 to {count - 1}", got=describe(found)
+        )
     return found
 
 

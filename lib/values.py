@@ -50,13 +50,9 @@ class Fingerprints:
         """The gradient of the loss with respect to the last activation."""
         return {batch: hash((LOSS, value)) for batch, value in inp.items()}
 
-    def backward(
-        self, inp: dict[int, int], grad: dict[int, int], weight: int
-    ) -> tuple[int, dict[int, int]]:
+    def backward(self, inp: dict[int, int], grad: dict[int, int], weight: int) -> tuple[int, dict[int, int]]:
         """The gradient of the weight (summed over micro-batches) and that of the input."""
-        back = {
-            batch: hash((BACKWARD, grad.get(batch, 0), value, weight)) for batch, value in inp.items()
-        }
+        back = {batch: hash((BACKWARD, grad.get(batch, 0), value, weight)) for batch, value in inp.items()}
         return sum([hash((GRADIENT, value)) for value in back.values()]) % PRIME, back
 
     def update(self, weight: int, opt_state: int, grad: int, aligned: bool) -> tuple[int, int]:

@@ -19,8 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from lib import Model, Run, run  # noqa: E402  (the line above makes it findable from anywhere)
-from lib.events import MARKS  # noqa: E402
+from lib import Model, Run, run
+from lib.events import MARKS
 
 ROUNDS = 5
 

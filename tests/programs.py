@@ -1,0 +1,108 @@
+"""Learner programs that several tests share: honest ones of many styles, with what the puzzles ask."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lib import Model
+
+SOLUTIONS = sorted(path.stem for path in (Path(__file__).parent.parent / "solutions").glob("p??_*.py"))
+
+
+def solutions() -> Iterator[tuple[Callable[[Model], Any], dict[str, Any]]]:
+    """Every puzzle's reference function and spec."""
+    for name in SOLUTIONS:
+        module = importlib.import_module(f"solutions.{name}")
+        yield getattr(module, module.PUZZLE["name"]), module.PUZZLE
+
+
+def slack(kind: str) -> Callable[[Model], Any]:
+    """The program of a puzzle that keeps what the target's slack allows."""
+
+    async def program(model: Model) -> Model:
+        ranks, rank, every = model.RANKS, model.rank, range(model.LAYERS)
+        sharded = kind in ("wsdp", "fsdp", "pipeline_fsdp")
+        stages = {"pipeline": ranks, "gpipe": ranks, "pipeline_fsdp": 4}.get(kind, 1)
+        stage, per_stage = rank % stages, model.LAYERS // stages
+        first, end = stage * per_stage, (stage + 1) * per_stage
+        mine = range(first, end)
+        keeps_all = kind in ("gpipe", "pipeline_fsdp")
+        for layer in every if sharded or stages == 1 else mine:
+            piece = (rank, ranks) if sharded else (0, 1)
+            model.weights[layer], model.opt_states[layer] = model.load_weights(layer, *piece)
+        batches = {
+            "pipeline": [list(range(model.BATCHES))],
+            "gpipe": [[batch] for batch in range(model.BATCHES)],
+            "pipeline_fsdp": [[rank // 4]],
+        }.get(kind, [[rank]])
+
+        async def whole(layer: int) -> Any:
+            return await model.allgather(model.weights[layer], layer) if sharded else model.weights[layer]
+
+        for part, batch in enumerate(batches):
+            for layer in every if sharded else mine:
+                if layer == first:
+                    model.activations[layer, part] = (
+                        await model.receive() if stage else model.get_activation(batch)
+                    )
+                weight = await whole(layer)
+                if layer in mine:
+                    model.activations[layer + 1, part] = model.forward(
+                        layer, model.activations[layer, part], weight
+                    )
+                if layer == end - 1 and stage < stages - 1:
+                    passed = (
+                        model.activations[end, part]
+                        if kind == "pipeline_fsdp"
+                        else model.activations.pop((end, part))
+                    )
+                    await model.pass_to(rank + 1, passed)
+        for part, _ in enumerate(batches):
+            if stage == stages - 1:
+                last = model.activations.pop((end, part)) if kind == "gpipe" else model.activations[end, part]
+                model.grad_activations[end, part] = model.loss(last)
+            for layer in reversed(every if sharded else mine):
+                if layer == end - 1 and stage < stages - 1:
+                    model.grad_activations[end, part] = await model.receive()
+                weight = await whole(layer)
+                if kind == "fsdp":
+                    model.weights["whole"] = weight
+                if layer in mine:
+                    inp = model.activations[layer, part]
+                    grad = model.grad_activations[layer + 1, part]
+                    grad, model.grad_activations[layer, part] = model.backward(layer, inp, grad, weight)
+                    if not keeps_all:
+                        del model.grad_activations[layer + 1, part]
+                    if not keeps_all and kind != "fsdp":
+                        del model.activations[layer, part]
+                else:
+                    grad = model.fake_grad(layer, [])
+                if kind in ("ddp", "wsdp"):
+                    grad = await model.allreduce(grad, layer)
+                elif sharded:
+                    grad = await model.scatterreduce(grad, layer)
+                model.grad_weights[layer] = (
+                    grad + model.grad_weights.pop(layer) if layer in model.grad_weights else grad
+                )
+                if kind == "fsdp":
+                    del model.activations[layer, part]
+                if layer == first and stage:
+                    passed = (
+                        model.grad_activations[layer, part]
+                        if keeps_all
+                        else model.grad_activations.pop((layer, part))
+                    )
+                    await model.pass_to(rank - 1, passed)
+        model.weights.pop("whole", None)
+        for layer in every if sharded or stages == 1 else mine:
+            model.weights[layer], model.opt_states[layer] = model.update(
+                layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+            )
+            model.set_final_weight(layer, model.weights[layer])
+        return model
+
+    program.__name__ = kind
+    return program

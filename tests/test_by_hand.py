@@ -1,0 +1,107 @@
+"""A notebook of the older kind, worked by hand: its habits go on working (our own words, its habits)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from drawing import draw, draw_group
+from lib import Dist, Model, Weight, WeightGrad
+
+
+def test_a_tour_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):  # cells are run again and again
+        model = Model(layers=2, batches=4, rank=0, dist=Dist(1))
+        model.weights[0], model.opt_states[0] = model.load_weights(0)
+        model.weights[1], model.opt_states[1] = model.load_weights(1)
+        model.weights[0], model.opt_states[0] = model.load_weights(0)
+        model.activations[0] = model.get_activation([0, 2, 3])
+        model.activations[1] = model.forward(layer=0, inp=model.activations[0], weight=model.weights[0])
+        model.activations[2] = model.forward(layer=1, inp=model.activations[1], weight=model.weights[1])
+        model.grad_activations[2] = model.loss(model.activations[2])
+        model.grad_weights[1], model.grad_activations[1] = model.backward(
+            1, model.activations[1], model.grad_activations[2], model.weights[1]
+        )
+        del model.grad_activations[2], model.activations[2]
+        model.grad_weights[0], model.grad_activations[0] = model.backward(
+            0, model.activations[0], model.grad_activations[1], model.weights[0]
+        )
+        model.status()
+        try:
+            model.update(
+                0, weight_grad=model.grad_weights[0], weight=model.weights[0], opt_state=model.opt_states[0]
+            )
+        except AssertionError as error:
+            print(error)
+        for layer in range(2):
+            grad = model.grad_weights[layer] + model.fake_grad(layer, [1])
+            weight, state = model.update(layer, grad, model.weights[layer], model.opt_states[layer])
+            model.weights[layer], model.opt_states[layer] = weight, state
+            model.set_final_weight(layer, weight)
+        Model.check([model])
+        assert "Correct!" in capsys.readouterr().out
+        assert draw([model]).summary and draw_group(model.weights).summary
+
+
+def test_shards_in_a_list_are_joined() -> None:
+    model = Model(layers=2, batches=1)
+    shards = [model.load_weights(0, shard, 4)[0] for shard in range(4)]
+    whole = shards[0]
+    for shard in shards[1:]:
+        whole = whole.combine(shard)
+    assert whole.is_complete()
+    model.forward(0, model.get_activation([0]), whole)
+
+
+def test_tensors_of_one_machine_in_another() -> None:
+    """Shards loaded by one Model are gathered by Models of another Dist, with other sizes."""
+    source = Model(layers=2, batches=1)
+    shards = [source.load_weights(0, rank, 3)[0] for rank in range(3)]
+    source.weights["kept"] = shards[0]
+
+    async def gather(model: Model) -> Weight:
+        return await model.allgather(shards[model.rank], 0)
+
+    async def everyone() -> list[Weight]:
+        dist = Dist(3)
+        return list(await asyncio.gather(*[gather(Model(rank, dist, 6, 3)) for rank in range(3)]))
+
+    for _ in range(2):
+        source.weights["again"] = source.load_weights(0)[0]
+        assert all(weight.is_complete() for weight in asyncio.run(everyone()))
+
+
+def test_made_up_gradients_are_reduced() -> None:
+    async def reduce(model: Model) -> tuple[WeightGrad, WeightGrad]:
+        grad = model.fake_grad(0, [model.rank])
+        total = await model.allreduce(grad, 0)
+        piece = await model.scatterreduce(WeightGrad(0, 1, [model.rank], 4), 0)
+        return total, piece
+
+    async def everyone() -> list[tuple[WeightGrad, WeightGrad]]:
+        dist = Dist(4)
+        return list(await asyncio.gather(*[reduce(Model(rank, dist, 1, 4)) for rank in range(4)]))
+
+    for rank, (total, piece) in enumerate(asyncio.run(everyone())):
+        assert total.batches == {0, 1, 2, 3}
+        assert (piece.shards, piece.total) == ({rank}, 4)
+
+
+def test_a_machine_whose_ranks_are_made_again() -> None:
+    """The Dist stands in one cell, the ranks in another that is run twice; the first time it fails."""
+    dist = Dist(2)
+
+    async def half(model: Model) -> None:
+        if model.rank == 0:
+            await model.allreduce(model.fake_grad(0, [0]), 0)
+
+    async def full(model: Model) -> WeightGrad:
+        return await model.allreduce(model.fake_grad(0, [model.rank]), 0)
+
+    async def all_of(fn: object) -> list[WeightGrad]:
+        return list(await asyncio.gather(*[fn(Model(rank, dist, 1, 2)) for rank in range(2)]))  # type: ignore[operator]
+
+    with pytest.raises(AssertionError, match="deadlock"):
+        asyncio.run(all_of(half))
+    assert [grad.batches for grad in asyncio.run(all_of(full))] == [{0, 1}, {0, 1}]

@@ -1,0 +1,102 @@
+"""The contract's table, exactly; and that no figure depends on the order in which ranks start."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import random
+from typing import Any
+
+import pytest
+
+from lib import Dist, Model, run
+from lib.grade import grade
+from tests.programs import slack, solutions
+
+TABLE = {
+    "basic": (17.0, 2621440, 2621440),
+    "grad_accum": (17.0, 1966080, 1966080),
+    "ddp": (5.6, 1835008, 1572864),
+    "wsdp": (20.4, 2752512, 2621440),
+    "fsdp": (20.4, 2359296, 1966080),
+    "pipeline": (67.4, 3145728, 2621440),
+    "gpipe": (33.8, 4194304, 2883584),
+    "pipeline_fsdp": (16.0, 966656, 704512),
+    "replica_fsdp": (55.8, 2162688, 2162688),
+}
+"""Puzzle: time, memory of the target, memory that a plain solution reaches at least."""
+CASES = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()]
+
+
+def test_the_table_is_complete() -> None:
+    assert [case.id for case in CASES] == list(TABLE)
+
+
+@pytest.mark.parametrize(("fn", "spec"), CASES)
+def test_targets_and_solutions(fn: Any, spec: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    time, target, plain = TABLE[spec["name"]]
+    assert spec["target"] == {"time": time, "memory": target}
+    result = run(fn, **spec["size"])
+    result.check()
+    assert capsys.readouterr().out == "Correct!\n"
+    assert result.time == time
+    assert result.memory <= plain
+
+
+@pytest.mark.parametrize("kind", ["ddp", "wsdp", "fsdp", "pipeline", "gpipe", "pipeline_fsdp"])
+def test_what_the_slack_allows_gives_the_table(kind: str) -> None:
+    spec = next(spec for _, spec in solutions() if spec["name"] == kind)
+    result = run(slack(kind), **spec["size"])
+    result.check()
+    assert (result.time, result.memory) == TABLE[kind][:2]
+
+
+def test_plain_fsdp_on_two_boxes() -> None:
+    module = importlib.import_module("solutions.p08_replica_fsdp")
+    result = run(module.fsdp_on_boxes, 8, 6, 16, {"replica": 2, "shard": 4}, 4)
+    result.check()
+    assert (result.time, result.memory) == (81.0, 1769472)
+
+
+def test_one_forward_one_backward_takes_less_memory_than_gpipe() -> None:
+    module = importlib.import_module("solutions.p06_gpipe")
+    result = run(module.one_forward_one_backward, 4, 8, 4)
+    result.check()
+    assert result.time <= 33.8
+    assert result.memory <= 2621440
+
+
+@pytest.mark.parametrize(("fn", "spec"), CASES)
+def test_order_of_start_changes_nothing(fn: Any, spec: dict[str, Any]) -> None:
+    ranks = spec["size"]["ranks"]
+    shuffled = random.Random(1).sample(range(ranks), ranks)
+    logs = [
+        run(fn, **spec["size"], _order=order).events for order in (range(ranks), range(ranks)[::-1], shuffled)
+    ]
+    assert logs[0] == logs[1] == logs[2]
+    assert len(logs[0]) > ranks
+
+
+@pytest.mark.parametrize(("fn", "spec"), CASES)
+def test_plain_gather_gives_the_same_figures(fn: Any, spec: dict[str, Any]) -> None:
+    size = dict(spec["size"])
+    dist = Dist(size.pop("ranks"), size.pop("mesh", None), size.pop("node_size", None))
+
+    async def everyone() -> list[Model]:
+        models = [Model(rank=rank, dist=dist, **size) for rank in range(dist.ranks)]
+        results = [fn(model) for model in models]
+        return list(await asyncio.gather(*results)) if asyncio.iscoroutine(results[0]) else results
+
+    models = asyncio.run(everyone())
+    Model.check(models)
+    expected = run(fn, **spec["size"])
+    assert max(event.end for model in models for event in model.log) == expected.time
+    assert max(event.memory for model in models for event in model.log) == expected.memory
+
+
+@pytest.mark.parametrize(("fn", "spec"), CASES)
+def test_graded_at_other_sizes(fn: Any, spec: dict[str, Any]) -> None:
+    for seed in range(3):
+        verdict = grade(fn, seed=seed)
+        assert verdict.status == "PASS", str(verdict)
+        assert verdict.held_at

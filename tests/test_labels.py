@@ -1,0 +1,66 @@
+"""Laws of shards and tensors."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib import Activation, ActivationGrad, OptState, PuzzleError, Weight, WeightGrad
+from lib.labels import Labels, coarsest, cut, join
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.data())
+def test_cut_and_join_are_inverse(total: int, pieces: int, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, total - 1))
+    stop = data.draw(st.integers(start + 1, total))
+    shards, coarse = coarsest(frozenset(range(start, stop)), total)
+    part = Labels("Weight", 0, 1, 0, shards=shards, total=coarse)
+    cuts = [cut(part, index, pieces) for index in range(pieces)]
+    assert join(data.draw(st.permutations(cuts)), "") == part
+
+
+def test_a_shard_of_a_shard() -> None:
+    weight = Weight(0, 2, 0)
+    piece = weight.shard(2, 4).shard(1, 2)
+    assert (piece.shards, piece.total) == ({5}, 8)
+    joined = weight.shard(4, 8).combine(weight.shard(5, 8))
+    assert (joined.shards, joined.total) == ({2}, 4)
+    assert joined.memory() == 512 * 512 // 4
+
+
+def test_any_iterable_is_kept_as_a_frozenset() -> None:
+    assert Weight(0, 2, 0, [0, 1], 4).shards == frozenset({0, 1})
+    assert Activation(0, 2, range(3), 4).batches == frozenset({0, 1, 2})
+    assert WeightGrad(1, 2, iter([0]), 4).batches == frozenset({0})
+
+
+def test_sizes_are_exact() -> None:
+    third = Weight(0, 2, 0, {1}, 3)
+    assert third.memory() * 3 == 512 * 512
+    assert OptState(0, 2, 0).memory() == 512 * 512
+    assert Activation(0, 2, [0, 1], 4).memory() == ActivationGrad(0, 2, [2, 3], 4).memory() == 2 * 512 * 256
+    assert WeightGrad(0, 2, [], 4).memory() == 0
+    assert Weight(0, 2, 0).is_complete() and not third.is_complete()
+
+
+def test_gradients_add_up_once() -> None:
+    grads = [WeightGrad(0, 2, [batch], 4) for batch in range(4)]
+    assert sum(grads).batches == frozenset(range(4))  # type: ignore[union-attr]
+    with pytest.raises(PuzzleError, match="count twice"):
+        sum(grads) + grads[1]
+    with pytest.raises(PuzzleError, match="different layers"):
+        grads[0] + WeightGrad(1, 2, [1], 4)
+    assert (grads[0] + WeightGrad(0, 2, [], 4)).batches == {0}
+
+
+def test_equal_by_labels_also_when_copied() -> None:
+    weight = Weight(0, 2, 0, {0, 1}, 4)
+    assert weight == Weight(0, 2, 0, {0}, 2) and hash(weight) == hash(Weight(0, 2, 0, {0}, 2))
+    assert copy.deepcopy(weight) == weight == pickle.loads(pickle.dumps(weight))
+    assert weight != OptState(0, 2, 0, {0, 1}, 4)
+    assert not issubclass(ActivationGrad, Activation)
+    assert repr(weight) == "Weight(layer=0, layers=2, step=0, shards={0, 1}, total=4)"

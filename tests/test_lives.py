@@ -1,0 +1,235 @@
+"""The life rule, memory, storage and loading."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lib import Activation, Model, PuzzleError, Weight, WeightGrad, run
+
+WEIGHT, ACTIVATION = 512 * 512, 512 * 256
+
+
+def ready() -> Model:
+    model = Model(layers=2, batches=2)
+    for layer in range(2):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    model.activations[0] = model.get_activation([0])
+    return model
+
+
+def test_what_is_not_stored_is_gone_and_the_message_says_when() -> None:
+    model = ready()
+    out = model.forward(0, model.activations[0], model.weights[0])
+    model.forward(0, model.activations[0], model.weights[0])
+    with pytest.raises(PuzzleError, match=r"was not stored when rank 0 issued forward\(layer 0\)") as caught:
+        model.forward(1, out, model.weights[1])
+    assert "store it to keep it" in str(caught.value)
+    with pytest.raises(PuzzleError, match="was not stored"):
+        model.activations[1] = out
+
+
+def test_an_operand_that_is_not_stored_is_gone_after_its_operation() -> None:
+    model = ready()
+    inp = model.activations.pop(0)
+    model.activations[1] = model.forward(0, inp, model.weights[0])
+    with pytest.raises(PuzzleError, match="was not stored"):
+        model.activations[0] = inp
+
+
+@pytest.mark.parametrize("where", ["list", "closure", "key"])
+def test_no_hiding_place(where: str) -> None:
+    model = ready()
+    out = model.forward(0, model.activations[0], model.weights[0])
+    hidden: Any = {"list": [out], "closure": lambda: out, "key": {out: 0}}[where]
+    model.forward(0, model.activations[0], model.weights[0])
+    back = hidden[0] if where == "list" else hidden() if where == "closure" else next(iter(hidden))
+    with pytest.raises(PuzzleError, match="was not stored"):
+        model.forward(1, back, model.weights[1])
+
+
+def test_a_refused_operation_ends_no_life() -> None:
+    model = ready()
+    out = model.forward(0, model.activations[0], model.weights[0])
+    with pytest.raises(PuzzleError, match="layer 0"):
+        model.forward(1, out, model.weights[0])
+    model.activations[1] = model.forward(1, out, model.weights[1])
+
+
+def test_dictionaries_do_what_dicts_do() -> None:
+    model = ready()
+    size = model.memory()
+    store = model.activations
+    store["again"] = store[0]
+    assert model.memory() == size + ACTIVATION
+    assert store.pop("again") is store[0]
+    assert store.pop("missing", None) is None
+    store.update({"b": store[0]})
+    store |= {"c": store[0]}
+    assert store.setdefault("c") is store[0]
+    assert store.popitem()[0] == "c"
+    assert set(store.copy()) == {0, "b"}
+    with pytest.raises(KeyError, match="nothing is stored"):
+        store["no"]
+    with pytest.raises(PuzzleError, match="only tensors"):
+        store["x"] = 3
+    store.clear()
+    assert model.memory() == size - ACTIVATION
+    del model.weights[0]
+    assert model.memory() == size - ACTIVATION - WEIGHT
+
+
+def test_a_caught_key_error_is_no_mistake() -> None:
+    def program(model: Model) -> None:
+        try:
+            model.weights["no"]
+        except KeyError:
+            model.weights[0], _ = model.load_weights(0)
+
+    run(program)
+
+
+def test_samples_count_operands_and_not_what_is_being_made() -> None:
+    model = ready()
+    base = model.memory()
+    model.activations[1] = model.forward(0, model.activations.pop(0), model.weights[0])
+    assert model.log[-1].memory == base
+    model.grad_activations[1] = (
+        model.loss(model.activations[1])
+        if model.LAYERS == 1
+        else model.forward(1, model.activations[1], model.weights[1])
+    )
+    assert model.log[-1].memory == base
+    assert sum(model.log[-1].held[:2]) == 4 * WEIGHT
+
+
+def test_a_call_in_flight_takes_memory() -> None:
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0, model.rank, 2)
+        model.weights[1], _ = model.load_weights(1)
+        model.activations[0] = model.get_activation([0])
+        gather = model.allgather(model.weights[0], 0)
+        model.activations["x"] = model.get_activation([0])
+        model.forward(0, model.activations[0], await gather)
+
+    last = [e for e in run(program, ranks=2).events if e.kind == "get_activation"][1]
+    assert last.held[5] == WEIGHT  # the result, in flight
+
+
+def test_what_is_dropped_while_a_send_carries_it_still_counts() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            model.activations[0] = model.get_activation([0])
+            send = model.pass_to(1, model.activations[0])
+            del model.activations[0]
+            model.activations[1] = model.get_activation([0])
+            await send
+            model.activations[2] = model.get_activation([0])
+        else:
+            await model.receive()
+
+    first, second, third = [e for e in run(program, ranks=2).events if e.kind == "get_activation"]
+    assert second.held[5] == ACTIVATION
+    assert third.held[5] == 0
+
+
+def test_the_inbox_is_memory_of_the_receiver() -> None:
+    async def program(model: Model) -> None:
+        model.activations[0] = model.get_activation([0])
+        if model.rank == 0:
+            await model.pass_to(1, model.activations[0])
+        else:
+            model.weights[0], _ = model.load_weights(0)
+            model.forward(0, model.activations[0], model.weights[0])
+            model.forward(
+                0, model.activations[0], model.weights[0]
+            )  # at tick 1; the message is there since 0.2
+            model.activations[1] = await model.receive()
+
+    forwards = [e for e in run(program, ranks=2).events if e.kind == "forward"]
+    assert [e.held[6] for e in forwards] == [0, ACTIVATION]
+
+
+def test_what_one_coroutine_holds_over_another_ones_operations_counts() -> None:
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([0])
+        held = asyncio.Event()
+
+        async def holder() -> None:
+            out = model.forward(0, model.activations[0], model.weights[0])
+            held.set()
+            await asyncio.sleep(0.01)
+            model.activations["late"] = out
+
+        async def other() -> None:
+            await held.wait()
+            model.forward(0, model.activations[0], model.weights[0])
+
+        await asyncio.gather(holder(), other())
+
+    forwards = [e for e in run(program).events if e.kind == "forward"]
+    assert forwards[1].memory - forwards[0].memory == ACTIVATION
+
+
+def test_each_piece_is_loaded_once() -> None:
+    def twice(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        del model.weights[0]
+        model.weights[0], _ = model.load_weights(0)
+
+    def dropped(model: Model) -> None:
+        model.load_weights(0)
+        model.weights[0], _ = model.load_weights(0)
+        _, state = model.load_weights(1)
+        model.opt_states[0] = state.shard(0, 2)
+        _, state = model.load_weights(1)
+        model.opt_states[1] = state.shard(1, 2)
+
+    run(dropped)
+    with pytest.raises(PuzzleError, match="load_weights before"):
+        run(twice)
+
+
+def test_by_hand_loading_again_is_fine() -> None:
+    model = ready()
+    model.weights[0], model.opt_states[0] = model.load_weights(0)
+
+
+def test_made_up_and_foreign_tensors_are_refused_in_a_run() -> None:
+    elsewhere: dict[str, Any] = {}
+
+    def fake(model: Model) -> None:
+        model.grad_weights[0] = model.fake_grad(0, [0])
+
+    def by_hand(model: Model) -> None:
+        model.weights[0] = Weight(0, 2, 0)
+
+    def copied(model: Model) -> None:
+        import copy
+
+        weight, _ = model.load_weights(0)
+        model.weights[0] = copy.copy(weight)
+
+    def foreign(model: Model) -> None:
+        if model.rank == 0:
+            elsewhere["weight"] = model.load_weights(0)[0]
+        else:
+            model.weights[0] = elsewhere["weight"]
+
+    for program in (fake, by_hand, copied):
+        with pytest.raises(PuzzleError, match="made up"):
+            run(program)
+    with pytest.raises(PuzzleError, match="belongs to rank 0"):
+        run(foreign, ranks=2)
+
+
+def test_tensors_are_frozen() -> None:
+    grad = WeightGrad(0, 2, [0], 4)
+    with pytest.raises(PuzzleError, match="frozen"):
+        grad.batches = frozenset(range(4))  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        object.__setattr__(grad, "batches", frozenset(range(4)))
+    assert Activation(0, 2, [1], 4).memory() == ACTIVATION

@@ -1,0 +1,260 @@
+"""Timing of lanes, messages, meshes and boxes; deadlocks and mismatches."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lib import Cost, Deadlock, Dist, Model, PuzzleError, run
+
+
+def test_overlap_hides_communication() -> None:
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.weights[1], _ = model.load_weights(1, model.rank, 2)
+        model.activations[0] = model.get_activation([0])
+        gather = model.allgather(model.weights[1], 1)
+        assert asyncio.isfuture(gather)
+        model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
+        weight = await gather
+        model.forward(1, model.activations[1], weight)
+
+    assert run(program, ranks=2).time == 2.0
+
+
+def test_sends_queue_in_the_network_lane_and_receives_in_theirs() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            await asyncio.gather(*[model.pass_to(1, text) for text in "abc"])
+        else:
+            assert [await model.receive() for _ in range(3)] == ["a", "b", "c"]
+
+    events = run(program, ranks=2).events
+    assert [(e.start, e.end) for e in events if e.kind == "pass_to"] == [(0.0, 0.2), (0.2, 0.4), (0.4, 0.6)]
+    assert [(e.start, e.end) for e in events if e.kind == "receive"] == [(0.2, 0.4), (0.4, 0.6), (0.6, 0.8)]
+
+
+def test_a_receive_from_anyone_takes_what_is_there_first() -> None:
+    async def program(model: Model) -> list[Any] | None:
+        if model.rank == 0:
+            got = [await model.receive() for _ in range(3)]
+            assert got == ["rank 3", "rank 1", "rank 2"], got
+            return got
+        if model.rank != 3:
+            model.weights[0], _ = model.load_weights(0)
+            model.activations[0] = model.get_activation([0])
+            model.forward(0, model.activations[0], model.weights[0])
+        await model.pass_to(0, f"rank {model.rank}")
+        return None
+
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 1, 3, 0]):
+        run(program, ranks=4, _order=order)
+
+
+def test_receive_from_a_source_holds_up_no_other() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            late, first = model.receive(src=1), model.receive(src=2)
+            assert await first == 2
+            assert model.time == 0.4
+            assert await late == 1
+        elif model.rank == 1:
+            model.weights[0], _ = model.load_weights(0)
+            model.forward(0, model.get_activation([0]), model.weights[0])
+            await model.pass_to(0, 1)
+        else:
+            await model.pass_to(0, 2)
+
+    assert run(program, ranks=3).time == 1.4
+
+
+def test_boxes_make_links_slow() -> None:
+    async def program(model: Model) -> None:
+        await model.allreduce(model.fake_grad(0, []), 0, axis="shard")
+        assert model.time == 0.3
+        await model.allreduce(model.fake_grad(0, []), 0, axis="replica")
+        assert model.time == 1.8
+        if model.rank == 0:
+            await model.pass_to(2, "x")
+        elif model.rank == 2:
+            await model.receive(src=0)
+
+    result = run(program, ranks=4, mesh={"replica": 2, "shard": 2}, node_size=2)
+    assert result.time == 3.0
+    groups = {(e.group, e.start) for e in result.events if e.kind == "allreduce"}
+    assert groups == {((0, 1), 0.0), ((2, 3), 0.0), ((0, 2), 0.3), ((1, 3), 0.3)}
+
+
+def test_prices_are_exact() -> None:
+    async def program(model: Model) -> None:
+        for _ in range(30):
+            await model.allreduce(model.fake_grad(0, []), 0)
+
+    assert run(program, ranks=2, cost=Cost(collective=0.1)).time == 3.0
+    with pytest.raises(PuzzleError, match="no price"):
+        Cost(send=-1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 5), st.integers(0, 10**6))
+def test_all_reduce_is_reduce_scatter_then_all_gather(ranks: int, seed: int) -> None:
+    order = random.Random(seed).sample(range(ranks), ranks)
+    layout = random.Random(seed).sample(range(ranks), ranks)
+
+    def program(two_steps: bool) -> Any:
+        async def fn(model: Model) -> None:
+            model.weights[0], model.opt_states[0] = model.load_weights(0)
+            model.activations[0] = model.get_activation([layout[model.rank]])
+            grad = model.loss(model.forward(0, model.activations[0], model.weights[0]))
+            grad, _ = model.backward(0, model.activations[0], grad, model.weights[0])
+            if two_steps:
+                grad = await model.allgather(await model.scatterreduce(grad, 0), 0)
+            else:
+                grad = await model.allreduce(grad, 0)
+            weight, _ = model.update(0, grad, model.weights[0], model.opt_states[0])
+            model.set_final_weight(0, weight)
+
+        return fn
+
+    for two_steps in (False, True):
+        result = run(program(two_steps), ranks, 1, ranks, _order=order)
+        result.check()
+        assert result.time == (3.1 if two_steps else 2.8)
+
+
+def chatter(seed: int) -> Any:
+    """Ranks that send to everyone in random order and receive in several coroutines at once."""
+
+    async def fn(model: Model) -> None:
+        others = [rank for rank in range(model.RANKS) if rank != model.rank]
+        order = random.Random(seed * 100 + model.rank)
+        order.shuffle(others)
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([0])
+
+        async def send() -> None:
+            for other in others:
+                if order.random() < 0.5:
+                    model.forward(0, model.activations[0], model.weights[0])
+                await model.pass_to(other, model.rank)
+
+        async def receive(src: int | None) -> None:
+            await model.receive(src)
+
+        fixed = order.random() < 0.5
+        await asyncio.gather(send(), *[receive(other if fixed else None) for other in others])
+
+    return fn
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_chatter_does_not_depend_on_order_and_plain_agrees(seed: int) -> None:
+    ranks = 4
+    logs = [
+        run(chatter(seed), ranks, _order=random.Random(k).sample(range(ranks), ranks)).events
+        for k in range(4)
+    ]
+    assert all(log == logs[0] for log in logs)
+
+    async def plain() -> list[Model]:
+        dist = Dist(ranks)
+        models = [Model(rank, dist) for rank in range(ranks)]
+        await asyncio.gather(*[chatter(seed)(model) for model in models])
+        return models
+
+    assert max(e.end for m in asyncio.run(plain()) for e in m.log) == max(e.end for e in logs[0])
+
+
+def test_deadlock_names_everyone() -> None:
+    async def program(model: Model) -> None:
+        if model.rank < 2:
+            await model.receive(src=1 - model.rank)
+        elif model.rank == 2:
+            await model.allreduce(model.fake_grad(1, []), 1)
+
+    with pytest.raises(Deadlock) as caught:
+        run(program, ranks=4)
+    said = str(caught.value)
+    assert "rank 0 waits for receive from rank 1, since tick 0" in said
+    assert "rank 1 waits for receive from rank 0" in said
+    assert "allreduce(layer 1) of all ranks; not there: rank 0, 1, 3" in said
+    assert "rank 3 has finished" in said
+    assert "await model.receive(src=1 - model.rank)" in said
+
+
+def test_deadlock_in_the_plain_form() -> None:
+    async def program(model: Model) -> None:
+        await model.receive()
+
+    async def main() -> None:
+        dist = Dist(2)
+        await asyncio.gather(*[program(Model(rank, dist)) for rank in range(2)])
+
+    with pytest.raises(Deadlock, match="rank 1 waits for receive from anyone"):
+        asyncio.run(main())
+
+
+def test_a_rank_that_waits_for_something_else_is_waited_for_in_the_plain_form() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            await asyncio.sleep(0.03)
+            await model.pass_to(1, "late")
+        else:
+            assert await model.receive() == "late"
+
+    async def main() -> None:
+        dist = Dist(2)
+        await asyncio.gather(*[program(Model(rank, dist)) for rank in range(2)])
+
+    asyncio.run(main())
+
+
+def test_different_collectives_are_named_side_by_side() -> None:
+    async def program(model: Model) -> None:
+        call = model.allreduce if model.rank else model.scatterreduce
+        await call(model.fake_grad(0, []), 0)
+
+    with pytest.raises(
+        PuzzleError, match=r"rank 1 calls allreduce\(layer 0\) where rank 0 calls scatterreduce"
+    ):
+        run(program, ranks=2)
+
+
+def test_timers_take_no_time_and_cancelling_does_not_withdraw() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            await model.pass_to(1, "a")
+            return
+        first = model.receive(src=0)
+        assert await first == "a"
+        second = model.receive()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(second, 1000)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(second, 1000)
+        raise RuntimeError("here")
+
+    with pytest.raises(PuzzleError, match="here"):
+        run(program, ranks=2)
+
+
+def test_asyncio_takes_calls_as_they_are() -> None:
+    async def program(model: Model) -> None:
+        other = 1 - model.rank
+        _, got = await asyncio.gather(model.pass_to(other, model.rank), model.receive())
+        assert got == other
+        task = asyncio.create_task(model.receive())  # type: ignore[arg-type]
+        done, _ = await asyncio.wait([model.pass_to(other, "x"), task])
+        assert len(done) == 2
+        async with asyncio.TaskGroup() as group:
+            group.create_task(model.pass_to(other, "y"))  # type: ignore[arg-type]
+            there = group.create_task(model.receive())  # type: ignore[arg-type]
+        assert there.result() == "y"
+        assert await asyncio.wait_for(asyncio.ensure_future(model.allreduce(model.fake_grad(0, []), 0)), 1)
+
+    run(program, ranks=2)
