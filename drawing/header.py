@@ -54,9 +54,7 @@ def figures(trace: Trace) -> list[Figures]:
     assert peak is not None
     time = Figures("time", show_ticks(trace.time), "ticks")
     if trace.time_target is not None:
-        time = time._replace(
-            note=f"target {show_ticks(trace.time_target)}", met=trace.time <= trace.time_target
-        )
+        time = time._replace(note=f"target {show_ticks(trace.time_target)}", met=trace.time <= trace.time_target)
     memory = Figures("peak memory", size_of(peak.memory), f"rank {peak.rank}, tick {peak.issued:.4g}")
     if trace.memory_target is not None:
         target = trace.memory_target
@@ -84,8 +82,6 @@ def _figure(x: float, figure: Figures) -> Diagram:
 
 def _verdict(x: float, y: float, met: bool) -> Diagram:
     if met:
-        return poly(
-            [(x - 5, y), (x - 1.5, y + 4), (x + 5, y - 5)], style(None, theme.GOOD, 2.2), closed=False
-        )
+        return poly([(x - 5, y), (x - 1.5, y + 4), (x + 5, y - 5)], style(None, theme.GOOD, 2.2), closed=False)
     cross = [(x - 4, y - 4, x + 4, y + 4), (x - 4, y + 4, x + 4, y - 4)]
     return lines(cross, style(None, theme.BAD, 2.2))

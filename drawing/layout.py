@@ -58,9 +58,7 @@ class Layout:
         count = len(self.rows)
         heights = ((4, 26.0), (8, 23.0), (GROUP_ABOVE, 18.0))
         self.height = next((height for most, height in heights if count <= most), max(3.0, 480 // count))
-        self.gap = (
-            5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
-        )
+        self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
         self.x0, self.x1 = PAD + LEFT, width - PAD - RIGHT
         self.per_tick = (self.x1 - self.x0) / (trace.time or 1.0)
         self.fine = self.height >= LEGIBLE and sum(len(row.operations) for row in self.rows) <= FINE
@@ -165,7 +163,5 @@ def ticks(end: float, about: int = 12) -> list[float]:
     raw = end / about
     power = 10.0 ** math.floor(math.log10(raw))
     step = next((s * power for s in (1, 2, 5) if s * power >= raw * 0.999), 10 * power)
-    found = (
-        float(f"{step * k:.10g}") for k in range(int(end / step + 1e-6) + 1)
-    )  # 0.3, not 0.30000000000000004
+    found = (float(f"{step * k:.10g}") for k in range(int(end / step + 1e-6) + 1))  # 0.3, not 0.30000000000000004
     return [int(tick) if tick == int(tick) else tick for tick in found]

@@ -60,9 +60,7 @@ def _operations(layout: Layout) -> Iterator[Entry]:
             yield Entry(lozenge(4, 4.5, theme.kind_color(kind)), 8, text)
         else:
             wide = WIDE if kind in COMPUTE else 13.0
-            yield Entry(
-                operation(kind, (0, 0, wide, TALL), color, "0" if sizes.get(kind) else ""), wide, text
-            )
+            yield Entry(operation(kind, (0, 0, wide, TALL), color, "0" if sizes.get(kind) else ""), wide, text)
     if trace.idle > 1e-9 and layout.fine:
         yield Entry(_idle(), WIDE, "idle")
 
@@ -94,8 +92,7 @@ def _layers(layers: int) -> Entry:
     steps = min(layers, 64)
     wide, ink = 140.0 / steps, style(theme.INK)
     band: list[Diagram] = [
-        box(12 + step * wide, 0, wide + 0.3, TALL, style(theme.layer_color(step, steps)))
-        for step in range(steps)
+        box(12 + step * wide, 0, wide + 0.3, TALL, style(theme.layer_color(step, steps))) for step in range(steps)
     ]
     last = str(layers - 1)
     ends = [label(4, 7, "0", 9.5, ink), label(156, 7, last, 9.5, ink, "start")]

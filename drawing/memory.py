@@ -37,16 +37,10 @@ def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     assert peak is not None
     profiles = profiles_of(layout)
     shown = _chosen(profiles, peak.rank)
-    title = (
-        "Memory"
-        if len(shown) == len(profiles)
-        else f"Memory ({len(shown)} of {len(profiles)} different profiles)"
-    )
+    title = "Memory" if len(shown) == len(profiles) else f"Memory ({len(shown)} of {len(profiles)} different profiles)"
     top = y + 20
     height = 64.0 if len(shown) == 1 else 46.0 if len(shown) <= 4 else 36.0
-    strips = [
-        Strip(layout, profile, top + place * (height + GAP), height) for place, profile in enumerate(shown)
-    ]
+    strips = [Strip(layout, profile, top + place * (height + GAP), height) for place, profile in enumerate(shown)]
     bottom = strips[-1].bottom
     parts: list[Diagram] = [
         label(PAD, y + 6, title, 12.5, style(theme.INK), "start", 600),
@@ -115,9 +109,7 @@ class Strip:
         return parts
 
     def _stairs(self, xs: Sequence[float], amounts: Sequence[float]) -> list[Point]:
-        return [
-            (x, self.y(amount)) for a, b, amount in zip(xs, xs[1:], amounts, strict=False) for x in (a, b)
-        ]
+        return [(x, self.y(amount)) for a, b, amount in zip(xs, xs[1:], amounts, strict=False) for x in (a, b)]
 
     def around(self) -> list[Diagram]:
         """Its name, its maximum, the line of the target."""
@@ -128,9 +120,7 @@ class Strip:
             label(layout.x1 + 8, middle, most, 9.5, style(theme.MUTE), "start"),
         ]
         if len(ranks) > 1:
-            parts.append(
-                label(layout.x1 + 8, middle + 13, f"{len(ranks)} ranks", 9.5, style(theme.MUTE), "start")
-            )
+            parts.append(label(layout.x1 + 8, middle + 13, f"{len(ranks)} ranks", 9.5, style(theme.MUTE), "start"))
         peak, target = layout.trace.peak, layout.trace.memory_target
         if target is not None and peak is not None:
             color = theme.GOOD if peak.memory <= target else theme.BAD
@@ -146,9 +136,7 @@ class Strip:
         right = x + width + 8 < self.layout.x1
         behind = box(x + 4 if right else x - 4 - width, y - 14, width, 13, style(theme.CARD, None, 0, 0.8), 2)
         mark = poly([(x, y), (x - 4, y - 7), (x + 4, y - 7)], style(theme.INK))
-        said = label(
-            x + (8 if right else -8), y - 7, text, 10, style(theme.INK), "start" if right else "end", 600
-        )
+        said = label(x + (8 if right else -8), y - 7, text, 10, style(theme.INK), "start" if right else "end", 600)
         title = f"peak: {show_elements(peak.memory)} elements on rank {peak.rank} at tick {peak.issued:.10g}"
         return [behind, Titled(title, mark), said]
 

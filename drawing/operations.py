@@ -72,9 +72,7 @@ def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
     if strip:
         parts.append(box(x, y + height - strip, width, strip, style(layer_color)))
     if kind == "update" and width >= 9 and height >= 11:
-        parts.append(
-            label(x + width / 2, y + height / 2, "U", min(10, height * 0.55), style(theme.CARD), weight=600)
-        )
+        parts.append(label(x + width / 2, y + height / 2, "U", min(10, height * 0.55), style(theme.CARD), weight=600))
     if kind in theme.GLYPHS and width >= LEGIBLE_SIGN and height >= 4:
         k = min(width * 0.32, height * 0.28, 4.0)
         middle = y + (height - strip) / 2

@@ -43,9 +43,7 @@ def draw(
     if links not in LINKS:
         raise PuzzleError("no such links", where="draw", expected=f"one of {LINKS}", got=describe(links))
     if not isinstance(width, Real) or not NARROWEST <= width <= 100_000:
-        raise PuzzleError(
-            "width is in pixels", where="draw", expected=f"{NARROWEST:g} or more", got=describe(width)
-        )
+        raise PuzzleError("width is in pixels", where="draw", expected=f"{NARROWEST:g} or more", got=describe(width))
     trace = trace_of(source, title, time_target, memory_target)
     if not trace.attempted:
         return _not_attempted(trace, width)

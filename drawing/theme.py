@@ -125,8 +125,7 @@ def css() -> str:
 
     def rules(prefix: str) -> str:
         return "".join(
-            f"{prefix} .f-{role}{{fill:{dark}}}{prefix} .s-{role}{{stroke:{dark}}}"
-            for role, (_, dark) in ROLES.items()
+            f"{prefix} .f-{role}{{fill:{dark}}}{prefix} .s-{role}{{stroke:{dark}}}" for role, (_, dark) in ROLES.items()
         )
 
     notebook = ":is([data-jp-theme-light=false],[theme=dark],.vscode-dark,.vscode-high-contrast) .ltp"

@@ -113,9 +113,7 @@ def _models(source: object) -> list[Model]:
         models = list(source)
     found = [model for model in models if isinstance(model, Model)]
     if not found or len(found) != len(models):
-        raise PuzzleError(
-            "draw takes a Run, or the models of all ranks", got=describe(source), cure=_cure(source)
-        )
+        raise PuzzleError("draw takes a Run, or the models of all ranks", got=describe(source), cure=_cure(source))
     return found
 
 
@@ -141,6 +139,4 @@ def _logs(models: Sequence[Model]) -> dict[int, Sequence[Event]]:
     """Logs by rank; models of several machines that share a rank are numbered as they come."""
     if len({model.rank for model in models}) == len(models):
         return {model.rank: model.log for model in sorted(models, key=lambda model: model.rank)}
-    return {
-        place: tuple(event._replace(rank=place) for event in model.log) for place, model in enumerate(models)
-    }
+    return {place: tuple(event._replace(rank=place) for event in model.log) for place, model in enumerate(models)}

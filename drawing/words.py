@@ -122,9 +122,7 @@ def _shape(trace: Trace) -> str:
         rank: Counter(event.kind for event in events if event.kind not in MARKS)
         for rank, events in trace.by_rank.items()
     }
-    kinds = [
-        kind for kind in (*COMPUTE, *COLLECTIVE, *POINT_TO_POINT) if any(c[kind] for c in counts.values())
-    ]
+    kinds = [kind for kind in (*COMPUTE, *COLLECTIVE, *POINT_TO_POINT) if any(c[kind] for c in counts.values())]
     amounts = [f"{_span([c[kind] for c in counts.values()])} {name_of(kind)}" for kind in kinds]
     said = f"{'Each rank' if trace.ranks > 1 else 'It'} runs {', '.join(amounts)}."
     spans = [_computing(events) for events in trace.by_rank.values()]

@@ -29,7 +29,8 @@ from .values import Fingerprints
 class Books:
     """The books of all ranks of one machine.
 
-    ``graded``: the rules of ``run`` (one owner, nothing made up, each piece loaded once). ``strict``: whether sets are checked at each operation; off, only the values can tell.
+    ``graded``: the rules of ``run`` (one owner, nothing made up, each piece loaded once). ``strict``: whether
+    sets are checked at each operation; off, only the values can tell.
     """
 
     def __init__(self, mesh: Mesh, cost: Cost, graded: bool = False, strict: bool = True) -> None:
@@ -83,9 +84,7 @@ class Books:
         layer = self._layer(account, layer, "fake_grad")
         batches = self._batches(account, batches, "fake_grad")
         labels = make_labels(("WeightGrad", layer, account.layers, 0, batches, account.batches, WHOLE, 1))
-        return account.mint(
-            labels, self.values.made_up(labels) if batches else self.values.zero, bool(batches)
-        )
+        return account.mint(labels, self.values.made_up(labels) if batches else self.values.zero, bool(batches))
 
     # -- operations of the compute lane ---------------------------------------------------
 
@@ -115,26 +114,20 @@ class Books:
         batches = labels.batches
         account.record("loss", account.layers, batches, (inp,), self.prices["loss"] * len(batches))
         return account.mint(
-            make_labels(
-                ("ActivationGrad", account.layers - 1, account.layers, 0, batches, account.batches, WHOLE, 1)
-            ),
+            make_labels(("ActivationGrad", account.layers - 1, account.layers, 0, batches, account.batches, WHOLE, 1)),
             self.values.loss(inp.value),
             inp.made_up,
             inp.memory,
         )
 
-    def backward(
-        self, account: Account, layer: int, inp: Entry, grad: Entry, weight: Entry
-    ) -> tuple[Entry, Entry]:
+    def backward(self, account: Account, layer: int, inp: Entry, grad: Entry, weight: Entry) -> tuple[Entry, Entry]:
         """The gradients of the weight and of the input of a layer."""
         if inp.home is not account or grad.home is not account or weight.home is not account:
             self._examine(account, f"backward(layer {layer})", inp, grad, weight)
         if self.strict:
             rules.backward(account, layer, inp.labels, grad.labels, weight.labels)
         batches = inp.labels.batches
-        account.record(
-            "backward", layer, batches, (inp, grad, weight), self.prices["backward"] * len(batches)
-        )
+        account.record("backward", layer, batches, (inp, grad, weight), self.prices["backward"] * len(batches))
         of_weight, of_input = self.values.backward(inp.value, grad.value, weight.value)
         made_up = inp.made_up or grad.made_up or weight.made_up
         sets = (account.layers, 0, batches, account.batches, WHOLE, 1)
@@ -143,9 +136,7 @@ class Books:
             account.mint(make_labels(("ActivationGrad", layer - 1, *sets)), of_input, made_up, inp.memory),
         )
 
-    def update(
-        self, account: Account, layer: int, grad: Entry, weight: Entry, opt_state: Entry
-    ) -> tuple[Entry, Entry]:
+    def update(self, account: Account, layer: int, grad: Entry, weight: Entry, opt_state: Entry) -> tuple[Entry, Entry]:
         """Weight and state after an optimizer step."""
         operands = (grad, weight, opt_state)
         if grad.home is not account or weight.home is not account or opt_state.home is not account:

@@ -128,7 +128,7 @@ class Call:
     def __add__(self, other: object) -> Any:
         raise PuzzleError(f"{self!r} is no tensor yet", cure="did you forget `await`?")
 
-    __radd__ = __getitem__ = __iter__ = __add__  # type: ignore[assignment]
+    __radd__ = __getitem__ = __iter__ = __add__
 
 
 class AwaitMissing(PuzzleError, AttributeError):

@@ -103,7 +103,8 @@ def grade(fn: Callable[[Any], Any], puzzle: str | None = None, *, seed: int | No
     over = _over_target(result, spec)
     if over:
         return Verdict(spec, "FAIL", over, result.time, result.memory)
-    held, random = [], Random(seed)
+    held: list[str] = []
+    random = Random(seed)
     for _ in range(OTHER_SIZES):
         size = SIZES[spec.other_sizes](spec.size, random)
         try:
@@ -112,9 +113,7 @@ def grade(fn: Callable[[Any], Any], puzzle: str | None = None, *, seed: int | No
             message = f"right at its own size, but not with {show_size(size)}\n{error}"
             return Verdict(spec, "FAIL", message, result.time, result.memory, tuple(held), seed)
         held.append(show_size(size))
-    return Verdict(
-        spec, "PASS", _praise(result, spec), result.time, result.memory, tuple(dict.fromkeys(held)), seed
-    )
+    return Verdict(spec, "PASS", _praise(result, spec), result.time, result.memory, tuple(dict.fromkeys(held)), seed)
 
 
 def _check(result: Run, spec: Puzzle, size: dict[str, Any]) -> None:

@@ -89,9 +89,7 @@ def refined(shards: Shards, total: int, finer: int) -> Shards:
 
 def same_pieces(a: Labels, b: Labels) -> bool:
     """Whether two tensors are the same part of their wholes."""
-    return (a.shards == b.shards and a.total == b.total) or (
-        coarsest(a.shards, a.total) == coarsest(b.shards, b.total)
-    )
+    return (a.shards == b.shards and a.total == b.total) or (coarsest(a.shards, a.total) == coarsest(b.shards, b.total))
 
 
 def within(inner: Labels, outer: Labels) -> bool:
@@ -172,14 +170,11 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
     layer, shards, total, count = first.layer, first.shards, first.total, 0
     for part in real:
         count += len(part.batches)
-        if (part.shards is not shards and part.shards != shards) or part.total != total:
-            if strict and not same_pieces(part, first):
-                raise PuzzleError(
-                    "gradients of different shards do not add up",
-                    where=where,
-                    expected=str(first),
-                    got=str(part),
-                )
+        alike = (part.shards is shards or part.shards == shards) and part.total == total
+        if strict and not alike and not same_pieces(part, first):
+            raise PuzzleError(
+                "gradients of different shards do not add up", where=where, expected=str(first), got=str(part)
+            )
     if strict:
         for part in parts:
             if part.layer != layer:

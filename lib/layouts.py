@@ -81,11 +81,7 @@ def check_layout(name: str, size: Size, closings: Sequence[Closing]) -> None:
         weights = {layer: weight for layer, (weight, _) in wanted.items()}
         states = {layer: state for layer, (_, state) in wanted.items()}
         finals = [final.labels for final in closing.finals.values()]
-        kept = [
-            piece.labels
-            for piece in closing.kept
-            if piece.labels.kind == "OptState" and piece.labels.step == 1
-        ]
+        kept = [piece.labels for piece in closing.kept if piece.labels.kind == "OptState" and piece.labels.step == 1]
         _compare(closing.rank, "begins with (load_weights)", "Weight", weights, closing.began)
         _compare(closing.rank, "begins with (load_weights)", "OptState", states, closing.began)
         _compare(closing.rank, "ends with (set_final_weight)", "Weight", weights, finals)
@@ -176,9 +172,7 @@ SIZES: Mapping[str, Callable[[Size, Random], Size]] = {
 def show_size(size: Size) -> str:
     """A size for people: ``4 ranks, 6 layers, 4 micro-batches``."""
     plural = {"ranks": "rank", "layers": "layer", "batches": "micro-batch"}
-    parts = [
-        f"{size[k]} {v}{'' if size[k] == 1 else 'es' if v.endswith('h') else 's'}" for k, v in plural.items()
-    ]
+    parts = [f"{size[k]} {v}{'' if size[k] == 1 else 'es' if v.endswith('h') else 's'}" for k, v in plural.items()]
     if size.get("mesh"):
         parts.append("mesh " + " x ".join(f"{axis} {count}" for axis, count in size["mesh"].items()))
     return ", ".join(parts)

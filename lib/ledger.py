@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -324,28 +325,20 @@ class Account:
         self.clocks.append(self.clock)
         return tuple(counted or held)
 
-    def record(
-        self, kind: str, layer: int, batches: frozenset[int], operands: Sequence[Entry], length: int
-    ) -> None:
+    def record(self, kind: str, layer: int, batches: frozenset[int], operands: Sequence[Entry], length: int) -> None:
         """An operation of the compute lane: sample, clock and log."""
         held = self.sample(kind, layer, operands)
         grain, start = self.grain, self.clock / self.grain
         self.clock += length
         end = self.clock / grain
-        self.log.append(
-            make_event((self.rank, kind, layer, batches, start, start, end, held, None, (), None, 0))
-        )
+        self.log.append(make_event((self.rank, kind, layer, batches, start, start, end, held, None, (), None, 0)))
 
-    def mark(
-        self, kind: str, layer: int | None, batches: frozenset[int] = NONE, tensor: str | None = None
-    ) -> None:
+    def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE, tensor: str | None = None) -> None:
         """A sample at a moment that is no operation: it ends no life."""
         now = self.clock / self.grain
         self.clocks.append(self.clock)
         self.log.append(
-            make_event(
-                (self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), tensor, 0)
-            )
+            make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), tensor, 0))
         )
 
     def events(self) -> list[Event]:
@@ -356,17 +349,17 @@ class Account:
             event = record if record.__class__ is Event else record.event()  # type: ignore[union-attr]
             if event is not None:
                 if index in more:
-                    held = tuple(map(add, event.held, more[index]))  # type: ignore[union-attr]
-                    event = event._replace(held=held)  # type: ignore[union-attr]
+                    held = tuple(map(add, event.held, more[index]))
+                    event = event._replace(held=held)
                 settled.append(event)
-        return settled  # type: ignore[return-value]
+        return settled
 
     def settle(self) -> list[Event]:
         """The log at the end of a run: from now on it is all there is."""
         self.log = settled = self.events()  # type: ignore[assignment]
         self.clocks.clear()
         for spans in (self.more, self.kept_loose, self.received, self.carried):
-            spans.clear()  # type: ignore[attr-defined]
+            spans.clear()
         self.open.clear()
         return settled
 
@@ -385,7 +378,7 @@ class Account:
         more: dict[int, list[Elements]] = {}
         running: list[Elements] = [0] * len(MEMORY_KINDS)
         at = sorted(steps)
-        for index, following in zip(at, at[1:], strict=False):
+        for index, following in pairwise(at):
             running = list(map(add, running, steps[index]))
             if any(running):
                 more.update(dict.fromkeys(range(index, following), running))

@@ -91,11 +91,11 @@ def host_aside() -> Iterator[None]:
         return
     task = asyncio.current_task(host)
     if task is not None:
-        asyncio.tasks._leave_task(host, task)  # type: ignore[attr-defined]
+        asyncio.tasks._leave_task(host, task)
     events._set_running_loop(None)
     try:
         yield
     finally:
         events._set_running_loop(host)
         if task is not None:
-            asyncio.tasks._enter_task(host, task)  # type: ignore[attr-defined]
+            asyncio.tasks._enter_task(host, task)

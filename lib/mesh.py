@@ -30,9 +30,7 @@ class Mesh:
     Raises PuzzleError when the axes do not multiply to the ranks, or a number is no number.
     """
 
-    def __init__(
-        self, ranks: int, axes: Mapping[str, int] | None = None, node_size: int | None = None
-    ) -> None:
+    def __init__(self, ranks: int, axes: Mapping[str, int] | None = None, node_size: int | None = None) -> None:
         self.ranks = whole_number("ranks", ranks)
         self.axes = dict(axes) if axes else {}
         self.node_size = None if node_size is None else whole_number("node_size", node_size)
@@ -118,7 +116,5 @@ def one_of(name: str, value: object, count: int) -> int:
     except TypeError:
         number = -1
     if isinstance(value, bool) or not 0 <= number < count:
-        raise PuzzleError(
-            f"{name} is out of range", expected=f"a whole number from 0 to {count - 1}", got=repr(value)
-        )
+        raise PuzzleError(f"{name} is out of range", expected=f"a whole number from 0 to {count - 1}", got=repr(value))
     return number

@@ -197,11 +197,7 @@ class Model:
 
         Needs a gradient with every micro-batch exactly once, that covers the pieces of weight and state.
         """
-        if (
-            type(weight_grad) is not WeightGrad
-            or type(weight) is not Weight
-            or type(opt_state) is not OptState
-        ):
+        if type(weight_grad) is not WeightGrad or type(weight) is not Weight or type(opt_state) is not OptState:
             self._expect(
                 f"update(layer {layer})",
                 weight_grad=(weight_grad, WeightGrad),
@@ -295,9 +291,7 @@ class Model:
         print("Correct!" + (" (with made-up tensors: shown, not computed)" if made_up else ""))
 
     def _closing(self) -> Closing:
-        return self._books.closing(
-            self._account, [token for store in self.storage() for token in store.tokens()]
-        )
+        return self._books.closing(self._account, [token for store in self.storage() for token in store.tokens()])
 
     def _share(self) -> None:
         """Several coroutines may run in this rank from now on."""

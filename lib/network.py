@@ -82,13 +82,9 @@ class Flight:
         name = f"{self.kind}(layer {self.layer})" if self.meeting else self.kind
         if self.meeting is not None:
             missing = [
-                r
-                for r in self.meeting.group.ranks
-                if self.meeting.flights[self.meeting.group.position[r]] is None
+                r for r in self.meeting.group.ranks if self.meeting.flights[self.meeting.group.position[r]] is None
             ]
-            late = f"; not there: rank {', '.join(map(str, missing[:8]))}" + (
-                " ..." if len(missing) > 8 else ""
-            )
+            late = f"; not there: rank {', '.join(map(str, missing[:8]))}" + (" ..." if len(missing) > 8 else "")
             who = f" of {self.meeting.group}{late if missing else ''}"
         elif self.kind == "receive":
             who = " from anyone" if self.peer is None else f" from rank {self.peer}"
@@ -133,12 +129,8 @@ class Network:
         self.collective = {kind: (cost.grains(kind), cost.grains(kind, across=True)) for kind in RULES}
         self.send = (cost.grains("pass_to"), cost.grains("pass_to", across=True))
         self.receive_time = cost.grains("receive")
-        self.waits: list[
-            tuple[int, int, int, Flight]
-        ] = []  # ends known, awaited in ranks with several coroutines
-        self.candidates: list[
-            tuple[int, int, int]
-        ] = []  # (end, rank, version) of the receive each rank could do next
+        self.waits: list[tuple[int, int, int, Flight]] = []  # ends known, awaited in ranks with several coroutines
+        self.candidates: list[tuple[int, int, int]] = []  # (end, rank, version) of the receive each rank could do next
         self.versions: dict[int, int] = {}
 
     # -- collectives --------------------------------------------------------------------
@@ -196,7 +188,7 @@ class Network:
         labels = None
         for flight, output in zip(flights, outputs, strict=True):
             account = flight.account
-            flight.start, flight.end = start, end  # type: ignore[assignment]
+            flight.start, flight.end = start, end
             if output[0] is not labels:
                 labels = output[0]
                 memory = account.cost.elements(labels)
@@ -216,7 +208,7 @@ class Network:
         account, receiver = flight.account, flight.peer
         assert receiver is not None
         end = start + self.send[self.mesh.box(account.rank) != self.mesh.box(receiver)]
-        flight.start, flight.end = start, end  # type: ignore[assignment]
+        flight.start, flight.end = start, end
         account.lane_free = end
         account.lane.popleft()
         if account.lane:
@@ -227,8 +219,8 @@ class Network:
         value = flight.result if entry is None else entry.value
         flight.result = None
         box.append(
-            Message(end, account.rank, flight.op, flight.layer, flight.labels, value, flight.memory, made_up)
-        )  # type: ignore[arg-type]
+            Message(end, account.rank, flight.op or (), flight.layer, flight.labels, value, flight.memory, made_up)
+        )
         if flight.waiter is not None:
             self._ended(flight)
         self.deliver(receiver)
@@ -280,7 +272,7 @@ class Network:
         message = self.mailboxes[account.rank][sender].popleft()
         account.receives.remove(flight)
         start = max(flight.issued, account.receive_free, message.arrival)
-        flight.start, flight.end = start, start + self.receive_time  # type: ignore[assignment]
+        flight.start, flight.end = start, start + self.receive_time
         account.receive_free = start + self.receive_time
         flight.peer, flight.op, flight.layer = sender, message.op, message.layer
         flight.labels, flight.memory, flight.message = message.labels, message.memory, message
@@ -312,7 +304,8 @@ class Network:
         """The end of an awaited call is known: wake its waiter, at once if no other wait can come first."""
         account = flight.account
         if account.several:
-            heappush(self.waits, (max(flight.end, account.clock), account.rank, flight.number, flight))  # type: ignore[type-var]
+            assert flight.end is not None
+            heappush(self.waits, (max(flight.end, account.clock), account.rank, flight.number, flight))
         elif flight.waiter is not None:
             flight.waiter()
 
@@ -376,9 +369,7 @@ class Network:
         account.received.append((message.arrival, now, message.memory))
         if message.labels is None:
             return message.value
-        return account.mint(
-            message.labels, message.value, message.made_up, message.memory, issuer=flight.holder
-        )
+        return account.mint(message.labels, message.value, message.made_up, message.memory, issuer=flight.holder)
 
     # -- what is left -------------------------------------------------------------------
 
@@ -436,6 +427,6 @@ def _mismatch(meeting: Meeting, flight: Flight) -> PuzzleError:
         f"where rank {other.account.rank} calls {other.kind}(layer {other.layer})",
         where=f"rank {flight.account.rank}, {flight.kind}(layer {flight.layer})",
         expected=f"all of {meeting.group} in the same collective for the same layer, in the same order",
-        got=f"their collective number {meeting.op[2]} differs",  # type: ignore[str-bytes-safe]
+        got=f"their collective number {meeting.op[2]} differs",
         cure="make every rank of the group call the same collectives in the same order",
     )

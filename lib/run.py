@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property
 from itertools import chain
@@ -165,10 +165,8 @@ class _Turn:
         loop = self.loop
         loop.set_exception_handler(lambda loop, context: None)  # what is reported is reported by us
         try:
-            try:
+            with suppress(_TimeIsUp):
                 loop.run_until_complete(self._all_ranks(order))
-            except _TimeIsUp:
-                pass
             if self.late or isinstance(self.error, _TimeIsUp):
                 raise self._too_slow()
             if self.error is not None:
@@ -202,9 +200,7 @@ class _Turn:
             self.finished.add(model.rank)
         except asyncio.CancelledError:
             if not self.done.done():
-                self._fail(
-                    PuzzleError("the function was cancelled by itself", where=f"rank {model.rank}", line="")
-                )
+                self._fail(PuzzleError("the function was cancelled by itself", where=f"rank {model.rank}", line=""))
         except BaseException as error:
             if not self.over:
                 self._fail(_explained(error, model))
@@ -271,7 +267,8 @@ def _explained(error: BaseException, model: Model) -> BaseException:
 
 def _waiting_line(task: asyncio.Task[Any]) -> str:
     """The innermost line of the learner's at which a task waits."""
-    line, coroutine = "", task.get_coro()
+    line = ""
+    coroutine: Any = task.get_coro()
     while coroutine is not None:
         frame: FrameType | None = getattr(coroutine, "cr_frame", None)
         if frame is not None and is_learners(frame.f_code):

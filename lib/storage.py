@@ -82,7 +82,7 @@ class Storage(dict[Hashable, Any]):
         for key, tensor in dict(*args, **kwargs).items():
             self[key] = tensor
 
-    def __ior__(self, other: Any) -> Storage:  # type: ignore[override, misc]
+    def __ior__(self, other: Any) -> Storage:  # type: ignore[misc]
         self.update(other)
         return self
 

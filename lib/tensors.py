@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import PuzzleError
 from .labels import FIELDS, NONE, WHOLE, Labels, coarsest
@@ -24,9 +24,10 @@ class Tensor:
     """What all five share. Attributes are the labels: layer, layers and what the kind has besides."""
 
     __slots__ = ("_token",)
-    _token: Entry
     layer: int
     layers: int
+    if TYPE_CHECKING:
+        _token: Entry
 
     def memory(self) -> Elements:
         """Size in elements."""
@@ -128,10 +129,8 @@ class Weight(Sharded):
     __slots__ = ()
     step: int
 
-    def __new__(
-        cls, layer: int, layers: int, step: int, shards: Iterable[int] = WHOLE, total: int = 1
-    ) -> Weight:
-        return _by_hand(cls, layer, layers, shards, total, step=step)
+    def __new__(cls, layer: int, layers: int, step: int, shards: Iterable[int] = WHOLE, total: int = 1) -> Weight:
+        return _by_hand(cls, layer, layers, shards, total, step=step)  # type: ignore[no-any-return]
 
 
 class OptState(Sharded):
@@ -140,10 +139,8 @@ class OptState(Sharded):
     __slots__ = ()
     step: int
 
-    def __new__(
-        cls, layer: int, layers: int, step: int, shards: Iterable[int] = WHOLE, total: int = 1
-    ) -> OptState:
-        return _by_hand(cls, layer, layers, shards, total, step=step)
+    def __new__(cls, layer: int, layers: int, step: int, shards: Iterable[int] = WHOLE, total: int = 1) -> OptState:
+        return _by_hand(cls, layer, layers, shards, total, step=step)  # type: ignore[no-any-return]
 
 
 class WeightGrad(Sharded):
@@ -165,7 +162,7 @@ class WeightGrad(Sharded):
         shards: Iterable[int] = WHOLE,
         total: int = 1,
     ) -> WeightGrad:
-        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches)
+        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
 
     def __add__(self, other: object) -> WeightGrad:
         """The sum over the micro-batches of both. Raises PuzzleError when one is in both."""
@@ -186,7 +183,7 @@ class Activation(Tensor):
     total_batches: int
 
     def __new__(cls, layer: int, layers: int, batches: Iterable[int], total_batches: int) -> Activation:
-        return _by_hand(cls, layer, layers, WHOLE, 1, batches=batches, total_batches=total_batches)
+        return _by_hand(cls, layer, layers, WHOLE, 1, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
 
 
 class ActivationGrad(Tensor):
@@ -197,11 +194,11 @@ class ActivationGrad(Tensor):
     total_batches: int
 
     def __new__(cls, layer: int, layers: int, batches: Iterable[int], total_batches: int) -> ActivationGrad:
-        return _by_hand(cls, layer, layers, WHOLE, 1, batches=batches, total_batches=total_batches)
+        return _by_hand(cls, layer, layers, WHOLE, 1, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
 
 
 TENSORS = frozenset(KIND_OF.values())
-_set_token = Tensor._token.__set__  # type: ignore[attr-defined]
+_set_token: Any = Tensor.__dict__["_token"].__set__
 
 
 def of_token(token: Entry) -> Tensor:
@@ -257,9 +254,7 @@ def set_of(name: str, numbers: Iterable[int], count: int | None = None) -> froze
             cure=AWAIT.get(is_call(numbers), f"[{numbers}]" if isinstance(numbers, int) else ""),
         ) from None
     if count is not None and not all(0 <= number < count for number in found):
-        raise PuzzleError(
-            f"{name} out of range", expected=f"numbers from 0 to {count - 1}", got=describe(found)
-        )
+        raise PuzzleError(f"{name} out of range", expected=f"numbers from 0 to {count - 1}", got=describe(found))
     return found
 
 

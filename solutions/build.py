@@ -98,9 +98,7 @@ def blank_cell(path: Path, cell: Cell) -> Cell:
         return cell
     source = blank(cell.source)
     if "### BEGIN SOLUTION" in source or "### END SOLUTION" in source:
-        raise BuildError(
-            f"{path.name}: each BEGIN SOLUTION needs its END SOLUTION, alone on a line:\n{source}"
-        )
+        raise BuildError(f"{path.name}: each BEGIN SOLUTION needs its END SOLUTION, alone on a line:\n{source}")
     try:
         ast.parse(source)
     except SyntaxError as error:
@@ -166,9 +164,7 @@ def spec(path: Path) -> Json:
     if not found["hints"]:
         raise BuildError(f'{path.name}: PUZZLE["hints"] is empty')
     if path.stem != f"p{found['number']:02}_{found['name']}":
-        raise BuildError(
-            f"{path.name}: number {found['number']} and name {found['name']} need another file name"
-        )
+        raise BuildError(f"{path.name}: number {found['number']} and name {found['name']} need another file name")
     return found
 
 

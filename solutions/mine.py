@@ -78,9 +78,7 @@ def blanks(puzzles: Path) -> list[Path]:
 def copy_blanks(puzzles: Path) -> list[Path]:
     """Copy to puzzles/mine/ what is not there yet; the new files."""
     targets = {blank: puzzles / "mine" / blank.name for blank in blanks(puzzles)}
-    return [
-        target for blank, target in targets.items() if write_new(target, blank.read_text(encoding="utf-8"))
-    ]
+    return [target for blank, target in targets.items() if write_new(target, blank.read_text(encoding="utf-8"))]
 
 
 def find_blank(puzzles: Path, wanted: str) -> Path:
@@ -120,9 +118,7 @@ def _keep(file: Path) -> Path:
 def main(arguments: Sequence[str] | None = None, puzzles: Path = PUZZLES) -> int:
     """Copy or reset, and say what was done; 0 when it was, 1 when it could not be."""
     parser = argparse.ArgumentParser(prog="python -m solutions.mine", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--reset", metavar="PUZZLE", help="a number or a name: keep the old file, start again"
-    )
+    parser.add_argument("--reset", metavar="PUZZLE", help="a number or a name: keep the old file, start again")
     wanted = parser.parse_args(arguments).reset
     try:
         if wanted is None:

@@ -53,9 +53,7 @@ async def sum_and_split(model: Model) -> Model:
     return model
 
 
-draw_group(
-    {f"rank {m.rank}": m.grad_weights for m in run(sum_and_split, ranks=3, layers=1, batches=3).models}
-)
+draw_group({f"rank {m.rank}": m.grad_weights for m in run(sum_and_split, ranks=3, layers=1, batches=3).models})
 
 # %% [markdown]
 # ## Your task

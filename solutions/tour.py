@@ -80,9 +80,7 @@ draw_group({"activations": model.activations, "grad_activations": model.grad_act
 # %%
 for layer in reversed(range(model.LAYERS)):
     inp, grad = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
-    model.grad_weights[layer], model.grad_activations[layer] = model.backward(
-        layer, inp, grad, model.weights[layer]
-    )
+    model.grad_weights[layer], model.grad_activations[layer] = model.backward(layer, inp, grad, model.weights[layer])
 
 print("tick", model.time)
 draw_group({"grad_weights": model.grad_weights, "grad_activations": model.grad_activations})

@@ -45,19 +45,13 @@ def slack(kind: str) -> Callable[[Model], Any]:
         for part, batch in enumerate(batches):
             for layer in every if sharded else mine:
                 if layer == first:
-                    model.activations[layer, part] = (
-                        await model.receive() if stage else model.get_activation(batch)
-                    )
+                    model.activations[layer, part] = await model.receive() if stage else model.get_activation(batch)
                 weight = await whole(layer)
                 if layer in mine:
-                    model.activations[layer + 1, part] = model.forward(
-                        layer, model.activations[layer, part], weight
-                    )
+                    model.activations[layer + 1, part] = model.forward(layer, model.activations[layer, part], weight)
                 if layer == end - 1 and stage < stages - 1:
                     passed = (
-                        model.activations[end, part]
-                        if kind == "pipeline_fsdp"
-                        else model.activations.pop((end, part))
+                        model.activations[end, part] if kind == "pipeline_fsdp" else model.activations.pop((end, part))
                     )
                     await model.pass_to(rank + 1, passed)
         for part, _ in enumerate(batches):
@@ -91,9 +85,7 @@ def slack(kind: str) -> Callable[[Model], Any]:
                     del model.activations[layer, part]
                 if layer == first and stage:
                     passed = (
-                        model.grad_activations[layer, part]
-                        if keeps_all
-                        else model.grad_activations.pop((layer, part))
+                        model.grad_activations[layer, part] if keeps_all else model.grad_activations.pop((layer, part))
                     )
                     await model.pass_to(rank - 1, passed)
         model.weights.pop("whole", None)

@@ -101,9 +101,7 @@ def test_building_again_changes_nothing(tree: Path) -> None:
     assert sorted(p.name for p in (tree / "puzzles").iterdir()) == ["machine_tour.ipynb", "p04_fsdp.ipynb"]
 
 
-def test_check_names_each_file_that_differs_and_writes_nothing(
-    tree: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_names_each_file_that_differs_and_writes_nothing(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     blank = tree / "puzzles" / "p04_fsdp.ipynb"
     blank.write_text(blank.read_text(encoding="utf-8").replace("math", "maths"), encoding="utf-8")
     (tree / "lib" / "specs.json").unlink()
@@ -119,9 +117,7 @@ def test_check_names_each_file_that_differs_and_writes_nothing(
 
 
 @pytest.mark.parametrize("arguments", [[], ["--check"]])
-def test_no_source_at_all_fails(
-    tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_source_at_all_fails(tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "solutions").mkdir()
     assert build.main(arguments, tmp_path) == 2
     assert "nothing to build from" in capsys.readouterr().err
@@ -182,9 +178,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_source_is_refused(
-    tree: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_source_is_refused(tree: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert text != PUZZLE
     (tree / "solutions" / "p04_fsdp.py").write_text(text, encoding="utf-8")
     before = contents(tree)
@@ -312,9 +306,7 @@ def test_without_blanks_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("hard_links", [True, False])
-def test_a_name_that_is_taken_stays_as_it_is(
-    tmp_path: Path, hard_links: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_is_taken_stays_as_it_is(tmp_path: Path, hard_links: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not hard_links:
         monkeypatch.setattr(os, "link", refuse)
     target = tmp_path / "own.ipynb"
@@ -372,9 +364,7 @@ def clone(tmp_path: Path) -> Path:
 def run_first_cell(folder: Path, before: str = "", times: int = 1) -> subprocess.CompletedProcess[str]:
     """Run the cell as a kernel would, but without installed packages, and print which lib it found."""
     cell = build.FIRST_CELL.read_text(encoding="utf-8")
-    program = "\n".join(
-        ["import sys; sys.path.insert(0, '')", before, *[cell] * times, "print(lib.__file__)"]
-    )
+    program = "\n".join(["import sys; sys.path.insert(0, '')", before, *[cell] * times, "print(lib.__file__)"])
     return subprocess.run(
         [sys.executable, "-I", "-S", "-c", program], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -427,9 +417,7 @@ def test_every_make_target_explains_itself() -> None:
     assert set(phony.split()) == set(re.findall(r"^([a-z-]+):.*## \S", makefile, re.MULTILINE))
 
 
-@pytest.mark.skipif(
-    not shutil.which("make"), reason="this machine has no make; README gives the lines without"
-)
+@pytest.mark.skipif(not shutil.which("make"), reason="this machine has no make; README gives the lines without")
 @pytest.mark.parametrize(("arguments", "said"), [([], "check-built"), (["reset"], "make reset P=4")])
 def test_make_says_what_to_write(arguments: list[str], said: str) -> None:
     done = subprocess.run(

@@ -29,9 +29,7 @@ def test_a_tour_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
         )
         model.status()
         try:
-            model.update(
-                0, weight_grad=model.grad_weights[0], weight=model.weights[0], opt_state=model.opt_states[0]
-            )
+            model.update(0, weight_grad=model.grad_weights[0], weight=model.weights[0], opt_state=model.opt_states[0])
         except AssertionError as error:
             print(error)
         for layer in range(2):

@@ -60,9 +60,7 @@ def test_boxes_of_a_real_run_do_not_overlap(run: object) -> None:
     layout = Layout(trace_of(run), 980, 74)
     for row in layout.rows:
         places = [
-            layout.place(row, index)
-            for index, one in enumerate(row.events)
-            if one.kind not in MARKS and one.length
+            layout.place(row, index) for index, one in enumerate(row.events) if one.kind not in MARKS and one.length
         ]
         assert places
         for (x, y, width, height), (x2, y2, width2, height2) in combinations(places, 2):

@@ -128,9 +128,7 @@ def test_every_operation_is_one_box_with_its_hover_text(made: Any) -> None:
 
 def test_hover_texts_tell_who_what_and_when() -> None:
     said = titles(draw(EVERY_KIND))
-    assert any(
-        title.startswith("rank 0: forward, layer 0, micro-batch 0\ntick 0 to 1\n") for title in said
-    ), said
+    assert any(title.startswith("rank 0: forward, layer 0, micro-batch 0\ntick 0 to 1\n") for title in said), said
     assert any("send" in title and "from rank 0 to rank 1" in title for title in said)
     assert any("all-gather" in title and "Weight, 4 elements\namong ranks 0, 1" in title for title in said)
 
@@ -180,12 +178,8 @@ def test_the_head_compares_figures_with_targets_exactly() -> None:
 
 def test_the_alternative_text_tells_figures_and_shape() -> None:
     words = draw(staged_run()).summary
-    assert words.startswith(
-        "staged: 4 ranks, 4 layers, 4 micro-batches; time 19.3 ticks; peak memory 1,703,936"
-    )
-    assert (
-        "Each rank runs 4 forward, 0 to 4 loss, 4 backward, 1 update, 4 to 8 send, 4 to 8 receive." in words
-    )
+    assert words.startswith("staged: 4 ranks, 4 layers, 4 micro-batches; time 19.3 ticks; peak memory 1,703,936")
+    assert "Each rank runs 4 forward, 0 to 4 loss, 4 backward, 1 update, 4 to 8 send, 4 to 8 receive." in words
     assert "Ranks begin to compute at ticks 0 to 4.2 and end at 14.7 to 19.3." in words
 
 
@@ -277,8 +271,7 @@ def test_tens_of_thousands_of_events_on_one_rank() -> None:
 
 def test_the_size_of_a_picture_is_bounded_by_its_pixels() -> None:
     small, large = (
-        len(draw(trace(*(chain(rank, count, offset=rank) for rank in range(20)))).svg())
-        for count in (500, 4000)
+        len(draw(trace(*(chain(rank, count, offset=rank) for rank in range(20)))).svg()) for count in (500, 4000)
     )
     assert large < 2 * small
 

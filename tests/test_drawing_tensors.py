@@ -85,9 +85,7 @@ def test_a_dictionary_shows_its_keys_in_order() -> None:
 def test_dictionaries_by_name_are_rows() -> None:
     model = Model(layers=3)
     model.weights["a<b"], model.opt_states[0] = model.load_weights(0)
-    figure = draw_group(
-        {"weights": model.weights, "opt_states": model.opt_states, "grads": model.grad_weights}
-    )
+    figure = draw_group({"weights": model.weights, "opt_states": model.opt_states, "grads": model.grad_weights})
     assert {"weights", "opt_states", "grads", "'a<b'", "empty"} <= set(texts(figure))
     assert figure.summary.startswith("weights: 'a<b': weight of layer 0 of 3")
 
@@ -104,9 +102,7 @@ def test_groups_of_any_size_keep_inside(group: object, count: int) -> None:
     assert ("empty" in texts(figure)) == (count == 0)
 
 
-@pytest.mark.parametrize(
-    "wrong", [None, 3, "weights", [1], {"a": 1}, {"a": {"b": 1}}, {"a": Weight(0, 1, 0), "b": {}}]
-)
+@pytest.mark.parametrize("wrong", [None, 3, "weights", [1], {"a": 1}, {"a": {"b": 1}}, {"a": Weight(0, 1, 0), "b": {}}])
 def test_what_is_no_tensor_is_refused(wrong: object) -> None:
     with pytest.raises(PuzzleError, match="draw_group takes tensors"):
         draw_group(wrong)
@@ -150,6 +146,4 @@ def test_an_ipython_that_does_not_run_is_left_alone(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_svg_namespace_is_the_only_one() -> None:
-    assert {element.tag.split("}")[0] + "}" for element in parse(draw_tensor(Weight(0, 2, 0))).iter()} == {
-        SVG
-    }
+    assert {element.tag.split("}")[0] + "}" for element in parse(draw_tensor(Weight(0, 2, 0))).iter()} == {SVG}

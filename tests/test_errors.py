@@ -270,9 +270,7 @@ def test_a_wrong_layout_is_no_pass() -> None:
         start(model)
         model.activations[0] = model.get_activation([model.rank])
         for layer in range(model.LAYERS):
-            model.activations[layer + 1] = model.forward(
-                layer, model.activations[layer], model.weights[layer]
-            )
+            model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
         model.grad_activations[0] = model.loss(model.activations[model.LAYERS])
         for layer in reversed(range(model.LAYERS)):
             grad, model.grad_activations[0] = model.backward(

@@ -70,9 +70,7 @@ def test_one_forward_one_backward_takes_less_memory_than_gpipe() -> None:
 def test_order_of_start_changes_nothing(fn: Any, spec: dict[str, Any]) -> None:
     ranks = spec["size"]["ranks"]
     shuffled = random.Random(1).sample(range(ranks), ranks)
-    logs = [
-        run(fn, **spec["size"], _order=order).events for order in (range(ranks), range(ranks)[::-1], shuffled)
-    ]
+    logs = [run(fn, **spec["size"], _order=order).events for order in (range(ranks), range(ranks)[::-1], shuffled)]
     assert logs[0] == logs[1] == logs[2]
     assert len(logs[0]) > ranks
 

@@ -130,7 +130,7 @@ def test_what_is_dropped_while_a_send_carries_it_still_counts() -> None:
         else:
             await model.receive()
 
-    first, second, third = [e for e in run(program, ranks=2).events if e.kind == "get_activation"]
+    _, second, third = [e for e in run(program, ranks=2).events if e.kind == "get_activation"]
     assert second.held[5] == ACTIVATION
     assert third.held[5] == 0
 
@@ -143,9 +143,7 @@ def test_the_inbox_is_memory_of_the_receiver() -> None:
         else:
             model.weights[0], _ = model.load_weights(0)
             model.forward(0, model.activations[0], model.weights[0])
-            model.forward(
-                0, model.activations[0], model.weights[0]
-            )  # at tick 1; the message is there since 0.2
+            model.forward(0, model.activations[0], model.weights[0])  # at tick 1; the message is there since 0.2
             model.activations[1] = await model.receive()
 
     forwards = [e for e in run(program, ranks=2).events if e.kind == "forward"]

@@ -155,10 +155,7 @@ def chatter(seed: int) -> Any:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_chatter_does_not_depend_on_order_and_plain_agrees(seed: int) -> None:
     ranks = 4
-    logs = [
-        run(chatter(seed), ranks, _order=random.Random(k).sample(range(ranks), ranks)).events
-        for k in range(4)
-    ]
+    logs = [run(chatter(seed), ranks, _order=random.Random(k).sample(range(ranks), ranks)).events for k in range(4)]
     assert all(log == logs[0] for log in logs)
 
     async def plain() -> list[Model]:
@@ -219,9 +216,7 @@ def test_different_collectives_are_named_side_by_side() -> None:
         call = model.allreduce if model.rank else model.scatterreduce
         await call(model.fake_grad(0, []), 0)
 
-    with pytest.raises(
-        PuzzleError, match=r"rank 1 calls allreduce\(layer 0\) where rank 0 calls scatterreduce"
-    ):
+    with pytest.raises(PuzzleError, match=r"rank 1 calls allreduce\(layer 0\) where rank 0 calls scatterreduce"):
         run(program, ranks=2)
 
 

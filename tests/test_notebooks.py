@@ -83,8 +83,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dic
 def text(outputs: Outputs) -> str:
     """What a reader would see, without pictures."""
     return "\n".join(
-        "".join(output.get("text", "")) + "".join(output.get("data", {}).get("text/plain", ""))
-        for output in outputs
+        "".join(output.get("text", "")) + "".join(output.get("data", {}).get("text/plain", "")) for output in outputs
     )
 
 
@@ -111,9 +110,7 @@ def test_as_shipped_says_that_nobody_tried_yet(executed: dict[str, dict[str, Out
 
 
 @pytest.mark.parametrize("path", PUZZLES, ids=lambda path: path.stem)
-def test_solved_reports_success_and_shows_a_picture(
-    executed: dict[str, dict[str, Outputs]], path: Path
-) -> None:
+def test_solved_reports_success_and_shows_a_picture(executed: dict[str, dict[str, Outputs]], path: Path) -> None:
     said = text(executed[path.stem]["solved"])
     assert "not attempted yet" not in said
     assert "PASS" in said

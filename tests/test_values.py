@@ -47,17 +47,11 @@ def hybrid(
                     layer, model.activations[layer], model.grad_activations[0], weight
                 )
                 grad = await model.scatterreduce(grad, layer, "shard")
-                model.grad_weights[layer] = (
-                    model.grad_weights[layer] + grad if layer in model.grad_weights else grad
-                )
+                model.grad_weights[layer] = model.grad_weights[layer] + grad if layer in model.grad_weights else grad
                 if every_time:
-                    model.grad_weights[layer] = await model.allreduce(
-                        model.grad_weights[layer], layer, "replica"
-                    )
+                    model.grad_weights[layer] = await model.allreduce(model.grad_weights[layer], layer, "replica")
             if stale and batch % 2 == 0:
-                model.weights[1], _ = model.update(
-                    1, model.grad_weights[1], model.weights[1], model.opt_states[1]
-                )
+                model.weights[1], _ = model.update(1, model.grad_weights[1], model.weights[1], model.opt_states[1])
         for layer in range(model.LAYERS):
             if every_time or never:
                 grad = model.grad_weights[layer]
@@ -118,9 +112,7 @@ def test_honest_reorderings_pass() -> None:
             model.activations[0] = model.get_activation([batch])
             for _ in range(2):  # computed, thrown away, computed again
                 for layer in range(model.LAYERS):
-                    model.activations[layer + 1] = model.forward(
-                        layer, model.activations[layer], model.weights[layer]
-                    )
+                    model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
             model.grad_activations[0] = model.loss(model.activations[model.LAYERS])
             for layer in reversed(range(model.LAYERS)):
                 model.grad_weights[layer, batch], model.grad_activations[0] = model.backward(
