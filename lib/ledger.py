@@ -37,6 +37,7 @@ SLOT = {
 }
 IN_FLIGHT, INBOX = MEMORY_KINDS.index("in_flight"), MEMORY_KINDS.index("inbox")
 _UNPRICED = Cost()
+HELD = Event._fields.index("held")
 END = 1 << 60
 """After every sample."""
 # Skips the keyword-friendly constructor: events are made by the hundred thousand.
@@ -350,7 +351,7 @@ class Account:
             if event is not None:
                 if index in more:
                     held = tuple(map(add, event.held, more[index]))
-                    event = event._replace(held=held)
+                    event = make_event((*event[:HELD], held, *event[HELD + 1 :]))
                 settled.append(event)
         return settled
 

@@ -130,7 +130,8 @@ class Network:
         self.send = (cost.grains("pass_to"), cost.grains("pass_to", across=True))
         self.receive_time = cost.grains("receive")
         self.waits: list[tuple[int, int, int, Flight]] = []  # ends known, awaited in ranks with several coroutines
-        self.candidates: list[tuple[int, int, int]] = []  # (end, rank, version) of the receive each rank could do next
+        self.candidates: list[tuple[int, int, int, Flight, int]] = []
+        """(end, rank, version, receive, sender) of the receive that each rank could do next."""
         self.versions: dict[int, int] = {}
 
     # -- collectives --------------------------------------------------------------------
@@ -244,7 +245,8 @@ class Network:
         version = self.versions[account.rank] = self.versions.get(account.rank, 0) + 1
         possible = self._next_receive(account) if account.receives else None
         if possible is not None:
-            heappush(self.candidates, (possible[0], account.rank, version))
+            end, flight, sender = possible
+            heappush(self.candidates, (end, account.rank, version, flight, sender))
 
     def _next_receive(self, account: Account) -> tuple[int, Flight, int] | None:
         """(end, receive, sender) of the receive that the lane serves next, if any can be.
@@ -295,9 +297,9 @@ class Network:
                 self._ended(flight)
             return False
         flight.waiter = waiter
-        if flight.kind == "receive":
+        if flight.kind == "receive" and flight.peer is not None and not account.several:
             self.deliver(account.rank)
-            return flight.end is not None and not account.several
+            return flight.end is not None
         return False
 
     def _ended(self, flight: Flight) -> None:
@@ -321,10 +323,8 @@ class Network:
         if first is not None and (not self.waits or first <= self.waits[0][0]):
             certain = first + self.send[False] + self.receive_time
             while first is not None:
-                account = self.accounts[heappop(self.candidates)[1]]
-                possible = self._next_receive(account)
-                assert possible is not None
-                self._receive(account, possible[1], possible[2])
+                _, rank, _, flight, sender = heappop(self.candidates)
+                self._receive(self.accounts[rank], flight, sender)
                 first = self._first_candidate()
                 if first is None or first >= certain or self.accounts[self.candidates[0][1]].several:
                     break

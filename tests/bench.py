@@ -118,6 +118,7 @@ def bytes_kept(work: Callable[[], Run]) -> float:
     """Bytes an event that a finished run keeps."""
     tracemalloc.start()
     result = work()
+    gc.collect()
     kept = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     return kept / len(result.events)
