@@ -25,7 +25,9 @@ from .mine import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST_CELL = Path(__file__).with_name("first_cell.py")
-BLOCK = re.compile(r"^([ \t]*)### BEGIN SOLUTION\n.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^([ \t]*)### BEGIN SOLUTION\n.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL
+)
 PLACEHOLDER = r"\1# Your code here."
 TOUR = "machine_tour"
 """Name of the tour's notebook: it sorts before p00 wherever files are listed."""
@@ -67,7 +69,9 @@ class Cell(NamedTuple):
 
 def sources(folder: Path) -> list[Path]:
     """The source files of a folder in the order of the course: the tour, then the puzzles."""
-    found = [path for path in [folder / "tour.py"] if path.exists()] + sorted(folder.glob("p[0-9][0-9]_*.py"))
+    found = [path for path in [folder / "tour.py"] if path.exists()] + sorted(
+        folder.glob("p[0-9][0-9]_*.py")
+    )
     if not found:
         raise BuildError(f"no tour.py and no p00_*.py in {folder}: nothing to build from")
     return found
@@ -76,7 +80,9 @@ def sources(folder: Path) -> list[Path]:
 def read_cells(path: Path) -> list[Cell]:
     """The cells of a source, in its order."""
     notebook = jupytext.reads(path.read_text(encoding="utf-8"), fmt="py:percent")
-    return [Cell(c.cell_type, c.source, tuple(c.metadata.get("tags", ()))) for c in notebook.cells]
+    return [
+        Cell(c.cell_type, c.source, tuple(c.metadata.get("tags", ()))) for c in notebook.cells
+    ]
 
 
 def is_puzzle(path: Path) -> bool:
@@ -98,11 +104,15 @@ def blank_cell(path: Path, cell: Cell) -> Cell:
         return cell
     source = blank(cell.source)
     if "### BEGIN SOLUTION" in source or "### END SOLUTION" in source:
-        raise BuildError(f"{path.name}: each BEGIN SOLUTION needs its END SOLUTION, alone on a line:\n{source}")
+        raise BuildError(
+            f"{path.name}: each BEGIN SOLUTION needs its END SOLUTION, alone on a line:\n{source}"
+        )
     try:
         ast.parse(source)
     except SyntaxError as error:
-        raise BuildError(f"{path.name}: no valid Python without the solution ({error}):\n{source}") from None
+        raise BuildError(
+            f"{path.name}: no valid Python without the solution ({error}):\n{source}"
+        ) from None
     return cell._replace(source=source)
 
 
@@ -110,9 +120,13 @@ def check_markers(path: Path, cells: Sequence[Cell], name: str) -> None:
     """A puzzle has one cell with one solution block, in the function that the puzzle is named for."""
     marked = [cell for cell in cells if cell.kind == "code" and BLOCK.search(cell.source)]
     if len(marked) != 1 or len(BLOCK.findall(marked[0].source)) != 1:
-        raise BuildError(f"{path.name}: exactly one solution block is needed, {len(marked)} cells have one")
+        raise BuildError(
+            f"{path.name}: exactly one solution block is needed, {len(marked)} cells have one"
+        )
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    if not any(isinstance(n, functions) and n.name == name for n in ast.parse(marked[0].source).body):
+    if not any(
+        isinstance(n, functions) and n.name == name for n in ast.parse(marked[0].source).body
+    ):
         raise BuildError(f"{path.name}: the cell with the solution block must define {name}()")
 
 
@@ -155,16 +169,22 @@ def spec(path: Path) -> Json:
     """The figures of a puzzle, from its one spec cell."""
     cells = [cell.source for cell in read_cells(path) if "spec" in cell.tags]
     if len(cells) != 1:
-        raise BuildError(f'{path.name}: exactly one cell with tags=["spec"] is needed, {len(cells)} found')
+        raise BuildError(
+            f'{path.name}: exactly one cell with tags=["spec"] is needed, {len(cells)} found'
+        )
     found = _literal(path, cells[0])
     _check_keys(path, "PUZZLE", found, SPEC)
-    _check_keys(path, 'PUZZLE["size"]', found["size"], SIZE, {"mesh": (dict,), "node_size": (int,)})
+    _check_keys(
+        path, 'PUZZLE["size"]', found["size"], SIZE, {"mesh": (dict,), "node_size": (int,)}
+    )
     for key in ("target", "best_known"):
         _check_keys(path, f'PUZZLE["{key}"]', found[key], FIGURES)
     if not found["hints"]:
         raise BuildError(f'{path.name}: PUZZLE["hints"] is empty')
     if path.stem != f"p{found['number']:02}_{found['name']}":
-        raise BuildError(f"{path.name}: number {found['number']} and name {found['name']} need another file name")
+        raise BuildError(
+            f"{path.name}: number {found['number']} and name {found['name']} need another file name"
+        )
     return found
 
 
@@ -173,7 +193,9 @@ def _literal(path: Path, source: str) -> Json:
         case [ast.Assign(targets=[ast.Name(id="PUZZLE")], value=ast.Dict() as value)]:
             pass
         case _:
-            raise BuildError(f"{path.name}: the spec cell must be PUZZLE = {{...}} and nothing else")
+            raise BuildError(
+                f"{path.name}: the spec cell must be PUZZLE = {{...}} and nothing else"
+            )
     try:
         found: Json = ast.literal_eval(value)
     except ValueError as error:
@@ -181,18 +203,24 @@ def _literal(path: Path, source: str) -> Json:
     return found
 
 
-def _check_keys(path: Path, where: str, found: Json, needed: Json, optional: Json | None = None) -> None:
+def _check_keys(
+    path: Path, where: str, found: Json, needed: Json, optional: Json | None = None
+) -> None:
     allowed = needed | (optional or {})
     for problem, keys in (
         ("lacks", needed.keys() - found.keys()),
         ("has unknown", found.keys() - allowed.keys()),
     ):
         if keys:
-            raise BuildError(f"{path.name}: {where} {problem} {', '.join(sorted(map(repr, keys)))}")
+            raise BuildError(
+                f"{path.name}: {where} {problem} {', '.join(sorted(map(repr, keys)))}"
+            )
     for key, value in found.items():
         if not isinstance(value, allowed[key]):
             wanted = " or ".join(kind.__name__ for kind in allowed[key])
-            raise BuildError(f"{path.name}: {where} has {key!r}: {value!r}, which is no {wanted}")
+            raise BuildError(
+                f"{path.name}: {where} has {key!r}: {value!r}, which is no {wanted}"
+            )
 
 
 # --- the whole -----------------------------------------------------------------------------------
@@ -208,7 +236,9 @@ def products(root: Path) -> dict[Path, str]:
         specs[found["name"]] = found
     if len({found["number"] for found in specs.values()}) != len(specs):
         raise BuildError("two puzzles have the same number")
-    made = {Path("puzzles", notebook_name(path)): _text(notebook(path), indent=1) for path in paths}
+    made = {
+        Path("puzzles", notebook_name(path)): _text(notebook(path), indent=1) for path in paths
+    }
     return {**made, Path("lib", "specs.json"): _text(specs, indent=2)}
 
 
@@ -230,8 +260,12 @@ def differences(root: Path, made: dict[Path, str]) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Build or check; 0 when all is as it should be, 1 where something differs, 2 for a broken source."""
-    parser = argparse.ArgumentParser(prog="python -m solutions.build", description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file differs")
+    parser = argparse.ArgumentParser(
+        prog="python -m solutions.build", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail where a file differs"
+    )
     check = parser.parse_args(arguments).check
     try:
         made = products(root)

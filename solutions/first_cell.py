@@ -10,7 +10,9 @@ for folder in (Path.cwd(), *Path.cwd().parents):
         break
 
 if importlib.util.find_spec("lib") is None:
-    raise ImportError("The project was not found. Open this notebook from inside a clone of it: run `make lab`.")
+    raise ImportError(
+        "The project was not found. Open this notebook from inside a clone of it: run `make lab`."
+    )
 
 import lib
 

@@ -71,14 +71,20 @@ def blanks(puzzles: Path) -> list[Path]:
     """The blank notebooks, in the order of the course."""
     found = sorted(puzzles.glob("*.ipynb"))
     if not found:
-        raise MineError(f"there are no notebooks in {puzzles}: get them back with git, or with make build")
+        raise MineError(
+            f"there are no notebooks in {puzzles}: get them back with git, or with make build"
+        )
     return found
 
 
 def copy_blanks(puzzles: Path) -> list[Path]:
     """Copy to puzzles/mine/ what is not there yet; the new files."""
     targets = {blank: puzzles / "mine" / blank.name for blank in blanks(puzzles)}
-    return [target for blank, target in targets.items() if write_new(target, blank.read_text(encoding="utf-8"))]
+    return [
+        target
+        for blank, target in targets.items()
+        if write_new(target, blank.read_text(encoding="utf-8"))
+    ]
 
 
 def find_blank(puzzles: Path, wanted: str) -> Path:
@@ -117,13 +123,19 @@ def _keep(file: Path) -> Path:
 
 def main(arguments: Sequence[str] | None = None, puzzles: Path = PUZZLES) -> int:
     """Copy or reset, and say what was done; 0 when it was, 1 when it could not be."""
-    parser = argparse.ArgumentParser(prog="python -m solutions.mine", description=__doc__.splitlines()[0])
-    parser.add_argument("--reset", metavar="PUZZLE", help="a number or a name: keep the old file, start again")
+    parser = argparse.ArgumentParser(
+        prog="python -m solutions.mine", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "--reset", metavar="PUZZLE", help="a number or a name: keep the old file, start again"
+    )
     wanted = parser.parse_args(arguments).reset
     try:
         if wanted is None:
             new = copy_blanks(puzzles)
-            print(f"{len(new)} new notebooks in {_short(puzzles / 'mine')}; yours are as you left them.")
+            print(
+                f"{len(new)} new notebooks in {_short(puzzles / 'mine')}; yours are as you left them."
+            )
         else:
             _say_reset(*reset(puzzles, wanted))
     except (MineError, OSError) as error:
@@ -135,7 +147,9 @@ def main(arguments: Sequence[str] | None = None, puzzles: Path = PUZZLES) -> int
 def _say_reset(fresh: Path, kept: Path | None) -> None:
     if kept:
         print(f"Your work is kept in {_short(kept)}.")
-    print(f"{_short(fresh)} is blank again. If it is open in JupyterLab: File, Reload Notebook from Disk.")
+    print(
+        f"{_short(fresh)} is blank again. If it is open in JupyterLab: File, Reload Notebook from Disk."
+    )
 
 
 def _short(path: Path) -> str:

@@ -56,7 +56,9 @@ def basic(model: Model) -> Model:
 
     model.activations[0] = model.get_activation(range(model.BATCHES))
     for layer in range(model.LAYERS):
-        model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+        model.activations[layer + 1] = model.forward(
+            layer, model.activations[layer], model.weights[layer]
+        )
     model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
 
     for layer in reversed(range(model.LAYERS)):

@@ -58,7 +58,9 @@ def grad_accum(model: Model) -> Model:
 
         for layer in reversed(range(model.LAYERS)):
             inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
-            grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, model.weights[layer])
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
             model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad
         del model.grad_activations[0]
 

@@ -47,7 +47,9 @@ async def sum_of_all(model: Model) -> Model:
     """Each rank makes the gradient of its own micro-batch, then all get the sum."""
     model.weights[0], _ = model.load_weights(0)
     model.activations[0] = model.get_activation([model.rank])
-    model.grad_activations[1] = model.loss(model.forward(0, model.activations[0], model.weights[0]))
+    model.grad_activations[1] = model.loss(
+        model.forward(0, model.activations[0], model.weights[0])
+    )
     model.grad_weights["before"], _ = model.backward(
         0, model.activations[0], model.grad_activations[1], model.weights[0]
     )
@@ -55,7 +57,12 @@ async def sum_of_all(model: Model) -> Model:
     return model
 
 
-draw_group({f"rank {m.rank}": m.grad_weights for m in run(sum_of_all, ranks=3, layers=1, batches=3).models})
+draw_group(
+    {
+        f"rank {m.rank}": m.grad_weights
+        for m in run(sum_of_all, ranks=3, layers=1, batches=3).models
+    }
+)
 
 # %% [markdown]
 # ## Your task
@@ -85,12 +92,16 @@ async def ddp(model: Model) -> Model:
 
     model.activations[0] = model.get_activation([model.rank])
     for layer in range(model.LAYERS):
-        model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+        model.activations[layer + 1] = model.forward(
+            layer, model.activations[layer], model.weights[layer]
+        )
     model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
 
     for layer in reversed(range(model.LAYERS)):
         inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
-        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, model.weights[layer])
+        grad, model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights[layer]
+        )
         grad = await model.allreduce(grad, layer)
         model.weights[layer], model.opt_states[layer] = model.update(
             layer, grad, model.weights[layer], model.opt_states[layer]
@@ -123,13 +134,17 @@ async def ddp_overlap(model: Model) -> Model:
 
     model.activations[0] = model.get_activation([model.rank])
     for layer in range(model.LAYERS):
-        model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+        model.activations[layer + 1] = model.forward(
+            layer, model.activations[layer], model.weights[layer]
+        )
     model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
 
     sums = {}
     for layer in reversed(range(model.LAYERS)):
         inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
-        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, model.weights[layer])
+        grad, model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights[layer]
+        )
         sums[layer] = model.allreduce(grad, layer)
     del model.grad_activations[0]
 

@@ -70,7 +70,9 @@ async def wsdp(model: Model) -> Model:
     """Data parallel, with weights and optimizer states in shards."""
     ### BEGIN SOLUTION
     for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
 
     model.activations[0] = model.get_activation([model.rank])
     for layer in range(model.LAYERS):
@@ -110,7 +112,9 @@ grade(wsdp)
 async def wsdp_prefetch(model: Model) -> Model:
     """As above, with the weight of the next layer gathered while this one computes."""
     for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
 
     model.activations[0] = model.get_activation([model.rank])
     ahead = model.allgather(model.weights[0], 0)

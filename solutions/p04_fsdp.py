@@ -45,7 +45,9 @@ async def sum_and_split(model: Model) -> Model:
     """Each rank makes the gradient of its own micro-batch, then each gets a piece of the sum."""
     model.weights[0], _ = model.load_weights(0)
     model.activations[0] = model.get_activation([model.rank])
-    model.grad_activations[1] = model.loss(model.forward(0, model.activations[0], model.weights[0]))
+    model.grad_activations[1] = model.loss(
+        model.forward(0, model.activations[0], model.weights[0])
+    )
     model.grad_weights["before"], _ = model.backward(
         0, model.activations[0], model.grad_activations[1], model.weights[0]
     )
@@ -53,7 +55,12 @@ async def sum_and_split(model: Model) -> Model:
     return model
 
 
-draw_group({f"rank {m.rank}": m.grad_weights for m in run(sum_and_split, ranks=3, layers=1, batches=3).models})
+draw_group(
+    {
+        f"rank {m.rank}": m.grad_weights
+        for m in run(sum_and_split, ranks=3, layers=1, batches=3).models
+    }
+)
 
 # %% [markdown]
 # ## Your task
@@ -69,7 +76,9 @@ async def fsdp(model: Model) -> Model:
     """Data parallel, with weights, optimizer states and gradients in shards."""
     ### BEGIN SOLUTION
     for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
 
     model.activations[0] = model.get_activation([model.rank])
     for layer in range(model.LAYERS):

@@ -87,7 +87,9 @@ async def pipeline(model: Model) -> Model:
     else:
         model.activations[first] = await model.receive(src=model.rank - 1)
     for layer in range(first, end):
-        model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+        model.activations[layer + 1] = model.forward(
+            layer, model.activations[layer], model.weights[layer]
+        )
 
     if is_last:
         model.grad_activations[end] = model.loss(model.activations.pop(end))

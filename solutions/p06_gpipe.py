@@ -71,8 +71,13 @@ async def gpipe(model: Model) -> Model:
         else:
             model.grad_activations[end] = await model.receive(src=model.rank + 1)
         for layer in reversed(range(first, end)):
-            inp, grad_out = model.activations.pop((layer, mb)), model.grad_activations.pop(layer + 1)
-            grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, model.weights[layer])
+            inp, grad_out = (
+                model.activations.pop((layer, mb)),
+                model.grad_activations.pop(layer + 1),
+            )
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
             model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad
         grad_in = model.grad_activations.pop(first)
         if not is_first:
@@ -132,8 +137,13 @@ async def one_forward_one_backward(model: Model) -> Model:
         else:
             model.grad_activations[end] = await model.receive(src=model.rank + 1)
         for layer in reversed(range(first, end)):
-            inp, grad_out = model.activations.pop((layer, mb)), model.grad_activations.pop(layer + 1)
-            grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, model.weights[layer])
+            inp, grad_out = (
+                model.activations.pop((layer, mb)),
+                model.grad_activations.pop(layer + 1),
+            )
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
             model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad
         grad_in = model.grad_activations.pop(first)
         if not is_first:

@@ -76,7 +76,9 @@ async def pipeline_fsdp(model: Model) -> Model:
     share = model.LAYERS // stages
     first, last = stage * share, (stage + 1) * share - 1
     for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
 
     for layer in range(model.LAYERS):
         if layer == first and is_first:
@@ -85,7 +87,9 @@ async def pipeline_fsdp(model: Model) -> Model:
             model.activations[first] = await model.receive(src=model.rank - 1)
         weight = await model.allgather(model.weights[layer], layer)
         if first <= layer <= last:
-            model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+            model.activations[layer + 1] = model.forward(
+                layer, model.activations[layer], weight
+            )
         if layer == last and not is_last:
             await model.pass_to(model.rank + 1, model.activations.pop(last + 1))
 

@@ -14,7 +14,13 @@ PUZZLE = {
     "number": 8,
     "name": "replica_fsdp",
     "title": "Replica-FSDP (hybrid sharding)",
-    "size": {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4},
+    "size": {
+        "ranks": 8,
+        "layers": 6,
+        "batches": 16,
+        "mesh": {"replica": 2, "shard": 4},
+        "node_size": 4,
+    },
     "other_sizes": "replica_fsdp",
     "target": {"time": 55.8, "memory": 2162688},
     "best_known": {"time": 55.8, "memory": 2162688},
@@ -75,14 +81,18 @@ draw_group({f"rank {m.rank}": m.weights for m in tiny.models})
 async def fsdp_on_boxes(model: Model) -> Model:
     """Everything sharded over all ranks, as if all links were the same."""
     for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
 
     share = model.BATCHES // model.RANKS
     for mb in range(model.rank * share, (model.rank + 1) * share):
         model.activations[0] = model.get_activation([mb])
         for layer in range(model.LAYERS):
             weight = await model.allgather(model.weights[layer], layer)
-            model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+            model.activations[layer + 1] = model.forward(
+                layer, model.activations[layer], weight
+            )
         model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
         for layer in reversed(range(model.LAYERS)):
             weight = await model.allgather(model.weights[layer], layer)
@@ -140,7 +150,9 @@ async def replica_fsdp(model: Model) -> Model:
         model.activations[0] = model.get_activation([mb])
         for layer in range(model.LAYERS):
             weight = await model.allgather(model.weights[layer], layer, axis="shard")
-            model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+            model.activations[layer + 1] = model.forward(
+                layer, model.activations[layer], weight
+            )
         model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
         for layer in reversed(range(model.LAYERS)):
             weight = await model.allgather(model.weights[layer], layer, axis="shard")
@@ -163,7 +175,16 @@ async def replica_fsdp(model: Model) -> Model:
 
 
 # %%
-draw(run(replica_fsdp, ranks=8, layers=6, batches=16, mesh={"replica": 2, "shard": 4}, node_size=4))
+draw(
+    run(
+        replica_fsdp,
+        ranks=8,
+        layers=6,
+        batches=16,
+        mesh={"replica": 2, "shard": 4},
+        node_size=4,
+    )
+)
 
 # %%
 # Right? Fast and small enough? At other sizes, too? If you are stuck: hint("replica_fsdp")

@@ -46,7 +46,9 @@ draw_group({"weights": model.weights, "opt_states": model.opt_states})
 # %%
 model.activations[0] = model.get_activation([0, 2, 3])
 for layer in range(model.LAYERS):
-    model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+    model.activations[layer + 1] = model.forward(
+        layer, model.activations[layer], model.weights[layer]
+    )
 
 print("tick", model.time)
 draw_group({"activations": model.activations})
@@ -80,7 +82,9 @@ draw_group({"activations": model.activations, "grad_activations": model.grad_act
 # %%
 for layer in reversed(range(model.LAYERS)):
     inp, grad = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
-    model.grad_weights[layer], model.grad_activations[layer] = model.backward(layer, inp, grad, model.weights[layer])
+    model.grad_weights[layer], model.grad_activations[layer] = model.backward(
+        layer, inp, grad, model.weights[layer]
+    )
 
 print("tick", model.time)
 draw_group({"grad_weights": model.grad_weights, "grad_activations": model.grad_activations})
@@ -146,7 +150,9 @@ for layer in range(other.LAYERS):
     other.weights[layer], other.opt_states[layer] = other.load_weights(layer)
 
 first = other.forward(0, other.get_activation([0]), other.weights[0])
-second = other.forward(1, first, other.weights[1])  # reads `first`: fine, but `first` is not stored
+second = other.forward(
+    1, first, other.weights[1]
+)  # reads `first`: fine, but `first` is not stored
 try:
     other.backward(1, first, other.loss(second), other.weights[1])
 except PuzzleError as error:
@@ -162,7 +168,9 @@ except PuzzleError as error:
 # %%
 def hello(model: Model) -> None:
     """What every rank knows of the machine."""
-    print(f"rank {model.rank} of {model.RANKS}, {model.LAYERS} layers, {model.BATCHES} micro-batches")
+    print(
+        f"rank {model.rank} of {model.RANKS}, {model.LAYERS} layers, {model.BATCHES} micro-batches"
+    )
 
 
 machine = run(hello, ranks=3, layers=2, batches=6)
