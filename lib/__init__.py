@@ -4,6 +4,7 @@ The modules, in reading order, from the learner's function down to the log:
 
 =============  ======================================================================
 run            run a function on every rank, keep what happened
+limits         wall-clock limits, also for code that swallows what it is thrown
 loop           an event loop that knows when nothing can go on
 model          a rank as the learner sees it: five dictionaries, the verbs of training
 dist, watch    the machine; knowing when everyone waits under somebody else's loop
@@ -14,7 +15,10 @@ books          everything that decides right or wrong, behind one narrow interfa
 rules          what each operation insists on
 network        who meets whom, and when
 collectives    what a collective does to its tensors
+settlement     what of a log is known only afterwards
 ledger         lives, memory and log of one rank
+flights        what is on its way: calls, messages, meetings
+entries        what the books know of one tensor
 values         what a tensor carries: fingerprints
 cost, mesh     prices; axes, groups, boxes
 labels         arithmetic of shards and micro-batches

@@ -17,11 +17,12 @@ from typing import Any
 from . import rules
 from .cost import Cost
 from .errors import Deadlock, PuzzleError, show_set
-from .events import Event
+from .flights import Flight
 from .labels import NONE, WHOLE, make_labels, same_pieces, within
 from .ledger import Account, Entry, Piece
 from .mesh import Mesh, one_of
-from .network import Flight, Network
+from .network import Network
+from .settlement import settled_events
 from .units import Elements
 from .values import Fingerprints
 
@@ -248,7 +249,8 @@ class Books:
     drop = staticmethod(Account.drop)
     share = staticmethod(Account.share)
     closing = staticmethod(Account.closing)
-    settled = staticmethod(Account.settle)
+    settled = staticmethod(settle_log)
+    events = staticmethod(settled_events)
 
     def time(self, account: Account) -> float:
         """The rank's clock, in ticks."""
@@ -263,10 +265,6 @@ class Books:
     def finish(self, account: Account) -> None:
         """The rank's function has ended: a last sample."""
         account.mark("end", None)
-
-    def events(self, account: Account) -> list[Event]:
-        """The rank's log, settled."""
-        return account.events()
 
     def unfinished(self) -> PuzzleError | None:
         """A call never awaited, a message never received."""

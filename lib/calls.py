@@ -11,13 +11,13 @@ from collections.abc import Callable, Generator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from .entries import Entry
 from .errors import PuzzleError, show_line
-from .ledger import Entry
 from .tensors import of_token
 
 if TYPE_CHECKING:
+    from .flights import Flight
     from .model import Model
-    from .network import Flight
 
 _PENDING = object()
 

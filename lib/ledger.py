@@ -7,116 +7,21 @@ find it stored. So nothing can be kept in a local variable, and no garbage colle
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import pairwise
-from operator import add
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from .cost import Cost
+from .entries import Entry, gone
 from .errors import PuzzleError
-from .events import MARKS, MEMORY_KINDS, Event
-from .labels import NONE, Labels, cut, join, overlap, total_of
+from .events import MEMORY_KINDS, Event, make_event
+from .flights import Flight
+from .labels import NONE, Labels, overlap
 from .units import Elements
 from .values import Fingerprints
 
-if TYPE_CHECKING:
-    from .network import Flight
-
-SLOT = {
-    kind: MEMORY_KINDS.index(name)
-    for kind, name in (
-        ("Weight", "weights"),
-        ("OptState", "opt_states"),
-        ("WeightGrad", "weight_grads"),
-        ("Activation", "activations"),
-        ("ActivationGrad", "activation_grads"),
-    )
-}
-IN_FLIGHT, INBOX = MEMORY_KINDS.index("in_flight"), MEMORY_KINDS.index("inbox")
-_UNPRICED = Cost()
-HELD = Event._fields.index("held")
 END = 1 << 60
 """After every sample."""
-# Skips the keyword-friendly constructor: events are made by the hundred thousand.
-make_event: Callable[[tuple[Any, ...]], Event] = partial(tuple.__new__, Event)
-
-
-class Entry:
-    """What the books know of one tensor; the tensor itself carries it as an opaque token.
-
-    ``home`` is the account that may use it with no question asked; it is None for what has died,
-    what was made by hand, and what was loaded and not yet taken, which ``Account.examine`` decides.
-    """
-
-    stored = 0
-    died: tuple[int, str, int | None] | None = None  # (rank, operation, layer) that ended its life
-    made_up = False
-    loads: tuple[int, ...] = ()  # load_weights calls that it comes from and has not been taken from
-    flights: list[Flight] | None = None  # unfinished calls that carry it
-    unstored: list[int] | None = None  # samples [from, to) in which it is carried and not stored, while open
-    holder: object = None
-    since = 0
-
-    def __init__(self, labels: Labels, value: Any, memory: Elements, account: Account | None) -> None:
-        self.labels = labels
-        self.slot = SLOT[labels[0]]
-        self.value = value
-        self.memory = memory
-        self.account = self.home = account
-
-    # -- what can be made of tensors without an operation --------------------------------
-
-    def shard(self, index: int, total: int) -> Entry:
-        """Piece ``index`` of ``total`` of this one."""
-        labels = cut(self.labels, index, total)
-        account = _one_account(self)
-        values = account.values if account else Fingerprints()
-        return self._derived(account, labels, values.cut(self.value, self.labels, labels), self)
-
-    def combine(self, other: Entry) -> Entry:
-        """This part and that one as one."""
-        labels = join((self.labels, other.labels), "combine")
-        account = _one_account(self, other)
-        values = account.values if account else Fingerprints()
-        return self._derived(account, labels, values.join((self.value, other.value)), self, other)
-
-    def add(self, other: Entry) -> Entry:
-        """The sum of two gradients."""
-        account = _one_account(self, other)
-        labels = total_of((self.labels, other.labels), "+", strict=account is None or account.strict)
-        values = account.values if account else Fingerprints()
-        return self._derived(account, labels, values.add((self.value, other.value)), self, other)
-
-    def _derived(self, account: Account | None, labels: Labels, value: Any, *sources: Entry) -> Entry:
-        made_up = any(source.made_up for source in sources)
-        loads = tuple(load for source in sources for load in source.loads)
-        if account is None:
-            return made_by_hand(labels)
-        return account.mint(labels, value, made_up, loads=loads)
-
-
-def made_by_hand(labels: Labels) -> Entry:
-    """A tensor out of nothing: allowed in demonstrations, marked as made up."""
-    entry = Entry(labels, Fingerprints().made_up(labels), _UNPRICED.elements(labels), None)
-    entry.made_up = True
-    return entry
-
-
-def _one_account(*entries: Entry) -> Account | None:
-    """The account that an expression belongs to; checks that all of it lives and is one rank's."""
-    account = next((entry.account for entry in entries if entry.account), None)
-    for entry in entries:
-        if entry.home is not account or account is None:
-            if account is not None:
-                account.examine(entry, "an expression", take=False)
-            elif entry.died:
-                raise PuzzleError(gone(entry))
-        if account is not None and account.several:
-            account.used(entry)
-    return account
 
 
 class Piece(NamedTuple):
@@ -342,77 +247,6 @@ class Account:
             make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), tensor, 0))
         )
 
-    def events(self) -> list[Event]:
-        """The log, settled: calls whose times are known, and memory that is known only now."""
-        more = self._more_memory()
-        settled = []
-        for index, record in enumerate(self.log):
-            event = record if record.__class__ is Event else record.event()  # type: ignore[union-attr]
-            if event is not None:
-                if index in more:
-                    held = tuple(map(add, event.held, more[index]))
-                    event = make_event((*event[:HELD], held, *event[HELD + 1 :]))
-                settled.append(event)
-        return settled
-
-    def settle(self) -> list[Event]:
-        """The log at the end of a run: from now on it is all there is."""
-        self.log = settled = self.events()  # type: ignore[assignment]
-        self.clocks.clear()
-        for spans in (self.more, self.kept_loose, self.received, self.carried):
-            spans.clear()
-        self.open.clear()
-        return settled
-
-    def _more_memory(self) -> dict[int, list[Elements]]:
-        """By sample, what it held besides stored tensors and operands, by kind.
-
-        A difference array: every span adds at its start and takes away at its end.
-        """
-        steps: dict[int, list[Elements]] = {}
-        for start, stop, slot, memory in self._spans():
-            if start < stop and memory:
-                for index, change in ((start, memory), (stop, -memory)):
-                    if index not in steps:
-                        steps[index] = [0] * len(MEMORY_KINDS)
-                    steps[index][slot] += change
-        more: dict[int, list[Elements]] = {}
-        running: list[Elements] = [0] * len(MEMORY_KINDS)
-        at = sorted(steps)
-        for index, following in pairwise(at):
-            running = list(map(add, running, steps[index]))
-            if any(running):
-                more.update(dict.fromkeys(range(index, following), running))
-        return more
-
-    def _spans(self) -> Iterator[tuple[int, int, int, Elements]]:
-        """(first sample, sample after the last, slot, elements) of all memory that is settled late."""
-        count = len(self.log)
-        yield from self.more
-        for start, stop, slot, memory in self.kept_loose:
-            for index in range(start, stop):  # marks see stored tensors only
-                if self.log[index].kind not in MARKS:
-                    yield index, index + 1, slot, memory
-        clocks = self.clocks
-        for arrival, stop, memory in self.received:
-            if stop and clocks[stop - 1] >= arrival:
-                yield bisect_left(clocks, arrival), stop, INBOX, memory
-        for flight in self.open.values():
-            if flight.end is not None and flight.result_memory:
-                yield flight.index + 1, count, IN_FLIGHT, flight.result_memory
-        for entry, (start, stop) in self.carried:
-            yield from self._carried_spans(entry, start, stop)
-
-    def _carried_spans(self, entry: Entry, start: int, stop: int) -> Iterator[tuple[int, int, int, Elements]]:
-        """Samples in which an unstored tensor is carried by an unfinished call, each counted once."""
-        reached = start
-        for flight in sorted(entry.flights or (), key=lambda flight: flight.index):
-            last = len(self.log) if flight.end is None else bisect_left(self.clocks, flight.end)
-            first, last = max(reached, flight.index + 1), min(stop, last)
-            if first < last:
-                yield first, last, IN_FLIGHT, entry.memory
-                reached = last
-
     def closing(self, stored: Sequence[Entry]) -> Closing:
         """What the rank ends with; ``stored`` names what its dictionaries hold, of which only what
         the books know as stored counts."""
@@ -423,15 +257,6 @@ class Account:
             if entry.stored and entry.account is self
         )
         return Closing(self.rank, self.layers, self.batches, began, kept, dict(self.finals))
-
-
-def gone(entry: Entry) -> str:
-    """Why a tensor no longer exists."""
-    assert entry.died is not None
-    rank, kind, layer = entry.died
-    return f"{entry.labels} was not stored when rank {rank} issued {kind}" + (
-        "" if layer is None else f"(layer {layer})"
-    )
 
 
 def _no_coroutine() -> None:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
-import signal
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cached_property
 from itertools import chain
@@ -23,6 +19,7 @@ from .dist import Dist
 from .errors import PuzzleError, is_learners, show_line, witnessed
 from .events import MARKS, Event
 from .ledger import Closing
+from .limits import TimeIsUp, alarm, collector_off, end_for_good
 from .loop import QuietLoop, host_aside
 from .mesh import whole_number
 from .model import Model
@@ -99,7 +96,7 @@ def run(
     errors: list[PuzzleError] = []
     token = witnessed.set(errors)
     try:
-        with _collector_off(), _alarm(timeout) as late, host_aside():
+        with collector_off(), alarm(timeout) as late, host_aside():
             _Turn(fn, models, timeout, late).turn(_order or range(dist.ranks))
     except PuzzleError as error:
         raise _first(errors, error).with_traceback(None) from error.__cause__
@@ -110,7 +107,7 @@ def run(
     unfinished = dist._books.unfinished()
     if unfinished is not None:
         raise unfinished
-    with _collector_off():
+    with collector_off():
         return Run(fn.__name__, models, [model._closing() for model in models])
 
 
@@ -139,10 +136,6 @@ def _first(errors: Sequence[PuzzleError], raised: PuzzleError) -> PuzzleError:
     return errors[0] if errors else raised
 
 
-class _TimeIsUp(BaseException):
-    """Raised into the learner's code by the alarm; not an Exception, so that no handler swallows it."""
-
-
 class _Turn:
     """One turn of the machine: the loop, the ranks' tasks, and how it ends."""
 
@@ -165,16 +158,16 @@ class _Turn:
         loop = self.loop
         loop.set_exception_handler(lambda loop, context: None)  # what is reported is reported by us
         try:
-            with suppress(_TimeIsUp):
+            with suppress(TimeIsUp):
                 loop.run_until_complete(self._all_ranks(order))
-            if self.late or isinstance(self.error, _TimeIsUp):
+            if self.late or isinstance(self.error, TimeIsUp):
                 raise self._too_slow()
             if self.error is not None:
                 raise self.error
         finally:
             self.over = True
             for task in asyncio.all_tasks(loop):
-                _end_for_good(task)
+                end_for_good(task)
             _close(loop)
 
     async def _all_ranks(self, order: Sequence[int]) -> None:
@@ -229,7 +222,7 @@ class _Turn:
         if self.done.done():
             return
         if self.loop._deadline is not None and time.monotonic() > self.loop._deadline:
-            self._fail(_TimeIsUp())
+            self._fail(TimeIsUp())
             return
         lines = {rank: _waiting_line(task) for rank, task in self.tasks.items() if not task.done()}
         self._fail(self.books.deadlock(frozenset(self.finished), lines))
@@ -277,83 +270,8 @@ def _waiting_line(task: asyncio.Task[Any]) -> str:
     return line
 
 
-def _end_for_good(task: asyncio.Task[Any]) -> None:
-    """Close a coroutine that has swallowed every cancellation, so that nothing of it is left for later runs."""
-    coroutine: Any = task.get_coro()
-    outer, tracing = coroutine, sys.gettrace()
-    while coroutine is not None:
-        frame: FrameType | None = getattr(coroutine, "cr_frame", None)
-        if frame is not None and is_learners(frame.f_code):
-            frame.f_trace = _raise_at_every_line
-        coroutine = getattr(coroutine, "cr_await", None)
-    sys.settrace(_raise_at_every_line)
-    try:
-        outer.close()
-    except BaseException:  # whatever it says on its way out, the verdict is known
-        pass
-    finally:
-        sys.settrace(tracing)
-
-
 def _close(loop: QuietLoop) -> None:
     executor = loop._default_executor  # type: ignore[attr-defined]
     if executor is not None:
         executor.shutdown(wait=False, cancel_futures=True)
     loop.close()
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """No cyclic garbage collection meanwhile: with 38,000 events it cost a third of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextmanager
-def _alarm(timeout: float | None) -> Iterator[list[str]]:
-    """Interrupt even a loop that never awaits, where there are timers and this is the main thread.
-
-    Gives a list that holds the interrupted line once time is up. The flag, not the exception, decides:
-    an exception that strikes outside a task is swallowed by the loop, and one may be caught.
-    """
-    late: list[str] = []
-    usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    if timeout is None or not usable:
-        yield late
-        return
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        while frame is not None and not is_learners(frame.f_code):
-            frame = frame.f_back
-        if not late:
-            late.append(show_line(frame.f_code, frame.f_lineno) if frame is not None else "")
-        elif frame is not None:
-            # It was swallowed. Raised at every line from now on, it also strikes outside the `try`.
-            frame.f_trace = _raise_at_every_line
-            sys.settrace(_raise_at_every_line)
-        raise _TimeIsUp
-
-    try:
-        before = signal.signal(signal.SIGALRM, ring)
-        timer = signal.setitimer(signal.ITIMER_REAL, timeout, 0.2)  # again and again: one may be swallowed
-    except (ValueError, OSError):
-        yield late
-        return
-    tracing = sys.gettrace()
-    try:
-        yield late
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, before)
-        sys.settrace(tracing)
-
-
-def _raise_at_every_line(frame: FrameType, event: str, argument: object) -> Any:
-    if event == "line" and is_learners(frame.f_code):
-        raise _TimeIsUp
-    return _raise_at_every_line

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from operator import index
 from typing import TYPE_CHECKING, Any
 
+from .entries import Entry, made_by_hand
 from .errors import PuzzleError
 from .labels import FIELDS, NONE, WHOLE, Labels, coarsest
-from .ledger import Entry, made_by_hand
 from .mesh import one_of, whole_number
 from .units import Elements
 
