@@ -16,12 +16,14 @@ from typing import Any
 
 from . import rules
 from .cost import Cost
+from .entries import Entry
 from .errors import Deadlock, PuzzleError, show_set
 from .flights import Flight
 from .labels import NONE, WHOLE, make_labels, same_pieces, within
-from .ledger import Account, Entry, Piece
+from .ledger import Account, Piece
 from .mesh import Mesh, one_of
 from .network import Network
+from .settlement import settle as settle_log
 from .settlement import settled_events
 from .units import Elements
 from .values import Fingerprints
