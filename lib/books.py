@@ -61,7 +61,8 @@ class Books:
                 where=f"rank {account.rank}, load_weights({layer})",
             )
         layer = self._layer(account, layer, "load_weights")
-        shard = one_of(f"rank {account.rank}, load_weights({layer}): shard", shard, total)
+        if shard.__class__ is not int or not 0 <= shard < total:
+            shard = one_of(f"rank {account.rank}, load_weights({layer}): shard", shard, total)
         account.mark("load_weights", layer)
         account.loads += 1
         loads = (account.loads,) if account.graded else ()
@@ -169,7 +170,6 @@ class Books:
                 expected=f"layer {layer}",
                 got=str(weight.labels),
             )
-        account.mark("set_final_weight", layer, tensor="Weight")
         account.finals[layer] = Piece(weight.labels, weight.value, weight.made_up)
 
     # -- communication ----------------------------------------------------------------------
@@ -194,10 +194,10 @@ class Books:
 
     def pass_to(self, account: Account, rank: int, operand: Entry | None, plain: object) -> Flight:
         """Start a send of a tensor, or of a plain value where ``operand`` is None."""
-        where = f"rank {account.rank}, pass_to"
-        rank = one_of(f"{where}: rank", rank, self.mesh.ranks)
+        if rank.__class__ is not int or not 0 <= rank < self.mesh.ranks:
+            rank = one_of(f"rank {account.rank}, pass_to: rank", rank, self.mesh.ranks)
         if rank == account.rank:
-            raise PuzzleError("a rank cannot pass to itself", where=where, cure="keep it stored")
+            raise PuzzleError("a rank cannot pass to itself", where=f"rank {rank}, pass_to", cure="keep it stored")
         if operand is not None and operand.home is not account:
             self._examine(account, f"pass_to({rank})", operand)
         flight = Flight(account, "pass_to", operand.labels.layer if operand else None)
@@ -211,10 +211,10 @@ class Books:
     def receive(self, account: Account, src: int | None) -> Flight:
         """Start a receive: the next message, or the next from ``src``."""
         if src is not None:
-            where = f"rank {account.rank}, receive"
-            src = one_of(f"{where}: src", src, self.mesh.ranks)
+            if src.__class__ is not int or not 0 <= src < self.mesh.ranks:
+                src = one_of(f"rank {account.rank}, receive: src", src, self.mesh.ranks)
             if src == account.rank:
-                raise PuzzleError("a rank cannot receive from itself", where=where)
+                raise PuzzleError("a rank cannot receive from itself", where=f"rank {src}, receive")
         flight = Flight(account, "receive", None)
         flight.peer = src
         self._issue(flight, None)
@@ -284,6 +284,8 @@ class Books:
                 account.examine(entry, use)
 
     def _layer(self, account: Account, layer: int, where: str) -> int:
+        if layer.__class__ is int and 0 <= layer < account.layers:
+            return layer  # the text below costs more than the check
         return one_of(f"rank {account.rank}, {where}: layer", layer, account.layers)
 
     def _batches(self, account: Account, batches: frozenset[int], where: str) -> frozenset[int]:

@@ -21,7 +21,7 @@ COLLECTIVE = ("allreduce", "allgather", "scatterreduce")
 POINT_TO_POINT = ("pass_to", "receive")
 """A send and its receive."""
 
-MARKS = ("load_weights", "get_activation", "set_final_weight", "end")
+MARKS = ("load_weights", "get_activation", "end")
 """Moments without a duration that are no operations: memory is sampled there."""
 
 MEMORY_KINDS = (

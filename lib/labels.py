@@ -96,6 +96,8 @@ def within(inner: Labels, outer: Labels) -> bool:
     """Whether the part that ``inner`` is lies inside the part that ``outer`` is."""
     if outer.shards is WHOLE and outer.total == 1:
         return True
+    if inner.total == outer.total:
+        return inner.shards <= outer.shards
     finer = lcm(inner.total, outer.total)
     return refined(inner.shards, inner.total, finer) <= refined(outer.shards, outer.total, finer)
 

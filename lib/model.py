@@ -140,7 +140,8 @@ class Model:
 
     def load_weights(self, layer: int, shard: int = 0, total: int = 1) -> tuple[Weight, OptState]:
         """Piece ``shard`` of ``total`` of a layer's weight and optimizer state, at step 0. Takes no time."""
-        total = whole_number(f"rank {self.rank}, load_weights: total", total)
+        if total.__class__ is not int or total < 1:
+            total = whole_number(f"rank {self.rank}, load_weights: total", total)
         weight, state = self._books.load_weights(self._account, layer, shard, total)
         return of_token(weight), of_token(state)  # type: ignore[return-value]
 

@@ -74,6 +74,14 @@ def loss(account: Account, inp: Labels) -> None:
 
 def update(account: Account, layer: int, grad: Labels, weight: Labels, opt_state: Labels) -> None:
     """Every micro-batch once; one layer and step; weight and state the same pieces, within the gradient's."""
+    if (
+        layer == grad.layer == weight.layer == opt_state.layer
+        and len(grad.batches) == account.batches
+        and weight.step == opt_state.step
+        and same_pieces(weight, opt_state)
+        and within(weight, grad)
+    ):
+        return
     where = f"rank {account.rank}, update(layer {layer})"
     for name, labels in (("weight_grad", grad), ("weight", weight), ("opt_state", opt_state)):
         if labels.layer != layer:
@@ -104,14 +112,13 @@ def update(account: Account, layer: int, grad: Labels, weight: Labels, opt_state
             got=str(opt_state),
             cure="cut both alike: weight.shard(i, n) and opt_state.shard(i, n)",
         )
-    if not within(weight, grad):
-        raise PuzzleError(
-            "the gradient does not cover the weight",
-            where=where,
-            expected=f"at least shards {show_set(weight.shards)} of {weight.total}",
-            got=str(grad),
-            cure="update the piece whose gradient this rank has",
-        )
+    raise PuzzleError(
+        "the gradient does not cover the weight",
+        where=where,
+        expected=f"at least shards {show_set(weight.shards)} of {weight.total}",
+        got=str(grad),
+        cure="update the piece whose gradient this rank has",
+    )
 
 
 def _weight_fits(account: Account, where: str, layer: int, weight: Labels) -> None:

@@ -18,11 +18,12 @@ _MISSING = object()
 class Storage(dict[Hashable, Any]):
     """A dictionary of tensors under keys of the learner's choice. Raises PuzzleError for what is no tensor."""
 
-    __slots__ = ("_books", "_account", "_rank", "_name")
+    __slots__ = ("_account", "_drop", "_name", "_rank", "_store")
 
     def __init__(self, model: Model, name: str) -> None:
         super().__init__()
-        self._books, self._account, self._rank, self._name = model._books, model._account, model.rank, name
+        self._account, self._rank, self._name = model._account, model.rank, name
+        self._store, self._drop = model._books.store, model._books.drop
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
         if type(tensor) not in TENSORS:
@@ -35,10 +36,10 @@ class Storage(dict[Hashable, Any]):
         old = self.get(key)
         if old is tensor:
             return
-        self._books.store(self._account, tensor._token)
+        self._store(self._account, tensor._token)
         _set(self, key, tensor)
         if old is not None:
-            self._books.drop(self._account, old._token)
+            self._drop(self._account, old._token)
 
     def __delitem__(self, key: Hashable) -> None:
         self.pop(key)
@@ -55,7 +56,7 @@ class Storage(dict[Hashable, Any]):
         if key in self:
             tensor = self[key]
             _delete(self, key)
-            self._books.drop(self._account, tensor._token)
+            self._drop(self._account, tensor._token)
             return tensor
         return self.__missing__(key) if default is _MISSING else default
 
