@@ -108,7 +108,12 @@ def run(
     if unfinished is not None:
         raise unfinished
     with collector_off():
-        return Run(fn.__name__, models, [model._closing() for model in models])
+        return Run(_name(fn), models, [model._closing() for model in models])
+
+
+def _name(fn: object) -> str:
+    """What a function is called; a partial or an object that can be called has no name of its own."""
+    return getattr(fn, "__name__", None) or getattr(getattr(fn, "func", None), "__name__", type(fn).__name__)
 
 
 def _check_function(fn: object, timeout: object) -> None:
@@ -127,6 +132,8 @@ def _check_function(fn: object, timeout: object) -> None:
         ) from None
     except ValueError:
         pass  # a builtin without a signature: the call will tell
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise PuzzleError(f"{_name(fn)} has a yield in it, so nobody runs it to its end", cure="await, not yield")
     if timeout is not None and (not isinstance(timeout, (int, float)) or not timeout > 0):
         raise PuzzleError("timeout must be a number of seconds, or None", got=describe(timeout))
 
@@ -236,7 +243,7 @@ class _Turn:
     def _too_slow(self) -> PuzzleError:
         return PuzzleError(
             f"the run did not end within {self.timeout:g} seconds",
-            where=self.late[0] if self.late else self.fn.__name__,
+            where=self.late[0] if self.late else _name(self.fn),
             cure="look for a loop that never ends; for a large machine pass a longer timeout to run",
             line="",
         )

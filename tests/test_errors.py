@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import pickle
 import time
 from collections.abc import Callable
@@ -65,6 +66,10 @@ async def one_raises(model: Model) -> None:
     if model.rank == 1:
         raise ValueError("oh")
     await model.receive()
+
+
+def yields(model: Model) -> Any:
+    yield model
 
 
 async def to_itself(model: Model) -> None:
@@ -152,6 +157,7 @@ def test_wrong_programs(name: str) -> None:
 
 BAD_RUNS: dict[str, Callable[[], object]] = {
     "a coroutine": lambda: run(one_raises(Model())),  # type: ignore[arg-type]
+    "a generator": lambda: run(yields),
     "None": lambda: run(None),  # type: ignore[arg-type]
     "a function of nothing": lambda: run(lambda: None),  # type: ignore[arg-type]
     "no ranks": lambda: run(start, ranks=0),
@@ -258,6 +264,10 @@ def test_a_blank_function_is_not_attempted() -> None:
     verdict = grade(fsdp)
     assert (verdict.status, verdict.message) == ("TODO", "not attempted yet")
     assert "not attempted yet" in verdict._repr_html_()
+
+
+def test_a_partial_is_a_function_too() -> None:
+    assert str(run(functools.partial(start))) == "start: not attempted yet"
 
 
 def test_hints_come_one_at_a_time() -> None:
