@@ -113,7 +113,8 @@ def run(
 
 def _name(fn: object) -> str:
     """What a function is called; a partial or an object that can be called has no name of its own."""
-    return getattr(fn, "__name__", None) or getattr(getattr(fn, "func", None), "__name__", type(fn).__name__)
+    inner = getattr(fn, "func", fn)
+    return str(getattr(inner, "__name__", type(fn).__name__))
 
 
 def _check_function(fn: object, timeout: object) -> None:
