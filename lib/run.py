@@ -94,7 +94,7 @@ def run(
     dist = Dist(ranks, mesh, node_size, cost, _graded=True, _strict=_strict)
     models = [Model(rank, dist, layers, batches) for rank in range(dist.ranks)]
     errors: list[PuzzleError] = []
-    token = witnessed.set(errors)
+    token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
     try:
         with collector_off(), alarm(timeout) as late, host_aside():
             _Turn(fn, models, timeout, late).turn(_order or range(dist.ranks))
@@ -102,6 +102,7 @@ def run(
         raise _first(errors, error).with_traceback(None) from error.__cause__
     finally:
         witnessed.reset(token)
+        _rank.reset(outer)
     if errors:
         raise errors[0].with_traceback(None) from None
     unfinished = dist._books.unfinished()
@@ -212,6 +213,9 @@ class _Turn:
         """Wait for the tasks that the rank has started and not waited for."""
         while pending := [task for task in self.started.get(model.rank, ()) if not task.done()]:
             await asyncio.gather(*pending)
+        for task in self.started.get(model.rank, ()):
+            if getattr(task, "_log_traceback", False):  # it has failed, and nobody has asked
+                task.result()
 
     def _fail(self, error: BaseException) -> None:
         if self.over:
@@ -252,6 +256,8 @@ class _Turn:
 
 def _explained(error: BaseException, model: Model) -> BaseException:
     """A learner's own error, told with its rank and line; ours as it is."""
+    while isinstance(error, BaseExceptionGroup):  # what a TaskGroup makes of one error
+        error = error.exceptions[0]
     if isinstance(error, PuzzleError) or not isinstance(error, (Exception, SystemExit)):
         return error
     trace, line = error.__traceback__, ""

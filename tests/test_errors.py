@@ -72,6 +72,22 @@ def yields(model: Model) -> Any:
     yield model
 
 
+async def child_raises(model: Model) -> None:
+    async def child() -> None:
+        raise ValueError("in a child")
+
+    model.task = asyncio.create_task(child())  # type: ignore[attr-defined]
+    await asyncio.sleep(0)
+
+
+async def group_raises(model: Model) -> None:
+    async def child() -> None:
+        raise ValueError("in a group")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(child())
+
+
 async def to_itself(model: Model) -> None:
     await model.pass_to(model.rank, "x")
 
@@ -136,6 +152,8 @@ CORPUS: dict[str, tuple[Any, int, str]] = {
     "never awaited": (never_awaited, 2, "never awaited"),
     "never received": (never_received, 2, "never received"),
     "a rank that raises": (one_raises, 2, "rank 1: the function raised ValueError: oh"),
+    "a child task that raises": (child_raises, 1, "ValueError: in a child"),
+    "a task group that raises": (group_raises, 1, "ValueError: in a group"),
     "a message to oneself": (to_itself, 2, "cannot pass to itself"),
     "two things in a message": (two_at_once, 2, "sends one tensor"),
     "a sum of states": (state_summed, 2, "takes a WeightGrad"),
@@ -264,6 +282,28 @@ def test_a_blank_function_is_not_attempted() -> None:
     verdict = grade(fsdp)
     assert (verdict.status, verdict.message) == ("TODO", "not attempted yet")
     assert "not attempted yet" in verdict._repr_html_()
+
+
+def test_a_run_inside_a_rank_is_a_run_of_its_own() -> None:
+    async def inner(model: Model) -> None:
+        await model.allreduce(model.fake_grad(0, []), 0)
+
+    async def outer(model: Model) -> None:
+        assert run(inner, ranks=3).time == 0.3
+        await inner(model)
+
+    assert run(outer, ranks=2).time == 0.3
+
+
+def test_what_a_rank_starts_and_does_not_await_is_waited_for() -> None:
+    async def program(model: Model) -> None:
+        async def child() -> None:
+            await model.pass_to(1 - model.rank, "x")
+            await model.receive()
+
+        model.task = asyncio.create_task(child())  # type: ignore[attr-defined]
+
+    assert run(program, ranks=2).time == 0.4
 
 
 def test_a_partial_is_a_function_too() -> None:
