@@ -4,6 +4,7 @@ The modules, in reading order, from the learner's function down to the log:
 
 =============  ======================================================================
 run            run a function on every rank, keep what happened
+turn, outcome  one turn of the machine; what it leaves behind: log and closing records
 limits         wall-clock limits, also for code that swallows what it is thrown
 loop           an event loop that knows when nothing can go on
 model          a rank as the learner sees it: five dictionaries, the verbs of training

@@ -19,7 +19,7 @@ from .cost import Cost
 from .entries import Entry
 from .errors import Deadlock, PuzzleError, show_set
 from .flights import Flight
-from .labels import NONE, WHOLE, make_labels, same_pieces, within
+from .labels import FINEST, NONE, WHOLE, make_labels, same_pieces, within
 from .ledger import Account, Piece
 from .mesh import Mesh, one_of
 from .network import Network
@@ -55,9 +55,10 @@ class Books:
 
     def load_weights(self, account: Account, layer: int, shard: int, total: int) -> tuple[Entry, Entry]:
         """A piece of the weight and of the optimizer state of a layer, of step 0."""
-        if total < 1:
+        if not 1 <= total <= FINEST:
             raise PuzzleError(
                 f"a weight cannot be cut into {total} shards",
+                expected=f"a number from 1 to {FINEST:,}",
                 where=f"rank {account.rank}, load_weights({layer})",
             )
         layer = self._layer(account, layer, "load_weights")

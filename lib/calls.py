@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from .entries import Entry
+from .entries import Token
 from .errors import PuzzleError, show_line
 from .tensors import of_token
 
@@ -59,7 +59,7 @@ class Call:
     def _take(self) -> Any:
         if self._result is _PENDING:
             result = self._model._books.fetch(self._flight)
-            self._result = of_token(result) if isinstance(result, Entry) else result
+            self._result = of_token(result) if isinstance(result, Token) else result
             if self._future is not None:
                 self._wake()  # others may wait for the same call
         return self._result

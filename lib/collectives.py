@@ -1,6 +1,6 @@
 """What a collective does to its tensors: a pure rule from the inputs of a group to its outputs.
 
-Inputs and outputs are in group order. A new collective is a rule here, a line in RULES, and its
+Inputs and outputs are in group order. A new collective is a rule here, a line in TAKES and in RULES, and its
 verb in model.py; cost, lanes, log and pictures treat it like the others.
 """
 
@@ -59,5 +59,8 @@ def scatterreduce(parts: Sequence[Part], values: Fingerprints, strict: bool = Tr
     pieces = [cut(labels, place, len(parts)) for place in range(len(parts))]
     return [(piece, values.cut(value, labels, piece)) for piece in pieces]
 
+
+TAKES = {"allreduce": ("WeightGrad",), "allgather": ("Weight", "OptState", "WeightGrad"), "scatterreduce": ("WeightGrad",)}
+"""The kinds of tensor that a collective takes."""
 
 RULES: dict[str, Rule] = {"allreduce": allreduce, "allgather": allgather, "scatterreduce": scatterreduce}

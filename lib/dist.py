@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from .books import Books
 from .cost import Cost
@@ -28,6 +29,7 @@ class Dist:
         *,
         _graded: bool = False,
         _strict: bool = True,
+        _books: Any = None,
     ) -> None:
         if mesh is not None and not isinstance(mesh, Mapping):
             raise PuzzleError(
@@ -40,7 +42,7 @@ class Dist:
         self.mesh = dict(self._mesh.axes) or None
         self.node_size = self._mesh.node_size
         self.cost = cost or Cost()
-        self._books = Books(self._mesh, self.cost, _graded, _strict)
+        self._books = _books or Books(self._mesh, self.cost, _graded, _strict)
         # In run, the loop knows when everyone waits; by hand, somebody has to watch a loop of the host's.
         self._watch = None if _graded else Watch(self._books)
 

@@ -29,7 +29,14 @@ IN_FLIGHT, INBOX = MEMORY_KINDS.index("in_flight"), MEMORY_KINDS.index("inbox")
 _UNPRICED = Cost()
 
 
-class Entry:
+class Token:
+    """What the learner's side may know of a tensor in the books: ``labels`` and ``memory``, no more."""
+
+    labels: Labels
+    memory: Elements
+
+
+class Entry(Token):
     """What the books know of one tensor; the tensor itself carries it as an opaque token.
 
     ``home`` is the account that may use it with no question asked; it is None for what has died,

@@ -20,6 +20,8 @@ NONE: frozenset[int] = frozenset()
 
 SHARDED = ("Weight", "OptState", "WeightGrad")
 KINDS = (*SHARDED, "Activation", "ActivationGrad")
+FINEST = 1 << 16
+"""The most pieces that a tensor is cut into: sets of pieces are written out, and have to end somewhere."""
 
 
 class Labels(NamedTuple):
@@ -79,11 +81,18 @@ def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
     return shards, total
 
 
+def check_fineness(total: int) -> None:
+    """Raises PuzzleError for a cut into more than FINEST pieces."""
+    if total > FINEST:
+        raise PuzzleError(f"a tensor is cut into at most {FINEST:,} pieces", got=f"{total:,} pieces")
+
+
 def refined(shards: Shards, total: int, finer: int) -> Shards:
     """The same part in pieces of ``finer``, a multiple of ``total``."""
     factor = finer // total
     if factor == 1:
         return shards
+    check_fineness(finer)
     return frozenset([shard * factor + part for shard in shards for part in range(factor)])
 
 
@@ -127,6 +136,7 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
             got=str(labels),
             cure="combine the missing shards first",
         )
+    check_fineness(labels.total * pieces)
     start = first * pieces + index * count
     shards, total = coarsest(frozenset(range(start, start + count)), labels.total * pieces)
     return make_labels((*labels[:6], shards, total))

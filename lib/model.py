@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .calls import Call
 from .check import check_finals
+from .collectives import TAKES
 from .dist import Dist
 from .errors import PuzzleError
 from .events import Event
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
 PLAIN = (str, int, float, bool, type(None))
+LONGEST = 1000  # characters of a plain message: messages are priced as if they weighed nothing
 
 
 class Model:
@@ -222,22 +224,22 @@ class Model:
 
         ``axis`` names a mesh axis: the group is the ranks that differ from this one in that coordinate only.
         """
-        return self._meet("allreduce", (WeightGrad,), v, layer, axis)
+        return self._meet("allreduce", v, layer, axis)
 
     def allgather(self, v: Any, layer: int, axis: str | None = None) -> Awaitable[Any]:
         """All-gather: the shards of the group (of a Weight, OptState or WeightGrad) joined, for everyone.
         0.3 ticks (1.5 across boxes)."""
-        return self._meet("allgather", (Weight, OptState, WeightGrad), v, layer, axis)
+        return self._meet("allgather", v, layer, axis)
 
     def scatterreduce(self, v: WeightGrad, layer: int, axis: str | None = None) -> Awaitable[WeightGrad]:
         """Reduce-scatter: the sum over the group, of which the i-th rank of the group keeps piece i.
         0.3 ticks (1.5 across boxes)."""
-        return self._meet("scatterreduce", (WeightGrad,), v, layer, axis)
+        return self._meet("scatterreduce", v, layer, axis)
 
-    def _meet(self, kind: str, takes: tuple[type, ...], v: Any, layer: int, axis: str | None) -> Call:
-        if type(v) not in takes:
+    def _meet(self, kind: str, v: Any, layer: int, axis: str | None) -> Call:
+        if type(v) not in TENSORS or type(v).__name__ not in TAKES[kind]:
             raise PuzzleError(
-                f"{kind} takes a {' or '.join(one.__name__ for one in takes)}",
+                f"{kind} takes a {' or '.join(TAKES[kind])}",
                 where=f"rank {self.rank}, {kind}(layer {layer})",
                 got=describe(v),
                 cure=AWAIT.get(is_call(v), ""),
@@ -256,6 +258,12 @@ class Model:
                 where=f"rank {self.rank}, pass_to({rank})",
                 got=describe(v),
                 cure=AWAIT.get(is_call(v), "one pass_to for each tensor"),
+            )
+        if not tensor and len(str(v)) > LONGEST:
+            raise PuzzleError(
+                f"a plain message is at most {LONGEST:,} characters long",
+                where=f"rank {self.rank}, pass_to({rank})",
+                got=f"{len(str(v)):,} characters",
             )
         if self._by_hand:
             self._share()

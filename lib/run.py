@@ -2,72 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from contextvars import ContextVar
-from functools import cached_property
-from itertools import chain
-from types import FrameType
 from typing import Any
 
-from .check import check_finals
 from .cost import Cost
 from .dist import Dist
-from .errors import PuzzleError, is_learners, show_line, witnessed
-from .events import MARKS, Event
-from .ledger import Closing
-from .limits import TimeIsUp, alarm, collector_off, end_for_good
-from .loop import QuietLoop, host_aside
+from .errors import PuzzleError
+from .limits import collector_off
 from .mesh import whole_number
 from .model import Model
-from .score import makespan, peak
+from .outcome import Outcome
 from .tensors import describe
-from .units import Elements, show_elements, show_ticks
-
-_rank: ContextVar[Model | None] = ContextVar("rank", default=None)
+from .turn import name_of, play
 
 
-class Run:
+class Run(Outcome):
     """What happened in a run. Shows itself as a picture in a notebook once ``drawing`` is imported.
 
-    ``models``: the rank's Models; ``events``: the log, rank by rank; ``time``: the end of the last
+    ``models``: the ranks' Models; ``events``: the log, rank by rank; ``time``: the end of the last
     operation, in ticks; ``memory``: the peak of all ranks, in elements.
     """
 
-    def __init__(self, name: str, models: Sequence[Model], closings: Sequence[Closing]) -> None:
-        dist = models[0].dist
-        self.name = name
+    def __init__(self, name: str, models: Sequence[Model]) -> None:
         self.models = list(models)
-        self.closings = tuple(closings)
-        self.ranks, self.mesh, self.node_size = dist.ranks, dist.mesh, dist.node_size
-        self.layers, self.batches = models[0].LAYERS, models[0].BATCHES
-        settled = [model._books.settled(model._account) for model in models]
-        self.events: tuple[Event, ...] = tuple(chain.from_iterable(settled))
-        self.time: float = makespan(self.events)
-        self.memory: Elements = peak(self.events)
-
-    @cached_property
-    def attempted(self) -> bool:
-        """Whether the function did anything at all."""
-        return any(event.kind not in MARKS for event in self.events)
-
-    def check(self) -> None:
-        """Whether the final weights are right. Prints ``Correct!``, or raises PuzzleError."""
-        if not self.attempted:
-            raise PuzzleError(f"{self.name} is not attempted yet: no operation was run", line="")
-        check_finals(self.closings)
-        print("Correct!")
-
-    def __repr__(self) -> str:
-        if not self.attempted:
-            return f"{self.name}: not attempted yet"
-        return (
-            f"{self.name} on {self.ranks} rank{'s' * (self.ranks > 1)}: time {show_ticks(self.time)} ticks, "
-            f"peak memory {show_elements(self.memory)} elements"
-        )
+        closings = [model._closing() for model in models]
+        logs = [model._books.settled(model._account) for model in models]
+        super().__init__(name, models[0].dist._mesh, closings, logs)
 
 
 def run(
@@ -89,36 +50,22 @@ def run(
     platform has timers and this is the main thread. Works in scripts, tests, and notebooks whose loop is
     running. Raises PuzzleError (Deadlock among them) for everything that is wrong with the function.
     """
-    _check_function(fn, timeout)
+    check_function(fn)
+    if timeout is not None and (not isinstance(timeout, (int, float)) or not timeout > 0):
+        raise PuzzleError("timeout must be a number of seconds, or None", got=describe(timeout))
     whole_number("ranks", ranks)
     dist = Dist(ranks, mesh, node_size, cost, _graded=True, _strict=_strict)
     models = [Model(rank, dist, layers, batches) for rank in range(dist.ranks)]
-    errors: list[PuzzleError] = []
-    token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
-    try:
-        with collector_off(), alarm(timeout) as late, host_aside():
-            _Turn(fn, models, timeout, late).turn(_order or range(dist.ranks))
-    except PuzzleError as error:
-        raise _first(errors, error).with_traceback(None) from error.__cause__
-    finally:
-        witnessed.reset(token)
-        _rank.reset(outer)
-    if errors:
-        raise errors[0].with_traceback(None) from None
+    play(fn, models, timeout, _order)
     unfinished = dist._books.unfinished()
     if unfinished is not None:
         raise unfinished
     with collector_off():
-        return Run(_name(fn), models, [model._closing() for model in models])
+        return Run(name_of(fn), models)
 
 
-def _name(fn: object) -> str:
-    """What a function is called; a partial or an object that can be called has no name of its own."""
-    inner = getattr(fn, "func", fn)
-    return str(getattr(inner, "__name__", type(fn).__name__))
-
-
-def _check_function(fn: object, timeout: object) -> None:
+def check_function(fn: object) -> None:
+    """Whether something can be run on a rank. Raises PuzzleError that says why not."""
     if not callable(fn) or isinstance(fn, type):
         hint = "pass the function itself: run(fsdp, ...), not run(fsdp(...), ...)"
         if inspect.iscoroutine(fn):
@@ -135,157 +82,4 @@ def _check_function(fn: object, timeout: object) -> None:
     except ValueError:
         pass  # a builtin without a signature: the call will tell
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise PuzzleError(f"{_name(fn)} has a yield in it, so nobody runs it to its end", cure="await, not yield")
-    if timeout is not None and (not isinstance(timeout, (int, float)) or not timeout > 0):
-        raise PuzzleError("timeout must be a number of seconds, or None", got=describe(timeout))
-
-
-def _first(errors: Sequence[PuzzleError], raised: PuzzleError) -> PuzzleError:
-    """The first error is the cause of the others."""
-    return errors[0] if errors else raised
-
-
-class _Turn:
-    """One turn of the machine: the loop, the ranks' tasks, and how it ends."""
-
-    def __init__(
-        self, fn: Callable[[Model], Any], models: Sequence[Model], timeout: float | None, late: list[str]
-    ) -> None:
-        self.fn, self.models, self.timeout, self.late = fn, models, timeout, late
-        self.books = models[0]._books
-        self.tasks: dict[int, asyncio.Task[None]] = {}
-        self.started: dict[int, list[asyncio.Task[Any]]] = {}  # tasks that the ranks' own code has created
-        self.finished: set[int] = set()
-        self.error: BaseException | None = None
-        self.over = False
-        deadline = None if timeout is None else time.monotonic() + timeout
-        self.loop = QuietLoop(self._quiet, self._stuck, self._started, deadline)
-        self.done: asyncio.Future[None] = self.loop.create_future()
-
-    def turn(self, order: Sequence[int]) -> None:
-        """Start the ranks in this order and turn the loop until all have ended, or one has failed."""
-        loop = self.loop
-        loop.set_exception_handler(lambda loop, context: None)  # what is reported is reported by us
-        try:
-            with suppress(TimeIsUp):
-                loop.run_until_complete(self._all_ranks(order))
-            if self.late or isinstance(self.error, TimeIsUp):
-                raise self._too_slow()
-            if self.error is not None:
-                raise self.error
-        finally:
-            self.over = True
-            for task in asyncio.all_tasks(loop):
-                end_for_good(task)
-            _close(loop)
-
-    async def _all_ranks(self, order: Sequence[int]) -> None:
-        for rank in order:
-            self.tasks[rank] = self.loop.create_task(self._one_rank(self.models[rank]))
-        await self.done
-        pending = [task for task in asyncio.all_tasks(self.loop) if task is not asyncio.current_task()]
-        for task in pending:
-            task.cancel()
-        for _ in range(50):  # a learner's code may swallow one cancellation, not all of them
-            if all(task.done() for task in pending):
-                break
-            await asyncio.sleep(0)
-
-    async def _one_rank(self, model: Model) -> None:
-        _rank.set(model)
-        try:
-            result = self.fn(model)
-            if inspect.isawaitable(result):
-                await result
-            await self._tasks_of(model)
-            self.books.finish(model._account)
-            self.finished.add(model.rank)
-        except asyncio.CancelledError:
-            if not self.done.done():
-                self._fail(PuzzleError("the function was cancelled by itself", where=f"rank {model.rank}", line=""))
-        except BaseException as error:
-            if not self.over:
-                self._fail(_explained(error, model))
-        if len(self.finished) == len(self.models) and not self.done.done():
-            self.done.set_result(None)
-
-    async def _tasks_of(self, model: Model) -> None:
-        """Wait for the tasks that the rank has started and not waited for."""
-        while pending := [task for task in self.started.get(model.rank, ()) if not task.done()]:
-            await asyncio.gather(*pending)
-        for task in self.started.get(model.rank, ()):
-            if getattr(task, "_log_traceback", False):  # it has failed, and nobody has asked
-                task.result()
-
-    def _fail(self, error: BaseException) -> None:
-        if self.over:
-            return
-        if self.error is None:
-            self.error = error
-        if not self.done.done():
-            self.done.set_result(None)
-
-    # -- what the loop asks ------------------------------------------------------------------
-
-    def _quiet(self) -> bool:
-        return self.done.done() or self.books.settle()
-
-    def _stuck(self) -> None:
-        if self.done.done():
-            return
-        if self.loop._deadline is not None and time.monotonic() > self.loop._deadline:
-            self._fail(TimeIsUp())
-            return
-        lines = {rank: _waiting_line(task) for rank, task in self.tasks.items() if not task.done()}
-        self._fail(self.books.deadlock(frozenset(self.finished), lines))
-
-    def _started(self, task: asyncio.Task[Any]) -> None:
-        model = _rank.get()
-        if model is not None:
-            model._share()
-            self.started.setdefault(model.rank, []).append(task)
-
-    def _too_slow(self) -> PuzzleError:
-        return PuzzleError(
-            f"the run did not end within {self.timeout:g} seconds",
-            where=self.late[0] if self.late else _name(self.fn),
-            cure="look for a loop that never ends; for a large machine pass a longer timeout to run",
-            line="",
-        )
-
-
-def _explained(error: BaseException, model: Model) -> BaseException:
-    """A learner's own error, told with its rank and line; ours as it is."""
-    while isinstance(error, BaseExceptionGroup):  # what a TaskGroup makes of one error
-        error = error.exceptions[0]
-    if isinstance(error, PuzzleError) or not isinstance(error, (Exception, SystemExit)):
-        return error
-    trace, line = error.__traceback__, ""
-    while trace is not None:
-        if is_learners(trace.tb_frame.f_code):
-            line = show_line(trace.tb_frame.f_code, trace.tb_lineno)
-        trace = trace.tb_next
-    explained = PuzzleError(
-        f"the function raised {type(error).__name__}: {error}", where=f"rank {model.rank}", line=line
-    )
-    explained.__cause__ = error
-    return explained
-
-
-def _waiting_line(task: asyncio.Task[Any]) -> str:
-    """The innermost line of the learner's at which a task waits."""
-    line = ""
-    coroutine: Any = task.get_coro()
-    while coroutine is not None:
-        frame: FrameType | None = getattr(coroutine, "cr_frame", None)
-        if frame is not None and is_learners(frame.f_code):
-            line = show_line(frame.f_code, frame.f_lineno)
-        coroutine = getattr(coroutine, "cr_await", None)
-    return line
-
-
-def _close(loop: QuietLoop) -> None:
-    executor = loop._default_executor  # type: ignore[attr-defined]
-    if executor is not None:
-        executor.shutdown(wait=False, cancel_futures=True)
-    loop.close()
+        raise PuzzleError(f"{name_of(fn)} has a yield in it, so nobody runs it to its end", cure="await, not yield")

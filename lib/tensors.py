@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from .entries import Entry, made_by_hand
+from .entries import Token, made_by_hand
 from .errors import PuzzleError
-from .labels import FIELDS, NONE, WHOLE, Labels, coarsest
+from .labels import FIELDS, NONE, WHOLE, Labels, check_fineness, coarsest
 from .mesh import one_of, whole_number
 from .units import Elements
 
@@ -27,15 +27,15 @@ class Tensor:
     layer: int
     layers: int
     if TYPE_CHECKING:
-        _token: Entry
+        _token: Any
 
     def memory(self) -> Elements:
         """Size in elements."""
-        return self._token.memory
+        return self._token.memory  # type: ignore[no-any-return]
 
     def is_complete(self) -> bool:
         """Whether all shards are here."""
-        return self._token.labels.is_whole()
+        return self._token.labels.is_whole()  # type: ignore[no-any-return]
 
     def __init_subclass__(cls) -> None:
         for name in FIELDS.get(cls.__name__, ()):
@@ -201,7 +201,7 @@ TENSORS = frozenset(KIND_OF.values())
 _set_token: Any = Tensor.__dict__["_token"].__set__
 
 
-def of_token(token: Entry) -> Tensor:
+def of_token(token: Token) -> Tensor:
     """The tensor that a token stands for."""
     tensor = _new(KIND_OF[token.labels[0]])
     _set_token(tensor, token)
@@ -221,6 +221,7 @@ def _by_hand(
 ) -> Any:
     name = cls.__name__
     layers, total = whole_number(f"{name}: layers", layers), whole_number(f"{name}: total", total)
+    check_fineness(total)
     labels = Labels(
         name,
         int_from(f"{name}: layer", layer, -1),  # the gradient of the input of layer 0 has layer -1

@@ -40,6 +40,8 @@ READING_ORDER = (
     "lib.model",
     "lib.limits",
     "lib.loop",
+    "lib.turn",
+    "lib.outcome",
     "lib.run",
     "lib.specs",
     "lib.grade",
