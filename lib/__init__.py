@@ -26,8 +26,10 @@ labels         arithmetic of shards and micro-batches
 events, score  the log, and the figures read off it
 check          right or wrong
 layouts        what a puzzle's ranks begin and end with, and at which sizes
-specs, grade   the puzzles, and the verdict on an attempt
+forms          what a puzzle's text demands beyond layout, time and memory
+specs          the puzzles
 nested         asyncio.run inside a notebook's cell, if you must
+grading        a package of its own: from a function to a verdict, here or in a process of its own
 errors, units  what goes wrong, said well; ticks and elements
 =============  ======================================================================
 """
@@ -35,7 +37,8 @@ errors, units  what goes wrong, said well; ticks and elements
 from .cost import Cost
 from .dist import Dist
 from .errors import Deadlock, PuzzleError
-from .grade import grade, hint
+from .grading.notebook import grade, hint, progress
+from .grading.seal import seal
 from .model import Model
 from .nested import allow_nested_loops
 from .run import Run, run
@@ -62,5 +65,8 @@ __all__ = [
     "allow_nested_loops",
     "grade",
     "hint",
+    "progress",
     "run",
 ]
+
+seal()

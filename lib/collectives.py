@@ -60,7 +60,11 @@ def scatterreduce(parts: Sequence[Part], values: Fingerprints, strict: bool = Tr
     return [(piece, values.cut(value, labels, piece)) for piece in pieces]
 
 
-TAKES = {"allreduce": ("WeightGrad",), "allgather": ("Weight", "OptState", "WeightGrad"), "scatterreduce": ("WeightGrad",)}
+TAKES = {
+    "allreduce": ("WeightGrad",),
+    "allgather": ("Weight", "OptState", "WeightGrad"),
+    "scatterreduce": ("WeightGrad",),
+}
 """The kinds of tensor that a collective takes."""
 
 RULES: dict[str, Rule] = {"allreduce": allreduce, "allgather": allgather, "scatterreduce": scatterreduce}

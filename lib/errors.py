@@ -23,6 +23,10 @@ witnessed: ContextVar[list[PuzzleError] | None] = ContextVar("witnessed", defaul
 """Where a graded run collects the errors made in it, so that one that is swallowed still counts."""
 
 
+shown_files: set[str] = set()
+"""Names of code that are shown to people though no file has them: cells of a notebook that is being graded."""
+
+
 class PuzzleError(AssertionError):
     """What a learner sees when something is not right.
 
@@ -91,8 +95,9 @@ def is_learners(code: CodeType) -> bool:
 def show_line(code: CodeType, number: int) -> str:
     """A line of code for people: its function, number and text, without the machine's paths."""
     text = linecache.getline(code.co_filename, number).strip()
-    name = Path(code.co_filename).name
-    file = f" of {name}" if Path(code.co_filename).is_file() and "ipykernel" not in code.co_filename else ""
+    path = Path(code.co_filename)
+    known = code.co_filename in shown_files or (path.is_file() and "ipykernel" not in code.co_filename)
+    file = f" of {path.name}" if known else ""
     place = "" if code.co_name == "<module>" else f" in {code.co_name}"
     return f"line {number}{file}{place}" + (f": {text}" if text else "")
 

@@ -48,7 +48,7 @@ def idle_share(events: Sequence[Event], ranks: int) -> float:
     In a pipeline this is the bubble.
     """
     busy = share(events, ranks, (*COMPUTE, *COLLECTIVE, *POINT_TO_POINT))
-    return 1.0 - busy if events else 0.0
+    return max(0.0, 1.0 - busy) if events else 0.0
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:

@@ -18,7 +18,7 @@ PUZZLE = {
     "target": {"time": 17.0, "memory": 1966080},
     "best_known": {"time": 17.0, "memory": 1966080},
     "layout": "whole",
-    "rules": [],
+    "rules": ["one_micro_batch"],
     "minutes": 15,
     "hints": [
         "Look at the picture of puzzle 0. What is the peak made of, and what of it grows with the number of "
@@ -34,7 +34,8 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train the same batch with the same result in the same time, but with less memory.
+# Train the same batch with the same result in the same time, but with less memory: micro-batch by micro-batch. Each
+# `forward` and each `backward` works on one.
 #
 # Target, for 2 layers and 4 micro-batches: **17** ticks, peak memory **1,966,080** elements.
 #

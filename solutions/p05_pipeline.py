@@ -19,7 +19,7 @@ PUZZLE = {
     "target": {"time": 67.4, "memory": 3145728},
     "best_known": {"time": 67.4, "memory": 2621440},
     "layout": "stages",
-    "rules": [],
+    "rules": ["own_layers"],
     "minutes": 20,
     "hints": [
         "First find out which layers are yours, from `model.rank`, `model.RANKS` and `model.LAYERS`. Then ask, "

@@ -19,7 +19,7 @@ PUZZLE = {
     "target": {"time": 33.8, "memory": 4194304},
     "best_known": {"time": 32.6, "memory": 2621440},
     "layout": "stages",
-    "rules": [],
+    "rules": ["own_layers", "one_micro_batch"],
     "minutes": 30,
     "hints": [
         "While rank 1 works on one micro-batch, what could rank 0 do?",
@@ -35,7 +35,7 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Split the layers as in puzzle 5, but keep the ranks busy.
+# Split the layers as in puzzle 5, but keep the ranks busy: let the micro-batches travel one by one.
 #
 # Target, for 4 ranks, 8 layers and 4 micro-batches: **33.8** ticks, peak memory **4,194,304** elements.
 #

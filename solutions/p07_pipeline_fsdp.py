@@ -18,7 +18,7 @@ PUZZLE = {
     "target": {"time": 16.0, "memory": 966656},
     "best_known": {"time": 16.0, "memory": 704512},
     "layout": "sharded",
-    "rules": [],
+    "rules": ["four_stages"],
     "minutes": 45,
     "hints": [
         "Write it as one loop over *all* layers up, and one over all layers down. Each rank takes part in the "

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lib import Dist, Model, run
-from lib.grade import grade
+from lib import grade
 from tests.programs import slack, solutions
 
 TABLE = {

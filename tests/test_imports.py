@@ -43,10 +43,29 @@ READING_ORDER = (
     "lib.turn",
     "lib.outcome",
     "lib.run",
+    "lib.forms",
     "lib.specs",
-    "lib.grade",
+    "lib.grading",
+    "lib.grading.verdict",
+    "lib.grading.judge",
+    "lib.grading.page",
+    "lib.grading.progress",
+    "lib.grading.seal",
+    "lib.grading.notebook",
     "lib.nested",
     "lib",
+    "lib.grading.files",
+    "lib.grading.wire",
+    "lib.grading.clerk",
+    "lib.grading.remote",
+    "lib.grading.submission",
+    "lib.grading.jail",
+    "lib.grading.worker",
+    "lib.grading.sandbox",
+    "lib.grading.referee",
+    "lib.grading.shelf",
+    "lib.grading.shell",
+    "lib.__main__",
 )
 
 
@@ -106,11 +125,13 @@ def test_the_reading_order_names_every_module_of_lib() -> None:
     assert sorted(READING_ORDER) == sorted(name for name in MODULES if name.split(".")[0] == "lib")
 
 
-def test_the_description_of_lib_names_every_module() -> None:
-    described = ast.get_docstring(ast.parse(MODULES["lib"].read_text(encoding="utf-8"))) or ""
+@pytest.mark.parametrize("package", ["lib", "lib.grading"])
+def test_the_description_of_a_package_names_every_module(package: str) -> None:
+    described = ast.get_docstring(ast.parse(MODULES[package].read_text(encoding="utf-8"))) or ""
     rows = re.findall(r"^((?:\w+, )*\w+)  +\S", described, re.MULTILINE)
-    named = {f"lib.{name}" for row in rows for name in row.split(", ")}
-    assert sorted(named) == sorted(name for name in modules("lib") if name not in ("lib", "lib.__main__"))
+    named = {f"{package}.{name}" for row in rows for name in row.split(", ")}
+    inside = {name for name in MODULES if name.rpartition(".")[0] == package}
+    assert sorted(named) == sorted(inside - {"lib.__main__"})
 
 
 @pytest.mark.parametrize("name", modules("lib"))

@@ -1,0 +1,94 @@
+"""Right or not: at the puzzle's own size and at others, with the layout, form, time and memory that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random, SystemRandom
+from typing import Any
+
+from ..check import check_finals
+from ..errors import PuzzleError
+from ..forms import FORMS
+from ..layouts import SIZES, Size, check_layout, show_size
+from ..outcome import Outcome
+from ..score import idle_share
+from ..specs import Puzzle
+from ..units import show_elements, show_ticks
+from .verdict import FAIL, PASS, TODO, Verdict
+
+OTHER_SIZES = 3
+"""Sizes besides the puzzle's own at which an attempt has to hold, if there are so many."""
+
+
+def new_seed() -> int:
+    """A seed that nobody can know beforehand."""
+    return SystemRandom().randrange(1_000_000)
+
+
+def judge(puzzle: Puzzle, play: Callable[[Size], Outcome], seed: int) -> Verdict:
+    """The verdict on what ``play(size)`` runs. It may raise PuzzleError, which is a FAIL."""
+    verdict = Verdict(puzzle, FAIL, "", seed=seed)
+    try:
+        outcome = play(puzzle.size)
+        if not outcome.attempted:
+            return Verdict(puzzle, TODO, "not attempted yet")
+        idle = idle_share(outcome.events, outcome.ranks)
+        verdict = replace(verdict, time=outcome.time, memory=outcome.memory, idle=idle)
+        check(outcome, puzzle, puzzle.size)
+    except PuzzleError as error:
+        return replace(verdict, message=str(error), right=False, seed=None)
+    over = over_target(outcome, puzzle)
+    if over:
+        return replace(verdict, message=over, right=True, seed=None)
+    for size in other_sizes(puzzle, seed):
+        try:
+            check(play(size), puzzle, size)
+        except PuzzleError as error:
+            message = f"right at its own size, but not with {show_size(size)}\n{error}"
+            return replace(verdict, message=message, right=False, failed_at=show_size(size))
+        verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
+    return replace(verdict, status=PASS, right=True, message=praise(outcome, puzzle))
+
+
+def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
+    """Everything but time and memory. Raises PuzzleError."""
+    if not outcome.attempted:
+        raise PuzzleError("no operation was run", line="")
+    check_finals(outcome.closings)
+    check_layout(puzzle.layout, size, outcome.closings)
+    for rule in puzzle.rules:
+        FORMS[rule](outcome.events, size["layers"])
+
+
+def other_sizes(puzzle: Puzzle, seed: int) -> list[Size]:
+    """Sizes drawn at random, none twice."""
+    random, sizes = Random(seed), [puzzle.size]
+    for _ in range(20 * OTHER_SIZES):
+        size = SIZES[puzzle.other_sizes](puzzle.size, random)
+        if size not in sizes:
+            sizes.append(size)
+        if len(sizes) > OTHER_SIZES:
+            break
+    return sizes[1:]
+
+
+def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
+    """What is right but too slow or too big, and by how much."""
+    target: dict[str, Any] = puzzle.target
+    over = []
+    if outcome.time > target["time"]:
+        over.append(f"{show_ticks(outcome.time)} ticks, target {show_ticks(target['time'])}")
+    if outcome.memory > target["memory"]:
+        over.append(f"{show_elements(outcome.memory)} elements, target {show_elements(target['memory'])}")
+    return "Correct, but over the target: " + "; ".join(over) if over else ""
+
+
+def praise(outcome: Outcome, puzzle: Puzzle) -> str:
+    """How good it is."""
+    best = puzzle.best_known
+    if outcome.time <= best["time"] and outcome.memory <= best["memory"]:
+        if (outcome.time, outcome.memory) != (best["time"], best["memory"]):
+            return "Correct, and better than the best known!"
+        return "Correct, and as good as the best known."
+    return "Correct, within the target."

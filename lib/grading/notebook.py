@@ -1,0 +1,106 @@
+"""``grade``, ``hint`` and ``progress``, as a learner calls them in a notebook's cell.
+
+Here everything shares one process: mistakes are found with certainty, somebody who wants to fool the grader is
+not always stopped. The referee is the shell: ``python -m lib grade``.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ..errors import PuzzleError
+from ..run import run
+from ..specs import Puzzle, find
+from ..tensors import describe
+from . import page
+from .judge import judge, new_seed
+from .progress import Progress, next_hint
+from .seal import broken_seal
+from .verdict import ERROR, FAIL, PASS, Verdict
+
+
+class Shown:
+    """A verdict as a cell shows it."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.verdict, name)
+
+    def _stuck(self) -> str:
+        solved = self.verdict.status == PASS or not self.verdict.puzzle.hints
+        return "" if solved else f'hint("{self.verdict.puzzle.name}") gives the next hint'
+
+    def __repr__(self) -> str:
+        stuck = self._stuck()
+        return page.text(self.verdict) + (f"\n      stuck?: {stuck}" if stuck else "")
+
+    def _repr_html_(self) -> str:
+        return page.table(self.verdict, self._stuck())
+
+
+def grade(fn: Callable[[Any], Any], puzzle: str | None = None, *, seed: int | None = None) -> Shown:
+    """The verdict on a function: right or not, at the puzzle's size and others; time and memory against the target.
+
+    The puzzle is found by the function's name, or named. The other sizes are drawn at random; the seed
+    is shown, and can be given again. Raises PuzzleError for an unknown puzzle or what is no function.
+    """
+    if not callable(fn):
+        raise PuzzleError("grade takes a function", got=describe(fn), cure="grade(fsdp)")
+    spec = find(puzzle if puzzle is not None else getattr(fn, "__name__", fn))
+    if seed is None:
+        seed = new_seed()
+    begun = time.perf_counter()
+    try:
+        verdict = judge(spec, lambda size: run(fn, **size), seed)
+    except Exception as error:
+        message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
+        verdict = Verdict(spec, ERROR, message)
+    changed = broken_seal()
+    if changed:
+        message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
+        verdict = Verdict(spec, FAIL, message)
+    verdict = replace(verdict, seconds=time.perf_counter() - begun)
+    if "ipykernel" in sys.modules:
+        kept = Progress()
+        kept.record(verdict)
+        verdict = replace(verdict, note=kept.note)
+    return Shown(verdict)
+
+
+class Hint:
+    """One hint, shown as text."""
+
+    def __init__(self, puzzle: Puzzle, number: int) -> None:
+        self.puzzle, self.number = puzzle, number
+
+    def __str__(self) -> str:
+        hints = self.puzzle.hints
+        if not hints:
+            return f"{self.puzzle.name}: there are no hints"
+        more = "; ask again for the next" if self.number + 1 < len(hints) else "; that was the last"
+        return f"Hint {self.number + 1} of {len(hints)} for {self.puzzle.name}{more}\n\n{hints[self.number]}"
+
+    __repr__ = __str__
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+
+_given: dict[str, int] = {}  # in this session: another day begins with the first hint again
+
+
+def hint(puzzle: str) -> Hint:
+    """The next hint of a puzzle; after the last one, the last again. Raises PuzzleError for an unknown puzzle."""
+    spec = find(getattr(puzzle, "__name__", puzzle))
+    return Hint(spec, next_hint(_given, spec))
+
+
+def progress() -> Progress:
+    """All puzzles and the best so far, from the file beside the notebook."""
+    return Progress()

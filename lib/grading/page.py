@@ -1,0 +1,76 @@
+"""Verdicts to be read: as plain text, complete by itself, and as a table for a notebook.
+
+The table is a real one, with a caption and scopes; status is a word, and color only repeats it. No scripts,
+nothing from elsewhere.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+from .verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
+
+COLORS = {PASS: "#1a7f37", FAIL: "#b3261e", TODO: "#57606a", ERROR: "#8a4600"}
+ANSI = {PASS: "32", FAIL: "31", TODO: "2", ERROR: "33"}
+
+INK = "color:var(--jp-content-font-color1, inherit)"
+LEFT = "text-align:left;vertical-align:top;white-space:pre-wrap"
+
+
+def text(verdict: Verdict, color: bool = False) -> str:
+    """A verdict in plain text: one fact a line."""
+    word = f"\033[{ANSI[verdict.status]}m{verdict.status}\033[0m" if color else verdict.status
+    head = f"{word:5} puzzle {verdict.puzzle.number}  {verdict.puzzle.name}  {verdict.puzzle.title}"
+    facts = [("", verdict.message), *verdict.facts()]
+    lines = [f"{name}: {fact}" if name else fact for name, fact in facts]
+    return "\n".join([head, *("      " + line for fact in lines for line in fact.split("\n"))])
+
+
+def report_text(report: Report, color: bool = False) -> str:
+    """A report in plain text."""
+    parts = [f"Grade: {report.headline()}", *(text(verdict, color) for verdict in report.verdicts)]
+    if report.isolation:
+        parts.append(f"Graded {report.isolation}.")
+    return "\n".join(parts)
+
+
+def table(verdict: Verdict, stuck: str = "") -> str:
+    """A verdict as HTML. ``stuck``: the call that gives the next hint."""
+    facts = [("verdict", verdict.message), *verdict.facts()]
+    if stuck:
+        facts.append(("stuck?", stuck))
+    rows = "".join(
+        f'<tr><th scope="row" style="{LEFT}">{escape(name)}</th><td style="{LEFT}">{escape(fact)}</td></tr>'
+        for name, fact in facts
+    )
+    title = f"Puzzle {verdict.puzzle.number}: {escape(verdict.puzzle.title)}"
+    head = f'<caption style="text-align:left;font-weight:bold">{title} {badge(verdict.status)}</caption>'
+    return f'{CELEBRATION * (verdict.status == PASS)}<table style="{INK}">{head}<tbody>{rows}</tbody></table>'
+
+
+def badge(status: str) -> str:
+    """The word, on its color."""
+    return f'<span style="background:{COLORS[status]};color:#ffffff;padding:1px 8px;border-radius:4px">{status}</span>'
+
+
+def _celebration() -> str:
+    """Eight little processors in a ring of links, all lit, with sparks around them."""
+    chips = []
+    for place in range(8):
+        x = 16 + 28 * place
+        color = ("#0072b2", "#009e73", "#d55e00", "#8a5ba6")[place % 4]
+        pins = "".join(f'<path d="M{x + p} 18v-4M{x + p} 34v4"/>' for p in (4, 8, 12))
+        chips.append(f'<g stroke="{color}" stroke-width="2">{pins}<rect x="{x}" y="18" width="16" height="16" rx="3" ')
+        chips.append(f'fill="{color}"/><path d="M{x + 4} 26l3 3 6 -6" stroke="#ffffff" fill="none"/></g>')
+    links = "".join(f'<path d="M{32 + 28 * place} 26h12" stroke="#7d8590" stroke-width="2"/>' for place in range(7))
+    sparks = "".join(
+        f'<path d="M{x} {y - 4}v8M{x - 4} {y}h8" stroke="#b58900" stroke-width="2"/>'
+        for x, y in ((10, 7), (66, 6), (122, 8), (178, 6), (230, 8), (38, 46), (94, 46), (150, 46), (206, 46))
+    )
+    return (
+        '<svg role="img" aria-label="Eight processors, all of them with a check mark" width="248" height="52" '
+        f'viewBox="0 0 248 52" style="display:block">{links}{"".join(chips)}{sparks}</svg>'
+    )
+
+
+CELEBRATION = _celebration()

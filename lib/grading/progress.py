@@ -1,0 +1,160 @@
+"""The best so far of every puzzle, and the hints given: a small file beside the notebooks."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from datetime import datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ..specs import Puzzle, puzzles
+from ..units import show_elements, show_ticks
+from .page import INK, badge
+from .verdict import PASS, TODO, Verdict, plain
+
+NAME = "progress.json"
+VERSION = 1
+FOLDER = "LLM_TRAINING_PUZZLES_PROGRESS"
+"""Environment variable: the folder of the file, where it is not the one of the notebooks."""
+
+
+class Progress:
+    """The file, read. ``best``: status, time and memory by puzzle; ``hints``: how many were given."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.path = (folder or Path(os.environ.get(FOLDER) or Path.cwd())) / NAME
+        self.note = ""
+        self.best: dict[str, dict[str, Any]] = {}
+        self.hints: dict[str, int] = {}
+        self._read()
+
+    def _read(self) -> None:
+        try:
+            kept = json.loads(self.path.read_text(encoding="utf-8"))
+            if kept["version"] > VERSION:
+                raise ValueError(f"version {kept['version']}")
+            self.best = {str(name): _sound(best) for name, best in kept["best"].items()}
+            self.hints = {str(name): int(count) for name, count in kept["hints"].items()}
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self.note = f"{NAME} could not be read ({error.strerror})"
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            self._set_aside()
+
+    def _set_aside(self) -> None:
+        self.best, self.hints = {}, {}
+        aside = self.path.with_name(f"progress-broken-{datetime.now():%Y%m%d-%H%M%S-%f}.json")
+        try:
+            os.replace(self.path, aside)
+            self.note = f"{NAME} was broken; it is kept as {aside.name}, and progress begins anew"
+        except OSError as error:
+            self.note = f"{NAME} is broken and could not be moved aside ({error.strerror})"
+
+    def record(self, verdict: Verdict) -> None:
+        """Keep a verdict if it is the best of its puzzle so far."""
+        name, before = verdict.puzzle.name, self.best.get(verdict.puzzle.name)
+        if verdict.status == TODO or (before is not None and _rank(before) <= _rank(_kept(verdict))):
+            return
+        self.best[name] = _kept(verdict)
+        self.save()
+
+    def save(self) -> None:
+        """Write the file, whole or not at all; what hinders it is noted, and nothing else stops."""
+        kept = {"version": VERSION, "best": self.best, "hints": self.hints}
+        new = None
+        try:
+            with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=self.path.parent, delete=False) as file:
+                new = file.name
+                json.dump(kept, file, indent=1)
+            os.replace(new, self.path)
+        except OSError as error:
+            self.note = f"progress could not be saved ({error.strerror})"
+            if new is not None and os.path.exists(new):
+                os.unlink(new)
+
+    # -- how it is shown ------------------------------------------------------------------------------
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Number, title, status, time and memory of every puzzle; best known beside the figures."""
+        rows: list[tuple[str, ...]] = []
+        for puzzle in puzzles().values():
+            best = self.best.get(puzzle.name, {"status": TODO, "time": None, "memory": None})
+            time = "" if best["time"] is None else show_ticks(best["time"])
+            memory = "" if best["memory"] is None else show_elements(best["memory"])
+            rows.append((str(puzzle.number), puzzle.title, best["status"], time, memory, *_wanted(puzzle)))
+        return rows
+
+    def headline(self) -> str:
+        """How many are solved."""
+        solved = sum(row[2] == PASS for row in self.rows())
+        return f"Progress: {solved} of {len(puzzles())} puzzles solved"
+
+    def __str__(self) -> str:
+        table = [HEADS, *self.rows()]
+        widths = [max(len(row[column]) for row in table) for column in range(len(HEADS))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+        ]
+        return "\n".join([self.headline(), *lines, *filter(None, [self.note])])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        heads = "".join(f'<th scope="col" style="text-align:left">{escape(head)}</th>' for head in HEADS)
+        rows = []
+        for number, title, status, *rest in self.rows():
+            cells = "".join(f'<td style="text-align:left">{escape(cell)}</td>' for cell in rest)
+            rows.append(
+                f'<tr><td>{number}</td><th scope="row" style="text-align:left">{escape(title)}</th>'
+                f"<td>{badge(status)}</td>{cells}</tr>"
+            )
+        note = f"<p>{escape(self.note)}</p>" if self.note else ""
+        caption = f'<caption style="text-align:left;font-weight:bold">{self.headline()}</caption>'
+        return (
+            f'<table style="{INK}">{caption}<thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>{note}'
+        )
+
+
+def next_hint(given: dict[str, int], puzzle: Puzzle) -> int:
+    """The index of the hint that comes next, after the last one the last again; it counts as given."""
+    number = min(given.get(puzzle.name, 0), max(0, len(puzzle.hints) - 1))
+    given[puzzle.name] = number + 1
+    return number
+
+
+HEADS = ("#", "puzzle", "status", "ticks", "elements", "target", "best known")
+
+
+def _wanted(puzzle: Puzzle) -> tuple[str, str]:
+    return tuple(  # type: ignore[return-value]
+        f"{show_ticks(figure['time'])} / {show_elements(figure['memory'])}"
+        for figure in (puzzle.target, puzzle.best_known)
+    )
+
+
+def _kept(verdict: Verdict) -> dict[str, Any]:
+    return {"status": verdict.status, "time": verdict.time, "memory": plain(verdict.memory)}
+
+
+def _sound(best: dict[str, Any]) -> dict[str, Any]:
+    """A kept verdict with sound values. Raises KeyError, TypeError or ValueError."""
+    status, time, memory = best["status"], best["time"], best["memory"]
+    if status not in ("PASS", "FAIL", "ERROR") or any(
+        value is not None and type(value) not in (int, float) for value in (time, memory)
+    ):
+        raise ValueError("no verdict")
+    return {"status": status, "time": time, "memory": memory}
+
+
+def _rank(best: dict[str, Any]) -> tuple[bool, float, float]:
+    """Better is smaller: solved, then fast, then small."""
+    worst = float("inf")
+    return (
+        best["status"] != PASS,
+        worst if best["time"] is None else best["time"],
+        worst if best["memory"] is None else best["memory"],
+    )

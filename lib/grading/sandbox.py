@@ -1,0 +1,142 @@
+"""Starting a worker with as little around it as the platform allows, and ending all that is left of it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from .wire import Wire, shown
+
+PACKAGE = Path(__file__).resolve().parent.parent
+SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/nix/store")
+START = "import sys; sys.path.insert(0, {root!r}); from lib.grading.worker import main; main({descriptor})"
+TEMPORARY = 1 << 26
+OUTPUT = 2000
+"""Characters of what was printed that a verdict repeats."""
+
+MECHANISMS = {
+    "bubblewrap": "in a process of its own, without network, files and other processes in view (bubblewrap)",
+    "namespaces": "in a process of its own, without network, files and other processes in view (user namespaces)",
+    "process": "in a process of its own with limits; NOT cut off from network and files, as this platform "
+    "offers neither bubblewrap nor user namespaces",
+}
+"""How a worker is kept apart, the best first, and what a report says of it."""
+
+
+def available() -> list[str]:
+    """Mechanisms that may work here."""
+    found = ["process"]
+    if sys.platform == "linux":
+        found.insert(0, "namespaces")
+        if shutil.which("bwrap"):
+            found.insert(0, "bubblewrap")
+    return found
+
+
+def visible(folder: str | None) -> list[str]:
+    """What a worker sees: the system's libraries, Python, this package, and the learner's own folder."""
+    wanted = [*SYSTEM, sys.base_prefix, sys.prefix, str(PACKAGE), *filter(None, [folder])]
+    return [path for path in dict.fromkeys(wanted) if os.path.exists(path) and path != "/"]
+
+
+LIVE: set[int] = set()
+"""Workers that have been started and not ended."""
+
+
+class Worker:
+    """A worker process, its end of the line, and what it prints."""
+
+    def __init__(self, mechanism: str, folder: str | None) -> None:
+        self.mechanism = mechanism
+        self.temporary = tempfile.mkdtemp(prefix="puzzle-")
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the worker)
+        ours, theirs = socket.socketpair()
+        self.wire = Wire(ours)
+        root = str(PACKAGE.parent)
+        start = START.format(root=root, descriptor=theirs.fileno())
+        command = [sys.executable, "-I", "-B", "-X", "utf8", "-c", start]
+        if mechanism == "bubblewrap":
+            command = [*_bubblewrap(folder), *command]
+        inside = self.temporary if mechanism == "process" else "/tmp"
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self.output,
+                stderr=self.output,
+                pass_fds=[theirs.fileno()],
+                env={"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": inside, "TMPDIR": inside},
+                cwd=self.temporary,
+                start_new_session=True,
+            )
+            LIVE.add(self.process.pid)
+        except BaseException:
+            self._clean()
+            raise
+        finally:
+            theirs.close()
+
+    def printed(self) -> str:
+        """What the process has printed, as much as a verdict repeats."""
+        self.output.seek(0)
+        return shown(self.output.read(4 * OUTPUT).decode(errors="replace"), OUTPUT)
+
+    def end(self) -> int:
+        """End the process and all that it has started; its exit status."""
+        if self.process.poll() is None:
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                self.process.kill()
+        status = self.process.wait()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # children that outlived it, of the same session
+        LIVE.discard(self.process.pid)
+        if self.mechanism == "process":
+            _end_orphans()
+        return status
+
+    def close(self) -> None:
+        """End it, and leave nothing behind."""
+        self.end()
+        self._clean()
+
+    def _clean(self) -> None:
+        self.wire.close()
+        self.output.close()
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def _bubblewrap(folder: str | None) -> list[str]:
+    options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--proc", "/proc", "--dir", "/dev"]
+    for device in ("null", "zero", "random", "urandom"):
+        options += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+    options += ["--size", str(TEMPORARY), "--tmpfs", "/tmp"]
+    for path in visible(folder):
+        options += ["--ro-bind", path, path]
+    return ["bwrap", *options, "--remount-ro", "/", "--chdir", "/tmp"]
+
+
+def adopt_orphans() -> None:
+    """What loses its parent becomes a child of this process, where Linux can do that: so it can be found and ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def _end_orphans() -> None:
+    """End all children of this process that are no workers: they have left a worker's session."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            pid = int(entry.parent.name)
+            parent = int(entry.read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and pid not in LIVE:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)

@@ -1,0 +1,50 @@
+"""Whether this library is still what it was when it was imported. It costs little, and stops the simplest tampering
+in a notebook (and says so to somebody who has only forgotten an experiment); the referee is the shell."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+BUILTINS = "abs all any dict frozenset hash int isinstance len list map max min range set sorted sum tuple type zip"
+
+_PACKAGE = __name__.split(".")[0]
+
+
+def _parts() -> Iterator[tuple[str, Any]]:
+    """Functions, methods and code of this package, and the builtins it lives by, each under its name."""
+    for name, module in sorted(sys.modules.items()):
+        if name == _PACKAGE or name.startswith(_PACKAGE + "."):
+            for key, value in list(vars(module).items()):
+                if isinstance(value, (FunctionType, type)) and value.__module__.split(".")[0] == _PACKAGE:
+                    yield f"{name}.{key}", value
+                    yield from _inside(f"{name}.{key}", value)
+    for name in BUILTINS.split():
+        yield name, getattr(builtins, name)
+
+
+def _inside(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(thing, FunctionType):
+        yield f"{name}.__code__", thing.__code__
+    else:
+        for key, value in list(vars(thing).items()):
+            if isinstance(value, FunctionType):
+                yield f"{name}.{key}", value
+                yield f"{name}.{key}.__code__", value.__code__
+
+
+_sealed: dict[str, Any] = {}
+
+
+def seal() -> None:
+    """Remember how everything is now."""
+    _sealed.update(_parts())
+
+
+def broken_seal() -> str:
+    """The name of something that is not what it was; empty if all is."""
+    now = dict(_parts())
+    return next((name for name, value in _sealed.items() if now.get(name) is not value), "")

@@ -1,0 +1,362 @@
+"""The grader at a shell: ``python -m lib grade`` and ``python -m lib watch``.
+
+The report goes to stdout, progress to stderr. Exit status: 0 all pass, 1 some fail or are not attempted,
+2 the command is not understood, 3 the grader itself failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import PuzzleError
+from ..layouts import Size
+from ..outcome import Outcome
+from ..specs import find, puzzles
+from ..units import show_elements, show_ticks
+from . import files
+from .judge import judge, new_seed
+from .notebook import Hint
+from .page import report_text
+from .progress import Progress, next_hint
+from .referee import Missing, Referee
+from .shelf import Attempt, Unreadable, asked_for, attempts_in, home, read, submissions
+from .verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
+
+ALL_PASS, SOME_FAIL, USAGE, GRADER_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+class Usage(Exception):
+    """A command that cannot be carried out as it stands."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out a command line; the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.do(options))
+    except (Usage, Unreadable, PuzzleError) as error:
+        print(f"python -m lib {options.command}: {error}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on; do not complain at exit
+        return SOME_FAIL
+    except Exception:
+        traceback.print_exc()
+        print("The grader itself failed. Please report the lines above.", file=sys.stderr)
+        return GRADER_FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lib", description="LLM training puzzles at a shell.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, do, says in (
+        ("grade", grade, "grade your puzzles, or files of yours"),
+        ("watch", watch, "grade again whenever a file is saved"),
+    ):
+        command = commands.add_parser(
+            name,
+            help=says,
+            description=says.capitalize() + ". Without WHAT: the notebooks in this folder or in puzzles/mine.",
+            epilog="Exit status: 0 all pass, 1 some fail or are not attempted, 2 usage, 3 the grader failed.",
+        )
+        command.set_defaults(do=do)
+        add = command.add_argument
+        add("what", nargs="*", metavar="WHAT", help="names or numbers of puzzles, and files (.py, .ipynb)")
+        add("-k", metavar="WORDS", default="", help='puzzles whose name contains this; "not", "and", "or" work')
+        add("--timeout", metavar="S", type=_seconds, default=10.0, help="seconds for one run (10)")
+        add("--seed", metavar="N", type=int, help="draw the other sizes from this seed")
+        add("--plain", action="store_true", help="no color and no progress bar")
+        if name == "grade":
+            add("--list", action="store_true", help="list the puzzles and their targets")
+            add("--hint", metavar="P", help="the next hint for a puzzle, after those already given")
+            add("--each", metavar="DIR", type=Path, help="grade a folder of submissions, a student each")
+            add("--json", metavar="F", help="write the results as JSON (- is stdout, here and below)")
+            add("--junit", metavar="F", help="write JUnit XML")
+            add("--gradescope", metavar="F", help="write Gradescope's results.json; with --each a folder of them")
+            add("--csv", metavar="F", help="with --each: write a table, a row a student")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 86_400:
+        raise argparse.ArgumentTypeError("seconds, more than 0")
+    return value
+
+
+# -- grade ------------------------------------------------------------------------------------------------
+
+
+def grade(options: argparse.Namespace) -> int:
+    """The command ``grade``."""
+    if options.list:
+        print(_list(), end="")
+        return ALL_PASS
+    if options.hint is not None:
+        print(_hints(options.hint))
+        return ALL_PASS
+    _check_outputs(options)
+    if options.each is not None:
+        return _grade_each(options)
+    attempts = asked_for(options.what, _chosen(options.k))
+    report = _graded(attempts, options)
+    if not options.what:
+        _record(report)
+    _write(options, [report])
+    return _status([report])
+
+
+def _grade_each(options: argparse.Namespace) -> int:
+    reports = []
+    chosen = [puzzles()[name] for name in _chosen(options.k) if not options.what or name in options.what]
+    students = submissions(options.each)
+    for place, (student, paths) in enumerate(students):
+        attempts, trouble = _of_student(paths, options.each)
+        attempts = [next((a for a in attempts if a.puzzle == puzzle), Attempt(puzzle, None)) for puzzle in chosen]
+        report = _graded(attempts, options, f"{student} ({place + 1} of {len(students)})")
+        verdicts = [_with_trouble(verdict, trouble) for verdict in report.verdicts]
+        reports.append(replace(report, student=student, verdicts=verdicts))
+    _write(options, reports)
+    return _status(reports)
+
+
+def _of_student(paths: Sequence[Path], folder: Path) -> tuple[list[Attempt], str]:
+    """What a student's files attempt, and why a file cannot be read. A file alone sees no other student's."""
+    attempts, trouble = [], []
+    for path in paths:
+        try:
+            attempts += attempts_in(read(path, None if path.parent == folder else path.parent))
+        except Unreadable as error:
+            trouble.append(str(error))
+    return attempts, "; ".join(trouble if paths else ["no .py and no .ipynb file"])
+
+
+def _with_trouble(verdict: Verdict, trouble: str) -> Verdict:
+    return replace(verdict, note=trouble) if trouble and verdict.status == TODO else verdict
+
+
+def _graded(attempts: Sequence[Attempt], options: argparse.Namespace, whose: str = "") -> Report:
+    """Verdicts on attempts, as many at a time as there are processors."""
+    seed = new_seed() if options.seed is None else options.seed
+    referee = Referee(options.timeout)
+    done = threading.Event()
+    bar = _Bar(len(attempts), whose, options.plain)
+
+    def one(attempt: Attempt) -> Verdict:
+        if done.is_set():
+            raise KeyboardInterrupt
+        verdict = _verdict(attempt, referee, seed)
+        bar.step(attempt.puzzle.name)
+        return verdict
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            verdicts = list(pool.map(one, attempts))
+        except BaseException:
+            done.set()
+            referee.stop()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+        finally:
+            bar.clear()
+    return Report(verdicts, referee.isolation())
+
+
+def _verdict(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
+    puzzle, submission = attempt
+    if submission is None:
+        return Verdict(puzzle, TODO, "not attempted yet: there is no file of it")
+    printed: list[str] = []
+
+    def play(size: Size) -> Outcome:
+        outcome, said = referee.play(submission, puzzle.name, size)
+        printed.append(said)
+        return outcome
+
+    begun = time.perf_counter()
+    try:
+        verdict = judge(puzzle, play, seed)
+    except Missing:
+        verdict = Verdict(puzzle, TODO, f"not attempted yet: {submission.file} defines no function {puzzle.name}")
+    except PuzzleError as error:
+        verdict = Verdict(puzzle, FAIL, str(error))
+    except Exception as error:
+        message = f"the grader failed: {type(error).__name__}: {error}"
+        verdict = Verdict(puzzle, ERROR, message)
+    seconds = time.perf_counter() - begun
+    return replace(verdict, file=submission.file, printed=printed[0] if printed else "", seconds=seconds)
+
+
+def _status(reports: Sequence[Report]) -> int:
+    statuses = {verdict.status for report in reports for verdict in report.verdicts}
+    return GRADER_FAILED if ERROR in statuses else ALL_PASS if statuses == {PASS} else SOME_FAIL
+
+
+def _record(report: Report) -> None:
+    """The learner's own notebooks were graded: keep the best beside them."""
+    kept = Progress(home())
+    for verdict in report.verdicts:
+        kept.record(verdict)
+    if kept.note:
+        print(kept.note, file=sys.stderr)
+
+
+# -- what is asked for -----------------------------------------------------------------------------------------
+
+
+def _chosen(words: str) -> list[str]:
+    """Names of the puzzles that an expression of words selects. Raises Usage when there are none."""
+    chosen = [name for name in puzzles() if _matches(words.split(), name)]
+    if not chosen:
+        raise Usage(f"-k {words!r} selects no puzzle of {', '.join(puzzles())}")
+    return chosen
+
+
+def _matches(words: Sequence[str], name: str) -> bool:
+    """Words with "or" between alternatives, "and" (or nothing) between demands, "not" before one."""
+    alternatives: list[bool] = [True]
+    negated = False
+    for word in words:
+        if word == "or":
+            alternatives.append(True)
+        elif word == "not":
+            negated = not negated
+        elif word != "and":
+            alternatives[-1] &= (word in name) != negated
+            negated = False
+    return any(alternatives)
+
+
+def _list() -> str:
+    lines = []
+    for puzzle in puzzles().values():
+        target = f"{show_ticks(puzzle.target['time'])} ticks, {show_elements(puzzle.target['memory'])} elements"
+        lines.append(f"{puzzle.number}  {puzzle.name:14} {puzzle.title:32} {target}\n")
+    return "".join(lines)
+
+
+def _hints(name: str) -> str:
+    """All hints given so far and the next one: a shell forgets, so the count is kept beside the notebooks."""
+    puzzle = find(name)
+    kept = Progress(home())
+    number = next_hint(kept.hints, puzzle)
+    kept.save()
+    return "\n\n".join([*(str(Hint(puzzle, place)) for place in range(number + 1)), *filter(None, [kept.note])])
+
+
+# -- what is written -----------------------------------------------------------------------------------------------
+
+
+def _faces(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[Sequence[Report]], str]]]:
+    """Where to write which face of the reports."""
+    for target, face in ((options.json, files.as_json), (options.junit, files.as_junit), (options.csv, files.as_csv)):
+        if target is not None:
+            yield target, face
+    if options.gradescope is not None and options.each is None:
+        yield options.gradescope, lambda reports: files.as_gradescope(reports[0])
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Raises Usage for what cannot work, before anything is graded."""
+    if options.csv is not None and options.each is None:
+        raise Usage("--csv is a table of students: it goes with --each DIR")
+    if options.each is not None and options.gradescope == "-":
+        raise Usage("with --each, --gradescope names a folder: a file for each student")
+    targets = [target for target, _ in _faces(options)]
+    if targets.count("-") > 1:
+        raise Usage("only one report can go to stdout")
+    for target in targets:
+        if target != "-" and not Path(target).absolute().parent.is_dir():
+            raise Usage(f"there is no folder to write {target} to")
+
+
+def _write(options: argparse.Namespace, reports: Sequence[Report]) -> None:
+    color = not options.plain and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    faces = list(_faces(options))
+    if "-" not in [target for target, _ in faces]:
+        print("\n\n".join(report_text(report, color) for report in reports))
+    for target, face in faces:
+        if target == "-":
+            sys.stdout.write(face(reports))
+        else:
+            Path(target).write_text(face(reports), encoding="utf-8")
+    if options.gradescope is not None and options.each is not None:
+        folder = Path(options.gradescope)
+        folder.mkdir(parents=True, exist_ok=True)
+        for report in reports:
+            (folder / f"{report.student}.json").write_text(files.as_gradescope(report), encoding="utf-8")
+
+
+class _Bar:
+    """A bar on a terminal's stderr; elsewhere nothing."""
+
+    def __init__(self, total: int, whose: str, plain: bool) -> None:
+        self.total, self.whose, self.done = total, whose, 0
+        self.visible = not plain and sys.stderr.isatty()
+        self.lock = threading.Lock()
+        self._draw("")
+
+    def step(self, name: str) -> None:
+        """One more is done."""
+        with self.lock:
+            self.done += 1
+            self._draw(name)
+
+    def _draw(self, name: str) -> None:
+        if self.visible:
+            filled = 20 * self.done // max(1, self.total)
+            line = f"\r\033[K[{'#' * filled}{'.' * (20 - filled)}] {self.done} of {self.total} {self.whose} {name}"
+            print(line, end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Leave the line empty for the report."""
+        if self.visible:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+# -- watch -----------------------------------------------------------------------------------------------------------
+
+
+def watch(options: argparse.Namespace) -> int:
+    """The command ``watch``: grade, and again whenever a file is saved, until interrupted."""
+    try:
+        from watchfiles import watch as changes  # only here: an optional dependency
+    except ImportError:
+        raise Usage('watch needs watchfiles: python -m pip install "watchfiles>=1"') from None
+    paths = [Path(one) for one in options.what if os.path.exists(one)]
+    folders = {path.parent.resolve() for path in paths} or {home().resolve()}
+    graded = options.what
+    while True:
+        try:
+            report = _graded(asked_for(graded, _chosen(options.k)), options)
+            print(report_text(report, not options.plain and sys.stdout.isatty()), flush=True)
+        except (Unreadable, PuzzleError) as error:
+            if graded is options.what:
+                raise
+            print(error, flush=True)
+        print("\nWaiting for a file to be saved; Ctrl-C ends this.\n", file=sys.stderr)
+        graded = _next_saved(changes, folders, paths)
+
+
+def _next_saved(changes: Any, folders: set[Path], paths: Sequence[Path]) -> list[str]:
+    """The files that were saved next."""
+    for changed in changes(*folders, recursive=False, raise_interrupt=True):
+        saved = sorted({path for _, path in changed if path.endswith((".py", ".ipynb")) and os.path.exists(path)})
+        if paths:
+            saved = [path for path in saved if any(os.path.samefile(path, one) for one in paths if one.exists())]
+        if saved:
+            return saved
+    raise KeyboardInterrupt

@@ -1,0 +1,127 @@
+"""What is taken of a learner's notebook or script: imports, definitions, classes, constants. Nothing else is run.
+
+So a file may end in ``grade(fsdp)``, draw pictures and try things out; none of that happens here.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import linecache
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ..errors import PuzzleError, shown_files
+
+EXPERIMENTS = ("lib", "drawing", "asyncio")
+"""What is assigned from a call of something of these packages is an experiment, no constant."""
+
+DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+GUARDS = (ast.If, ast.Try)
+
+
+class Part(NamedTuple):
+    """A script, or a cell of a notebook: what its lines are called in messages, and its text."""
+
+    name: str
+    text: str
+
+
+def parts(name: str, text: str) -> list[Part]:
+    """The parts of a file. Raises PuzzleError for a notebook that is none."""
+    if not name.endswith(".ipynb"):
+        return [Part(name, text)]
+    try:
+        cells = json.loads(text)["cells"]
+        code = [(number, cell["source"]) for number, cell in enumerate(cells, 1) if cell["cell_type"] == "code"]
+        return [Part(f"cell {number} of {name}", _plain_python("".join(source))) for number, source in code]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise PuzzleError(
+            f"{name} is no notebook that can be read", got=f"{type(error).__name__}: {error}"[:200], line=""
+        ) from None
+
+
+def _plain_python(source: str) -> str:
+    """A cell without IPython's own lines, so many lines as before."""
+    if source.lstrip().startswith("%%"):
+        first, _, rest = source.lstrip().partition("\n")
+        return "\n" + rest if first.split()[0] in ("%%time", "%%timeit", "%%capture") else ""
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError):
+        lines = source.split("\n")
+        return "\n".join(
+            "" if line.lstrip().startswith(("%", "!", "?")) or line.endswith("?") else line for line in lines
+        )
+    return source
+
+
+def load(name: str, text: str) -> tuple[dict[str, Any], list[str]]:
+    """The names that a file defines, and what could not be taken of it, a line each.
+
+    Raises PuzzleError for a file that cannot be read.
+    """
+    names: dict[str, Any] = {"__name__": "submission", "__builtins__": __builtins__}
+    trouble: list[str] = []
+    origins: dict[str, str] = {}
+    for part in parts(name, text):
+        lines = part.text.splitlines(keepends=True)
+        linecache.cache[part.name] = len(part.text), None, lines, part.name
+        shown_files.add(part.name)
+        try:
+            tree = ast.parse(part.text, part.name)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            at = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+            trouble.append(f"{part.name}{at}: {getattr(error, 'msg', error)}")
+            continue
+        for statement in tree.body:
+            origins |= _origins(statement)
+            if _is_taken(statement, origins):
+                try:
+                    exec(compile(ast.Module([statement], []), part.name, "exec"), names)
+                except Exception as error:
+                    trouble.append(f"{part.name}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
+    return names, trouble
+
+
+def _origins(statement: ast.stmt) -> dict[str, str]:
+    """Which package the names come from that a statement imports."""
+    found: dict[str, str] = {}
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                package = alias.name.split(".")[0]
+                found[alias.asname or package] = package
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {alias.asname or alias.name: node.module.split(".")[0] for alias in node.names}
+    return found
+
+
+def _is_taken(statement: ast.stmt, origins: dict[str, str]) -> bool:
+    """Whether a statement of the top level is an import, a definition, a class or a constant."""
+    if isinstance(statement, DEFINITIONS):
+        return True
+    if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        return not any(_experiments(node, origins) for node in ast.walk(statement))
+    if isinstance(statement, GUARDS):
+        return all(_is_taken(inner, origins) or isinstance(inner, ast.Pass) for inner in _inside(statement))
+    return False
+
+
+def _inside(statement: ast.stmt) -> Iterator[ast.stmt]:
+    for field in ("body", "orelse", "finalbody"):
+        yield from getattr(statement, field, ())
+    for handler in getattr(statement, "handlers", ()):
+        yield from handler.body
+
+
+def _experiments(node: ast.AST, origins: dict[str, str]) -> bool:
+    """Whether an expression waits, or calls something of the machine."""
+    if isinstance(node, ast.Await):
+        return True
+    if not isinstance(node, ast.Call):
+        return False
+    called: ast.expr = node.func
+    while isinstance(called, (ast.Attribute, ast.Call, ast.Subscript)):
+        called = called.func if isinstance(called, ast.Call) else called.value
+    return isinstance(called, ast.Name) and origins.get(called.id) in EXPERIMENTS
