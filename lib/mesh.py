@@ -61,7 +61,7 @@ class Mesh:
 
     def size(self, axis: str) -> int:
         """Ranks along an axis. Raises PuzzleError for an unknown axis."""
-        if axis not in self.axes:
+        if not isinstance(axis, str) or axis not in self.axes:
             raise PuzzleError(
                 f"there is no mesh axis {axis!r}",
                 expected=f"one of {', '.join(map(repr, self.axes))}"

@@ -246,6 +246,8 @@ class Model:
             )
         if self._by_hand:
             self._share()
+        if axis is not None and axis.__class__ is not str:
+            self.dist._mesh.size(axis)  # says which axes there are
         flight = self._books.meet(self._account, kind, v._token, layer, axis)
         return Call(self, flight, sys._getframe(2))
 

@@ -149,10 +149,10 @@ class Turn:
 
     def _too_slow(self) -> PuzzleError:
         return PuzzleError(
-            f"the run did not end within {self.timeout:g} seconds",
-            where=self.late[0] if self.late else name_of(self.fn),
-            cure="look for a loop that never ends; for a large machine pass a longer timeout to run",
-            line="",
+            f"the run did not end within {self.timeout:.3g} seconds",
+            where=name_of(self.fn),
+            cure="look for a loop that never ends; a large machine needs a longer timeout",
+            line=self.late[0] if self.late else "",
         )
 
 
@@ -168,10 +168,18 @@ def _explained(error: BaseException, model: Model) -> BaseException:
             line = show_line(trace.tb_frame.f_code, trace.tb_lineno)
         trace = trace.tb_next
     explained = PuzzleError(
-        f"the function raised {type(error).__name__}: {error}", where=f"rank {model.rank}", line=line
+        f"the function raised {type(error).__name__}{_says(error)}", where=f"rank {model.rank}", line=line
     )
     explained.__cause__ = error
     return explained
+
+
+def _says(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:
+        return ", which does not say what it is"
+    return f": {text}" if text else ""
 
 
 def _waiting_line(task: asyncio.Task[Any]) -> str:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from lib import Dist, Model, run
-from lib import grade
+from lib import Dist, Model, grade, run
 from tests.programs import slack, solutions
 
 TABLE = {

@@ -61,6 +61,7 @@ READING_ORDER = (
     "lib.grading.submission",
     "lib.grading.jail",
     "lib.grading.worker",
+    "lib.grading.start",
     "lib.grading.sandbox",
     "lib.grading.referee",
     "lib.grading.shelf",

@@ -13,7 +13,7 @@ clerk               the grader's end: answers out of the books, believes nothing
 remote              the worker's end: books of which only numbers are here
 submission          what is taken of a learner's notebook or script
 jail                a process without network, files and other processes
-worker              the process in which a learner's code runs
+worker, start       the process in which a learner's code runs
 sandbox             starting a worker, and ending all that is left of it
 referee             a run of a submission in a worker
 shelf               which file attempts which puzzle

@@ -20,7 +20,7 @@ from . import page
 from .judge import judge, new_seed
 from .progress import Progress, next_hint
 from .seal import broken_seal
-from .verdict import ERROR, FAIL, PASS, Verdict
+from .verdict import ERROR, FAIL, Verdict
 
 
 class Shown:
@@ -32,16 +32,11 @@ class Shown:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.verdict, name)
 
-    def _stuck(self) -> str:
-        solved = self.verdict.status == PASS or not self.verdict.puzzle.hints
-        return "" if solved else f'hint("{self.verdict.puzzle.name}") gives the next hint'
-
     def __repr__(self) -> str:
-        stuck = self._stuck()
-        return page.text(self.verdict) + (f"\n      stuck?: {stuck}" if stuck else "")
+        return page.text(self.verdict)
 
     def _repr_html_(self) -> str:
-        return page.table(self.verdict, self._stuck())
+        return page.table(self.verdict)
 
 
 def grade(fn: Callable[[Any], Any], puzzle: str | None = None, *, seed: int | None = None) -> Shown:
@@ -65,7 +60,7 @@ def grade(fn: Callable[[Any], Any], puzzle: str | None = None, *, seed: int | No
     if changed:
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
-    verdict = replace(verdict, seconds=time.perf_counter() - begun)
+    verdict = replace(verdict, seconds=time.perf_counter() - begun, next_hint=f'hint("{spec.name}")')
     if "ipykernel" in sys.modules:
         kept = Progress()
         kept.record(verdict)

@@ -34,11 +34,9 @@ def report_text(report: Report, color: bool = False) -> str:
     return "\n".join(parts)
 
 
-def table(verdict: Verdict, stuck: str = "") -> str:
-    """A verdict as HTML. ``stuck``: the call that gives the next hint."""
+def table(verdict: Verdict) -> str:
+    """A verdict as HTML."""
     facts = [("verdict", verdict.message), *verdict.facts()]
-    if stuck:
-        facts.append(("stuck?", stuck))
     rows = "".join(
         f'<tr><th scope="row" style="{LEFT}">{escape(name)}</th><td style="{LEFT}">{escape(fact)}</td></tr>'
         for name, fact in facts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +40,9 @@ class Missing(Exception):
 class Referee:
     """Runs code in workers; ``timeout``: seconds of wall-clock time for a run."""
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, mechanisms: Sequence[str] | None = None) -> None:
         self.timeout = timeout
-        self.mechanisms = available()
+        self.mechanisms = list(mechanisms or available())
         self.workers: set[Worker] = set()
         self.lock = threading.Lock()
         adopt_orphans()
@@ -55,21 +56,22 @@ class Referee:
         """How workers are kept apart here."""
         return MECHANISMS[self.mechanisms[0]]
 
-    def play(self, submission: Submission, name: str, size: Size) -> tuple[Outcome, str]:
-        """The outcome of a run, and what was printed. Raises PuzzleError (wrong), Missing (nothing to run)."""
+    def play(self, submission: Submission, name: str, size: Size, printed: list[str]) -> Outcome:
+        """The outcome of a run; what it prints is added to ``printed``.
+
+        Raises PuzzleError for what is wrong, Missing where there is nothing to run.
+        """
         worker = self._start(submission, name, size)
         try:
             deadline = time.monotonic() + self.timeout + GRACE
             mesh = Mesh(size["ranks"], size.get("mesh"), size.get("node_size"))
             clerk = Clerk(Books(mesh, Cost(), graded=True), size["layers"], size["batches"])
             ending = self._serve(clerk, worker, deadline)
-            status = worker.end()
-            return self._judge(clerk, ending, status, name), worker.printed()
-        except PuzzleError as error:
-            worker.end()
-            error.printed = worker.printed()  # type: ignore[attr-defined]
-            raise
+            status = worker.end(GRACE if ending == ["gone"] else 0.0)
+            return self._judge(clerk, ending, status, name)
         finally:
+            worker.end()
+            printed.append(worker.printed())
             self.workers.discard(worker)
             worker.close()
 

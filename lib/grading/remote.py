@@ -77,7 +77,8 @@ class RemoteBooks:
         if failed:
             kind = Deadlock if verb == "deadlock" else PuzzleError
             parts = unpack_error(result)
-            del parts["line"]  # known at this end: the learner's
+            if kind is PuzzleError:
+                del parts["line"]  # known at this end: the learner's
             raise kind(**parts)
         return self._unpack(account, result)
 
@@ -142,7 +143,6 @@ class RemoteBooks:
 
     def meet(self, account: RemoteAccount, kind: str, operand: Token, layer: Any, axis: Any) -> RemoteFlight:
         """Start a collective."""
-        axis = axis if axis is None else str(axis)
         return self._flight(
             account, kind, layer, self.ask("meet", account, kind, self.number(operand), plain(layer), axis)
         )

@@ -17,7 +17,7 @@ from .wire import Wire, shown
 
 PACKAGE = Path(__file__).resolve().parent.parent
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/nix/store")
-START = "import sys; sys.path.insert(0, {root!r}); from lib.grading.worker import main; main({descriptor})"
+START = PACKAGE / "grading" / "start.py"
 TEMPORARY = 1 << 26
 OUTPUT = 2000
 """Characters of what was printed that a verdict repeats."""
@@ -60,9 +60,7 @@ class Worker:
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the worker)
         ours, theirs = socket.socketpair()
         self.wire = Wire(ours)
-        root = str(PACKAGE.parent)
-        start = START.format(root=root, descriptor=theirs.fileno())
-        command = [sys.executable, "-I", "-B", "-X", "utf8", "-c", start]
+        command = [sys.executable, "-I", "-B", "-X", "utf8", str(START), str(theirs.fileno())]
         if mechanism == "bubblewrap":
             command = [*_bubblewrap(folder), *command]
         inside = self.temporary if mechanism == "process" else "/tmp"
@@ -89,8 +87,13 @@ class Worker:
         self.output.seek(0)
         return shown(self.output.read(4 * OUTPUT).decode(errors="replace"), OUTPUT)
 
-    def end(self) -> int:
-        """End the process and all that it has started; its exit status."""
+    def end(self, patience: float = 0.0) -> int:
+        """End the process, if it has not ended by itself after so many seconds, and all that it has started.
+
+        Gives its exit status.
+        """
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(patience)
         if self.process.poll() is None:
             try:
                 os.killpg(self.process.pid, signal.SIGKILL)

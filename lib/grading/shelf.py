@@ -33,7 +33,7 @@ class Unreadable(Exception):
 def home() -> Path:
     """The folder of the learner's notebooks: this one if they are here, else puzzles/mine, else puzzles."""
     here = Path.cwd()
-    if any(here.glob("p[0-9][0-9]_*.ipynb")) or any(here.glob("p[0-9][0-9]_*.py")):
+    if any(_files_of(puzzle, here) for puzzle in puzzles().values()):
         return here
     mine = [root / "puzzles" / "mine" for root in (here, *here.parents, ROOT)]
     blank = [root / "puzzles" for root in (here, *here.parents, ROOT)]
@@ -67,12 +67,16 @@ def attempts_in(submission: Submission) -> list[Attempt]:
 
 def attempt_at(puzzle: Puzzle, folder: Path) -> Attempt:
     """The learner's attempt at a puzzle: the file that is named for it, the latest if there are several."""
-    stems = (f"p{puzzle.number:02}_{puzzle.name}", puzzle.name)
-    found = [folder / (stem + suffix) for stem in stems for suffix in SUFFIXES]
-    found = [path for path in found if path.is_file()]
+    found = _files_of(puzzle, folder)
     if not found:
         return Attempt(puzzle, None)
     return Attempt(puzzle, read(max(found, key=lambda path: path.stat().st_mtime), folder))
+
+
+def _files_of(puzzle: Puzzle, folder: Path) -> list[Path]:
+    stems = (f"p{puzzle.number:02}_{puzzle.name}", puzzle.name)
+    paths = [folder / (stem + suffix) for stem in stems for suffix in SUFFIXES]
+    return [path for path in paths if path.is_file()]
 
 
 def asked_for(what: Sequence[str], chosen: Iterable[str]) -> list[Attempt]:

@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import PuzzleError
-from ..layouts import Size
-from ..outcome import Outcome
 from ..specs import find, puzzles
 from ..units import show_elements, show_ticks
 from . import files
@@ -177,18 +175,13 @@ def _graded(attempts: Sequence[Attempt], options: argparse.Namespace, whose: str
 
 def _verdict(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
     puzzle, submission = attempt
+    more = f"python -m lib grade --hint {puzzle.name}"
     if submission is None:
-        return Verdict(puzzle, TODO, "not attempted yet: there is no file of it")
+        return Verdict(puzzle, TODO, "not attempted yet: there is no file of it", next_hint=more)
     printed: list[str] = []
-
-    def play(size: Size) -> Outcome:
-        outcome, said = referee.play(submission, puzzle.name, size)
-        printed.append(said)
-        return outcome
-
     begun = time.perf_counter()
     try:
-        verdict = judge(puzzle, play, seed)
+        verdict = judge(puzzle, lambda size: referee.play(submission, puzzle.name, size, printed), seed)
     except Missing:
         verdict = Verdict(puzzle, TODO, f"not attempted yet: {submission.file} defines no function {puzzle.name}")
     except PuzzleError as error:
@@ -196,8 +189,8 @@ def _verdict(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}"
         verdict = Verdict(puzzle, ERROR, message)
-    seconds = time.perf_counter() - begun
-    return replace(verdict, file=submission.file, printed=printed[0] if printed else "", seconds=seconds)
+    seconds, said = time.perf_counter() - begun, printed[0] if printed else ""
+    return replace(verdict, file=submission.file, printed=said, seconds=seconds, next_hint=more)
 
 
 def _status(reports: Sequence[Report]) -> int:

@@ -41,6 +41,8 @@ class Verdict:
     """What the code has printed, in a worker."""
     seconds: float = 0.0
     """Wall-clock time of grading."""
+    next_hint: str = ""
+    """What to call, or to type, for the next hint."""
     note: str = ""
     """What else there is to say, for example that progress could not be saved."""
 
@@ -57,6 +59,8 @@ class Verdict:
             facts.append(("seed", f"{self.seed} (of the other sizes)"))
         if self.printed:
             facts.append(("printed", self.printed.rstrip("\n")))
+        if self.next_hint and self.status != PASS:
+            facts.append(("stuck?", f"{self.next_hint} gives the next hint"))
         if self.note:
             facts.append(("note", self.note))
         return facts
@@ -82,7 +86,7 @@ class Verdict:
             "file": self.file,
             "printed": self.printed,
             "seconds": round(self.seconds, 3),
-            "hints": len(puzzle.hints),
+            "next_hint": "" if self.status == PASS else self.next_hint,
             "note": self.note,
         }
 

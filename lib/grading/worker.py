@@ -9,7 +9,6 @@ import os
 import resource
 import socket
 import sys
-import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -17,8 +16,8 @@ from typing import Any
 import lib
 
 from ..dist import Dist
-from ..errors import PuzzleError, learner_line
-from ..limits import alarm
+from ..errors import PuzzleError
+from ..limits import TimeIsUp, alarm
 from ..model import Model
 from ..run import check_function
 from ..turn import play
@@ -53,13 +52,12 @@ def main(descriptor: int) -> None:
     """Do one task and end, whatever threads and handlers the learner's code has left."""
     wire = Wire(socket.socket(fileno=descriptor))
     task = wire.receive(longest=None)
-    started = time.monotonic()
     if task["jail"]:
         jail.enter(task["visible"], task["root"], FILE_SIZE * 64)
     _limit(task["timeout"])
     wire.send(["ready"])
     try:
-        _work(wire, task, started + task["timeout"])
+        _work(wire, task)
     finally:
         os._exit(0)
 
@@ -83,14 +81,14 @@ def _limit(seconds: float) -> None:
             continue
 
 
-def _work(wire: Wire, task: dict[str, Any], deadline: float) -> None:
+def _work(wire: Wire, task: dict[str, Any]) -> None:
     """Load the code, run the function, say how it ended."""
     _make_quiet(task["hidden"])
     if task["folder"]:
         sys.path.append(task["folder"])  # a learner's own modules
     trouble: list[str] = []
     try:
-        with alarm(max(0.1, deadline - time.monotonic())) as late:
+        with alarm(task["timeout"]) as late:
             names, trouble = load(task["file"], task["text"])
         fn = names.get(task["name"])
         if late:
@@ -103,12 +101,13 @@ def _work(wire: Wire, task: dict[str, Any], deadline: float) -> None:
         books: Any = RemoteBooks(wire)
         dist = Dist(size["ranks"], size.get("mesh"), size.get("node_size"), _graded=True, _books=books)
         models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(dist.ranks)]
-        play(fn, models, max(0.1, deadline - time.monotonic()))
+        play(fn, models, task["timeout"])
         wire.send(["done"])
     except PuzzleError as error:
         wire.send(["failed", pack_error(error), trouble[:20]])
-    except BaseException as error:  # at load: sys.exit, an interrupt
-        said = PuzzleError(f"the code raised {type(error).__name__} while it was loaded", line=learner_line())
+    except BaseException as error:  # sys.exit at load, an interrupt
+        happened = "took too long" if isinstance(error, TimeIsUp) else f"raised {type(error).__name__}"
+        said = PuzzleError(f"the code {happened}", where=task["name"], line="")
         wire.send(["failed", pack_error(said), trouble[:20]])
 
 

@@ -1,0 +1,293 @@
+"""The grader's end of the line: an honest run through it is the same run, and nonsense on it makes nothing."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lib import Cost, Dist, Model, PuzzleError, run
+from lib.books import Books
+from lib.errors import Deadlock
+from lib.grading.clerk import MOST_ERRORS, VERBS, Clerk
+from lib.grading.remote import RemoteBooks
+from lib.grading.wire import LONGEST, Garbled, Wire, pack_event, shown, unpack_event
+from lib.mesh import Mesh
+from lib.outcome import Outcome
+from lib.turn import play
+from tests.programs import slack, solutions
+
+
+def through_a_wire(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
+    """Run a function with its books at the other end of a socket, in this process."""
+    mesh = Mesh(size["ranks"], size.get("mesh"), size.get("node_size"))
+    clerk = Clerk(Books(mesh, Cost(), graded=True), size["layers"], size["batches"])
+    ours, theirs = socket.socketpair()
+    wire, trouble = Wire(theirs), []
+
+    def serve() -> None:
+        try:
+            clerk.serve(Wire(ours), time.monotonic() + 60)
+        except Exception as error:
+            trouble.append(error)
+        finally:
+            ours.close()
+
+    server = threading.Thread(target=serve)
+    server.start()
+    try:
+        dist = Dist(size["ranks"], size.get("mesh"), size.get("node_size"), _graded=True, _books=RemoteBooks(wire))
+        play(fn, [Model(rank, dist, size["layers"], size["batches"]) for rank in range(dist.ranks)], 60)
+        wire.send(["done"])
+    finally:
+        theirs.close()
+        server.join()
+    assert not trouble
+    return clerk.outcome("program")
+
+
+@pytest.mark.parametrize(("fn", "spec"), [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()])
+def test_a_run_through_the_wire_is_the_same_run(fn: Any, spec: dict[str, Any]) -> None:
+    for program in (fn, slack(spec["name"])) if spec["name"] not in ("basic", "grad_accum", "replica_fsdp") else (fn,):
+        near, far = run(program, **spec["size"]), through_a_wire(program, spec["size"])
+        assert far.events == near.events
+        assert (far.time, far.memory) == (near.time, near.memory)
+        assert [(c.rank, c.began, c.finals) for c in far.closings] == [
+            (c.rank, c.began, c.finals) for c in near.closings
+        ]
+        assert [sorted(map(str, c.kept)) for c in far.closings] == [sorted(map(str, c.kept)) for c in near.closings]
+
+
+async def looks_around(model: Model) -> None:
+    """All that a program can ask of a rank, through the wire as here."""
+    import asyncio
+
+    model.weights[0], model.opt_states[0] = model.load_weights(0, model.rank, 3)
+    whole = asyncio.ensure_future(model.allgather(model.weights[0], 0))
+    part = model.weights[0].shard(0, 2).combine(model.weights[0].shard(1, 2))
+    assert part == model.weights[0] and part.total == 3
+    zero = sum([model.fake_grad(0, []), model.fake_grad(0, [])])
+    model.grad_weights["zero"] = await model.allreduce(zero, 0)
+    model.weights["all"] = await whole
+    sent = model.pass_to((model.rank + 1) % 3, f"from {model.rank}")
+    back, _ = await asyncio.gather(model.receive(), sent)
+    assert back == f"from {(model.rank - 1) % 3}"
+    seen.append((model.rank, model.time, model.memory(), model.log, repr(model), model.weights["all"].is_complete()))
+
+
+seen: list[Any] = []
+
+
+def test_what_a_rank_sees_is_the_same_through_the_wire() -> None:
+    size = {"ranks": 3, "layers": 2, "batches": 3}
+    seen.clear()
+    near = run(looks_around, **size)
+    here = sorted(seen)
+    seen.clear()
+    assert through_a_wire(looks_around, size).events == near.events
+    assert sorted(seen) == here and len(here) == 3
+
+
+WRONG: dict[str, tuple[Callable[[Model], Any], str]] = {
+    "a layer that is text": (lambda m: m.load_weights("0"), "layer is out of range"),  # type: ignore[arg-type]
+    "a micro-batch out of range": (lambda m: m.get_activation([9]), "from 0 to 1"),
+    "a tensor made by hand": (lambda m: m.weights.update({0: type(m.load_weights(0)[0])(0, 2, 0)}), "made up"),
+    "a tensor that is gone": (lambda m: (m.load_weights(0), m.loss(m.get_activation([0]))), "output of the last layer"),
+    "an axis that is none": (lambda m: m.allgather(m.load_weights(0)[0], 0, ["a"]), "no mesh axis"),  # type: ignore[arg-type]
+    "an error swallowed": (lambda m: swallowing(m), "from 0 to 1"),
+}
+
+
+def swallowing(model: Model) -> None:
+    for _ in range(3):
+        try:
+            model.load_weights(7)
+        except PuzzleError:
+            continue
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_errors_come_through_the_wire_with_the_learners_line(name: str) -> None:
+    program, says = WRONG[name]
+    size = {"ranks": 1, "layers": 2, "batches": 2}
+    with pytest.raises(PuzzleError, match=says) as near:
+        run(program, **size)
+    with pytest.raises(PuzzleError, match=says) as far:
+        through_a_wire(program, size)
+    assert str(far.value) == str(near.value) and "test_clerk.py" in far.value.line
+
+
+def test_a_deadlock_comes_through_the_wire() -> None:
+    async def waits(model: Model) -> None:
+        await model.receive()
+
+    with pytest.raises(Deadlock, match="rank 1 waits for receive from anyone"):
+        through_a_wire(waits, {"ranks": 2, "layers": 1, "batches": 1})
+
+
+def test_events_survive_the_wire() -> None:
+    fn, spec = list(solutions())[2]
+    for event in run(fn, ranks=3, layers=2, batches=3).events:
+        assert unpack_event(json.loads(json.dumps(pack_event(event)))) == event
+    assert spec["name"] == "ddp"
+
+
+# -- nonsense -------------------------------------------------------------------------------------------
+
+
+def clerk(ranks: int = 2) -> Clerk:
+    return Clerk(Books(Mesh(ranks), Cost(), graded=True), 2, 2)
+
+
+NONSENSE: dict[str, list[Any]] = {
+    "no verb": ["grade", 0, None],
+    "a verb that is no text": [["forward"], 0, None],
+    "too short": ["forward"],
+    "a rank too high": ["settle", 2, None],
+    "a rank below 0": ["settle", -1, None],
+    "a rank that is true": ["settle", True, None],
+    "a holder that is text": ["settle", 0, "me"],
+    "an argument too many": ["settle", 0, None, 1],
+    "an argument too few": ["forward", 0, None, 0, 0],
+    "a tensor that is not there": ["loss", 0, None, 0],
+    "a tensor below 0": ["loss", 0, None, -1],
+    "a call that is not there": ["fetch", 0, None, 0],
+    "waiting for a call that is not there": ["wait", 0, None, 0],
+    "batches that are no list": ["get_activation", 0, None, 0],
+    "batches that are lists": ["get_activation", 0, None, [[0]]],
+    "a batch that is a float": ["get_activation", 0, None, [0.0]],
+    "a number beyond all bounds": ["load_weights", 0, None, 0, 0, 1 << 80],
+    "labels of no kind": ["by_hand", 0, None, ["Tensor", 0, 1, 0, [], 0, [0], 1]],
+    "labels of too many shards": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1 << 20]],
+    "labels too short": ["by_hand", 0, None, ["Weight"]],
+    "lines that are none": ["deadlock", 0, None, "all of them"],
+    "a plain value that is a list": ["pass_to", 0, None, 1, None, []],
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_nonsense_is_no_message(name: str) -> None:
+    with pytest.raises(Garbled):
+        clerk().answer(NONSENSE[name])
+
+
+def test_every_verb_refuses_arguments_of_the_wrong_kind() -> None:
+    for verb, (_, kinds) in VERBS.items():
+        for place in range(len(kinds)):
+            for thing in ({}, [[]]):
+                arguments: list[Any] = [0] * len(kinds)
+                arguments[place] = thing
+                with pytest.raises(Garbled):
+                    clerk().answer([verb, 0, None, *arguments])
+
+
+def test_kinds_releases_and_ends_are_checked_at_this_end() -> None:
+    office = clerk()
+
+    def ask(*message: Any) -> Any:
+        failed, result, _ = office.answer([message[0], message[1], None, *message[2:]])
+        return PuzzleError(**result) if failed else result
+
+    (_, weight, *_), (_, state, *_) = ask("load_weights", 0, 0, 0, 1)
+    _, inp, *_ = ask("get_activation", 0, [0])
+    for message in (
+        ("forward", 0, 0, weight, weight),
+        ("forward", 0, 0, inp, state),
+        ("update", 0, 0, weight, weight, state),
+        ("meet", 0, "allreduce", weight, 0, None),
+        ("add", 0, weight, weight),
+        ("combine", 0, weight, state),
+        ("shard", 0, inp, 0, 2),
+        ("drop", 0, weight),
+    ):
+        with pytest.raises(Garbled):
+            ask(*message)
+    assert "belongs to rank 0" in str(ask("store", 1, weight))
+    call = ask("receive", 0, None)
+    for message in (("fetch", 0, call), ("fetch", 1, call), ("wait", 1, call)):
+        with pytest.raises(Garbled):
+            ask(*message)
+    ask("finish", 0)
+    with pytest.raises(Garbled):
+        ask("finish", 0)
+
+
+def test_random_messages_raise_nothing_else() -> None:
+    chance = random.Random(1)
+    things = [0, 1, 2, 3, -1, None, True, 0.5, "allgather", "x", [], [0], [0, 1], {}, 1 << 40]
+    answered = 0
+    for _ in range(60):
+        office = clerk()
+        for _ in range(200):
+            verb = chance.choice(list(VERBS))
+            arguments = [chance.choice(things) for _ in VERBS[verb][1]]
+            try:
+                office.answer([verb, chance.choice([0, 1]), chance.choice([None, 1]), *arguments])
+                answered += 1
+            except Garbled:
+                continue
+        assert all(account.held == [max(0, part) for part in account.held] for account in office.accounts)
+    assert answered > 1000
+
+
+def served(*lines: bytes) -> Any:
+    """What becomes of a worker that writes this."""
+    ours, theirs = socket.socketpair()
+
+    def write_and_listen() -> None:
+        theirs.sendall(b"".join(lines))
+        theirs.shutdown(socket.SHUT_WR)
+        while theirs.recv(1 << 16):
+            pass
+
+    worker = threading.Thread(target=write_and_listen)
+    worker.start()
+    try:
+        return clerk().serve(Wire(ours), time.monotonic() + 10)
+    finally:
+        ours.shutdown(socket.SHUT_RDWR)
+        worker.join()
+        ours.close()
+        theirs.close()
+
+
+@pytest.mark.parametrize(
+    "line", [b"PASS\n", b"\xff\xfe\n", b"[" * 5000 + b"\n", b"{}\n", b"[]\n", b"1\n", b"9" * 5000 + b"\n", b'"done"\n']
+)
+def test_what_is_no_message_ends_the_run(line: bytes) -> None:
+    with pytest.raises(Garbled):
+        served(line)
+
+
+def test_a_line_without_end_and_a_line_that_ends_too_soon() -> None:
+    with pytest.raises(Garbled, match=f"more than {LONGEST} bytes"):
+        served(b"x" * (1 << 17))
+    with pytest.raises(EOFError):
+        served(b"[1")
+
+
+def test_errors_without_end_come_to_an_end() -> None:
+    line = b'["load_weights",0,null,9,0,1]\n'
+    with pytest.raises(PuzzleError, match="layer is out of range"):
+        served(line * (MOST_ERRORS + 2))
+
+
+def test_nobody_writes_and_time_is_up() -> None:
+    ours, theirs = socket.socketpair()
+    try:
+        with pytest.raises(TimeoutError):
+            clerk().serve(Wire(ours), time.monotonic() + 0.05)
+    finally:
+        ours.close()
+        theirs.close()
+
+
+def test_text_from_elsewhere_is_safe_to_show() -> None:
+    assert shown("a\x1b[2Jb\x00c\u202ed\ne\ttab", 100) == "a\ufffd[2Jb\ufffdc\ufffdd\ne\ttab"
+    assert shown("x" * 50, 10) == "x" * 10 + " ..."

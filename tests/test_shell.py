@@ -1,0 +1,380 @@
+"""The grader at a shell, as its users call it: exit status, reports, faces, folders of submissions, watching."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from lib.grading import shell
+from lib.specs import puzzles
+from solutions import build
+
+ROOT = build.ROOT
+BASIC = """
+from lib import Model, grade, run
+import nothing_of_that_name as nothing
+from drawing import draw
+
+def basic(model):
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    x = model.get_activation(range(model.BATCHES))
+    for layer in range(model.LAYERS):
+        model.activations[layer] = x
+        x = model.forward(layer, x, model.weights[layer])
+    g = model.loss(x)
+    for layer in reversed(range(model.LAYERS)):
+        model.grad_weights[layer], g = model.backward(layer, model.activations.pop(layer), g, model.weights[layer])
+        model.grad_activations[0] = g
+        g = model.grad_activations.pop(0)
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+print("never printed")
+draw(run(basic))
+grade(basic)
+"""
+
+
+class Result:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+Lib = Callable[..., Result]
+
+
+@pytest.fixture
+def lib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Lib:
+    """``python -m lib`` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Result:
+        try:
+            code = shell.main(arguments)
+        except SystemExit as error:  # argparse
+            code = int(error.code or 0)
+        seen = capsys.readouterr()
+        return Result(code, seen.out, seen.err)
+
+    return call
+
+
+def solved(number: int, folder: Path, suffix: str = ".ipynb") -> Path:
+    """A solved puzzle as a learner would have it."""
+    source = build.sources(ROOT / "solutions")[number + 1]
+    path = folder / (source.stem + suffix)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(build.notebook(source, solved=True)) if suffix == ".ipynb" else source.read_text()
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_solved_notebooks_pass_and_the_report_says_all(lib: Lib, tmp_path: Path) -> None:
+    for number in (0, 4):
+        solved(number, tmp_path)
+    result = lib("grade", "basic", "4", "--seed", "7")
+    assert result.code == 0 and result.err == ""
+    assert "Grade: 2 of 2 puzzles pass" in result.out
+    assert "time: 20.4 ticks (target 20.4, best known 20.4)" in result.out
+    assert "peak memory: 1,966,080 elements (target 2,359,296, best known 1,966,080)" in result.out
+    assert "idle: 0 percent" in result.out
+    assert result.out.count("also right at") == 2 and "seed: 7 " in result.out
+    assert "in a process of its own" in result.out
+
+
+def test_the_seed_decides_the_sizes(lib: Lib, tmp_path: Path) -> None:
+    path = str(solved(2, tmp_path, ".py"))
+    held = [re.findall("also right at: (.*)", lib("grade", path, "--seed", seed).out) for seed in ("1", "1", "2")]
+    assert held[0] == held[1] != held[2]
+
+
+def test_all_puzzles_without_a_name_and_what_is_missing_is_to_do(lib: Lib, tmp_path: Path) -> None:
+    solved(0, tmp_path)
+    result = lib("grade")
+    assert result.code == 1
+    assert "Grade: 1 of 9 puzzles pass" in result.out and result.out.count("TODO") == 8
+    kept = json.loads((tmp_path / "progress.json").read_text())
+    assert kept["best"]["basic"] == {"status": "PASS", "time": 17.0, "memory": 2621440}
+
+
+def test_blank_notebooks_are_to_do(lib: Lib, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "puzzles" / "p04_fsdp.ipynb", tmp_path)
+    result = lib("grade", "fsdp")
+    assert result.code == 1 and "TODO  puzzle 4" in result.out and "not attempted yet" in result.out
+    assert "python -m lib grade --hint fsdp" in result.out
+
+
+def test_a_script_that_ends_in_grade_does_not_recurse(lib: Lib, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BASIC)
+    result = lib("grade", "mine.py")
+    assert (result.code, "PASS  puzzle 0" in result.out) == (0, True)
+    assert "never printed" not in result.out
+
+
+def test_what_cannot_be_imported_is_named_when_it_is_missed(lib: Lib, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BASIC.replace("def basic(model):", "def basic(model):\n    nothing.at_all()"))
+    result = lib("grade", "mine.py")
+    assert result.code == 1
+    assert (
+        "NameError" in result.out and "mine.py, line 3: ModuleNotFoundError: No module named 'nothing_of" in result.out
+    )
+
+
+def test_a_syntax_error_is_shown(lib: Lib, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("x = (\ndef basic(model):\n    pass\n")
+    result = lib("grade", "mine.py")
+    assert result.code == 1 and "mine.py, line 1: '(' was never closed" in result.out
+
+
+def test_a_helper_beside_the_file_can_be_imported(lib: Lib, tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text(BASIC.split("print(")[0].replace("import nothing_of_that_name as nothing", ""))
+    (tmp_path / "mine.py").write_text("import helper\n\nbasic = helper.basic\n")
+    assert lib("grade", "mine.py").code == 0
+
+
+def test_ipython_lines_are_left_out(lib: Lib, tmp_path: Path) -> None:
+    path = solved(0, tmp_path)
+    notebook = json.loads(path.read_text())
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            cell["source"] = ["%matplotlib inline\n", "!ls\n", "basic?\n", *cell["source"]]
+    notebook["cells"].append({"cell_type": "code", "metadata": {}, "outputs": [], "source": ["%%bash\n", "exit 1"]})
+    path.write_text(json.dumps(notebook))
+    result = lib("grade", str(path))
+    assert result.code == 0, result.out
+
+
+def test_the_line_of_a_mistake_in_a_notebook_is_named_with_its_cell(lib: Lib, tmp_path: Path) -> None:
+    path = solved(0, tmp_path)
+    path.write_text(path.read_text().replace("model.loss(model.activations.pop(model.LAYERS))", "model.loss(None)"))
+    result = lib("grade", str(path))
+    assert result.code == 1
+    assert re.search(r"line \d+ of cell \d+ of p00_basic.ipynb in basic: .*model.loss\(None\)", result.out)
+
+
+def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
+    source = BASIC.replace("    x = model", "    print('hello there')\n    x = model")
+    (tmp_path / "mine.py").write_text(source)
+    assert "printed: hello there" in lib("grade", "mine.py").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("grade", "fsdq"), "did you mean 'fsdp'"),
+        (("grade", "missing.py"), "there is no file missing.py"),
+        (("grade", "empty.py"), "empty.py defines none of the puzzles"),
+        (("grade", "folder"), "--each folder"),
+        (("grade", "latin.py"), "no text in UTF-8"),
+        (("grade", "-k", "nothing"), "selects no puzzle"),
+        (("grade", "--hint", "fsdq"), "did you mean"),
+        (("grade", "--json", "no/such/folder.json"), "there is no folder"),
+        (("grade", "--json", "-", "--junit", "-"), "only one report"),
+        (("grade", "--csv", "x.csv"), "--each"),
+        (("grade", "--each", "missing"), "missing"),
+        (("grade", "--each", "folder"), "no submissions"),
+        (("grade", "--timeout", "0"), "timeout"),
+        (("grade", "--seed", "x"), "seed"),
+        (("grade", "--nonsense"), "nonsense"),
+        ((), "command"),
+        (("watch", "fsdq"), "did you mean"),
+    ],
+)
+def test_usage(lib: Lib, tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    (tmp_path / "latin.py").write_bytes("def basic(model): '\xe4'".encode("latin-1"))
+    (tmp_path / "folder").mkdir()
+    result = lib(*arguments)
+    assert result.code == 2 and result.out == ""
+    assert says in result.err and "Traceback" not in result.err
+
+
+def test_list_and_words(lib: Lib) -> None:
+    result = lib("grade", "--list")
+    assert result.code == 0 and len(result.out.splitlines()) == len(puzzles())
+    assert re.search(r"4 +fsdp .*20.4 ticks, 2,359,296 elements", result.out)
+    assert shell._chosen("fsdp and not pipeline") == ["fsdp", "replica_fsdp"]
+    assert shell._chosen("ddp or grad") == ["grad_accum", "ddp"]
+
+
+def test_hints_come_one_by_one_and_the_shell_remembers(lib: Lib, tmp_path: Path) -> None:
+    solved(4, tmp_path)
+    counts = [lib("grade", "--hint", "fsdp").out.count("Hint ") for _ in range(5)]
+    assert counts == [1, 2, 3, 3, 3]
+
+
+def test_the_faces_for_programs(lib: Lib, tmp_path: Path) -> None:
+    solved(0, tmp_path)
+    shutil.copy(ROOT / "puzzles" / "p01_grad_accum.ipynb", tmp_path)
+    (tmp_path / "ddp.py").write_text("async def ddp(model):\n    await model.receive()\n")
+    result = lib("grade", "0", "1", "2", "--json", "a.json", "--junit", "b.xml", "--gradescope", "c.json")
+    assert result.code == 1 and "1 of 3 puzzles pass" in result.out
+
+    whole = json.loads((tmp_path / "a.json").read_text())
+    assert whole["version"] == 1 and "process of its own" in whole["isolation"]
+    first, second, third = whole["results"]
+    assert (first["puzzle"], first["status"], first["time"], first["memory"]) == ("basic", "PASS", 17.0, 2621440)
+    assert first["target"] == {"time": 17.0, "memory": 2621440} and len(first["held_at"]) == 3
+    assert (second["status"], second["right"], third["status"], third["right"]) == ("TODO", None, "FAIL", False)
+    assert "deadlock" in third["message"] and third["next_hint"].endswith("--hint ddp")
+
+    suite = ElementTree.parse(tmp_path / "b.xml").getroot()[0]
+    assert dict(suite.attrib) | {"time": ""} == {
+        "name": "puzzles", "tests": "3", "failures": "1", "errors": "0", "skipped": "1", "time": "",
+    }  # fmt: skip
+    assert [[child.tag for child in case] for case in suite] == [[], ["skipped"], ["failure"]]
+
+    scope = json.loads((tmp_path / "c.json").read_text())
+    assert scope["score"] == 1.0 and [test["status"] for test in scope["tests"]] == ["passed", "failed", "failed"]
+    assert {row["name"]: row["value"] for row in scope["leaderboard"]} == {
+        "basic: ticks": 17.0,
+        "basic: elements": 2621440,
+    }
+
+
+def test_json_on_stdout_is_all_of_stdout(lib: Lib, tmp_path: Path) -> None:
+    solved(0, tmp_path)
+    assert json.loads(lib("grade", "0", "--json", "-").out)["results"][0]["status"] == "PASS"
+
+
+def test_a_folder_of_submissions(lib: Lib, tmp_path: Path) -> None:
+    each = tmp_path / "class"
+    solved(0, each / "anna")
+    solved(2, each / "anna")
+    (each / "bob.py").parent.mkdir(exist_ok=True)
+    (each / "bob.py").write_text(BASIC + "\ndef ddp(model):\n    while True: pass\n")
+    (each / "=cmd").mkdir()
+    (each / "=cmd" / "x.py").write_text("def basic(model): import bob; bob.basic(model)\n")
+    (each / "dora.ipynb").write_text("{ no notebook def basic(")
+    (each / "emil").mkdir()
+    (each / "fay.py").symlink_to("/etc/passwd")
+    (each / "gus.py").write_bytes(b"\x00def basic(model): pass")
+    os.mkfifo(each / "hal.py")
+    result = lib(
+        "grade",
+        "basic",
+        "ddp",
+        "--each",
+        "class",
+        "--csv",
+        "c.csv",
+        "--gradescope",
+        "out",
+        "--json",
+        "a.json",
+        "--timeout",
+        "2",
+    )
+    assert result.code == 1, result.err
+    rows = {row["student"]: row for row in csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text()))}
+    found = {name: (row["passed"], row["basic status"], row["ddp status"]) for name, row in rows.items()}
+    assert found == {
+        "anna": ("2", "PASS", "PASS"),
+        "bob": ("1", "PASS", "FAIL"),
+        "'=cmd": ("0", "FAIL", "TODO"),  # no student sees another's file
+        "dora": ("0", "FAIL", "TODO"),
+        "emil": ("0", "TODO", "TODO"),
+        "fay": ("0", "TODO", "TODO"),
+        "gus": ("0", "FAIL", "TODO"),
+        "hal": ("0", "TODO", "TODO"),
+    }
+    assert rows["anna"]["ddp ticks"] == "5.6"
+    assert len(list((tmp_path / "out").glob("*.json"))) == len(found)
+    assert "fay.py is no ordinary file" in result.out and "no .py and no .ipynb file" in result.out
+    students = {row["student"] for row in json.loads((tmp_path / "a.json").read_text())["results"]}
+    assert students == {name.lstrip("'") for name in found}
+
+
+def test_errors_of_the_grader_are_its_own(lib: Lib, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: Any) -> None:
+        raise RuntimeError("oh")
+
+    solved(0, tmp_path)
+    monkeypatch.setattr(shell, "judge", fails)
+    result = lib("grade", "0")
+    assert result.code == 3 and "ERROR puzzle 0" in result.out and "the grader failed: RuntimeError: oh" in result.out
+    monkeypatch.setattr(shell, "asked_for", fails)
+    result = lib("grade", "0")
+    assert result.code == 3 and "Traceback" in result.err
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "lib", *arguments],
+        cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def test_the_command_itself_in_another_folder(tmp_path: Path) -> None:
+    solved(0, tmp_path)
+    command = start(tmp_path, "grade", "basic")
+    out, err = command.communicate(timeout=60)
+    assert (command.returncode, err) == (0, "") and "PASS" in out
+
+
+def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "basic.py").write_text("def basic(model):\n    while True: pass\n")
+    command = start(tmp_path, "grade", "--timeout", "300", "basic")
+    deadline = time.monotonic() + 30
+    while not workers(command.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    command.send_signal(signal.SIGINT)
+    _, err = command.communicate(timeout=30)
+    assert (command.returncode, err.strip()) == (130, "interrupted")
+    assert not workers(command.pid)
+
+
+def workers(parent: int) -> list[str]:
+    found = subprocess.run(["ps", "-ww", "-eo", "ppid,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in found.splitlines() if line.split()[0] == str(parent) and "start.py" in line]
+
+
+def test_watch_grades_again_when_a_file_is_saved(tmp_path: Path) -> None:
+    blank = (ROOT / "puzzles" / "p00_basic.ipynb").read_text()
+    (tmp_path / "p00_basic.ipynb").write_text(blank)
+    command = start(tmp_path, "watch", "basic", "--plain")
+    assert command.stdout is not None and command.stderr is not None
+    try:
+        seen = read_until(command.stdout, "Graded")
+        assert "TODO  puzzle 0" in seen
+        read_until(command.stderr, "Waiting")
+        time.sleep(0.5)  # the watching begins after the line is written
+        (tmp_path / "p00_basic.ipynb").write_text("half a notebo")  # a save in two steps: no reason to stop
+        seen = read_until(command.stdout, "\n")
+        read_until(command.stderr, "Waiting")
+        time.sleep(0.5)
+        solved(0, tmp_path)
+        assert "PASS  puzzle 0" in read_until(command.stdout, "PASS")
+    finally:
+        command.send_signal(signal.SIGINT)
+        command.communicate(timeout=30)
+    assert command.returncode == 130
+
+
+def read_until(stream: Any, word: str) -> str:
+    seen = ""
+    while word not in seen:
+        line = stream.readline()
+        assert line, seen
+        seen += line
+    return seen
