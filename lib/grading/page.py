@@ -19,8 +19,10 @@ LEFT = "text-align:left;vertical-align:top;white-space:pre-wrap"
 
 def text(verdict: Verdict, color: bool = False) -> str:
     """A verdict in plain text: one fact a line."""
-    word = f"\033[{ANSI[verdict.status]}m{verdict.status}\033[0m" if color else verdict.status
-    head = f"{word:5} puzzle {verdict.puzzle.number}  {verdict.puzzle.name}  {verdict.puzzle.title}"
+    word = f"{verdict.status:5}"
+    if color:
+        word = f"\033[{ANSI[verdict.status]}m{word}\033[0m"
+    head = f"{word} puzzle {verdict.puzzle.number}  {verdict.puzzle.name}  {verdict.puzzle.title}"
     facts = [("", verdict.message), *verdict.facts()]
     lines = [f"{name}: {fact}" if name else fact for name, fact in facts]
     return "\n".join([head, *("      " + line for fact in lines for line in fact.split("\n"))])
