@@ -27,7 +27,7 @@ def allreduce(parts: Sequence[Part], values: Fingerprints, strict: bool = True) 
     WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=1)
     WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=1)
     """
-    labels = total_of([labels for labels, _ in parts], "all-reduce", strict)
+    labels = total_of([labels for labels, _ in parts], "", strict)
     return [(labels, values.add([value for _, value in parts]))] * len(parts)
 
 
@@ -41,7 +41,7 @@ def allgather(parts: Sequence[Part], values: Fingerprints, strict: bool = True) 
     Weight(layer=0, layers=2, step=0, shards={0}, total=1)
     Weight(layer=0, layers=2, step=0, shards={0}, total=1)
     """
-    labels = join([labels for labels, _ in parts], "all-gather")
+    labels = join([labels for labels, _ in parts], "")
     return [(labels, values.join([value for _, value in parts]))] * len(parts)
 
 

@@ -136,7 +136,7 @@ class Model:
         mesh = self.dist._mesh
         for axis, place in coords.items():
             one_of(f"rank {self.rank}, rank_at: {axis}", place, mesh.size(axis))
-        return mesh.rank_at({**mesh.coordinates(self.rank), **coords})
+        return mesh.rank_at({**mesh.coordinates(self.rank), **coords}) if mesh.axes else self.rank
 
     # -- sources ------------------------------------------------------------------------------
 

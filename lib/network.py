@@ -88,7 +88,11 @@ class Network:
         flights: list[Flight] = meeting.flights  # type: ignore[assignment]
         inputs: list[Part] = [(f.labels, f.operand.value) for f in flights]  # type: ignore[union-attr, misc]
         made_up = any([f.operand.made_up for f in flights])  # type: ignore[union-attr]
-        outputs = RULES[meeting.kind](inputs, self.values, self.strict)
+        try:
+            outputs = RULES[meeting.kind](inputs, self.values, self.strict)
+        except PuzzleError as error:
+            error.where = f"{meeting.kind}(layer {meeting.layer}) of {meeting.group}"
+            raise
         start = meeting.start
         end = start + self.collective[meeting.kind][meeting.group.across]
         memory: Elements = -1

@@ -19,6 +19,8 @@ from .verdict import FAIL, PASS, TODO, Verdict
 
 OTHER_SIZES = 3
 """Sizes besides the puzzle's own at which an attempt has to hold, if there are so many."""
+DRAWS = 20
+"""So often are they drawn, to find some that are larger and some that are smaller."""
 
 
 def new_seed() -> int:
@@ -62,15 +64,25 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
 
 
 def other_sizes(puzzle: Puzzle, seed: int) -> list[Size]:
-    """Sizes drawn at random, none twice."""
-    random, sizes = Random(seed), [puzzle.size]
-    for _ in range(20 * OTHER_SIZES):
+    """Sizes drawn at random, none twice: of many draws one that goes far from the puzzle's own size in every way."""
+    random = Random(seed)
+    draws = [_draw(puzzle, random) for _ in range(DRAWS)]
+    return max(draws, key=lambda sizes: len(_ways(puzzle.size, sizes)))
+
+
+def _draw(puzzle: Puzzle, random: Random) -> list[Size]:
+    sizes = [puzzle.size]
+    for _ in range(5 * OTHER_SIZES):
         size = SIZES[puzzle.other_sizes](puzzle.size, random)
-        if size not in sizes:
+        if size not in sizes and len(sizes) <= OTHER_SIZES:
             sizes.append(size)
-        if len(sizes) > OTHER_SIZES:
-            break
     return sizes[1:]
+
+
+def _ways(own: Size, sizes: list[Size]) -> set[tuple[str, bool]]:
+    """What varies, and whether upwards: more ranks, fewer ranks, more layers ..."""
+    flat = [{**size, **(size.get("mesh") or {}), "mesh": 0} for size in (own, *sizes)]
+    return {(key, size[key] > flat[0][key]) for size in flat for key in size if size[key] != flat[0][key]}
 
 
 def over_target(outcome: Outcome, puzzle: Puzzle) -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import ast
 import json
 import linecache
+import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from ..errors import PuzzleError, shown_files
@@ -61,7 +63,8 @@ def load(name: str, text: str) -> tuple[dict[str, Any], list[str]]:
 
     Raises PuzzleError for a file that cannot be read.
     """
-    names: dict[str, Any] = {"__name__": "submission", "__builtins__": __builtins__}
+    module = sys.modules["submission"] = ModuleType("submission")  # dataclasses and pickle look there
+    names: dict[str, Any] = module.__dict__
     trouble: list[str] = []
     origins: dict[str, str] = {}
     for part in parts(name, text):

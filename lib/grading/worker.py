@@ -10,6 +10,7 @@ import resource
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -88,11 +89,12 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         sys.path.append(task["folder"])  # a learner's own modules
     trouble: list[str] = []
     try:
-        with alarm(task["timeout"]) as late:
+        names: dict[str, Any] = {}
+        with alarm(task["timeout"]) as late, suppress(TimeIsUp):
             names, trouble = load(task["file"], task["text"])
-        fn = names.get(task["name"])
         if late:
-            raise PuzzleError("the code did not load in time", where=late[0], line="")
+            raise PuzzleError("the code did not load in time", where=task["name"], line=late[0])
+        fn = names.get(task["name"])
         if fn is None:
             wire.send(["missing", trouble[:20]])
             return

@@ -1,0 +1,163 @@
+"""Programs that must not pass, as people write them by mistake, or to get round the work by the public names alone."""
+
+from __future__ import annotations
+
+from . import Program, after, changed, whole
+
+FORWARD = "model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)"
+LOAD = "layer, model.rank, model.RANKS"
+SUM = "        grad = await model.allreduce(grad, layer)\n"
+REDUCE = "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n"
+SET = "        model.set_final_weight(layer, model.weights[layer])\n"
+OWN = "[model.rank]"
+LOSS = "    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))\n"
+POPS = "inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)"
+UPDATE = "layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]"
+
+MISTAKES: list[Program] = [
+    # -- micro-batches ----------------------------------------------------------------------------------------
+    changed("ddp", "everybody trains micro-batch 0", (OWN, "[0]"), says="would count twice"),
+    changed("ddp", "everybody trains all", (OWN, "range(model.BATCHES)"), says="would count twice"),
+    changed("ddp", "no sum", (SUM, ""), says="the gradient misses micro-batch"),
+    changed("ddp", "summed twice", (SUM, SUM + SUM), says="would count twice"),
+    changed("grad_accum", "the last micro-batch left out", ("range(model.BATCHES)", "range(model.BATCHES - 1)"), says="misses micro-batch {3}"),
+    changed("grad_accum", "the sum forgotten", ("grad if mb == 0 else model.grad_weights[layer] + grad", "grad"), says="misses micro-batch {0-2}"),
+    changed("grad_accum", "one twice", ("model.get_activation([mb])", "model.get_activation([mb // 2])"), says="would count twice"),
+    changed("basic", "half the batch", ("range(model.BATCHES)", "range(model.BATCHES // 2)"), says="misses micro-batch"),
+    changed("gpipe", "an input out of range", ("model.get_activation([mb])", "model.get_activation([mb + 1])"), says="from 0 to 3"),
+    changed("gpipe", "a micro-batch's gradient twice", ("model.grad_weights[layer] + grad", "model.grad_weights[layer] + grad + grad"), says="would count twice"),
+    changed("gpipe", "gradients of the wrong micro-batch", ("model.activations.pop((layer, mb))", "model.activations.pop((layer, model.BATCHES - 1 - mb))"), says="different micro-batches"),
+    changed("replica_fsdp", "both replicas train the same", ("model.rank * share, (model.rank + 1) * share", "shard * share, (shard + 1) * share"), says="would count twice"),
+    changed("replica_fsdp", "both micro-batches at once", ("for mb in range(model.rank * share, (model.rank + 1) * share):", "for mb in [range(model.rank * share, (model.rank + 1) * share)]:"), ("[mb]", "mb"), says="one micro-batch after the other"),
+    changed("replica_fsdp", "never summed over the replicas", ('await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="replica")', "model.grad_weights.pop(layer).shard(replica, replicas)"), says="the gradient misses micro-batch"),
+    changed("replica_fsdp", "summed over the wrong axis", ('model.scatterreduce(grad, layer, axis="shard")', 'model.scatterreduce(grad, layer, axis="replica")'), says="gradients of different shards do not add up"),
+    changed("replica_fsdp", "summed over all ranks at once", ('model.scatterreduce(grad, layer, axis="shard")', "model.scatterreduce(grad, layer)"), says="gradients of different shards do not add up"),
+    changed("replica_fsdp", "the running sum reduced", ("model.grad_weights[layer] = so_far + grad if so_far else grad", 'model.grad_weights[layer] = await model.allreduce(so_far + grad if so_far else grad, layer, axis="replica")'), says="would count twice"),
+    # -- layers, shards, versions ---------------------------------------------------------------------------------
+    changed("fsdp", "one shard short", (LOAD, "layer, model.rank, model.RANKS + 1"), says="the weight is not complete"),
+    changed("fsdp", "the same shard everywhere", (LOAD, "layer, 0, model.RANKS"), says="a shard comes twice"),
+    changed("fsdp", "a shard out of range", (LOAD, "layer, model.rank + 1, model.RANKS"), says="from 0 to 3"),
+    changed("fsdp", "no gather", ("await model.allgather(model.weights[layer], layer)", "model.weights[layer]"), says="weight = await model.allgather(model.weights[0], 0)"),
+    changed("fsdp", "the gradient not scattered", (REDUCE, "        model.grad_weights[layer] = grad\n"), says="the gradient misses micro-batch"),
+    changed("fsdp", "a shard of another rank's", ("model.grad_weights.pop(layer), model.weights", "model.grad_weights.pop(layer).shard(0, 2), model.weights"), says="the gradient does not cover the weight"),
+    changed("wsdp", "updated the whole weight with a shard of state", ("layer, grad, model.weights[layer]", "layer, grad, await model.allgather(model.weights[layer], layer)"), says="was not stored when rank"),
+    changed("ddp", "the weight of the wrong layer", ("layer, model.activations[layer], model.weights[layer]", "layer, model.activations[layer], model.weights[0]"), says="the weight is that of layer 0"),
+    changed("ddp", "the state of the wrong layer", ("model.opt_states[layer]\n        )\n        model.set", "model.opt_states[0]\n        )\n        model.set"), says="opt_state is of layer 0"),
+    changed("ddp", "the layers in the wrong order", ("for layer in reversed(range(model.LAYERS))", "for layer in range(model.LAYERS)"), says="nothing is stored in grad_activations under 1"),
+    changed("ddp", "updated before the other layers' backward, and used", ("            layer, inp, grad_out, model.weights[layer]", "            layer, inp, grad_out, model.weights[min(layer + 1, model.LAYERS - 1)]"), says="the weight is that of layer 1"),
+    changed("grad_accum", "updated after every micro-batch", ("        del model.grad_activations[0]\n\n    for layer in range(model.LAYERS):\n        model.weights[layer], model", "        del model.grad_activations[0]\n        for layer in range(model.LAYERS):\n            model.weights[layer], model.opt_states[layer] = model.update(layer, model.grad_weights[layer], model.weights[layer], model.opt_states[layer])\n\n    for layer in range(model.LAYERS):\n        model.weights[layer], model"), says="misses micro-batch {1-3}"),
+    changed("basic", "updated and gone forward with", ("    return model", "    model.forward(0, model.get_activation([0]), model.weights[0])\n    return model"), says="the weight has been updated already"),
+    changed("basic", "loss of the wrong layer", ("model.loss(model.activations.pop(model.LAYERS))", "model.loss(model.activations.pop(model.LAYERS - 1))"), says="the loss reads the output of the last layer"),
+    changed("basic", "forward of the wrong layer", ("            layer, model.activations[layer]", "            layer, model.activations[0]"), says="the input is that of layer 0"),
+    changed("pipeline", "the stages overlap", ("model.rank * share, (model.rank + 1) * share", "model.rank * share, (model.rank + 1) * share + (model.rank == 0)"), says="the input is that of layer 3"),
+    # -- the end -----------------------------------------------------------------------------------------------------
+    changed("fsdp", "no final weights", (SET, ""), says="no rank has set a final weight"),
+    changed("fsdp", "final weights of rank 0 only", (SET, "        if model.rank == 0:\n    " + SET), says="the final weight is not complete"),
+    changed("ddp", "final weights of rank 0 only", (SET, "        if model.rank == 0:\n    " + SET), says="rank 1: it ends with (set_final_weight) the wrong pieces"),
+    changed("ddp", "only rank 0 updates", ("        model.weights[layer], model.opt_states[layer] = model.update(", "        if model.rank:\n            continue\n        model.weights[layer], model.opt_states[layer] = model.update("), says="rank 1: it ends with (set_final_weight)"),
+    changed("basic", "final weights before the update", (SET, ""), ("    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.update(", "    for layer in range(model.LAYERS):\n        model.set_final_weight(layer, model.weights[layer])\n        model.weights[layer], model.opt_states[layer] = model.update("), says="no weight of this layer after one optimizer step"),
+    changed("basic", "the final weight of another layer", (SET, "        model.set_final_weight(0, model.weights[layer])\n"), says="the weight is that of layer 1"),
+    changed("basic", "states not kept", ("        model.weights[layer], model.opt_states[layer] = model.update(", "        model.weights[layer], _ = model.update("), says="it ends with (stored, updated) the wrong pieces of the OptState"),
+    changed("fsdp", "states thrown away", ("    return model", "    model.opt_states.clear()\n    return model"), says="it ends with (stored, updated)"),
+    changed("basic", "one layer not trained", ("    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.update(", "    for layer in range(1, model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.update("), says="layer 0: no rank has set a final weight"),
+    changed("basic", "updated twice", (SET, "        model.weights[layer], model.opt_states[layer] = model.update(layer, model.grad_weights[layer], model.weights[layer], model.opt_states[layer])\n" + SET), ("model.grad_weights.pop(layer)", "model.grad_weights[layer]"), says="a Weight with layer=0, step=1"),
+    # -- another technique in this puzzle's clothes ---------------------------------------------------------------------
+    changed("fsdp", "data parallel", base="ddp", says="begins with (load_weights) the wrong pieces"),
+    changed("ddp", "sharded", base="fsdp", says="begins with (load_weights) the wrong pieces"),
+    changed("gpipe", "the pipeline without micro-batches", base="pipeline", says="one micro-batch after the other|over the target"),
+    changed("grad_accum", "all at once", base="basic", says="one micro-batch after the other"),
+    changed("replica_fsdp", "sharded over everything", base="fsdp_on_boxes", says="begins with (load_weights) the wrong pieces"),
+    changed("replica_fsdp", "states over the shard axis only", ("state.shard(replica, replicas)", "state"), ("model.weights[layer].shard(replica, replicas), model.opt_states[layer]", "model.weights[layer], model.opt_states[layer]"), ('await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="replica")', 'await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")'), ('await model.allgather(weight, layer, axis="replica")', "weight"), says="wrong pieces of the OptState"),
+    changed("replica_fsdp", "the axes changed places", ('model.axis_index("shard"), model.axis_size("shard")', 'model.axis_index("replica"), model.axis_size("replica")'), says="these are not parts of one thing|a shard comes twice"),
+    changed("pipeline_fsdp", "a stage with every layer", ("if first <= layer <= last", "if layer <= last"), says="nothing is stored in activations|the function raised"),
+    after("pipeline", "one rank does it all", """
+async def pipeline(model):
+    if model.rank == 0:
+        for layer in range(model.LAYERS):
+            model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+        model.activations[0] = model.get_activation(range(model.BATCHES))
+        for layer in range(model.LAYERS):
+            model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+        g = model.loss(model.activations[model.LAYERS])
+        for layer in reversed(range(model.LAYERS)):
+            model.grad_weights[layer], model.grad_activations[0] = model.backward(layer, model.activations.pop(layer), g, model.weights[layer])
+            g = model.grad_activations.pop(0)
+        for layer in range(model.LAYERS):
+            model.weights[layer], model.opt_states[layer] = model.update(layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])
+            model.set_final_weight(layer, model.weights[layer])
+""", "2 layers for each rank"),
+    changed("pipeline", "uneven stages", ("model.rank * share, (model.rank + 1) * share", "max(0, model.rank * share - 1), ((model.rank + 1) * share - 1 if model.rank < model.RANKS - 1 else model.LAYERS)"), says="for each rank"),
+    # -- right, but ---------------------------------------------------------------------------------------------------------
+    changed("fsdp", "a gather too many", (LOSS, "    await model.allgather(model.weights[0], 0)\n" + LOSS), says="Correct, but over the target: 20.7 ticks, target 20.4"),
+    changed("gpipe", "one micro-batch all the way at a time", ("    for mb in range(model.BATCHES):\n        if is_last", "        if is_last"), says="over the target"),
+    changed("ddp", "the activations kept", ("model.activations.pop(layer)", "model.activations[layer]"), ("model.activations.pop(model.LAYERS)", "model.activations[model.LAYERS]"), (SUM, SUM + '        model.weights["x", layer] = model.weights[layer]\n'), says="Correct, but over the target"),
+    changed("fsdp", "the gathered weights kept", ("        " + FORWARD, "        model.weights['whole', layer] = weight\n        " + FORWARD), says="Correct, but over the target"),
+    changed("fsdp", "the whole gradients kept", (REDUCE, REDUCE + "        model.grad_weights['whole', layer] = grad\n"), says="was not stored when rank"),
+    changed("fsdp", "an all-reduce where a shard would do", ("await model.scatterreduce(grad, layer)", "await model.allreduce(grad, layer)"), says="over the target"),
+    # -- one size only --------------------------------------------------------------------------------------------------------
+    changed("ddp", "four ranks in mind", ("[model.rank]", "[model.rank % 4]"), says="right at its own size, but not with"),
+    changed("fsdp", "six layers in mind", ("range(model.LAYERS)", "range(6)"), ("model.grad_activations[model.LAYERS]", "model.grad_activations[6]"), ("activations.pop(model.LAYERS)", "activations.pop(6)"), says="right at its own size, but not with"),
+    changed("basic", "two layers in mind", ("range(model.LAYERS)", "range(2)"), ("model.LAYERS", "2"), says="right at its own size, but not with"),
+    changed("pipeline_fsdp", "four layers in mind", ("share = model.LAYERS // stages", "share = 1"), says="right at its own size, but not with"),
+    changed("replica_fsdp", "two replicas in mind", ("model.axis_index(\"replica\"), model.axis_size(\"replica\")", "model.axis_index(\"replica\"), 2"), says="right at its own size, but not with"),
+    changed("gpipe", "four micro-batches in mind", ("range(model.BATCHES)", "range(4)"), says="right at its own size, but not with"),
+    # -- memory that is hidden ---------------------------------------------------------------------------------------------------
+    changed("grad_accum", "activations in a list", ("    for mb in range", "    hidden = {}\n    for mb in range"), ("model.activations[layer + 1] =", "hidden[layer + 1] ="), ("inp, weight = model.activations[layer], ", "inp, weight = hidden.get(layer) or model.activations[layer], "), ("model.loss(model.activations.pop(model.LAYERS))", "model.loss(hidden[model.LAYERS])"), ("model.activations.pop(layer), ", "hidden.get(layer), "), says="was not stored when rank 0 issued"),
+    changed("fsdp", "gathered once, kept in a local", ("weight = await model.allgather(model.weights[layer], layer)\n        model.act", "weight = hidden[layer] = await model.allgather(model.weights[layer], layer)\n        model.act"), ("        weight = await model.allgather(model.weights[layer], layer)\n        inp", "        weight = hidden[layer]\n        inp"), ("    for layer in reversed", "    pass\n    for layer in reversed"), ("    model.activations[0] =", "    hidden = {}\n    model.activations[0] ="), says="was not stored when rank"),
+    changed("fsdp", "gathered once, kept in a closure", ("        " + FORWARD, "        kept.append(lambda weight=weight: weight)\n        " + FORWARD), ("        weight = await model.allgather(model.weights[layer], layer)\n        inp", "        weight = kept[layer]()\n        inp"), ("    model.activations[0] =", "    kept = []\n    model.activations[0] ="), says="was not stored when rank"),
+    changed("fsdp", "gathers in flight as a store", ("    model.activations[0] =", "    flying = [[model.allgather(model.weights[layer], layer) for layer in range(model.LAYERS)] for _ in range(2)]\n    model.activations[0] ="), ("weight = await model.allgather(model.weights[layer], layer)\n        model.act", "weight = await flying[0][layer]\n        model.act"), ("weight = await model.allgather(model.weights[layer], layer)\n        inp", "weight = await flying[1][layer]\n        inp"), says="over the target"),
+    changed("grad_accum", "activations in futures", ("    for mb in range", "    box = {}\n    for mb in range"), ("model.activations[layer + 1] = model.forward(layer, inp, weight)", "model.activations[layer + 1] = model.forward(layer, inp, weight)\n            box[layer] = concurrent.futures.Future(); box[layer].set_result(model.activations[layer])"), ("model.activations.pop(layer), model", "(model.activations.pop(layer, None), box[layer].result())[1], model"), ("        model.grad_activations[model.LAYERS] = model.loss(", "        model.activations.pop(0)\n        model.grad_activations[model.LAYERS] = model.loss("), says="was not stored when rank 0 issued"),
+    changed("pipeline", "activations on the way to oneself", ("    if is_last:\n", "    await model.pass_to(model.rank, model.activations[first])\n    if is_last:\n"), says="a rank cannot pass to itself"),
+    changed("fsdp", "a copy of the dictionary", ("    for layer in range(model.LAYERS):\n        weight = await", "    shards = model.weights.copy()\n    model.weights.clear()\n    for layer in range(model.LAYERS):\n        weight = await"), ("model.allgather(model.weights[layer], layer)", "model.allgather(shards[layer], layer)"), says="was not stored when rank"),
+    changed("ddp", "the rest of the memory in another rank's mailbox", (LOSS, LOSS + "    await model.pass_to((model.rank + 1) % model.RANKS, model.activations[0])\n"), says="a message was sent and never received"),
+    # -- communication that is got round -------------------------------------------------------------------------------------------
+    changed("fsdp", "everything loaded instead of gathered", ("await model.allgather(model.weights[layer], layer)", "model.load_weights(layer)[0]"), says="taken that piece of the Weight from load_weights before"),
+    changed("fsdp", "a global that all ranks share", ("async def fsdp", "SHARED = {}\n\nasync def fsdp"), ("    model.activations[0]", "    SHARED.update({(layer, model.rank): weight for layer, weight in model.weights.items()})\n    await model.allreduce(model.fake_grad(0, []), 0)\n    model.activations[0]"), ("weight = await model.allgather(model.weights[layer], layer)\n        model.act", "weight = functools.reduce(lambda a, b: a.combine(b), [SHARED[layer, r] for r in range(model.RANKS)])\n        model.act"), says="belongs to rank"),
+    changed("ddp", "gradients over a global", ("async def ddp", "SHARED = {}\n\nasync def ddp"), (SUM, "        SHARED[layer, model.rank] = grad\n        await asyncio.sleep(0)\n        grad = sum(SHARED[layer, r] for r in range(model.RANKS))\n"), says="belongs to rank|KeyError"),
+    changed("pipeline", "several tensors in a message", ("model.activations.pop(end))", "[model.activations.pop(end)])"), says="sends one tensor"),
+    changed("pipeline", "a tensor's name sent instead of it", ("model.activations.pop(end))", 'repr(model.activations.pop(end)))'), says="only tensors can be stored"),
+    # -- tensors out of nothing --------------------------------------------------------------------------------------------------------
+    changed("ddp", "a gradient made up", (SUM, "        grad = model.fake_grad(layer, range(model.BATCHES))\n"), says="is made up"),
+    changed("ddp", "a gradient by hand", (SUM, "        grad = WeightGrad(layer, model.LAYERS, range(model.BATCHES), model.BATCHES)\n"), says="is made up"),
+    changed("basic", "final weights by hand", ("        model.set_final_weight(layer, model.weights[layer])", "        model.set_final_weight(layer, Weight(layer, model.LAYERS, 1))"), says="is made up"),
+    changed("fsdp", "a whole weight by hand", ("await model.allgather(model.weights[layer], layer)", "Weight(layer, model.LAYERS, 0)"), says="is made up"),
+    changed("fsdp", "a copied tensor", (LOSS, "    model.weights['x'] = copy.copy(model.weights[0])\n" + LOSS), says="is made up"),
+    changed("fsdp", "a deep copy", (LOSS, "    model.weights['x'] = copy.deepcopy(model.weights[0])\n" + LOSS), says="is made up"),
+    changed("fsdp", "a pickled tensor", (LOSS, "    model.weights['x'] = pickle.loads(pickle.dumps(model.weights[0]))\n" + LOSS), says="is made up"),
+    changed("fsdp", "a tensor edited", (LOSS, "    model.weights[0].total = 1\n" + LOSS), says="tensors are frozen"),
+    # -- asyncio --------------------------------------------------------------------------------------------------------------------------
+    changed("fsdp", "no await at the gather", ("weight = await model", "weight = model"), says="did you forget `await`?"),
+    changed("fsdp", "no await at the reduce-scatter", ("= await model.scatterreduce", "= model.scatterreduce"), says="did you forget `await`?"),
+    changed("ddp", "no await at the sum", ("grad = await model", "grad = model"), says="did you forget `await`?"),
+    changed("ddp", "a sum that nobody takes", ("    return model", "    model.allreduce(model.fake_grad(0, []), 0)\n    return model"), says="was started and never awaited"),
+    changed("pipeline", "a send that nobody awaits", ("        await model.pass_to(model.rank - 1", "        model.pass_to(model.rank - 1"), says="was started and never awaited"),
+    changed("pipeline", "a message that nobody receives", ("    return model", "    if is_first:\n        await model.pass_to(1, 'bye')\n    return model"), says="a message was sent and never received"),
+    changed("pipeline", "all receive first", ("    if is_first:\n        model.activations[first] = model.get_activation(range(model.BATCHES))\n    else:\n        model.activations[first] = await model.receive(src=model.rank - 1)\n", "    model.activations[first] = await model.receive()\n"), says="deadlock: no rank can ever go on"),
+    changed("pipeline", "received from the wrong side", ("src=model.rank - 1", "src=(model.rank + 1) % model.RANKS"), says="deadlock: no rank can ever go on"),
+    changed("ddp", "one rank skips a sum", (SUM, "        if model.rank or layer:\n    " + SUM), says="deadlock: no rank can ever go on|misses micro-batch"),
+    changed("ddp", "ranks sum in different orders", ("for layer in reversed(range(model.LAYERS)):", "for layer in reversed(range(model.LAYERS)):\n        await model.allreduce(model.fake_grad(layer if model.rank else 0, []), layer if model.rank else 0)"), says="in the same order"),
+    changed("fsdp", "ranks in different collectives", (REDUCE, "        model.grad_weights[layer] = await (model.scatterreduce if model.rank else model.allreduce)(grad, layer)\n"), says="calls scatterreduce(layer 5)"),
+    changed("replica_fsdp", "an axis that is not there", ('axis="replica"', 'axis="replicas"'), says="there is no mesh axis 'replicas'"),
+    changed("fsdp", "one rank returns early", ("    model.activations[0] =", "    if model.rank == 3:\n        return model\n    model.activations[0] ="), says="rank 3 has finished"),
+    changed("fsdp", "a result awaited in the wrong place", (REDUCE, "        model.grad_weights[layer] = (await model.scatterreduce)(grad, layer)\n"), says="TypeError"),
+    # -- Python ---------------------------------------------------------------------------------------------------------------------------
+    changed("fsdp", "a name misspelt", ("model.grad_weights.pop", "model.grads_weight.pop"), says="has no attribute 'grads_weight'"),
+    changed("fsdp", "a local misspelt", ("grad_out, weight)", "grad_in, weight)"), says="name 'grad_in' is not defined"),
+    changed("fsdp", "taken out twice", (POPS, POPS + "\n        model.activations.pop(layer)"), says="nothing is stored in activations under 5"),
+    changed("fsdp", "a layer that is text", ("model.load_weights(\n            layer,", "model.load_weights(\n            str(layer),"), says="layer is out of range"),
+    changed("fsdp", "None for a tensor", ("layer, inp, grad_out, weight)", "layer, None, grad_out, weight)"), says="inp must be an Activation"),
+    changed("fsdp", "arguments in the wrong order", ("layer, inp, grad_out, weight)", "layer, grad_out, inp, weight)"), says="inp must be an Activation"),
+    changed("fsdp", "a number for micro-batches", ("[model.rank]", "model.rank"), says="[0]"),
+    changed("fsdp", "its own error", (LOSS, LOSS + "    raise RuntimeError('not finished')\n"), says="RuntimeError: not finished"),
+    changed("fsdp", "an error swallowed", (LOSS, "    try:\n        model.loss(model.activations[0])\n    except Exception:\n        pass\n" + LOSS), says="the loss reads the output of the last layer"),
+    changed("fsdp", "an error swallowed whole", (LOSS, "    try:\n        model.load_weights(99)\n    except:\n        pass\n" + LOSS), says="layer is out of range"),
+    changed("fsdp", "division by zero", ("model.load_weights(\n            layer", "model.load_weights(\n            layer // 0"), says="ZeroDivisionError"),
+    whole("basic", "a generator", "def basic(model):\n    yield model.load_weights(0)", "await, not yield"),
+    whole("basic", "a class", "class basic:\n    def __init__(self, model):\n        model.load_weights(0)", "run takes a function"),
+    whole("basic", "no parameter", "def basic():\n    pass", "with one argument, the model"),
+    whole("basic", "two parameters", "def basic(model, layers):\n    pass", "with one argument, the model"),
+    whole("basic", "nothing but a load", "def basic(model):\n    model.weights[0], _ = model.load_weights(0)", "not attempted yet"),
+    whole("ddp", "nothing but a barrier", "async def ddp(model):\n    await model.allreduce(model.fake_grad(0, []), 0)", "no rank has set a final weight"),
+    whole("fsdp", "a coroutine, not a function", "async def helper(model):\n    pass\n\nfsdp = helper(None)\nfsdp.close()", "run takes a function"),
+    whole("ddp", "a thing that is no function", "ddp = 42", "run takes a function"),
+]  # fmt: skip

@@ -1,0 +1,133 @@
+"""The corpus: honest programs pass, no other does, and each is told what it needs to know.
+
+At a shell every run is in a process of its own, as many at a time as there are processors.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lib import PuzzleError, grade
+from lib.grading import shell
+from lib.grading.referee import Referee, Submission
+from lib.grading.sandbox import available
+from lib.grading.shelf import Attempt
+from lib.grading.submission import load
+from lib.grading.verdict import FAIL, PASS, TODO, Verdict
+from lib.specs import puzzles
+from tests.corpus import Program
+from tests.corpus.cheats import CHEATS
+from tests.corpus.endless import ENDLESS
+from tests.corpus.honest import HONEST
+from tests.corpus.mistakes import MISTAKES
+
+SHORT = 2.0
+"""Seconds for a run of a program that never ends."""
+
+
+def titles(programs: Sequence[Program]) -> list[str]:
+    return [f"{program.puzzle}: {program.name}" for program in programs]
+
+
+def test_the_corpus_is_large_and_names_each_program_once() -> None:
+    wrong = [*MISTAKES, *ENDLESS, *CHEATS]
+    assert len(wrong) >= 200 and len(HONEST) >= 80
+    for programs in (HONEST, wrong):
+        assert len(set(titles(programs))) == len(programs)
+        assert len({program.source for program in programs}) == len(programs)
+    for programs in (HONEST, MISTAKES):
+        assert {program.puzzle for program in programs} == puzzles().keys()
+
+
+# -- at a shell ---------------------------------------------------------------------------------------------
+
+
+def graded(programs: Sequence[Program], referee: Referee) -> dict[str, Verdict]:
+    """The verdict on each program, by its title."""
+
+    def one(program: Program) -> Verdict:
+        attempt = Attempt(puzzles()[program.puzzle], Submission("attempt.py", program.source))
+        return shell._verdict(attempt, referee, seed=1)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(titles(programs), pool.map(one, programs), strict=True))
+
+
+@pytest.fixture(scope="module")
+def at_a_shell() -> dict[str, Verdict]:
+    """Honest and mistaken programs, and those without end, kept apart as well as this machine can."""
+    return graded([*HONEST, *MISTAKES], Referee(30.0)) | graded(ENDLESS, Referee(SHORT))
+
+
+@pytest.fixture(scope="module")
+def cheats() -> dict[str, dict[str, Verdict]]:
+    """Programs that tamper, by the way in which they are kept apart."""
+    return {mechanism: graded(CHEATS, Referee(SHORT, [mechanism])) for mechanism in available()}
+
+
+@pytest.mark.parametrize("title", titles(HONEST))
+def test_honest_programs_pass_at_a_shell(at_a_shell: dict[str, Verdict], title: str) -> None:
+    assert at_a_shell[title].status == PASS, at_a_shell[title].message
+
+
+@pytest.mark.parametrize("program", [*MISTAKES, *ENDLESS], ids=titles([*MISTAKES, *ENDLESS]))
+def test_no_other_passes_at_a_shell(at_a_shell: dict[str, Verdict], program: Program) -> None:
+    check(program, at_a_shell[titles([program])[0]])
+
+
+@pytest.mark.parametrize("program", CHEATS, ids=titles(CHEATS))
+@pytest.mark.parametrize("mechanism", available())
+def test_tampering_makes_no_verdict(cheats: dict[str, dict[str, Verdict]], mechanism: str, program: Program) -> None:
+    check(program, cheats[mechanism][titles([program])[0]])
+
+
+def check(program: Program, verdict: Verdict) -> None:
+    assert verdict.status in (FAIL, TODO), verdict.message
+    assert any(words in verdict.message for words in program.says.split("|")), verdict.message
+
+
+def test_nothing_is_left_running(cheats: dict[str, dict[str, Verdict]], at_a_shell: dict[str, Verdict]) -> None:
+    mine = str(os.getpid())
+    left = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8") as stat, open(f"/proc/{pid}/cmdline", "rb") as command:
+                if stat.read().rpartition(")")[2].split()[1] == mine:
+                    left.append(command.read())
+        except OSError:
+            continue
+    assert not [command for command in left if b"start.py" in command]
+
+
+# -- in a notebook ------------------------------------------------------------------------------------------
+
+
+def function(program: Program) -> object:
+    names, trouble = load("attempt.py", program.source)
+    assert program.puzzle in names, trouble
+    return names[program.puzzle]
+
+
+@pytest.mark.parametrize("program", HONEST, ids=titles(HONEST))
+def test_honest_programs_pass_in_a_notebook(program: Program) -> None:
+    verdict = grade(function(program), program.puzzle, seed=2)  # type: ignore[arg-type]
+    assert verdict.status == PASS, verdict.message
+
+
+@pytest.mark.parametrize("program", MISTAKES, ids=titles(MISTAKES))
+def test_mistakes_are_found_in_a_notebook(program: Program) -> None:
+    fn = function(program)
+    if not callable(fn):
+        with pytest.raises(PuzzleError, match="grade takes a function"):
+            grade(fn, program.puzzle)  # type: ignore[arg-type]
+        if inspect.iscoroutine(fn):
+            fn.close()
+        return
+    verdict = grade(fn, program.puzzle, seed=1)
+    assert verdict.status in (FAIL, TODO)
+    assert any(words in verdict.message for words in program.says.split("|")), verdict.message
