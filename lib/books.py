@@ -71,8 +71,8 @@ class Books:
         state = make_labels(("OptState", *weight[1:]))
         memory = self.cost.elements(weight)
         return (
-            account.mint(weight, self.values.weight(layer), False, memory, loads),
-            account.mint(state, self.values.opt_state(layer), False, memory, loads),
+            account.mint(weight, self.values.weight(weight), False, memory, loads),
+            account.mint(state, self.values.opt_state(state), False, memory, loads),
         )
 
     def get_activation(self, account: Account, batches: frozenset[int]) -> Entry:

@@ -30,13 +30,13 @@ class Fingerprints:
 
     zero = 0
 
-    def weight(self, layer: int) -> int:
-        """The weight of a layer before training."""
-        return hash((WEIGHT, layer))
+    def weight(self, piece: Labels) -> int:
+        """A piece of a layer's weight before training."""
+        return hash((WEIGHT, piece.layer))
 
-    def opt_state(self, layer: int) -> int:
-        """The optimizer state of a layer before training."""
-        return hash((STATE, layer))
+    def opt_state(self, piece: Labels) -> int:
+        """A piece of a layer's optimizer state before training."""
+        return hash((STATE, piece.layer))
 
     def inputs(self, batches: frozenset[int]) -> dict[int, int]:
         """The input of layer 0 for these micro-batches."""
@@ -84,12 +84,13 @@ class Fingerprints:
 def trained_weights(layers: int, batches: int) -> tuple[int, ...]:
     """Every layer's weight after one step of plain training on one device: what is right."""
     algebra = Fingerprints()
-    weights = [algebra.weight(layer) for layer in range(layers)]
+    whole = [Labels("Weight", layer, layers) for layer in range(layers)]
+    weights = [algebra.weight(labels) for labels in whole]
     activations = [algebra.inputs(frozenset(range(batches)))]
     for weight in weights:
         activations.append(algebra.forward(activations[-1], weight))
     grad, trained = algebra.loss(activations[-1]), [0] * layers
     for layer in reversed(range(layers)):
         weight_grad, grad = algebra.backward(activations[layer], grad, weights[layer])
-        trained[layer], _ = algebra.update(weights[layer], algebra.opt_state(layer), weight_grad, True)
+        trained[layer], _ = algebra.update(weights[layer], algebra.opt_state(whole[layer]), weight_grad, True)
     return tuple(trained)

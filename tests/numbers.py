@@ -1,0 +1,147 @@
+"""What training gives, computed with numbers: an independent judge of the exact algebra that the checker uses.
+
+Nothing here looks at lib: a layer is ``tanh`` of an elementwise product with a neighbor mixed in, the loss a sum of
+squares, the gradients follow from the chain rule, the optimizer is Adam in its third step. A tensor is a dict from
+position to number, so that a shard is the positions it has, joining is a union, and a position that comes with two
+different numbers becomes nan.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+WIDTH = 48
+"""Positions of a weight."""
+RATE, BETA1, BETA2, EPSILON, STEP = 0.05, 0.9, 0.99, 1e-8, 3
+
+Vector = dict[int, float]
+
+
+def pseudo(*seed: int) -> float:
+    """A number between -1 and 1 that depends on the seed alone."""
+    return math.sin(sum((place + 1) * 12.9898 * (part + 1) for place, part in enumerate(seed))) * 0.9
+
+
+def first_weight(layer: int) -> Vector:
+    """The weight of a layer before training."""
+    return {at: 1.0 + 0.3 * pseudo(1, layer, at) for at in range(WIDTH)}
+
+
+def first_state(layer: int) -> dict[int, tuple[float, float]]:
+    """Adam's moments of a layer before this step: the training is under way."""
+    return {at: (0.1 * pseudo(2, layer, at), 0.01 + 0.01 * abs(pseudo(3, layer, at))) for at in range(WIDTH)}
+
+
+def first_input(batch: int) -> Vector:
+    """A micro-batch."""
+    return {at: pseudo(4, batch, at) for at in range(WIDTH)}
+
+
+def layer_forward(x: Vector, w: Vector) -> Vector:
+    """tanh(w x + x of the left neighbor / 2)."""
+    return {at: math.tanh(w.get(at, math.nan) * x[at] + 0.5 * x[(at - 1) % WIDTH]) for at in range(WIDTH)}
+
+
+def loss_gradient(y: Vector) -> Vector:
+    """Of the sum of squares."""
+    return {at: 2.0 * y[at] for at in range(WIDTH)}
+
+
+def layer_backward(x: Vector, w: Vector, g: Vector) -> tuple[Vector, Vector]:
+    """Gradients of weight and input."""
+    out = layer_forward(x, w)
+    inner = {at: g[at] * (1.0 - out[at] ** 2) for at in range(WIDTH)}
+    of_weight = {at: inner[at] * x[at] for at in range(WIDTH)}
+    of_input = {at: inner[at] * w.get(at, math.nan) + 0.5 * inner[(at + 1) % WIDTH] for at in range(WIDTH)}
+    return of_weight, of_input
+
+
+def adam(w: float, g: float, state: tuple[float, float]) -> tuple[float, tuple[float, float]]:
+    """One position of an optimizer step."""
+    m, v = BETA1 * state[0] + (1 - BETA1) * g, BETA2 * state[1] + (1 - BETA2) * g * g
+    fair_m, fair_v = m / (1 - BETA1**STEP), v / (1 - BETA2**STEP)
+    return w - RATE * fair_m / (math.sqrt(fair_v) + EPSILON), (m, v)
+
+
+def trained(layers: int, batches: int) -> list[Vector]:
+    """Every layer's weight after one step on one device, micro-batch by micro-batch."""
+    weights = [first_weight(layer) for layer in range(layers)]
+    sums = [dict.fromkeys(range(WIDTH), 0.0) for _ in range(layers)]
+    for batch in range(batches):
+        inputs = [first_input(batch)]
+        for weight in weights:
+            inputs.append(layer_forward(inputs[-1], weight))
+        grad = loss_gradient(inputs[-1])
+        for layer in reversed(range(layers)):
+            of_weight, grad = layer_backward(inputs[layer], weights[layer], grad)
+            sums[layer] = {at: sums[layer][at] + of_weight[at] for at in range(WIDTH)}
+    states = [first_state(layer) for layer in range(layers)]
+    return [
+        {at: adam(weights[layer][at], sums[layer][at], states[layer][at])[0] for at in range(WIDTH)}
+        for layer in range(layers)
+    ]
+
+
+def error(layer: int, found: Vector, right: Vector) -> float:
+    """The largest difference, relative to the largest update of that layer."""
+    before = first_weight(layer)
+    update = max(abs(right[at] - before[at]) for at in range(WIDTH))
+    differences = [abs(value - right[at]) / update for at, value in found.items()]
+    return math.inf if any(map(math.isnan, differences)) else max(differences, default=math.inf)
+
+
+class Numbers:
+    """The same, as the values of a simulated machine: for each operation what it does to the numbers."""
+
+    zero: Any = types.MappingProxyType({})
+
+    def weight(self, piece: Any) -> Any:
+        return self.cut(first_weight(piece.layer), None, piece)
+
+    def opt_state(self, piece: Any) -> Any:
+        return self.cut(first_state(piece.layer), None, piece)
+
+    def inputs(self, batches: Iterable[int]) -> dict[int, Vector]:
+        return {batch: first_input(batch) for batch in batches}
+
+    def forward(self, inp: dict[int, Vector], weight: Vector) -> dict[int, Vector]:
+        return {batch: layer_forward(x, weight) for batch, x in inp.items()}
+
+    def loss(self, inp: dict[int, Vector]) -> dict[int, Vector]:
+        return {batch: loss_gradient(y) for batch, y in inp.items()}
+
+    def backward(self, inp: dict[int, Vector], grad: dict[int, Vector], weight: Vector) -> tuple[Any, Any]:
+        lost = dict.fromkeys(range(WIDTH), math.nan)
+        both = {batch: layer_backward(x, weight, grad.get(batch, lost)) for batch, x in inp.items()}
+        return self.add([w for w, _ in both.values()]), {batch: x for batch, (_, x) in both.items()}
+
+    def update(self, weight: Vector, opt_state: Any, grad: Vector, aligned: bool) -> tuple[Any, Any]:
+        lost = (math.nan, math.nan)
+        new = {at: adam(w, grad.get(at, math.nan), opt_state.get(at, lost)) for at, w in weight.items()}
+        return {at: w for at, (w, _) in new.items()}, {at: state for at, (_, state) in new.items()}
+
+    def add(self, values: Sequence[Vector]) -> Vector:
+        real = [value for value in values if value]
+        if not real:
+            return {}
+        where = set.intersection(*map(set, real))
+        total = {at: math.fsum(value[at] for value in real) for at in where}
+        return total | {at: math.nan for value in real for at in value if at not in where}
+
+    def cut(self, value: Any, whole: Any, piece: Any) -> Any:
+        bounds = [(shard * WIDTH // piece.total, (shard + 1) * WIDTH // piece.total) for shard in piece.shards]
+        return {at: value[at] for first, last in bounds for at in range(first, last) if at in value}
+
+    def join(self, values: Sequence[Any]) -> Any:
+        joined: dict[int, Any] = {}
+        for value in values:
+            for at, number in value.items():
+                lost = (math.nan, math.nan) if isinstance(number, tuple) else math.nan
+                joined[at] = number if joined.get(at, number) == number else lost
+        return joined
+
+    def made_up(self, labels: Any) -> Any:
+        return {}

@@ -1,0 +1,291 @@
+"""Correct programs, broken at random: none is accepted unless its numbers are right, none hangs, none breaks lib.
+
+FUZZ_EXAMPLES=20000 makes it a long search.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import lib.books
+from lib import PuzzleError, Run, run
+from lib.check import check_finals
+from lib.grading.submission import load
+from tests import numbers
+from tests.corpus import HEAD, Program, function
+from tests.corpus.honest import HONEST
+from tests.programs import solutions
+
+pytestmark = [
+    # A broken program leaves coroutines behind that nobody awaits.
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "800"))
+LIB = str(Path(lib.books.__file__).parent)
+
+SIZES: dict[str, dict[str, Any]] = {
+    "basic": {"ranks": 1, "layers": 2, "batches": 2},
+    "grad_accum": {"ranks": 1, "layers": 2, "batches": 3},
+    "ddp": {"ranks": 3, "layers": 2, "batches": 3},
+    "wsdp": {"ranks": 3, "layers": 2, "batches": 3},
+    "fsdp": {"ranks": 3, "layers": 2, "batches": 3},
+    "pipeline": {"ranks": 2, "layers": 4, "batches": 2},
+    "gpipe": {"ranks": 2, "layers": 4, "batches": 3},
+    "pipeline_fsdp": {"ranks": 4, "layers": 4, "batches": 2},
+    "replica_fsdp": {"ranks": 4, "layers": 2, "batches": 8, "mesh": {"replica": 2, "shard": 2}, "node_size": 2},
+}
+SECOND = (("ddp", "ddp_overlap"), ("wsdp", "wsdp_prefetch"), ("gpipe", "one_forward_one_backward"))
+PROGRAMS = [
+    *(Program(name, name, HEAD + function(name)) for name in SIZES),
+    *(Program(name, other, HEAD + function(other).replace(f"def {other}(", f"def {name}(")) for name, other in SECOND),
+    *(program for program in HONEST if "print" not in program.source),
+]
+
+
+# -- breaking ---------------------------------------------------------------------------------------------------
+
+Change = Callable[[], None]
+
+
+def changes(tree: ast.AST) -> Iterator[tuple[str, Change]]:
+    """Every way in which a program can be broken by one change, and what kind of change it is."""
+    nodes = list(ast.walk(tree))
+    names = sorted({node.id for node in nodes if isinstance(node, ast.Name) and node.id.islower()})
+    for node in nodes:
+        for field, value in ast.iter_fields(node):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                yield from of_statements(value)
+            elif isinstance(value, ast.AST):
+                yield from of_expression(node, field, value, names)
+            elif isinstance(value, list):
+                for place, item in enumerate(value):
+                    if isinstance(item, ast.expr):
+                        yield from of_expression(value, place, item, names)
+        if isinstance(node, ast.Call) and len(node.args) > 1:
+            yield "swap two arguments", lambda node=node: node.args.insert(0, node.args.pop(1))
+
+
+def of_statements(body: list[ast.stmt]) -> Iterator[tuple[str, Change]]:
+    for place, statement in enumerate(body):
+        yield "drop a statement", lambda at=place: body.__setitem__(at, ast.Pass())
+        yield "repeat a statement", lambda at=place: body.insert(at, body[at])
+        if place:
+            yield "swap two statements", lambda at=place: body.insert(at - 1, body.pop(at))
+        if isinstance(statement, (ast.For, ast.If)):
+            yield (
+                "once instead of in a loop",
+                lambda at=place, inner=statement.body: body.__setitem__(slice(at, at + 1), inner),
+            )
+            if len(statement.body) > 1:
+                yield "out of a loop", lambda at=place, loop=statement: body.insert(at + 1, loop.body.pop())
+
+
+def of_expression(owner: Any, field: Any, value: ast.AST, names: list[str]) -> Iterator[tuple[str, Change]]:
+    def put(new: ast.AST) -> Change:
+        return (
+            (lambda: owner.__setitem__(field, new)) if isinstance(owner, list) else (lambda: setattr(owner, field, new))
+        )
+
+    match value:
+        case ast.Constant(value=bool() | None):
+            pass
+        case ast.Constant(value=int(number)):
+            yield "change a number", put(ast.Constant(number + 1))
+            yield "change a number", put(ast.Constant(number - 1))
+        case ast.Constant(value="shard" | "replica" as axis):
+            yield "change an axis", put(ast.Constant({"shard": "replica", "replica": "shard"}[axis]))
+        case ast.Await(value=inner):
+            yield "lose an await", put(inner)
+        case ast.BinOp(left=left, right=right):
+            yield "one of two operands", put(left)
+            yield "one of two operands", put(right)
+        case ast.Compare() | ast.IfExp():
+            yield "negate", put(ast.UnaryOp(ast.Not(), value)) if isinstance(value, ast.Compare) else put(value.orelse)
+        case ast.Name(ctx=ast.Load()):
+            for other in names[:: max(1, len(names) // 4)]:
+                yield "another name", put(ast.Name(other, ast.Load()))
+        case ast.Call(func=ast.Attribute(value=store, attr="pop"), args=[key, *_]):
+            yield "keep instead of take", put(ast.Subscript(store, key, ast.Load()))
+        case ast.Call(func=ast.Attribute(attr="allreduce" | "scatterreduce" | "allgather" as verb) as called):
+            for other in ("allreduce", "scatterreduce", "allgather"):
+                if other != verb:
+                    yield (
+                        "another collective",
+                        put(ast.Call(ast.Attribute(called.value, other, ast.Load()), value.args, value.keywords)),
+                    )
+        case ast.Subscript(value=store, slice=key, ctx=ast.Load()):
+            yield "take instead of keep", put(ast.Call(ast.Attribute(store, "pop", ast.Load()), [key], []))
+
+
+def broken(program: Program, choices: list[tuple[int, int]]) -> tuple[str, list[str]]:
+    """The source with some changes, each chosen by its kind and its place; and their kinds."""
+    tree = ast.parse(program.source)
+    kinds = []
+    for which, where in choices:
+        found: dict[str, list[Change]] = {}
+        for kind, change in changes(tree):
+            found.setdefault(kind, []).append(change)
+        kind = sorted(found)[which % len(found)]
+        found[kind][where % len(found[kind])]()
+        kinds.append(kind)
+    return ast.unparse(ast.fix_missing_locations(tree)), kinds
+
+
+# -- judging ------------------------------------------------------------------------------------------------------
+
+
+def outcome(fn: Any, size: dict[str, Any], **how: Any) -> Run | PuzzleError:
+    """What becomes of a run. Anything but a PuzzleError goes through, and so does an error inside lib."""
+    try:
+        return run(fn, **size, **how)
+    except PuzzleError as error:
+        cause = error.__cause__
+        # With the rules off, which nobody but tests can do, nonsense may reach further in.
+        if how.get("_strict", True) and cause is not None and not isinstance(cause, PuzzleError):
+            last = traceback.extract_tb(cause.__traceback__)[-1]
+            assert not last.filename.startswith(LIB), "".join(traceback.format_exception(cause))
+        return error
+
+
+def refusal(result: Run | PuzzleError) -> str:
+    """Why a result is not accepted; empty if it is."""
+    if isinstance(result, PuzzleError):
+        return result.problem
+    try:
+        return "made up" if check_finals(result.closings) else ""
+    except PuzzleError as error:
+        return error.problem
+
+
+def accepted(result: Run | PuzzleError) -> bool:
+    return not refusal(result)
+
+
+def right(result: Run | PuzzleError, size: dict[str, Any]) -> bool:
+    """Whether the final weights, as numbers, are those of plain training: all ranks', together complete."""
+    if isinstance(result, PuzzleError):
+        return False
+    wanted = numbers.trained(size["layers"], size["batches"])
+    for layer, weight in enumerate(wanted):
+        finals = [closing.finals[layer].value for closing in result.closings if layer in closing.finals]
+        if {at for final in finals for at in final} != set(range(numbers.WIDTH)):
+            return False
+        if not all(numbers.error(layer, final, weight) < 1e-9 for final in finals):
+            return False
+    return True
+
+
+def with_numbers(fn: Any, size: dict[str, Any], strict: bool) -> Run | PuzzleError:
+    """A run whose tensors carry numbers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lib.books, "Fingerprints", numbers.Numbers)
+        return outcome(fn, size, _strict=strict)
+
+
+def compile_(source: str, name: str) -> Any:
+    names, trouble = load("mutant.py", source)
+    return names.get(name), trouble
+
+
+COUNTS: Counter[str] = Counter()
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=EXAMPLES <= 800,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    st.sampled_from(PROGRAMS),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 400)), min_size=1, max_size=3),
+)
+@example(PROGRAMS[0], [])
+def search(program: Program, choices: list[tuple[int, int]]) -> None:
+    """Break a program, run it in three ways, compare."""
+    source, _ = broken(program, choices)
+    fn, _ = compile_(source, program.puzzle)
+    if not callable(fn):
+        return
+    size = SIZES[program.puzzle]
+    COUNTS["programs"] += 1
+    strictly = outcome(fn, size)
+    loosely, numerically = outcome(fn, size, _strict=False), with_numbers(fn, size, strict=False)
+    by_value, by_numbers = accepted(loosely), right(numerically, size)
+    assert by_numbers or not by_value, source
+    assert not by_numbers or "wrong value" not in refusal(loosely), source
+    COUNTS["right by the numbers"] += by_numbers
+    if accepted(strictly):
+        COUNTS["accepted"] += 1
+        assert by_numbers, source
+    elif by_numbers:
+        COUNTS[f"right, but refused: {refusal(strictly)[:40]}"] += 1
+
+
+def test_broken_programs() -> None:
+    COUNTS.clear()
+    search()
+    print(dict(COUNTS.most_common()))
+    assert COUNTS["programs"] > EXAMPLES / 2  # and it has seen programs of both kinds
+    assert COUNTS["accepted"] > EXAMPLES / 50
+    assert COUNTS["programs"] - COUNTS["right by the numbers"] > EXAMPLES / 4
+
+
+# -- the judge itself -----------------------------------------------------------------------------------------------
+
+
+def test_gradients_are_those_of_the_loss() -> None:
+    x, w = numbers.first_input(0), numbers.first_weight(0)
+
+    def loss(x: numbers.Vector, w: numbers.Vector) -> float:
+        return math.fsum(y * y for y in numbers.layer_forward(x, w).values())
+
+    of_weight, of_input = numbers.layer_backward(x, w, numbers.loss_gradient(numbers.layer_forward(x, w)))
+    step = 1e-6
+    for at in range(0, numbers.WIDTH, 7):
+        for thing, gradient in ((x, of_input), (w, of_weight)):
+            thing[at] += step
+            above = loss(x, w)
+            thing[at] -= 2 * step
+            below = loss(x, w)
+            thing[at] += step
+            assert math.isclose((above - below) / (2 * step), gradient[at], rel_tol=1e-6, abs_tol=1e-8)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("name", SIZES)
+def test_solutions_are_right_by_the_numbers(name: str, strict: bool) -> None:
+    fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == name)
+    for size in (SIZES[name], spec["size"]):
+        assert right(with_numbers(fn, size, strict), size)
+
+
+def test_the_search_finds_a_checker_that_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checker whose values do not see which micro-batches are in a gradient is caught by a simple mutant."""
+    program = PROGRAMS[1]
+    source = program.source.replace("grad if mb == 0 else model.grad_weights[layer] + grad", "grad")
+    assert source != program.source
+    fn, _ = compile_(source, program.puzzle)
+    size = SIZES[program.puzzle]
+    assert not accepted(outcome(fn, size, _strict=False)) and not right(with_numbers(fn, size, False), size)
+    blind = lambda self, weight, opt_state, grad, aligned: (hash((weight, opt_state)), 0)  # noqa: E731
+    monkeypatch.setattr("lib.values.Fingerprints.update", blind)
+    lib.values.trained_weights.cache_clear()
+    try:
+        assert accepted(outcome(fn, size, _strict=False)) and not right(with_numbers(fn, size, False), size)
+    finally:
+        monkeypatch.undo()
+        lib.values.trained_weights.cache_clear()
