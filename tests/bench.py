@@ -11,16 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
+import subprocess
 import sys
 import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from lib import Model, Run, run
 from lib.events import MARKS
+from lib.grading.clerk import Clerk
+from lib.grading.referee import Referee, Submission
 
 ROUNDS = 5
 
@@ -132,6 +137,45 @@ CASES: list[tuple[str, Callable[[], Run]]] = [
 ]
 
 
+def shell_grader() -> None:
+    """Print what the process boundary costs: an operation across it, a process, and nine puzzles."""
+    answers = 0
+    answer = Clerk.answer
+
+    def counted(clerk: Clerk, message: list[Any]) -> list[Any]:
+        nonlocal answers
+        answers += 1
+        return answer(clerk, message)
+
+    referee = Referee(600)
+    source = "import asyncio\n" + inspect.getsource(fsdp).replace(": Model", "").replace(" -> Model", "")
+
+    def far(layers: int) -> float:
+        start = time.perf_counter()
+        size = {"ranks": 4, "layers": layers, "batches": 4}
+        referee.play(Submission("bench.py", source), "fsdp", size, [])
+        return time.perf_counter() - start
+
+    near = min(timed(lambda: run(fsdp, 4, 401, 4, timeout=None)) for _ in range(ROUNDS))
+    empty = min(far(1) for _ in range(ROUNDS))
+    Clerk.answer = counted  # type: ignore[method-assign]
+    long = far(401)
+    Clerk.answer = answer  # type: ignore[method-assign]
+    events = operations(run(fsdp, 4, 401, 4, timeout=None)) - operations(run(fsdp, 4, 1, 4))
+    print(f"a worker process with a short run: {empty * 1e3:.0f} ms ({referee.mechanisms[0]})")
+    print(
+        f"across the pipe: {(long - empty) / answers * 1e6:.0f} us a message, {answers / events:.1f} messages an event,"
+    )
+    print(f"    {(long - empty) / events * 1e6:.0f} us an event (here {near / events * 1e6:.0f})")
+    files = sorted(str(path) for path in (Path(__file__).parent.parent / "solutions").glob("p??_*.py"))
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "lib", "grade", *files], check=True, stdout=subprocess.DEVNULL)
+        times.append(time.perf_counter() - start)
+    print(f"nine puzzles at the shell, every one at four sizes (one at three): {min(times):.1f} s")
+
+
 def main() -> None:
     """Print the table."""
     print(f"{'':40} {'events':>8} {'us/event':>9} {'floor':>7} {'ratio':>6} {'bytes/event':>12}")
@@ -146,6 +190,7 @@ def main() -> None:
         print(f"{name:40} {count:8} {cost:9.2f} {base:7.2f} {cost / base:6.1f} {bytes_kept(work):12.0f}")
     few, _, many, _ = costs.values()
     print(f"1,024 ranks against 4, each over its floor: {many / few:.2f}")
+    shell_grader()
 
 
 if __name__ == "__main__":
