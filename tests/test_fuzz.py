@@ -22,7 +22,7 @@ import lib.books
 from lib import PuzzleError, Run, run
 from lib.check import check_finals
 from lib.grading.submission import load
-from tests import numbers
+from tests import arithmetic
 from tests.corpus import HEAD, Program, function
 from tests.corpus.honest import HONEST
 from tests.programs import solutions
@@ -177,12 +177,12 @@ def right(result: Run | PuzzleError, size: dict[str, Any]) -> bool:
     """Whether the final weights, as numbers, are those of plain training: all ranks', together complete."""
     if isinstance(result, PuzzleError):
         return False
-    wanted = numbers.trained(size["layers"], size["batches"])
+    wanted = arithmetic.trained(size["layers"], size["batches"])
     for layer, weight in enumerate(wanted):
         finals = [closing.finals[layer].value for closing in result.closings if layer in closing.finals]
-        if {at for final in finals for at in final} != set(range(numbers.WIDTH)):
+        if {at for final in finals for at in final} != set(range(arithmetic.WIDTH)):
             return False
-        if not all(numbers.error(layer, final, weight) < 1e-9 for final in finals):
+        if not all(arithmetic.error(layer, final, weight) < 1e-9 for final in finals):
             return False
     return True
 
@@ -190,7 +190,7 @@ def right(result: Run | PuzzleError, size: dict[str, Any]) -> bool:
 def with_numbers(fn: Any, size: dict[str, Any], strict: bool) -> Run | PuzzleError:
     """A run whose tensors carry numbers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lib.books, "Fingerprints", numbers.Numbers)
+        patch.setattr(lib.books, "Fingerprints", arithmetic.Numbers)
         return outcome(fn, size, _strict=strict)
 
 
@@ -248,14 +248,14 @@ def test_broken_programs() -> None:
 
 
 def test_gradients_are_those_of_the_loss() -> None:
-    x, w = numbers.first_input(0), numbers.first_weight(0)
+    x, w = arithmetic.first_input(0), arithmetic.first_weight(0)
 
-    def loss(x: numbers.Vector, w: numbers.Vector) -> float:
-        return math.fsum(y * y for y in numbers.layer_forward(x, w).values())
+    def loss(x: arithmetic.Vector, w: arithmetic.Vector) -> float:
+        return math.fsum(y * y for y in arithmetic.layer_forward(x, w).values())
 
-    of_weight, of_input = numbers.layer_backward(x, w, numbers.loss_gradient(numbers.layer_forward(x, w)))
+    of_weight, of_input = arithmetic.layer_backward(x, w, arithmetic.loss_gradient(arithmetic.layer_forward(x, w)))
     step = 1e-6
-    for at in range(0, numbers.WIDTH, 7):
+    for at in range(0, arithmetic.WIDTH, 7):
         for thing, gradient in ((x, of_input), (w, of_weight)):
             thing[at] += step
             above = loss(x, w)

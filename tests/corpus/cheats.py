@@ -13,7 +13,12 @@ FINALS = "        model.set_final_weight(layer, model.weights[layer])\n"
 
 def fsdp(name: str, says: str, *lines: str) -> Program:
     """A program of these lines."""
-    return whole("fsdp", name, "async def fsdp(model):\n" + "\n".join("    " + line for line in lines) + "\n    return model\n", says)
+    return whole(
+        "fsdp",
+        name,
+        "async def fsdp(model):\n" + "\n".join("    " + line for line in lines) + "\n    return model\n",
+        says,
+    )
 
 
 def lazy(name: str, source: str, says: str = "") -> Program:
