@@ -214,8 +214,20 @@ def test_kinds_releases_and_ends_are_checked_at_this_end() -> None:
         with pytest.raises(Garbled):
             ask(*message)
     ask("finish", 0)
-    with pytest.raises(Garbled):
-        ask("finish", 0)
+    for message in (("finish", 0), ("load_weights", 0, 1, 0, 1), ("store", 0, inp)):
+        with pytest.raises(Garbled, match="a rank that has finished"):
+            ask(*message)
+    assert ask("settle", 0) is False and ask("time", 0) == 0.0
+
+
+def test_a_made_up_coroutine_ends_lives_like_any_other() -> None:
+    for holder in (1, 1_000_000):
+        office = clerk()
+        office.answer(["share", 0, holder])
+        number = office.answer(["get_activation", 0, holder, [0]])[1][1]
+        office.answer(["receive", 0, int(str(holder)), None])
+        failed, result, _ = office.answer(["store", 0, int(str(holder)), number])
+        assert failed and "was not stored when" in result["problem"]
 
 
 def test_random_messages_raise_nothing_else() -> None:

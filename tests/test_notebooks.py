@@ -75,7 +75,8 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dic
     """Outputs by source and state, from kernels that no setting of this machine's user reaches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("JUPYTER_PATH", raising=False)
-        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        folders = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
+        for name in (*folders, "LLM_TRAINING_PUZZLES_PROGRESS"):
             patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
         yield asyncio.run(run_all())
 

@@ -19,7 +19,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lib import PuzzleError
 from lib.grading import shell
+from lib.grading.referee import Referee, Submission
+from lib.grading.sandbox import available
 from lib.specs import puzzles
 from solutions import build
 
@@ -378,3 +381,28 @@ def read_until(stream: Any, word: str) -> str:
         assert line, seen
         seen += line
     return seen
+
+
+@pytest.mark.parametrize("mechanism", available())
+def test_solutions_cannot_be_read_even_from_the_folder_they_are_in(mechanism: str) -> None:
+    reads = """
+import os, pathlib
+def basic(model):
+    here = pathlib.Path(ROOT)
+    found = [*here.glob("solutions/p0*.py"), *here.glob(".git/HEAD")]
+    print("found", [path.name for path in found])
+    for path in found:
+        exec(path.read_text(), {})
+"""
+    source = reads.replace("ROOT", repr(str(ROOT)))
+    printed: list[str] = []
+    outcome: object = None
+    try:
+        referee = Referee(10.0, [mechanism])
+        outcome = referee.play(Submission("x.py", source, str(ROOT)), "basic", puzzles()["basic"].size, printed)
+    except PuzzleError as error:
+        outcome = error
+    if mechanism == "process":
+        assert "solutions are not to be read" in str(outcome)
+    else:
+        assert printed == ["found []\n"] and "not attempted" in repr(outcome)

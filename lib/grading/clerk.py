@@ -19,10 +19,24 @@ from ..labels import SHARDED
 from ..ledger import Account
 from ..outcome import Outcome
 from ..units import Elements
-from .wire import Garbled, Wire, number, numbers, pack_elements, pack_error, pack_event, pack_labels, unpack_labels
+from .wire import (
+    Garbled,
+    Wire,
+    number,
+    numbers,
+    pack_elements,
+    pack_error,
+    pack_event,
+    pack_labels,
+    shown,
+    unpack_labels,
+)
 
 MOST, MOST_BYTES, MOST_ERRORS = 500_000, 1 << 25, 100
 """Of one run: what comes of its messages is kept here until its end, and must end somewhere."""
+
+AFTERWARDS = ("settle", "deadlock", "by_hand", "time", "stored", "events")
+"""What may still be asked in the name of a rank that has finished."""
 
 ENDINGS = ("done", "failed", "missing")
 """What a worker says last."""
@@ -38,6 +52,7 @@ class Clerk:
         self.flights: list[Flight] = []
         self.woken: list[int] = []
         self.holder: int | None = None  # the coroutine that the message in hand comes from
+        self.holders: dict[int, int] = {}  # each number as one object: the books compare holders by identity
         self.finished: set[int] = set()
         self.errors: list[PuzzleError] = []
 
@@ -69,7 +84,9 @@ class Clerk:
         if len(arguments) != len(kinds) or (holder is not None and type(holder) is not int):
             raise Garbled(f"other arguments than those of {verb}")
         account = self._account(rank)
-        self.holder, self.woken = holder, []
+        if rank in self.finished and verb not in AFTERWARDS:
+            raise Garbled(f"{verb} of a rank that has finished")
+        self.holder, self.woken = None if holder is None else self.holders.setdefault(holder, holder), []
         known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
         try:
             return [0, self._pack(act(self, account, *known)), self.woken]
@@ -156,8 +173,6 @@ class Clerk:
         self.books.share(account, lambda: self.holder)
 
     def _finish(self, account: Account) -> None:
-        if account.rank in self.finished:
-            raise Garbled("finishing twice")
         self.finished.add(account.rank)
         self.books.finish(account)
 
@@ -211,7 +226,7 @@ def _piece(clerk: Clerk, value: Any) -> int:
 def _lines(clerk: Clerk, value: Any) -> dict[int, str]:
     if type(value) is not list or not all(type(row) is list and len(row) == 2 for row in value):
         raise Garbled("no lines")
-    return {number(rank): _text(clerk, text)[:200] for rank, text in value}
+    return {number(rank): shown(_text(clerk, text), 200) for rank, text in value}
 
 
 def _labels(clerk: Clerk, value: Any) -> Any:

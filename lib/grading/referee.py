@@ -15,7 +15,7 @@ from ..layouts import Size
 from ..mesh import Mesh
 from ..outcome import Outcome
 from .clerk import Clerk
-from .sandbox import MECHANISMS, PACKAGE, Worker, adopt_orphans, available, visible
+from .sandbox import MECHANISMS, PACKAGE, Worker, available, visible
 from .wire import Garbled, shown, unpack_error
 
 GRACE = 2.0
@@ -45,7 +45,6 @@ class Referee:
         self.mechanisms = list(mechanisms or available())
         self.workers: set[Worker] = set()
         self.lock = threading.Lock()
-        adopt_orphans()
 
     def stop(self) -> None:
         """End all workers: their runs fail."""

@@ -19,6 +19,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/nix/store")
 START = PACKAGE / "grading" / "start.py"
 TEMPORARY = 1 << 26
+MARK = "PUZZLE_WORKER"
 OUTPUT = 2000
 """Characters of what was printed that a verdict repeats."""
 
@@ -43,12 +44,11 @@ def available() -> list[str]:
 
 def visible(folder: str | None) -> list[str]:
     """What a worker sees: the system's libraries, Python, this package, and the learner's own folder."""
-    wanted = [*SYSTEM, sys.base_prefix, sys.prefix, str(PACKAGE), *filter(None, [folder])]
+    own = [folder] if folder else []
+    if folder and PACKAGE.is_relative_to(folder):
+        own = sorted(map(str, Path(folder).glob("*.py")))  # solutions and history are in there, too
+    wanted = [*SYSTEM, sys.base_prefix, sys.prefix, str(PACKAGE), *own]
     return [path for path in dict.fromkeys(wanted) if os.path.exists(path) and path != "/"]
-
-
-LIVE: set[int] = set()
-"""Workers that have been started and not ended."""
 
 
 class Worker:
@@ -63,6 +63,8 @@ class Worker:
         command = [sys.executable, "-I", "-B", "-X", "utf8", str(START), str(theirs.fileno())]
         if mechanism == "bubblewrap":
             command = [*_bubblewrap(folder), *command]
+        if mechanism == "process":
+            _adopt_orphans()
         inside = self.temporary if mechanism == "process" else "/tmp"
         try:
             self.process = subprocess.Popen(
@@ -71,11 +73,10 @@ class Worker:
                 stdout=self.output,
                 stderr=self.output,
                 pass_fds=[theirs.fileno()],
-                env={"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": inside, "TMPDIR": inside},
+                env={"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": inside, "TMPDIR": inside, MARK: self.temporary},
                 cwd=self.temporary,
                 start_new_session=True,
             )
-            LIVE.add(self.process.pid)
         except BaseException:
             self._clean()
             raise
@@ -102,9 +103,8 @@ class Worker:
         status = self.process.wait()
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)  # children that outlived it, of the same session
-        LIVE.discard(self.process.pid)
         if self.mechanism == "process":
-            _end_orphans()
+            _end_orphans(self.temporary)
         return status
 
     def close(self) -> None:
@@ -128,18 +128,17 @@ def _bubblewrap(folder: str | None) -> list[str]:
     return ["bwrap", *options, "--remount-ro", "/", "--chdir", "/tmp"]
 
 
-def adopt_orphans() -> None:
+def _adopt_orphans() -> None:
     """What loses its parent becomes a child of this process, where Linux can do that: so it can be found and ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-def _end_orphans() -> None:
-    """End all children of this process that are no workers: they have left a worker's session."""
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):
-            pid = int(entry.parent.name)
-            parent = int(entry.read_text().rpartition(")")[2].split()[1])
-            if parent == os.getpid() and pid not in LIVE:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+def _end_orphans(mark: str) -> None:
+    """End what has left a worker's session: children of this process with its mark in their environment."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError, ValueError):
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+                os.waitpid(int(entry.name), 0)

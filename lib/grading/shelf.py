@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ..errors import PuzzleError
 from ..specs import Puzzle, find, puzzles
 from .referee import Submission
+from .wire import shown
 
 LARGEST = 10 << 20
 """Bytes of a file that is graded."""
@@ -117,13 +118,13 @@ def submissions(folder: Path) -> list[tuple[str, list[Path]]]:
     students: dict[str, list[Path]] = {}
     for path in entries:
         if path.is_dir() and not path.is_symlink():
-            students[path.name] = [
+            students[shown(path.name, 100)] = [
                 file
                 for file in sorted(path.rglob("*"))
                 if file.suffix in SUFFIXES and ".ipynb_checkpoints" not in file.parts
             ]
         elif path.suffix in SUFFIXES:
-            students.setdefault(path.stem, []).append(path)
+            students.setdefault(shown(path.stem, 100), []).append(path)
     if not students:
         raise Unreadable(f"{folder} has no submissions: a folder or a file (.py, .ipynb) for each student")
     return list(students.items())

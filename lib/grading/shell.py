@@ -7,6 +7,7 @@ The report goes to stdout, progress to stderr. Exit status: 0 all pass, 1 some f
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import threading
@@ -40,6 +41,9 @@ class Usage(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line; the exit status."""
     options = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows few letters is no reason to fail
     try:
         return int(options.do(options))
     except (Usage, Unreadable, PuzzleError) as error:
