@@ -44,12 +44,18 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
         yield late
         return
 
+    caller, struck = sys._getframe(2), False
+
     def ring(number: int, frame: FrameType | None) -> None:
-        while frame is not None and not is_learners(frame.f_code):
+        nonlocal struck
+        while frame is not None and frame is not caller and not is_learners(frame.f_code):
             frame = frame.f_back
-        if not late:
-            late.append(show_line(frame.f_code, frame.f_lineno) if frame is not None else "")
-        elif frame is not None:
+        if frame is None or frame is caller:
+            late[:] = late or [""]  # our own code, which comes to an end, and is not to be struck while it clears up
+            return
+        if not struck:
+            struck, late[:] = True, [show_line(frame.f_code, frame.f_lineno)]
+        else:
             # It was swallowed. Raised at every line from now on, it also strikes outside the `try`.
             frame.f_trace = _raise_at_every_line
             sys.settrace(_raise_at_every_line)

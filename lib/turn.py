@@ -160,7 +160,7 @@ def _explained(error: BaseException, model: Model) -> BaseException:
     """A learner's own error, told with its rank and line; ours as it is."""
     while isinstance(error, BaseExceptionGroup):  # what a TaskGroup makes of one error
         error = error.exceptions[0]
-    if isinstance(error, PuzzleError) or not isinstance(error, (Exception, SystemExit)):
+    if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
         return error
     trace, line = error.__traceback__, ""
     while trace is not None:

@@ -197,4 +197,6 @@ machine = run(hello, ranks=3, layers=2, batches=6)
 # break things: nest-asyncio 1.6.0 on Python 3.14 and later, and event loops that are not asyncio's own, such
 # as uvloop.
 #
-# Now open puzzle 0. When you are stuck, `hint("basic")` gives one hint at a time.
+# Now open puzzle 0. `grade(basic)` says whether your function is right, `hint("basic")` gives one hint at a time, and
+# `progress()` shows all puzzles and your best so far. At a shell, `python -m lib grade` grades your notebooks in a
+# process of their own: it is the referee where somebody has to be.

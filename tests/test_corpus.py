@@ -20,7 +20,7 @@ from lib.grading.shelf import Attempt
 from lib.grading.submission import load
 from lib.grading.verdict import FAIL, PASS, TODO, Verdict
 from lib.specs import puzzles
-from tests.corpus import Program
+from tests.corpus import HEAD, Program
 from tests.corpus.cheats import CHEATS
 from tests.corpus.endless import ENDLESS
 from tests.corpus.honest import HONEST
@@ -131,3 +131,23 @@ def test_mistakes_are_found_in_a_notebook(program: Program) -> None:
     verdict = grade(fn, program.puzzle, seed=1)
     assert verdict.status in (FAIL, TODO)
     assert any(words in verdict.message for words in program.says.split("|")), verdict.message
+
+
+NOT_HERE = """os. sys.setrec ctypes signal. subprocess threading 10-** 'x'-* atexit input __del__ class-End re.match iter(int
+KeyboardInterrupt print create_task"""
+HERE = [
+    program
+    for program in ENDLESS
+    if not any(word.replace("-", " ") in program.source[len(HEAD) :] for word in NOT_HERE.split())
+]
+"""Programs without end that cannot hurt the process they share."""
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("program", HERE, ids=titles(HERE))
+def test_what_never_ends_is_ended_in_a_notebook(program: Program) -> None:
+    assert len(HERE) >= 15
+    verdict = grade(function(program), program.puzzle, timeout=0.5)  # type: ignore[arg-type]
+    assert verdict.status == FAIL
+    assert any(words in verdict.message for words in program.says.split("|")), verdict.message
+    assert grade(function(HONEST[0]), HONEST[0].puzzle).status == PASS  # type: ignore[arg-type]

@@ -37,6 +37,9 @@ def enter(visible: Iterable[str], root: str, size: int) -> None:
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     _mount(libc, None, "/", None, RECURSIVE | PRIVATE)
     _mount(libc, "tmpfs", root, "tmpfs", NO_SUID | NO_DEVICES, f"size={size}")
+    for folder in ("/tmp", "/proc"):
+        Path(root + folder).mkdir(exist_ok=True)
+    _mount(libc, "tmpfs", root + "/tmp", "tmpfs", NO_SUID | NO_DEVICES, f"size={size}")
     for path in (*visible, *DEVICES):
         target = Path(root + path)
         if Path(path).is_dir():
@@ -46,9 +49,6 @@ def enter(visible: Iterable[str], root: str, size: int) -> None:
             target.touch()
         _mount(libc, path, str(target), None, BIND | RECURSIVE)
         _read_only(libc, str(target), AT_RECURSIVE)
-    for folder in ("/tmp", "/proc"):
-        Path(root + folder).mkdir(exist_ok=True)
-    _mount(libc, "tmpfs", root + "/tmp", "tmpfs", NO_SUID | NO_DEVICES, f"size={size}")
     _fork(libc)
     with suppress(OSError):  # where /proc is masked, as in containers: Python does without
         _mount(libc, "proc", root + "/proc", "proc", NO_SUID | NO_DEVICES)

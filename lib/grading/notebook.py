@@ -39,11 +39,14 @@ class Shown:
         return page.table(self.verdict)
 
 
-def grade(fn: Callable[[Any], Any], puzzle: str | None = None, *, seed: int | None = None) -> Shown:
+def grade(
+    fn: Callable[[Any], Any], puzzle: str | None = None, *, seed: int | None = None, timeout: float | None = 10.0
+) -> Shown:
     """The verdict on a function: right or not, at the puzzle's size and others; time and memory against the target.
 
     The puzzle is found by the function's name, or named. The other sizes are drawn at random; the seed
-    is shown, and can be given again. Raises PuzzleError for an unknown puzzle or what is no function.
+    is shown, and can be given again. ``timeout`` bounds the seconds of each run. Raises PuzzleError for an
+    unknown puzzle or what is no function.
     """
     if not callable(fn):
         raise PuzzleError("grade takes a function", got=describe(fn), cure="grade(fsdp)")
@@ -52,7 +55,7 @@ def grade(fn: Callable[[Any], Any], puzzle: str | None = None, *, seed: int | No
         seed = new_seed()
     begun = time.perf_counter()
     try:
-        verdict = judge(spec, lambda size: run(fn, **size), seed)
+        verdict = judge(spec, lambda size: run(fn, **size, timeout=timeout), seed)
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)

@@ -14,7 +14,11 @@ COLORS = {PASS: "#1a7f37", FAIL: "#b3261e", TODO: "#57606a", ERROR: "#8a4600"}
 ANSI = {PASS: "32", FAIL: "31", TODO: "2", ERROR: "33"}
 
 INK = "color:var(--jp-content-font-color1, inherit)"
-LEFT = "text-align:left;vertical-align:top;white-space:pre-wrap"
+CAPTION = "text-align:left;font-weight:bold;white-space:nowrap"
+HEAD = "text-align:left;vertical-align:top;white-space:nowrap;padding-right:12px"
+CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
+CODE = CELL + ";font-family:var(--jp-code-font-family, monospace)"
+"""Of errors, whose lines are aligned."""
 
 
 def text(verdict: Verdict, color: bool = False) -> str:
@@ -40,11 +44,12 @@ def table(verdict: Verdict) -> str:
     """A verdict as HTML."""
     facts = [("verdict", verdict.message), *verdict.facts()]
     rows = "".join(
-        f'<tr><th scope="row" style="{LEFT}">{escape(name)}</th><td style="{LEFT}">{escape(fact)}</td></tr>'
+        f'<tr><th scope="row" style="{HEAD}">{escape(name)}</th>'
+        f'<td style="{CODE if chr(10) in fact else CELL}">{escape(fact)}</td></tr>'
         for name, fact in facts
     )
     title = f"Puzzle {verdict.puzzle.number}: {escape(verdict.puzzle.title)}"
-    head = f'<caption style="text-align:left;font-weight:bold">{title} {badge(verdict.status)}</caption>'
+    head = f'<caption style="{CAPTION}">{title} {badge(verdict.status)}</caption>'
     return f'{CELEBRATION * (verdict.status == PASS)}<table style="{INK}">{head}<tbody>{rows}</tbody></table>'
 
 

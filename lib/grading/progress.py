@@ -12,7 +12,7 @@ from typing import Any
 
 from ..specs import Puzzle, puzzles
 from ..units import show_elements, show_ticks
-from .page import INK, badge
+from .page import CAPTION, HEAD, INK, badge
 from .verdict import PASS, TODO, Verdict, plain
 
 NAME = "progress.json"
@@ -104,16 +104,16 @@ class Progress:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        heads = "".join(f'<th scope="col" style="text-align:left">{escape(head)}</th>' for head in HEADS)
+        heads = "".join(f'<th scope="col" style="{HEAD}">{escape(head)}</th>' for head in HEADS)
         rows = []
         for number, title, status, *rest in self.rows():
-            cells = "".join(f'<td style="text-align:left">{escape(cell)}</td>' for cell in rest)
+            cells = "".join(f'<td style="{NUMBER}">{escape(cell)}</td>' for cell in rest)
             rows.append(
-                f'<tr><td>{number}</td><th scope="row" style="text-align:left">{escape(title)}</th>'
+                f'<tr><td>{number}</td><th scope="row" style="{HEAD}">{escape(title)}</th>'
                 f"<td>{badge(status)}</td>{cells}</tr>"
             )
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
-        caption = f'<caption style="text-align:left;font-weight:bold">{self.headline()}</caption>'
+        caption = f'<caption style="{CAPTION}">{self.headline()}</caption>'
         return (
             f'<table style="{INK}">{caption}<thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>{note}'
         )
@@ -127,11 +127,12 @@ def next_hint(given: dict[str, int], puzzle: Puzzle) -> int:
 
 
 HEADS = ("#", "puzzle", "status", "ticks", "elements", "target", "best known")
+NUMBER = "text-align:right;white-space:nowrap;padding-right:12px"
 
 
 def _wanted(puzzle: Puzzle) -> tuple[str, str]:
     return tuple(  # type: ignore[return-value]
-        f"{show_ticks(figure['time'])} / {show_elements(figure['memory'])}"
+        f"{show_ticks(figure['time'])}, {show_elements(figure['memory'])}"
         for figure in (puzzle.target, puzzle.best_known)
     )
 
