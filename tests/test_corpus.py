@@ -25,6 +25,7 @@ from tests.corpus.cheats import CHEATS
 from tests.corpus.endless import ENDLESS
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
+from tests.test_referee import works
 
 SHORT = 2.0
 """Seconds for a run of a program that never ends."""
@@ -67,7 +68,7 @@ def at_a_shell() -> dict[str, Verdict]:
 @pytest.fixture(scope="module")
 def cheats() -> dict[str, dict[str, Verdict]]:
     """Programs that tamper, by the way in which they are kept apart."""
-    return {mechanism: graded(CHEATS, Referee(SHORT, [mechanism])) for mechanism in available()}
+    return {mechanism: graded(CHEATS, Referee(SHORT, [mechanism])) for mechanism in available() if works(mechanism)}
 
 
 @pytest.mark.parametrize("title", titles(HONEST))
@@ -83,6 +84,8 @@ def test_no_other_passes_at_a_shell(at_a_shell: dict[str, Verdict], program: Pro
 @pytest.mark.parametrize("program", CHEATS, ids=titles(CHEATS))
 @pytest.mark.parametrize("mechanism", available())
 def test_tampering_makes_no_verdict(cheats: dict[str, dict[str, Verdict]], mechanism: str, program: Program) -> None:
+    if mechanism not in cheats:
+        pytest.skip(f"this machine refuses {mechanism}")
     check(program, cheats[mechanism][titles([program])[0]])
 
 
@@ -133,8 +136,8 @@ def test_mistakes_are_found_in_a_notebook(program: Program) -> None:
     assert any(words in verdict.message for words in program.says.split("|")), verdict.message
 
 
-NOT_HERE = """os. sys.setrec ctypes signal. subprocess threading 10-** 'x'-* atexit input __del__ class-End re.match iter(int
-KeyboardInterrupt print create_task"""
+NOT_HERE = """os. sys.setrec ctypes signal. subprocess threading 10-** 'x'-* atexit input __del__ class-End re.match
+iter(int KeyboardInterrupt print create_task"""
 HERE = [
     program
     for program in ENDLESS

@@ -120,7 +120,7 @@ class Referee:
                 return clerk.outcome(name)
             case ["missing", list() as trouble]:
                 if trouble:
-                    raise PuzzleError(f"there is no function {name}", cure=_notes(trouble), line="")
+                    raise PuzzleError(f"there is no function {name}", got=_notes(trouble), line="")
                 raise Missing
             case ["failed", dict() as packed, list() as trouble]:
                 raise _told(clerk, packed, trouble)
