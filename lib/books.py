@@ -29,6 +29,13 @@ from .units import Elements
 from .values import Fingerprints
 
 
+def second_model(rank: int) -> PuzzleError:
+    """What to say to somebody who makes a Model of a machine that is running."""
+    return PuzzleError(
+        f"rank {rank} of this machine has its Model", where="Model", cure="use the model that the function is given"
+    )
+
+
 class Books:
     """The books of all ranks of one machine.
 
@@ -46,6 +53,8 @@ class Books:
         """The account of a rank; what the rank had before is void."""
         old = self.network.accounts.get(rank)
         if old is not None:
+            if self.graded:
+                raise second_model(rank)
             self.network.forget(old)
         account = Account(rank, layers, batches, self.cost, self.values, self.graded, self.strict)
         self.network.accounts[rank] = account

@@ -35,7 +35,7 @@ from .wire import (
 MOST, MOST_BYTES, MOST_ERRORS = 500_000, 1 << 25, 100
 """Of one run: what comes of its messages is kept here until its end, and must end somewhere."""
 
-AFTERWARDS = ("settle", "deadlock", "by_hand", "time", "stored", "events")
+AFTERWARDS = ("settle", "deadlock", "by_hand", "time", "stored", "finals", "events")
 """What may still be asked in the name of a rank that has finished."""
 
 ENDINGS = ("done", "failed", "missing")
@@ -239,6 +239,10 @@ def _combine(clerk: Clerk, account: Account, one: Entry, other: Entry) -> Entry:
     return one.combine(other)
 
 
+def _finals(clerk: Clerk, account: Account) -> list[Any]:
+    return [[layer, pack_labels(final.labels), *final[1:]] for layer, final in account.finals.items()]
+
+
 def _memory(clerk: Clerk, account: Account) -> int | str:
     elements: Elements = clerk.books.stored(account)
     return pack_elements(elements)
@@ -274,6 +278,7 @@ VERBS: dict[str, tuple[Callable[..., Any], tuple[Callable[[Clerk, Any], Any], ..
     "deadlock": (Clerk._deadlock, (_lines,)),
     "time": (lambda c, a: c.books.time(a), ()),
     "stored": (_memory, ()),
+    "finals": (_finals, ()),
     "events": (lambda c, a: [pack_event(event) for event in c.books.events(a)], ()),
 }
 """What a worker may say, and with which arguments."""

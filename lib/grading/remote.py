@@ -9,20 +9,22 @@ from collections.abc import Callable
 from operator import index
 from typing import Any
 
+from ..books import second_model
 from ..entries import Token
 from ..errors import Deadlock, PuzzleError
 from ..events import Event
 from ..labels import Labels, make_labels
+from ..ledger import Closing, Piece
 from ..tensors import describe
 from ..units import Elements
-from .wire import Wire, pack_labels, unpack_elements, unpack_error, unpack_event
+from .wire import Wire, pack_labels, unpack_elements, unpack_error, unpack_event, unpack_labels
 
 
 class RemoteAccount:
     """A rank's account: here it is a number, and how to name the coroutine that runs."""
 
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
+    def __init__(self, rank: int, layers: int = 0, batches: int = 0) -> None:
+        self.rank, self.layers, self.batches = rank, layers, batches
         self.holder: Callable[[], object] | None = None
 
 
@@ -60,6 +62,7 @@ class RemoteBooks:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
+        self.opened: set[int] = set()
         self.flights: dict[int, RemoteFlight] = {}
         self.holders: dict[object, int] = {}  # holds on to tasks, so that no number is given twice
         self.by_hand: dict[int, tuple[Token, int]] = {}
@@ -107,7 +110,10 @@ class RemoteBooks:
 
     def open(self, rank: int, layers: int, batches: int) -> RemoteAccount:
         """The account of a rank; the grader has opened it."""
-        return RemoteAccount(rank)
+        if rank in self.opened:
+            raise second_model(rank)
+        self.opened.add(rank)
+        return RemoteAccount(rank, layers, batches)
 
     def load_weights(self, account: RemoteAccount, layer: Any, shard: Any, total: int) -> Any:
         """A piece of the weight and of the optimizer state of a layer."""
@@ -200,6 +206,14 @@ class RemoteBooks:
     def events(self, account: RemoteAccount) -> list[Event]:
         """The rank's log so far."""
         return [unpack_event(event) for event in self.ask("events", account)]
+
+    def closing(self, account: RemoteAccount, stored: list[Token]) -> Closing:
+        """What the rank has handed in, for a check of the learner's own; the one that counts is the grader's."""
+        finals = {
+            layer: Piece(unpack_labels(labels), value, made_up)
+            for layer, labels, value, made_up in self.ask("finals", account)
+        }
+        return Closing(account.rank, account.layers, account.batches, (), (), finals)
 
     def finish(self, account: RemoteAccount) -> None:
         """The rank's function has ended."""

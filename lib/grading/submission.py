@@ -19,6 +19,8 @@ EXPERIMENTS = ("lib", "drawing", "asyncio")
 """What is assigned from a call of something of these packages is an experiment, no constant."""
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+if sys.version_info >= (3, 12):
+    DEFINITIONS += (ast.TypeAlias,)
 GUARDS = (ast.If, ast.Try)
 
 

@@ -68,6 +68,7 @@ HONEST: list[Program] = [
     changed("ddp", "no type hints, short names", ("(model: Model) -> Model", "(m)"), ("model.", "m."), ("return model", "return m")),
     changed("replica_fsdp", "a helper for each half", ("    share = model", "    gather = functools.partial(model.allgather, axis=\"shard\")\n    share = model"),
             ('await model.allgather(model.weights[layer], layer, axis="shard")', "await gather(model.weights[layer], layer)")),
+    changed("ddp", "checks itself", ("    return model", "    Model.check([model])\n    return model")),
     changed("fsdp", "returns nothing", ("return model", "return None")),
     changed("fsdp", "returns something else", ("return model", 'return {"weights": dict(model.weights)}')),
     changed("gpipe", "prints as it goes", ("    for mb in range(model.BATCHES):\n        if is_last", "    model.status()\n    print(model, model.time, model.memory(), len(model.log))\n    for mb in range(model.BATCHES):\n        if is_last")),

@@ -148,6 +148,7 @@ async def pipeline(model):
     changed("fsdp", "None for a tensor", ("layer, inp, grad_out, weight)", "layer, None, grad_out, weight)"), says="inp must be an Activation"),
     changed("fsdp", "arguments in the wrong order", ("layer, inp, grad_out, weight)", "layer, grad_out, inp, weight)"), says="inp must be an Activation"),
     changed("fsdp", "a number for micro-batches", ("[model.rank]", "model.rank"), says="[0]"),
+    changed("fsdp", "a model of its own", ("    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.load", "    model = Model(model.rank, model.dist, model.LAYERS, model.BATCHES)\n    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.load"), says="of this machine has its Model"),
     changed("fsdp", "its own error", (LOSS, LOSS + "    raise RuntimeError('not finished')\n"), says="RuntimeError: not finished"),
     changed("fsdp", "an error swallowed", (LOSS, "    try:\n        model.loss(model.activations[0])\n    except Exception:\n        pass\n" + LOSS), says="the loss reads the output of the last layer"),
     changed("fsdp", "an error swallowed whole", (LOSS, "    try:\n        model.load_weights(99)\n    except:\n        pass\n" + LOSS), says="layer is out of range"),
