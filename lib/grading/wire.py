@@ -62,6 +62,12 @@ class Wire:
                 raise TimeoutError
             self.end.settimeout(left)
 
+    def wait_for_end(self) -> None:
+        """Until the other end hangs up. To close with something unread would take back what was written last."""
+        self.end.shutdown(socket.SHUT_WR)
+        while self.end.recv(1 << 16):
+            pass
+
     def close(self) -> None:
         """Hang up."""
         self.end.close()

@@ -59,6 +59,7 @@ def main(descriptor: int) -> None:
     wire.send(["ready"])
     try:
         _work(wire, task)
+        wire.wait_for_end()
     finally:
         os._exit(0)
 

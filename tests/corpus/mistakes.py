@@ -161,4 +161,62 @@ async def pipeline(model):
     whole("ddp", "nothing but a barrier", "async def ddp(model):\n    await model.allreduce(model.fake_grad(0, []), 0)", "no rank has set a final weight"),
     whole("fsdp", "a coroutine, not a function", "async def helper(model):\n    pass\n\nfsdp = helper(None)\nfsdp.close()", "run takes a function"),
     whole("ddp", "a thing that is no function", "ddp = 42", "run takes a function"),
+    # -- one for each rule that none of the above comes to ---------------------------------------------------------------------------
+    changed("basic", "an old state with a new weight", ("    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.update(", "    for layer in range(model.LAYERS):\n        model.opt_states['old', layer] = model.opt_states[layer]\n        model.weights[layer], model.opt_states[layer] = model.update("), ("model.grad_weights.pop(layer)", "model.grad_weights[layer]"), (SET, "        model.update(layer, model.grad_weights[layer], model.weights[layer], model.opt_states['old', layer])\n" + SET), says="weight and optimizer state are of different steps"),
+    changed("wsdp", "half of the state", ("layer, grad, model.weights[layer], model.opt_states[layer]", "layer, grad, model.weights[layer], model.opt_states[layer].shard(0, 2)"), says="weight and optimizer state hold different shards"),
+    changed("basic", "the input of another layer on the way down", ("layer, inp, grad, model.weights[layer]", "layer, model.activations.get(0, inp), grad, model.weights[layer]"), says="the input is that of layer 0"),
+    changed("basic", "the gradient of another layer", ("model.grad_activations.pop(layer + 1)", "model.grad_activations[model.LAYERS]"), says="the gradient is that of layer 1"),
+    whole("pipeline", "the weights travel, not the activations", """
+async def pipeline(model):
+    share = model.LAYERS // model.RANKS
+    mine = range(model.rank * share, (model.rank + 1) * share)
+    for layer in mine:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    if model.rank:
+        for layer in mine:
+            await model.pass_to(0, model.weights[layer])
+        for layer in reversed(mine):
+            model.grad_weights[layer] = await model.receive(src=0)
+    else:
+        for layer in range(share, model.LAYERS):
+            model.weights[layer] = await model.receive(src=layer // share)
+        model.activations[0] = model.get_activation(range(model.BATCHES))
+        for layer in range(model.LAYERS):
+            model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+        model.grad_activations[0] = model.loss(model.activations.pop(model.LAYERS))
+        for layer in reversed(range(model.LAYERS)):
+            model.grad_weights[layer], model.grad_activations[0] = model.backward(
+                layer, model.activations.pop(layer), model.grad_activations.pop(0), model.weights[layer]
+            )
+        for layer in reversed(range(share, model.LAYERS)):
+            await model.pass_to(layer // share, model.grad_weights.pop(layer))
+    for layer in mine:
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+""", "it runs layer 2, whose weight it has not loaded"),
+    changed("pipeline_fsdp", "a rank runs all layers", ("first, last = stage * share, (stage + 1) * share - 1", "first, last = (0, model.LAYERS - 1) if stage == 0 else (99, -2)"), ("is_first, is_last = stage == 0, stage == stages - 1", "is_first = is_last = stage == 0"), says="it runs 2 of 4 layers"),
+    whole("basic", "a cut through gaps", "def basic(model):\n    one, two = (model.load_weights(0, n, 4)[0] for n in (0, 2))\n    one.combine(two).shard(0, 2)", "a part with gaps cannot be cut"),
+    whole("basic", "parts of two layers", "def basic(model):\n    one, two = (model.load_weights(n, n, 2)[0] for n in (0, 1))\n    one.combine(two)", "these are not parts of one thing"),
+    whole("basic", "a weight and a state", "def basic(model):\n    one, two = model.load_weights(0)\n    one.combine(two)", "combine joins shards of one Weight"),
+    changed("grad_accum", "gradients of two layers added", ("        del model.grad_activations[0]\n", "        del model.grad_activations[0]\n        if mb:\n            model.grad_weights[0] + model.fake_grad(1, [])\n"), says="gradients of different layers do not add up"),
+    whole("basic", "a million shards", "def basic(model):\n    model.load_weights(0, 0, 10 ** 6)", "a weight cannot be cut into 1000000 shards"),
+    whole("basic", "a number of shards that is text", "def basic(model):\n    model.load_weights(0, 0, '4')", "must be a whole number from 1 up"),
+    whole("basic", "cut too fine", "def basic(model):\n    model.load_weights(0, 0, 4096)[0].shard(0, 4096)", "at most 65,536 pieces"),
+    changed("ddp", "no micro-batch at all", (OWN, "[]"), says="get_activation needs at least one micro-batch"),
+    changed("ddp", "summed for another layer", ("model.allreduce(grad, layer)", "model.allreduce(grad, 0)"), says="the WeightGrad is of layer 1"),
+    changed("pipeline", "received from oneself", ("src=model.rank - 1", "src=model.rank"), says="a rank cannot receive from itself"),
+    changed("grad_accum", "a gradient that is gone, added", ("            model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad", "            model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad\n            last = last + grad if layer == 0 and mb > 1 else grad"), ("    for mb in", "    last = None\n    for mb in"), says="was not stored when rank 0 issued"),
+    changed("fsdp", "weights summed", ("await model.scatterreduce(grad, layer)", "await model.scatterreduce(weight, layer)"), says="scatterreduce takes a WeightGrad"),
+    changed("fsdp", "weights added", (LOSS, "    model.weights[0] + model.weights[1]\n" + LOSS), says="only weight gradients add up"),
+    changed("fsdp", "a label deleted", (LOSS, "    del model.weights[0].total\n" + LOSS), says="tensors are frozen"),
+    changed("fsdp", "taken out of nothing", (LOSS, "    model.grad_weights.popitem()\n" + LOSS), says="grad_weights is empty"),
+    changed("pipeline", "a very long message", ("model.activations.pop(end))", "'x' * 2000)"), says="a plain message is at most 1,000 characters"),
+    changed("fsdp", "a machine that does not fit together", (LOSS, "    Dist(8, mesh={'replica': 3, 'shard': 4})\n" + LOSS), says="replica 3 x shard 4 = 12, not 8"),
+    changed("fsdp", "a model of no machine", (LOSS, "    Model(0, 4)\n" + LOSS), says="dist must be a Dist"),
+    changed("fsdp", "checked without models", ("    return model", "    Model.check([])\n    return model"), says="check takes the models of all ranks"),
+    changed("fsdp", "a call asked for what a tensor has", ("weight = await model.allgather(model.weights[layer], layer)\n        model.act", "weight = model.allgather(model.weights[layer], layer)\n        weight.memory()\n        model.act"), says="did you forget `await`?"),
+    changed("ddp", "a call added", (SUM, "        grad = model.allreduce(grad, layer) + model.fake_grad(layer, [])\n"), says="did you forget `await`?"),
+    changed("fsdp", "labels out of range", (LOSS, "    Weight(0, 2, 0, {5}, 2)\n" + LOSS), says="out of range"),
 ]  # fmt: skip
