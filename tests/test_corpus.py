@@ -162,8 +162,19 @@ def test_what_never_ends_is_ended_in_a_notebook(program: Program) -> None:
 
 # -- every rule has a program that it fells -----------------------------------------------------------------
 
-DECIDING = """rules check layouts forms labels books network ledger
-entries storage collectives""".split()
+DECIDING = [
+    "rules",
+    "check",
+    "layouts",
+    "forms",
+    "labels",
+    "books",
+    "network",
+    "ledger",
+    "entries",
+    "storage",
+    "collectives",
+]
 ELSEWHERE = {  # the problem, and what comes to it
     "the final weight has a wrong value: it is not what plain training on one device gives": "test_values.py",
     "gone(entry)": "by hand, where there is no rank to name; in a run, the ledger's",
