@@ -101,6 +101,7 @@ def test_solved_notebooks_pass_and_the_report_says_all(lib: Lib, tmp_path: Path)
     assert "idle: 0 percent" in result.out
     assert result.out.count("also right at") == 2 and "seed: 7 " in result.out
     assert "in a process of its own" in result.out
+    assert json.loads((tmp_path / "progress.json").read_text())["best"].keys() == {"basic", "fsdp"}
 
 
 def test_the_seed_decides_the_sizes(lib: Lib, tmp_path: Path) -> None:

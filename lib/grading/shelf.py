@@ -80,14 +80,19 @@ def _files_of(puzzle: Puzzle, folder: Path) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
+def is_file(what: str) -> bool:
+    """Whether a word of a command line means a file rather than a puzzle."""
+    return what.endswith(SUFFIXES) or os.path.exists(what)
+
+
 def asked_for(what: Sequence[str], chosen: Iterable[str]) -> list[Attempt]:
     """Attempts at what a command line names: puzzles and files, of those ``chosen``.
 
     Raises PuzzleError for an unknown puzzle or a file without any, Unreadable for a file.
     """
     chosen = set(chosen)
-    files = [Path(one) for one in what if one.endswith(SUFFIXES) or os.path.exists(one)]
-    names = [find(one).name for one in what if Path(one) not in files]
+    files = [Path(one) for one in what if is_file(one)]
+    names = [find(one).name for one in what if not is_file(one)]
     wanted = [puzzle for puzzle in puzzles().values() if puzzle.name in chosen and puzzle.name in (names or chosen)]
     if not files:
         folder = home()

@@ -28,7 +28,7 @@ from .notebook import Hint
 from .page import report_text
 from .progress import Progress, next_hint
 from .referee import Missing, Referee
-from .shelf import Attempt, Unreadable, asked_for, attempts_in, home, read, submissions
+from .shelf import Attempt, Unreadable, asked_for, attempts_in, home, is_file, read, submissions
 from .verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 
 ALL_PASS, SOME_FAIL, USAGE, GRADER_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -115,7 +115,7 @@ def grade(options: argparse.Namespace) -> int:
         return _grade_each(options)
     attempts = asked_for(options.what, _chosen(options.k))
     report = _graded(attempts, options)
-    if not options.what:
+    if not any(map(is_file, options.what)):
         _record(report)
     _write(options, [report])
     return _status([report])
