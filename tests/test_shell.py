@@ -194,6 +194,7 @@ def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
         (("grade", "--json", "-", "--junit", "-"), "only one report"),
         (("grade", "--csv", "x.csv"), "--each"),
         (("grade", "--each", "missing"), "missing"),
+        (("grade", "fsdq", "--each", "folder"), "did you mean 'fsdp'"),
         (("grade", "--each", "folder"), "no submissions"),
         (("grade", "--timeout", "0"), "timeout"),
         (("grade", "--seed", "x"), "seed"),
@@ -263,6 +264,7 @@ def test_a_folder_of_submissions(lib: Lib, tmp_path: Path) -> None:
     each = tmp_path / "class"
     solved(0, each / "anna")
     solved(2, each / "anna")
+    shutil.copy(ROOT / "puzzles" / "p02_ddp.ipynb", each / "anna" / "a_blank.ipynb")  # the best file counts
     (each / "bob.py").parent.mkdir(exist_ok=True)
     (each / "bob.py").write_text(BASIC + "\ndef ddp(model):\n    while True: pass\n")
     (each / "=cmd").mkdir()
@@ -274,7 +276,7 @@ def test_a_folder_of_submissions(lib: Lib, tmp_path: Path) -> None:
     os.mkfifo(each / "hal.py")
     result = lib(
         "grade",
-        "basic",
+        "0",
         "ddp",
         "--each",
         "class",

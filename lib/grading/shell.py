@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import PuzzleError
-from ..specs import find, puzzles
+from ..specs import Puzzle, find, puzzles
 from ..units import show_elements, show_ticks
 from . import files
 from .judge import judge, new_seed
@@ -123,16 +123,24 @@ def grade(options: argparse.Namespace) -> int:
 
 def _grade_each(options: argparse.Namespace) -> int:
     reports = []
-    chosen = [puzzles()[name] for name in _chosen(options.k) if not options.what or name in options.what]
+    named = {find(one).name for one in options.what}
+    chosen = [puzzles()[name] for name in _chosen(options.k) if not named or name in named]
     students = submissions(options.each)
     for place, (student, paths) in enumerate(students):
         attempts, trouble = _of_student(paths, options.each)
-        attempts = [next((a for a in attempts if a.puzzle == puzzle), Attempt(puzzle, None)) for puzzle in chosen]
-        report = _graded(attempts, options, f"{student} ({place + 1} of {len(students)})")
-        verdicts = [_with_trouble(verdict, trouble) for verdict in report.verdicts]
+        whose = f"{student} ({place + 1} of {len(students)})"
+        report = _graded([attempt for attempt in attempts if attempt.puzzle in chosen], options, whose)
+        verdicts = [_with_trouble(_best(puzzle, report.verdicts), trouble) for puzzle in chosen]
         reports.append(replace(report, student=student, verdicts=verdicts))
     _write(options, reports)
     return _status(reports)
+
+
+def _best(puzzle: Puzzle, verdicts: Sequence[Verdict]) -> Verdict:
+    """Of a student's files that attempt a puzzle, the one that does best."""
+    tries = [verdict for verdict in verdicts if verdict.puzzle == puzzle]
+    nothing = Verdict(puzzle, TODO, "not attempted yet: no file defines it")
+    return min([*tries, nothing], key=lambda verdict: (PASS, FAIL, ERROR, TODO).index(verdict.status))
 
 
 def _of_student(paths: Sequence[Path], folder: Path) -> tuple[list[Attempt], str]:
