@@ -50,7 +50,7 @@ SECOND = (("ddp", "ddp_overlap"), ("wsdp", "wsdp_prefetch"), ("gpipe", "one_forw
 PROGRAMS = [
     *(Program(name, name, HEAD + function(name)) for name in SIZES),
     *(Program(name, other, HEAD + function(other).replace(f"def {other}(", f"def {name}(")) for name, other in SECOND),
-    *(program for program in HONEST if "print" not in program.source),
+    *(program for program in HONEST if "print" not in program.source and "Model.check" not in program.source),
 ]
 
 

@@ -73,7 +73,7 @@ class Clerk:
                 wire.send(self.answer(message), deadline)
         finally:
             witnessed.reset(token)
-        raise Garbled(f"more than {MOST:,} operations in one run")
+        raise Garbled(f"more than {MOST:,} messages, or {MOST_BYTES >> 20} MiB of them, in one run")
 
     def answer(self, message: list[Any]) -> list[Any]:
         """[0, result, woken calls] or [1, error, woken calls]. Raises Garbled."""
