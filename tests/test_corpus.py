@@ -17,9 +17,9 @@ import pytest
 
 import lib
 from lib import PuzzleError, grade
-from lib.grading import shell
 from lib.grading.referee import Referee, Submission
 from lib.grading.sandbox import available
+from lib.grading.session import verdict_on
 from lib.grading.shelf import Attempt
 from lib.grading.submission import load
 from lib.grading.verdict import FAIL, PASS, TODO, Verdict
@@ -31,7 +31,7 @@ from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
 from tests.test_referee import works
 
-SHORT = 2.0
+SHORT = 3.0
 """Seconds for a run of a program that never ends."""
 
 
@@ -57,7 +57,7 @@ def graded(programs: Sequence[Program], referee: Referee) -> dict[str, Verdict]:
 
     def one(program: Program) -> Verdict:
         attempt = Attempt(puzzles()[program.puzzle], Submission("attempt.py", program.source))
-        return shell._verdict(attempt, referee, seed=1)
+        return verdict_on(attempt, referee, seed=1)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(zip(titles(programs), pool.map(one, programs), strict=True))

@@ -65,6 +65,7 @@ READING_ORDER = (
     "lib.grading.sandbox",
     "lib.grading.referee",
     "lib.grading.shelf",
+    "lib.grading.session",
     "lib.grading.shell",
     "lib.__main__",
 )

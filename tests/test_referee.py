@@ -116,7 +116,7 @@ def tries(act):
 print(os.path.exists({str(tmp_path / "secret")!r}), os.path.exists({str(sandbox.PACKAGE.parent / "solutions")!r}))
 paths = ('/x', '/usr/x', {str(sandbox.PACKAGE / "x")!r}, sys.prefix + '/x')
 print([tries(lambda path=path: open(path, 'w')) for path in paths])
-print(os.path.exists('/etc/passwd'), os.path.exists('/home'), os.path.exists('/root/.ssh'))
+print(os.path.exists('/etc/passwd'), os.path.exists('/etc/hostname'), os.path.exists('/var'))
 libc = ctypes.CDLL(None, use_errno=True)
 number = libc.socket(socket.AF_INET, socket.SOCK_STREAM, 0)
 address = (ctypes.c_char * 16)(2, 0, 0, 22, 127, 0, 0, 1)

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lib import PuzzleError
-from lib.grading import shell
+from lib.grading import session, shell
 from lib.grading.referee import Referee, Submission
 from lib.grading.sandbox import available
 from lib.specs import puzzles
@@ -314,7 +314,7 @@ def test_errors_of_the_grader_are_its_own(lib: Lib, tmp_path: Path, monkeypatch:
         raise RuntimeError("oh")
 
     solved(0, tmp_path)
-    monkeypatch.setattr(shell, "judge", fails)
+    monkeypatch.setattr(session, "judge", fails)
     result = lib("grade", "0")
     assert result.code == 3 and "ERROR puzzle 0" in result.out and "the grader failed: RuntimeError: oh" in result.out
     monkeypatch.setattr(shell, "asked_for", fails)

@@ -17,6 +17,7 @@ worker, start       the process in which a learner's code runs
 sandbox             starting a worker, and ending all that is left of it
 referee             a run of a submission in a worker
 shelf               which file attempts which puzzle
+session             several attempts, graded in parallel
 shell               python -m lib grade, watch
 ==================  ======================================================================
 

@@ -10,11 +10,8 @@ import argparse
 import io
 import os
 import sys
-import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +20,10 @@ from ..errors import PuzzleError
 from ..specs import Puzzle, find, puzzles
 from ..units import show_elements, show_ticks
 from . import files
-from .judge import judge, new_seed
 from .notebook import Hint
 from .page import report_text
 from .progress import Progress, next_hint
-from .referee import Missing, Referee
+from .session import session
 from .shelf import Attempt, Unreadable, asked_for, attempts_in, home, is_file, read, submissions
 from .verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 
@@ -114,7 +110,7 @@ def grade(options: argparse.Namespace) -> int:
     if options.each is not None:
         return _grade_each(options)
     attempts = asked_for(options.what, _chosen(options.k))
-    report = _graded(attempts, options)
+    report = session(attempts, options.seed, options.timeout, options.plain)
     if not any(map(is_file, options.what)):
         _record(report)
     _write(options, [report])
@@ -129,7 +125,8 @@ def _grade_each(options: argparse.Namespace) -> int:
     for place, (student, paths) in enumerate(students):
         attempts, trouble = _of_student(paths, options.each)
         whose = f"{student} ({place + 1} of {len(students)})"
-        report = _graded([attempt for attempt in attempts if attempt.puzzle in chosen], options, whose)
+        wanted = [attempt for attempt in attempts if attempt.puzzle in chosen]
+        report = session(wanted, options.seed, options.timeout, options.plain, whose)
         verdicts = [_with_trouble(_best(puzzle, report.verdicts), trouble) for puzzle in chosen]
         reports.append(replace(report, student=student, verdicts=verdicts))
     _write(options, reports)
@@ -156,53 +153,6 @@ def _of_student(paths: Sequence[Path], folder: Path) -> tuple[list[Attempt], str
 
 def _with_trouble(verdict: Verdict, trouble: str) -> Verdict:
     return replace(verdict, note=trouble) if trouble and verdict.status == TODO else verdict
-
-
-def _graded(attempts: Sequence[Attempt], options: argparse.Namespace, whose: str = "") -> Report:
-    """Verdicts on attempts, as many at a time as there are processors."""
-    seed = new_seed() if options.seed is None else options.seed
-    referee = Referee(options.timeout)
-    done = threading.Event()
-    bar = _Bar(len(attempts), whose, options.plain)
-
-    def one(attempt: Attempt) -> Verdict:
-        if done.is_set():
-            raise KeyboardInterrupt
-        verdict = _verdict(attempt, referee, seed)
-        bar.step(attempt.puzzle.name)
-        return verdict
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        try:
-            verdicts = list(pool.map(one, attempts))
-        except BaseException:
-            done.set()
-            referee.stop()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-        finally:
-            bar.clear()
-    return Report(verdicts, referee.isolation())
-
-
-def _verdict(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
-    puzzle, submission = attempt
-    more = f"python -m lib grade --hint {puzzle.name}"
-    if submission is None:
-        return Verdict(puzzle, TODO, "not attempted yet: there is no file of it", next_hint=more)
-    printed: list[str] = []
-    begun = time.perf_counter()
-    try:
-        verdict = judge(puzzle, lambda size: referee.play(submission, puzzle.name, size, printed), seed)
-    except Missing:
-        verdict = Verdict(puzzle, TODO, f"not attempted yet: {submission.file} defines no function {puzzle.name}")
-    except PuzzleError as error:
-        verdict = Verdict(puzzle, FAIL, str(error))
-    except Exception as error:
-        message = f"the grader failed: {type(error).__name__}: {error}"
-        verdict = Verdict(puzzle, ERROR, message)
-    seconds, said = time.perf_counter() - begun, printed[0] if printed else ""
-    return replace(verdict, file=submission.file, printed=said, seconds=seconds, next_hint=more)
 
 
 def _status(reports: Sequence[Report]) -> int:
@@ -305,33 +255,6 @@ def _write(options: argparse.Namespace, reports: Sequence[Report]) -> None:
             (folder / f"{report.student}.json").write_text(files.as_gradescope(report), encoding="utf-8")
 
 
-class _Bar:
-    """A bar on a terminal's stderr; elsewhere nothing."""
-
-    def __init__(self, total: int, whose: str, plain: bool) -> None:
-        self.total, self.whose, self.done = total, whose, 0
-        self.visible = not plain and sys.stderr.isatty()
-        self.lock = threading.Lock()
-        self._draw("")
-
-    def step(self, name: str) -> None:
-        """One more is done."""
-        with self.lock:
-            self.done += 1
-            self._draw(name)
-
-    def _draw(self, name: str) -> None:
-        if self.visible:
-            filled = 20 * self.done // max(1, self.total)
-            line = f"\r\033[K[{'#' * filled}{'.' * (20 - filled)}] {self.done} of {self.total} {self.whose} {name}"
-            print(line, end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        """Leave the line empty for the report."""
-        if self.visible:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
 # -- watch -----------------------------------------------------------------------------------------------------------
 
 
@@ -346,7 +269,8 @@ def watch(options: argparse.Namespace) -> int:
     graded = options.what
     while True:
         try:
-            report = _graded(asked_for(graded, _chosen(options.k)), options)
+            attempts = asked_for(graded, _chosen(options.k))
+            report = session(attempts, options.seed, options.timeout, options.plain)
             print(report_text(report, not options.plain and sys.stdout.isatty()), flush=True)
         except (Unreadable, PuzzleError) as error:
             if graded is options.what:
