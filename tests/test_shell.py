@@ -142,6 +142,14 @@ def test_what_cannot_be_imported_is_named_when_it_is_missed(lib: Lib, tmp_path: 
     )
 
 
+def test_what_was_left_out_is_named_when_it_is_missed(lib: Lib, tmp_path: Path) -> None:
+    experiment = "import asyncio\nfrom lib import run\n\nawait asyncio.sleep(0)\nlayers = run(print).layers\n"
+    (tmp_path / "mine.py").write_text(experiment + "def basic(model):\n    model.load_weights(layers)\n")
+    result = lib("grade", "mine.py")
+    assert result.code == 1
+    assert "name 'layers' is not defined" in result.out and "mine.py, line 5: it runs something" in result.out
+
+
 def test_a_syntax_error_is_shown(lib: Lib, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("x = (\ndef basic(model):\n    pass\n")
     result = lib("grade", "mine.py")

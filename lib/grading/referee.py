@@ -161,7 +161,7 @@ def _told(clerk: Clerk, packed: dict[Any, Any], trouble: list[Any]) -> PuzzleErr
             first.line = parts.get("line", "")
         return first
     if trouble and "NameError" in parts["problem"]:
-        parts["cure"] = _notes(trouble)
+        parts["got"] = _notes(trouble)
     return PuzzleError(**parts)
 
 

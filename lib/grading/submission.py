@@ -21,6 +21,7 @@ EXPERIMENTS = ("lib", "drawing", "asyncio")
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 if sys.version_info >= (3, 12):
     DEFINITIONS += (ast.TypeAlias,)
+ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 GUARDS = (ast.If, ast.Try)
 
 
@@ -60,8 +61,10 @@ def _plain_python(source: str) -> str:
     return source
 
 
-def load(name: str, text: str) -> tuple[dict[str, Any], list[str]]:
+def load(name: str, text: str, left_out: list[str] | None = None) -> tuple[dict[str, Any], list[str]]:
     """The names that a file defines, and what could not be taken of it, a line each.
+
+    To ``left_out`` is added what was not taken though it gives a name to something.
 
     Raises PuzzleError for a file that cannot be read.
     """
@@ -86,6 +89,8 @@ def load(name: str, text: str) -> tuple[dict[str, Any], list[str]]:
                     exec(compile(ast.Module([statement], []), part.name, "exec"), names)
                 except Exception as error:
                     trouble.append(f"{part.name}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
+            elif isinstance(statement, ASSIGNMENTS) and left_out is not None:
+                left_out.append(f"{part.name}, line {statement.lineno}: it runs something")
     return names, trouble
 
 
@@ -106,7 +111,7 @@ def _is_taken(statement: ast.stmt, origins: dict[str, str]) -> bool:
     """Whether a statement of the top level is an import, a definition, a class or a constant."""
     if isinstance(statement, DEFINITIONS):
         return True
-    if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+    if isinstance(statement, ASSIGNMENTS):
         return not any(_experiments(node, origins) for node in ast.walk(statement))
     if isinstance(statement, GUARDS):
         return all(_is_taken(inner, origins) or isinstance(inner, ast.Pass) for inner in _inside(statement))

@@ -91,14 +91,16 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
     trouble: list[str] = []
     try:
         names: dict[str, Any] = {}
+        left_out: list[str] = []
         with alarm(task["timeout"]) as late, suppress(TimeIsUp):
-            names, trouble = load(task["file"], task["text"])
+            names, trouble = load(task["file"], task["text"], left_out)
         if late:
             raise PuzzleError("the code did not load in time", where=task["name"], line=late[0])
         fn = names.get(task["name"])
         if fn is None:
             wire.send(["missing", trouble[:20]])
             return
+        trouble += left_out
         check_function(fn)
         size = task["size"]
         books: Any = RemoteBooks(wire)
