@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,8 @@ print(json.dumps(sorted(seen)))
 
 def test_its_own_folder_is_empty_and_can_be_written_to(mechanism: str) -> None:
     code = "print(os.listdir(os.environ['TMPDIR']))\nopen(os.path.join(os.environ['TMPDIR'], 'x'), 'w').write('y')"
-    # A folder of a project that is itself under /tmp is seen there.
-    assert set(ast.literal_eval(printed_by(code, mechanism))) <= set(sandbox.PACKAGE.parts)
+    seen = {*sandbox.PACKAGE.parts, *Path(sys.prefix).parts}  # those that are under /tmp themselves are seen there
+    assert set(ast.literal_eval(printed_by(code, mechanism))) <= seen
 
 
 def test_limits_hold(mechanism: str) -> None:

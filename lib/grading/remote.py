@@ -15,6 +15,7 @@ from ..errors import Deadlock, PuzzleError
 from ..events import Event
 from ..labels import Labels, make_labels
 from ..ledger import Closing, Piece
+from ..limits import TimeIsUp
 from ..tensors import describe
 from ..units import Elements
 from .wire import Wire, pack_labels, unpack_elements, unpack_error, unpack_event, unpack_labels
@@ -62,6 +63,7 @@ class RemoteBooks:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
+        self.asking = False
         self.opened: set[int] = set()
         self.flights: dict[int, RemoteFlight] = {}
         self.holders: dict[object, int] = {}  # holds on to tasks, so that no number is given twice
@@ -69,10 +71,14 @@ class RemoteBooks:
 
     def ask(self, verb: str, account: RemoteAccount, *arguments: Any) -> Any:
         """The grader's answer. Raises the PuzzleError that it answers with, at the learner's line."""
+        if self.asking:
+            raise TimeIsUp  # it struck in the middle of a question, and was swallowed: answers no longer fit
+        self.asking = True
         running = account.holder() if account.holder is not None else None
         holder = None if running is None else self.holders.setdefault(running, len(self.holders))
         self.wire.send([verb, account.rank, holder, *arguments])
         failed, result, woken = self.wire.receive(longest=None)
+        self.asking = False
         for number in woken:
             waiter = self.flights[number].waiter
             if waiter is not None:
