@@ -118,3 +118,38 @@ def test_solved_reports_success_and_shows_a_picture(executed: dict[str, dict[str
     name = build.spec(path)["name"]
     pictures = [html for html in htmls(executed[path.stem]["solved"]) if html.startswith("<svg")]
     assert any(f'aria-label="{name}: ' in picture and " ticks" in picture for picture in pictures)
+
+
+ENDLESS = [
+    "async def fsdp(model):\n    await model.receive()",
+    "async def fsdp(model):\n    while True:\n        pass",
+    "import time\n\nasync def fsdp(model):\n    while True:\n        try:\n            time.sleep(60)\n"
+    "        except BaseException:\n            pass",
+    "import asyncio\n\nasync def fsdp(model):\n    while True:\n        await asyncio.sleep(0)",
+]
+
+
+async def in_a_kernel(folder: Path, cells: list[str]) -> list[Outputs]:
+    """The outputs of each of these cells."""
+    kernel = AsyncKernelManager(kernel_name="python3")
+    await kernel.start_kernel(cwd=str(folder))
+    try:
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        await run_cells(notebook, kernel)
+        return [cell["outputs"] for cell in notebook.cells]
+    finally:
+        await kernel.shutdown_kernel(now=True)
+
+
+def test_what_never_ends_is_graded_and_the_kernel_stays_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LLM_TRAINING_PUZZLES_PROGRESS", raising=False)
+    setup = f"import sys\nsys.path.insert(0, {str(build.ROOT)!r})\nfrom lib import grade, hint, progress"
+    graded = [f"{program}\n\ngrade(fsdp, timeout=1)" for program in ENDLESS]
+    outputs = asyncio.run(in_a_kernel(tmp_path, [setup, *graded, "progress()", "print(6 * 7)"]))
+    assert [complaints(cell) for cell in outputs] == [[]] * len(outputs)
+    assert "deadlock: no rank can ever go on" in text(outputs[1])
+    for cell in outputs[2 : 1 + len(ENDLESS)]:
+        assert "did not end within 1 seconds" in text(cell)
+    assert "0 of 9 puzzles solved" in text(outputs[-2]) and "FAIL" in text(outputs[-2])
+    assert text(outputs[-1]) == "42\n"
+    assert (tmp_path / "progress.json").exists()
