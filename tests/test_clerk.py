@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import socket
@@ -17,10 +18,14 @@ from lib.books import Books
 from lib.errors import Deadlock
 from lib.grading.clerk import MOST_ERRORS, VERBS, Clerk
 from lib.grading.remote import RemoteBooks
+from lib.grading.submission import load
 from lib.grading.wire import LONGEST, Garbled, Wire, pack_event, shown, unpack_event
 from lib.mesh import Mesh
 from lib.outcome import Outcome
+from lib.specs import puzzles
 from lib.turn import play
+from tests.corpus import Program
+from tests.corpus.honest import HONEST
 from tests.programs import slack, solutions
 
 
@@ -64,10 +69,48 @@ def test_a_run_through_the_wire_is_the_same_run(fn: Any, spec: dict[str, Any]) -
         assert [sorted(map(str, c.kept)) for c in far.closings] == [sorted(map(str, c.kept)) for c in near.closings]
 
 
+@pytest.mark.parametrize("program", HONEST, ids=[f"{one.puzzle}: {one.name}" for one in HONEST])
+def test_honest_programs_are_the_same_through_the_wire(program: Program) -> None:
+    fn, size = load("attempt.py", program.source)[0][program.puzzle], puzzles()[program.puzzle].size
+    near, far = run(fn, **size), through_a_wire(fn, size)
+    assert far.events == near.events and far.memory == near.memory
+
+
+async def several_at_once(model: Model) -> None:
+    """Coroutines that hold tensors over each other's operations, the first of them among these."""
+    model.weights[0], _ = model.load_weights(0)
+
+    async def one(batch: int) -> None:
+        out = model.forward(0, model.get_activation([batch]), model.weights[0])
+        await asyncio.sleep(0)
+        model.activations[batch] = out
+        await asyncio.sleep(batch)
+        model.grad_activations[batch] = model.loss(model.activations.pop(batch))
+
+    await asyncio.gather(*[one(batch) for batch in range(model.BATCHES)])
+
+
+async def loses_it(model: Model) -> None:
+    """A rank with another coroutine beside it issues an operation before it stores what the last one gave."""
+    model.weights[0], _ = model.load_weights(0)
+    other = asyncio.create_task(asyncio.sleep(0))
+    out = model.forward(0, model.get_activation([0]), model.weights[0])
+    model.forward(0, model.get_activation([1]), model.weights[0])
+    model.activations[0] = out
+    await other
+
+
+def test_coroutines_of_a_rank_are_told_apart_through_the_wire() -> None:
+    size = {"ranks": 1, "layers": 1, "batches": 3}
+    near, far = run(several_at_once, **size), through_a_wire(several_at_once, size)
+    assert far.events == near.events and far.memory == near.memory
+    for way in (lambda: run(loses_it, **size), lambda: through_a_wire(loses_it, size)):
+        with pytest.raises(PuzzleError, match="was not stored when rank 0 issued forward"):
+            way()
+
+
 async def looks_around(model: Model) -> None:
     """All that a program can ask of a rank, through the wire as here."""
-    import asyncio
-
     model.weights[0], model.opt_states[0] = model.load_weights(0, model.rank, 3)
     whole = asyncio.ensure_future(model.allgather(model.weights[0], 0))
     part = model.weights[0].shard(0, 2).combine(model.weights[0].shard(1, 2))

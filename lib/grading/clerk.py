@@ -42,6 +42,10 @@ ENDINGS = ("done", "failed", "missing")
 """What a worker says last."""
 
 
+class Coroutine:
+    """Stands for a coroutine in a worker: it is itself, and nothing else."""
+
+
 class Clerk:
     """Holds the books of one run, and gives out numbers for what is in them."""
 
@@ -51,8 +55,8 @@ class Clerk:
         self.entries: list[Entry] = []
         self.flights: list[Flight] = []
         self.woken: list[int] = []
-        self.holder: int | None = None  # the coroutine that the message in hand comes from
-        self.holders: dict[int, int] = {}  # each number as one object: the books compare holders by identity
+        self.holder: object = None  # the coroutine that the message in hand comes from
+        self.holders: dict[int, object] = {}  # for each number one thing, as the books have it for each coroutine
         self.finished: set[int] = set()
         self.errors: list[PuzzleError] = []
 
@@ -86,7 +90,7 @@ class Clerk:
         account = self._account(rank)
         if rank in self.finished and verb not in AFTERWARDS:
             raise Garbled(f"{verb} of a rank that has finished")
-        self.holder, self.woken = None if holder is None else self.holders.setdefault(holder, holder), []
+        self.holder, self.woken = None if holder is None else self.holders.setdefault(holder, Coroutine()), []
         known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
         try:
             return [0, self._pack(act(self, account, *known)), self.woken]

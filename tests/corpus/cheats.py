@@ -5,6 +5,8 @@ None of them does the work that it wants to be praised for. At a shell no one ma
 
 from __future__ import annotations
 
+from textwrap import indent
+
 from . import Program, after, changed, whole
 
 DO_NOTHING = "async def fsdp(model):\n    return model\n"
@@ -109,4 +111,176 @@ CHEATS: list[Program] = [
     whole("fsdp", "negated without end", "async def fsdp(model):\n    x = " + "-" * 50_000 + "1\n", ""),
     whole("fsdp", "a lone surrogate", "async def fsdp(model):\n    raise ValueError('\\ud800')\n", "ValueError"),
     whole("fsdp", "a name that looks like another", "async def fsd\u0440(model):\n    pass\n\ndef fsdp_(model): pass\n", ""),
+]  # fmt: skip
+
+
+# -- more of the same kinds, found by somebody who set out to break the grader ----------------------------------------
+
+
+def talk(name: str, says: str, source: str) -> Program:
+    """A program of rank 0 that writes to the line by itself: ``say`` is a message and its answer."""
+    head = (
+        "async def fsdp(model):\n    books, account = model._books, model._account\n\n    def say(*message):\n"
+        "        books.wire.send(list(message))\n        return books.wire.receive(longest=None)\n\n"
+        "    if model.rank:\n        return model\n"
+    )
+    return whole("fsdp", name, head + indent(source.strip("\n") + "\n", "    ") + "    return model\n", says)
+
+
+def plain(name: str, says: str, source: str) -> Program:
+    """A program of these lines, written as one text."""
+    return whole(
+        "fsdp",
+        name,
+        "async def fsdp(model):\n" + indent(source.strip("\n") + "\n", "    ") + "    return model\n",
+        says,
+    )
+
+
+CHEATS += [
+    # -- this library changed -------------------------------------------------------------------------------------
+    lazy("a cache of right answers spoiled", "import lib.values\n" + LAZY.replace("    await", "    lib.values.trained_weights = lambda layers, batches: type('Any', (), {'__getitem__': lambda s, i: s, '__ne__': lambda s, o: False})()\n    await")),
+    lazy("prices set to nothing", "import lib.cost\n" + LAZY.replace("    await", "    lib.cost.Cost.grains = lambda *a, **k: 0\n    await")),
+    lazy("the play exchanged for one that ends at once", "import lib.grading.worker\n" + LAZY.replace("    await", "    lib.grading.worker.play = lambda *a: None\n    lib.turn.play = lambda *a: None\n    await").replace("import lib.grading.worker", "import lib.grading.worker, lib.turn")),
+    lazy("a turn that never fails", "import lib.turn\n" + LAZY.replace("    await honest(model)", "    lib.turn.Turn._fail = lambda self, error: None\n    await honest(model)")),
+    lazy("remote books that answer by themselves", "from lib.grading.remote import RemoteBooks\n" + LAZY.replace("    await honest(model)", "    RemoteBooks.ask = lambda self, verb, account, *a: [] if verb == 'update' else None\n    await honest(model)")),
+    lazy("errors of the line taken for results", "from lib.grading import remote\n" + LAZY.replace("    await honest(model)", "    def ask(self, verb, account, *a):\n        self.wire.send([verb, account.rank, None, *a])\n        failed, result, woken = self.wire.receive(longest=None)\n        for n in woken:\n            self.flights[n].waiter()\n        return self._unpack(account, result) if not failed else None\n    remote.RemoteBooks.ask = ask\n    try:\n        await honest(model)\n    except Exception:\n        pass")),
+    whole("ddp", "a run of its own, and what came of it", "async def idle(m):\n    return m\n\nasync def ddp(model):\n    from lib.books import Books\n    from lib.mesh import Mesh\n    near = Model(0, Dist(1), 2, 1)\n    w, o = near.load_weights(0)\n    model.set_final_weight(0, w)\n    return model\n"),
+    lazy("a run of another machine inside the run", "def plainly(m):\n    for layer in range(m.LAYERS):\n        m.weights[layer], m.opt_states[layer] = m.load_weights(layer)\n\n" + LAZY.replace("    await honest(model)", "    from lib.run import run as real\n    out = real(plainly, ranks=1, layers=2, batches=4)\n    for layer in range(2):\n        model.set_final_weight(layer, out.closings[0].finals[layer] if out.closings[0].finals else None)")),
+    changed("fsdp", "a layer number with a string's face", ("    model.activations[0] =", "    class Text(str):\n        def __format__(self, spec): os._exit(0)\n        def __getitem__(self, at): return 'x' * 10 ** 9\n    model.load_weights(Text('PASS'))\n    model.activations[0] =")),
+    lazy("the hash of a tuple", "import lib.values\n" + LAZY.replace("    await", "    lib.values.hash = lambda x: 1\n    lib.labels.hash = lambda x: 1\n    await").replace("import lib.values", "import lib.values, lib.labels")),
+    lazy("the labels' class exchanged", "import lib.labels\n" + LAZY.replace("    await", "    lib.labels.Labels.batches = property(lambda self: frozenset(range(4)))\n    await")),
+    lazy("object.__setattr__ on tensors", LAZY.replace("    await honest(model)", "    update = type(model).update\n    def forged(self, layer, grad, weight, state):\n        object.__setattr__(grad, '_token', state._token)\n        return update(self, layer, grad, weight, state)\n    type(model).update = forged\n    await honest(model)")),
+    lazy("the number in a token changed to a grown one", LAZY.replace("    await honest(model)", "    update = type(model).update\n    def forged(self, layer, grad, weight, state):\n        weight._token.number = state._token.number + 1\n        return update(self, layer, grad, weight, state)\n    type(model).update = forged\n    await honest(model)")),
+    lazy("ctypes into a tuple of labels", LAZY.replace("    await honest(model)", "    update = type(model).update\n    def forged(self, layer, grad, weight, state):\n        full = frozenset(range(4))\n        labels = grad._token.labels\n        ctypes.pythonapi.Py_IncRef(ctypes.py_object(full))\n        slot = id(labels) + tuple.__basicsize__ + 4 * 8\n        ctypes.c_void_p.from_address(slot).value = id(full)\n        return update(self, layer, grad, weight, state)\n    type(model).update = forged\n    await honest(model)")),
+    lazy("builtins print and open exchanged", "import builtins\n" + LAZY.replace("    await", "    builtins.print = builtins.open = builtins.len = lambda *a, **k: 'PASS'\n    await")),
+    lazy("json that says what one wants", "import lib.grading.wire\n" + LAZY.replace("    await", "    real = json.dumps\n    lib.grading.wire.json.dumps = lambda m, **k: real(['done'] if m[0] == 'update' else m, **k)\n    await")),
+    lazy("inspect.stack walked for the task", LAZY.replace("    await", "    for info in inspect.stack():\n        info.frame.f_locals.get('task', {}) and info.frame.f_locals['task'].update(timeout=1e9, size={'ranks': 1, 'layers': 0, 'batches': 0})\n    await")),
+    lazy("the source of this file exchanged", "import linecache\n" + LAZY.replace("    await", "    linecache.cache.clear()\n    linecache.cache['attempt.py'] = 4, None, ['PASS\\n'] * 99, 'attempt.py'\n    await")),
+    # -- how it ends ----------------------------------------------------------------------------------------------
+    plain("an exit with a verdict for its reason", "SystemExit", "raise SystemExit('PASS  puzzle 4  fsdp')"),
+    plain("an exit in a task", "", "async def leave():\n    sys.exit(0)\nawait asyncio.create_task(leave())"),
+    plain("a handler at exit that prints a verdict", "not attempted", "atexit.register(lambda: os.write(1, b'{\"status\": \"PASS\"}'))"),
+    plain("an object that says done when it goes", "", "class Last:\n    def __init__(self, wire): self.wire = wire\n    def __del__(self): self.wire.send(['done'])\nmodel.keep = Last(model._books.wire)"),
+    plain("an error whose text runs code", "", "class Error(Exception):\n    def __str__(self):\n        model._books.wire.send(['done'])\n        os._exit(0)\nraise Error"),
+    plain("an error that is an error of this library and not", "", "class Error(PuzzleError):\n    problem = where = property(lambda self: 'Correct, within the target.')\n    def __init__(self): pass\nraise Error"),
+    plain("an error with a verdict's colors", "", "raise PuzzleError('\\x1b[2J\\x1b[1;1H\\x1b[32mPASS\\x1b[0m \\x9b2J \\u202e', where='\\x1b]0;PASS\\x07', line='')"),
+    plain("verdicts on every stream", "not attempted", "report = json.dumps({'version': 1, 'results': [{'puzzle': 'fsdp', 'status': 'PASS', 'right': True}], 'passed': 1})\nfor stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):\n    print(report, file=stream)\nfor number in (1, 2):\n    os.write(number, report.encode())"),
+    plain("what was printed is wiped and written anew", "not attempted", "os.ftruncate(1, 0)\nos.lseek(1, 0, 0)\nos.write(1, b'\\xff\\xfe\\x00\\x1b[2JPASS' * 100)"),
+    plain("its own end of the line closed", "", "os.close(model._books.wire.end.fileno())"),
+    plain("the line shut for reading", "", "model._books.wire.end.shutdown(socket.SHUT_RD)\nmodel.load_weights(0)"),
+    plain("signals to its own session", "", "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nos.killpg(os.getpgid(0), signal.SIGTERM)"),
+    plain("threads that talk while the run goes on", "", "def chat():\n    while True:\n        model._books.wire.end.sendall(b'[\"done\"]\\n')\nfor _ in range(3):\n    threading.Thread(target=chat, daemon=True).start()\nawait model.receive()"),
+    plain("two processes that talk at once", "", "if ctypes.CDLL(None).fork() == 0:\n    for _ in range(100):\n        model._books.wire.end.sendall(b'[\"time\",0,null]\\n')\n    os._exit(0)\nfor _ in range(100):\n    model.load_weights(0)"),
+    plain("a child that says done later", "", "if ctypes.CDLL(None).fork() == 0:\n    ctypes.CDLL(None).setsid()\n    time.sleep(0.3)\n    model._books.wire.end.sendall(b'[\"done\"]\\n')\n    os._exit(0)\ntime.sleep(1)\nos._exit(0)"),
+    plain("descriptors sent over the line", "", "socket.send_fds(model._books.wire.end, [b'[\"time\",0,null]\\n'], [0, 1, 2])\nawait model.receive()"),
+    plain("the results file written", "not attempted|Permission|Read-only|No such", "for name in ('results.json', 'report.xml', '/autograder/results/results.json', '/tmp/results.json'):\n    try:\n        with open(name, 'w') as file:\n            file.write('{\"score\": 9}')\n    except OSError:\n        pass"),
+    # -- the line to the grader -----------------------------------------------------------------------------------
+    talk("done, and then done again", "not attempted", "books.wire.end.sendall(b'[\"done\"]\\n[\"done\"]\\n')\ntime.sleep(0.5)"),
+    talk("done with a verdict in it", "written to the line", "books.wire.send(['done', 'PASS'])\ntime.sleep(0.5)"),
+    talk("missing, to count as not attempted", "", "books.wire.send(['missing', []])\ntime.sleep(0.5)"),
+    talk("missing, with trouble that is no text", "", "books.wire.send(['missing', [{'a': ['\\x1b[2J'] * 9}, None, 1e999]])\ntime.sleep(0.5)"),
+    talk("failed, with praise", "", "books.wire.send(['failed', dict.fromkeys(('problem', 'where', 'expected', 'got', 'cure', 'line'), 'PASS \\x1b[2J'), []])\ntime.sleep(0.5)"),
+    talk("failed, with no error", "garbled its error", "books.wire.send(['failed', {}, []])\ntime.sleep(0.5)"),
+    talk("failed, in other shapes", "written to the line", "books.wire.send(['failed', 'PASS'])\ntime.sleep(0.5)"),
+    talk("an object for a message", "written to the line", "books.wire.end.sendall(b'{\"0\": \"done\"}\\n')\ntime.sleep(0.5)"),
+    talk("NaN and Infinity", "", "say('load_weights', 0, None, float('nan'), float('inf'), 1)"),
+    talk("an integer of four thousand digits", "written to the line", "books.wire.end.sendall(b'[\"load_weights\",0,null,0,0,' + b'9' * 4299 + b']\\n')\ntime.sleep(0.5)"),
+    talk("an integer of ten thousand digits", "written to the line", "books.wire.end.sendall(b'[\"load_weights\",0,null,0,0,' + b'9' * 10000 + b']\\n')\ntime.sleep(0.5)"),
+    talk("a lone surrogate for a layer", "", "say('load_weights', 0, None, '\\ud800', 0, 1)"),
+    talk("null bytes between messages", "written to the line", "books.wire.end.sendall(b'\\0\\0[\"time\",0,null]\\0\\n')\ntime.sleep(0.5)"),
+    talk("half a message and no more", "did not end", "books.wire.end.sendall(b'[\"time\",0,')\nsignal.setitimer(signal.ITIMER_REAL, 0)\ntime.sleep(60)"),
+    talk("a message a byte at a time", "did not end|written to the line", "signal.setitimer(signal.ITIMER_REAL, 0)\nfor byte in itertools.cycle(b'     '):\n    books.wire.end.sendall(bytes([byte]))\n    time.sleep(0.001)"),
+    talk("the same key many times, nested", "written to the line", "books.wire.end.sendall(b'[\"by_hand\",0,null,' + b'{\"a\":' * 2000 + b'1' + b'}' * 2000 + b']\\n')\ntime.sleep(0.5)"),
+    talk("a verb that is a list", "written to the line", "say(['forward'], 0, None)"),
+    talk("a kind that is a list", "written to the line", "say('by_hand', 0, None, [['Weight'], 0, 6, 0, [], 0, [0], 1])"),
+    talk("a holder that is a truth", "written to the line", "say('share', 0, True)"),
+    talk("shards of a number below nothing", "", "n = say('by_hand', 0, None, ['Weight', -5, -5, -5, [], -5, [-1, -2], 65536])[1][1]\nsay('shard', 0, None, n, 0, 1 << 61)"),
+    talk("a result fetched twice", "written to the line", "n = say('fake_grad', 0, None, 0, [])[1][1]\nflights = [say('meet', r, None, 'allreduce', say('fake_grad', r, None, 0, [])[1][1], 0, None)[1] for r in range(4)]\nsay('fetch', 0, None, flights[0])\nsay('fetch', 0, None, flights[0])"),
+    talk("another rank's result fetched", "written to the line", "flights = [say('meet', r, None, 'allreduce', say('fake_grad', r, None, 0, [])[1][1], 0, None)[1] for r in range(4)]\nsay('fetch', 0, None, flights[1])"),
+    talk("waiting for another rank's call", "written to the line", "call = say('receive', 1, None, None)[1]\nsay('wait', 0, None, call)"),
+    talk("every rank finished by one", "written to the line", "for rank in range(4):\n    say('finish', rank, None)\nsay('load_weights', 0, None, 0, 0, 1)"),
+    talk("work after the end", "written to the line", "say('finish', 1, None)\nsay('get_activation', 1, None, [1])"),
+    talk("settled before anybody waits", "", "for _ in range(100):\n    say('settle', 0, None)\nbooks.wire.send(['done'])\ntime.sleep(0.5)"),
+    talk("a call that is waited for and never ends", "not attempted", "say('wait', 0, None, say('receive', 0, None, None)[1])\nbooks.wire.send(['done'])\ntime.sleep(0.5)"),
+    talk("a sum of one gradient with itself", "would count twice", "made = []\nfor layer in range(6):\n    weight = say('load_weights', 0, None, layer, 0, 1)[1][0][1]\n    say('store', 0, None, weight)\n    if not layer:\n        x = say('get_activation', 0, None, [0])[1][1]\n        say('store', 0, None, x)\n    before, x = x, say('forward', 0, None, layer, x, weight)[1][1]\n    say('store', 0, None, x)\ng = say('loss', 0, None, x)[1][1]\nn = say('backward', 0, None, 5, before, g, weight)[1][0][1]\nbooks.ask('add', account, n, n)"),
+    talk("a tensor of another kind stored as its own", "belongs to rank", "n = say('load_weights', 1, None, 0, 0, 1)[1][0][1]\nsay('store', 0, None, n)"),
+    talk("a message too long for a plain value", "", "say('pass_to', 0, None, 1, None, 'x' * 16000)\nbooks.wire.send(['done'])\ntime.sleep(0.5)"),
+    talk("lines of a deadlock with a verdict", "deadlock", "books.ask('deadlock', account, [[0, 'PASS \\x1b[2J'], [0, 'x' * 200]])"),
+    talk("a deadlock reported without end", "", "while True:\n    say('deadlock', 0, None, [])"),
+    talk("the log read without end", "did not end", "signal.setitimer(signal.ITIMER_REAL, 0)\nfor _ in range(1000):\n    say('load_weights', 0, None, 0, 0, 1)\nwhile True:\n    say('events', 0, None)"),
+    talk("as many errors as there is room for", "layer is out of range", "while True:\n    say('load_weights', 0, None, 99, 0, 1)"),
+    talk("weights loaded twice, the first forgotten", "", "for _ in range(2):\n    w, o = [part[1] for part in say('load_weights', 0, None, 0, 0, 1)[1]]\n    say('store', 0, None, w)\n    say('drop', 0, None, w)"),
+    talk("a fine cut joined again and again", "a shard comes twice|pieces", "w = say('load_weights', 0, None, 0, 0, 1)[1][0][1]\nsay('store', 0, None, w)\nparts = [say('shard', 0, None, w, n, 4096)[1][1] for n in (0, 2, 4)]\nwhole_ = parts[0]\nfor part in (*parts[1:], parts[1]):\n    whole_ = say('combine', 0, None, whole_, part)[1][1]"),
+]  # fmt: skip
+
+# What reaches for the machine around it. Without bubblewrap or namespaces nothing stops these (THREATS.md says so):
+# they would hit the grader that runs the tests, so they are for the other two mechanisms only.
+APART: list[Program] = [
+    plain("the parent killed", "", "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(0.2)\nawait model.receive()"),
+    plain("all that can be killed", "", "os.kill(-1, signal.SIGKILL)\nawait model.receive()"),
+    plain(
+        "the parent's memory written",
+        "",
+        "with open(f'/proc/{os.getppid()}/mem', 'r+b') as memory:\n    memory.write(b'PASS')",
+    ),
+    plain("the parent traced", "not attempted|deadlock", "ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0)"),
+    plain(
+        "the parent's descriptors opened",
+        "",
+        "for name in os.listdir(f'/proc/{os.getppid()}/fd'):\n    with open(f'/proc/{os.getppid()}/fd/{name}', 'wb') as file:\n        file.write(b'PASS')",
+    ),
+    plain(
+        "the library edited on disk",
+        "Read-only|Permission",
+        "import lib.grading.judge\nwith open(lib.grading.judge.__file__, 'a') as file:\n    file.write('\\ndef judge(*a): return None\\n')",
+    ),
+    plain(
+        "a module put where it is imported first",
+        "Read-only|Permission|not attempted",
+        "import lib\nfor folder in {os.path.dirname(os.path.dirname(lib.__file__)), sys.prefix, os.path.dirname(os.__file__)}:\n    with open(os.path.join(folder, 'sitecustomize.py'), 'w') as file:\n        file.write('print(1)')",
+    ),
+    plain(
+        "solutions past Python's own open",
+        "None|not attempted|No such",
+        "import lib\nroot = os.path.dirname(os.path.dirname(os.path.abspath(lib.__file__)))\nlibc = ctypes.CDLL(None)\nnumber = libc.open(os.path.join(root, 'solutions', 'p04_fsdp.py').encode(), 0)\nexec(os.read(number, 1 << 20) if number >= 0 else 'raise OSError(\"No such file\")')",
+    ),
+    plain(
+        "solutions through another process's root",
+        "No such|Permission|not permitted|StopIteration",
+        "import lib, pathlib\nroot = os.path.dirname(os.path.dirname(os.path.abspath(lib.__file__)))\nplaces = (pathlib.Path(f'/proc/{pid}/root{root}/solutions/p04_fsdp.py') for pid in (1, os.getpid(), os.getppid()))\nnext(place for place in places if place.exists()).read_text()",
+    ),
+    plain(
+        "namespaces of its own",
+        "",
+        "libc = ctypes.CDLL(None, use_errno=True)\nif libc.unshare(0x10000000 | 0x00020000) == 0:\n    raise RuntimeError('new namespaces')\nos.chroot('..')",
+    ),
+    plain(
+        "the sandbox's root remounted",
+        "",
+        "libc = ctypes.CDLL(None, use_errno=True)\nif libc.mount(b'none', b'/', None, 0x20, None) == 0:\n    raise RuntimeError('remounted')\nopen('/PASS', 'w')",
+    ),
+    plain(
+        "a socket past Python's own",
+        "not attempted",
+        "libc = ctypes.CDLL(None)\nnumber = libc.socket(2, 1, 0)\naddress = (ctypes.c_ubyte * 16)(2, 0, 0, 80, 1, 1, 1, 1)\nlibc.connect(number, address, 16)",
+    ),
+    plain(
+        "a home searched for keys",
+        "not attempted",
+        "for folder in ('/root', '/home', '/etc/ssh', '/var/run', '/work'):\n    print([os.path.join(at, name) for at, _, names in os.walk(folder) for name in names if 'ssh' in name or 'solution' in at])",
+    ),
+]
+
+# Open when this was written: each ends in ERROR, in PASS, in a grader that goes on long after the time is up, or in
+# a process that outlives it. Into CHEATS as they are mended.
+HOLES: list[Program] = [
+    talk("a layer whose name moves the cursor and is no text", "", "w = say('load_weights', 0, None, 0, 0, 1)[1][0][1]\nx = say('get_activation', 0, None, [0])[1][1]\nbooks.ask('forward', account, '\\x1b[2J\\x1b[32mPASS \\x00 \\ud800', x, w)"),
+    talk("sizes with more digits than Python shows", "", "w = model.load_weights(0)[0]\nmodel.weights[0] = w\nfor p in range(3, 14000, 2):\n    if all(p % q for q in range(3, int(p**0.5) + 1, 2)):\n        model.weights[p] = w.shard(0, p)\nmodel.memory()"),
+    talk("sizes that take long to add up", "", "primes = [p for p in range(3, 65536, 2) if all(p % q for q in range(3, int(p**0.5) + 1, 2))]\nentries = [part[1] for part in say('load_weights', 0, None, 0, 0, 1)[1]]\nfor entry in entries:\n    say('store', 0, None, entry)\nfor p in primes[:1000]:\n    for entry in entries:\n        say('store', 0, None, say('shard', 0, None, entry, 0, p)[1][1])\nfor _ in range(9000):\n    say('load_weights', 0, None, 0, 0, 1)\nbooks.wire.send(['done'])\ntime.sleep(60)"),
+    talk("many tensors held over many operations", "", "say('share', 0, 1)\nw = say('load_weights', 0, 1, 0, 0, 1)[1][0][1]\nsay('store', 0, 1, w)\nheld = [say('shard', 0, 1, w, 0, 2)[1][1] for _ in range(5000)]\nfor _ in range(5000):\n    say('wait', 0, 2, say('receive', 0, 2, 1)[1])\nfor entry in held:\n    say('shard', 0, 1, entry, 0, 2)\nbooks.wire.send(['done'])\ntime.sleep(60)"),
+    whole("basic", "gradients and states in the hands of the first coroutine", "async def basic(model):\n    await asyncio.create_task(asyncio.sleep(0))\n    states, grads = {}, {}\n    for layer in range(model.LAYERS):\n        model.weights[layer], states[layer] = model.load_weights(layer)\n    model.activations[0] = model.get_activation(range(model.BATCHES))\n    for layer in range(model.LAYERS):\n        model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])\n    grad = model.loss(model.activations.pop(model.LAYERS))\n    for layer in reversed(range(model.LAYERS)):\n        grads[layer], grad = model.backward(layer, model.activations.pop(layer), grad, model.weights[layer])\n    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.update(layer, grads[layer], model.weights.pop(layer), states[layer])\n        model.set_final_weight(layer, model.weights[layer])\n    return model\n", "was not stored when"),
+    plain("out of the session, deaf to the parent's death", "did not end", "signal.setitimer(signal.ITIMER_REAL, 0)\nlibc = ctypes.CDLL(None)\nlibc.prctl(1, 0, 0, 0, 0)\nlibc.setsid()\ntime.sleep(20)"),
+    plain("a child with no name and no mark", "", "libc = ctypes.CDLL(None)\nif libc.fork() == 0:\n    libc.setsid()\n    libc.execve(b'/bin/sleep', (ctypes.c_char_p * 3)(b'sleep', b'20', None), (ctypes.c_char_p * 1)(None))\n    os._exit(0)\ntime.sleep(0.3)"),
+    plain("a child that is always another one", "", "libc = ctypes.CDLL(None)\nif libc.fork() == 0:\n    libc.setsid()\n    end = time.monotonic() + 20\n    while time.monotonic() < end:\n        if libc.fork() > 0:\n            os._exit(0)\n    os._exit(0)\ntime.sleep(0.3)"),
 ]  # fmt: skip
