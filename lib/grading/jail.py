@@ -51,7 +51,8 @@ def enter(visible: Iterable[str], root: str, size: int) -> None:
         _read_only(libc, str(target), AT_RECURSIVE)
     _fork(libc)
     with suppress(OSError):  # where /proc is masked, as in containers: Python does without
-        _mount(libc, "proc", root + "/proc", "proc", NO_SUID | NO_DEVICES)
+        flags = NO_SUID | NO_DEVICES | READ_ONLY  # /proc/sys is the host's: root could write there
+        _mount(libc, "proc", root + "/proc", "proc", flags)
     _read_only(libc, root, 0)
     os.chroot(root)
     os.chdir("/tmp")

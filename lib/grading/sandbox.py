@@ -119,7 +119,8 @@ class Worker:
 
 
 def _bubblewrap(folder: str | None) -> list[str]:
-    options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--proc", "/proc", "--dir", "/dev"]
+    options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--dir", "/dev"]
+    options += ["--proc", "/proc", "--remount-ro", "/proc"]  # /proc/sys is the host's: root could write there
     for device in ("null", "zero", "random", "urandom"):
         options += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
     options += ["--size", str(TEMPORARY), "--tmpfs", "/tmp"]
