@@ -115,7 +115,8 @@ def tries(act):
     except (OSError, PuzzleError) as error:
         return type(error).__name__
 print(os.path.exists({str(tmp_path / "secret")!r}), os.path.exists({str(sandbox.PACKAGE.parent / "solutions")!r}))
-paths = ('/x', '/usr/x', '/proc/sys/vm/swappiness', '/proc/self/oom_score_adj', {str(sandbox.PACKAGE / "x")!r}, sys.prefix + '/x')
+paths = ['/x', '/usr/x', {str(sandbox.PACKAGE / "x")!r}, sys.prefix + '/x']
+paths += ['/proc/sys/vm/swappiness', '/proc/self/oom_score_adj']
 print([tries(lambda path=path: open(path, 'w')) for path in paths])
 print(os.path.exists('/etc/passwd'), os.path.exists('/etc/hostname'), os.path.exists('/var'))
 libc = ctypes.CDLL(None, use_errno=True)
