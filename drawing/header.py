@@ -10,7 +10,7 @@ from . import theme
 from .layout import PAD
 from .marks import Diagram, label, lines, poly, style, text_width, together
 from .trace import Trace
-from .words import machine, size_of
+from .words import machine, share_text, size_of
 
 HEIGHT = 74.0
 """Where the head ends, in pixels."""
@@ -59,12 +59,12 @@ def figures(trace: Trace) -> list[Figures]:
     if trace.memory_target is not None:
         target = trace.memory_target
         memory = memory._replace(note=f"target {size_of(target)}", met=peak.memory <= target)
-    hidden = f"{trace.hidden:.0%} hidden" if trace.hidden > 1e-9 else "of rank time"
+    hidden = f"{share_text(trace.hidden)} hidden" if trace.hidden > 1e-9 else "of rank time"
     return [
         time,
         memory,
-        Figures("idle", f"{trace.idle:.0%}", "of rank time"),
-        Figures("communication", f"{trace.communication:.0%}", hidden),
+        Figures("idle", share_text(trace.idle), "of rank time"),
+        Figures("communication", share_text(trace.communication), hidden),
     ]
 
 

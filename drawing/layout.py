@@ -6,11 +6,12 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from lib.events import COMPUTE, MARKS, Event
 
 from .trace import Trace
-from .words import brief_ranks
+from .words import brief_ranks, plural, ranges
 
 LEFT, RIGHT, PAD = 78.0, 62.0, 16.0
 """Room in pixels for the names of rows, for the notes beside them, and around everything."""
@@ -21,17 +22,23 @@ FINE = 3000
 LEGIBLE = 8.0
 """Rows lower than this are filled by pixel columns."""
 
+LINES = 280
+"""Lines of a picture at most; more different ranks share lines with their neighbors."""
+NARROW = 1.0
+"""Pixels an operation on average, below which boxes would paint over each other."""
+
 Rect = tuple[float, float, float, float]
 """x, y, width, height in pixels."""
 
 
 @dataclass
 class Row:
-    """A row of the timeline: the ranks that share it, and what the first of them did."""
+    """A row of the timeline: the ranks that share it, and what they did."""
 
     ranks: list[int]
-    events: Sequence[Event]
-    """In the order in which they were issued, marks among them."""
+    parts: list[Sequence[Event]]
+    """The different sequences of events of its ranks, each in the order in which they were issued, marks
+    among them. There is one, except where there are more ranks than lines."""
     y: float = 0.0
     same_batches: bool = True
     """Whether all its ranks work on the same micro-batches."""
@@ -39,35 +46,68 @@ class Row:
     """Of each event: 0 is the row itself, 1 and up the thin lanes below it."""
 
     @property
+    def events(self) -> Sequence[Event]:
+        """What its first rank did."""
+        return self.parts[0]
+
+    @property
     def name(self) -> str:
         """What the row is called."""
         return brief_ranks(self.ranks)
 
     @property
+    def full_name(self) -> str:
+        """All its ranks."""
+        return f"rank{plural(self.ranks)} {ranges(self.ranks)}"
+
+    @cached_property
     def operations(self) -> list[Event]:
         """The events that are drawn."""
-        return [event for event in self.events if event.kind not in MARKS]
+        return [event for events in self.parts for event in events if event.kind not in MARKS]
+
+    def idle(self, time: float) -> float:
+        """Share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
+        spans = (span for events in self.parts for span in idle_spans(events, time))
+        return sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
 
 
 class Layout:
-    """Where rows, lanes and moments are; ``top`` is the upper edge of the rows, ``bottom`` the lower."""
+    """Where rows, lanes and moments are; ``top`` is the upper edge of the rows, ``bottom`` the lower.
 
-    def __init__(self, trace: Trace, width: float, top: float) -> None:
+    ``until``: the tick at the right end (the end of the run, if not given); ``detail``: False draws no box by
+    itself; ``tight``: with lower rows, to stand beside other schedules.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        width: float,
+        top: float,
+        until: float | None = None,
+        detail: bool = True,
+        tight: bool = False,
+    ) -> None:
         self.trace, self.width, self.top = trace, width, top
-        self.rows = rows_of(trace.by_rank)
+        self.until = trace.time if until is None else until
+        self.rows = _in_lines(rows_of(trace.by_rank))
         count = len(self.rows)
-        heights = ((4, 26.0), (8, 23.0), (GROUP_ABOVE, 18.0))
-        self.height = next((height for most, height in heights if count <= most), max(3.0, 480 // count))
+        self.height = _height(count, tight)
         self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
         self.x0, self.x1 = PAD + LEFT, width - PAD - RIGHT
-        self.per_tick = (self.x1 - self.x0) / (trace.time or 1.0)
-        self.fine = self.height >= LEGIBLE and sum(len(row.operations) for row in self.rows) <= FINE
+        self.per_tick = (self.x1 - self.x0) / (self.until or 1.0)
+        self.fine = detail and self._has_room()
         if self.fine:
             for row in self.rows:
                 row.lanes = lanes_of(row.events)
         self.thin = max(5.0, 0.3 * self.height)
         self.lanes = max((max(row.lanes, default=0) for row in self.rows), default=0)
         self.bottom = self._place(top)
+
+    def _has_room(self) -> bool:
+        """Whether every operation can be a box of its own."""
+        counts = [len(row.operations) for row in self.rows]
+        narrowest = self.trace.time * self.per_tick / max(1, *counts)
+        return self.height >= LEGIBLE and sum(counts) <= FINE and narrowest >= NARROW
 
     def _place(self, y: float) -> float:
         """Give every row its place, boxes of ranks a little apart."""
@@ -104,18 +144,36 @@ class Layout:
         return x, row.y + self.height + (lane - 1) * self.thin + 1, width, self.thin - 1
 
 
+def _height(rows: int, tight: bool) -> float:
+    """The height of each of so many rows, in pixels."""
+    known = ((8, 17.0), (GROUP_ABOVE, 14.0)) if tight else ((4, 26.0), (8, 23.0), (GROUP_ABOVE, 18.0))
+    return next((height for most, height in known if rows <= most), max(2.0, (240 if tight else 560) / rows))
+
+
 def rows_of(by_rank: Mapping[int, Sequence[Event]]) -> list[Row]:
     """Rows in order of rank; equal ranks share one when there are many."""
     if len(by_rank) <= GROUP_ABOVE:
-        return [Row([rank], events) for rank, events in by_rank.items()]
+        return [Row([rank], [events]) for rank, events in by_rank.items()]
     rows: dict[tuple[object, ...], Row] = {}
     for rank, events in by_rank.items():
         key = tuple((e.kind, e.layer, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
-        row = rows.setdefault(key, Row([], events))
+        row = rows.setdefault(key, Row([], [events]))
         row.ranks.append(rank)
         if row.same_batches and row.events is not events:
             row.same_batches = _batches(row.events) == _batches(events)
     return list(rows.values())
+
+
+def _in_lines(rows: list[Row]) -> list[Row]:
+    """The rows themselves; of too many, neighbors as one."""
+    each = math.ceil(len(rows) / LINES)
+    if each <= 1:
+        return rows
+    groups = [rows[at : at + each] for at in range(0, len(rows), each)]
+    return [
+        Row([rank for row in group for rank in row.ranks], [events for row in group for events in row.parts])
+        for group in groups
+    ]
 
 
 def _batches(events: Sequence[Event]) -> list[frozenset[int]]:
@@ -142,10 +200,11 @@ def lanes_of(events: Sequence[Event]) -> list[int]:
     return lanes
 
 
-def idle_spans(row: Row, time: float) -> list[tuple[float, float]]:
+def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]]:
     """When a rank neither computes nor communicates: (start, end) in ticks."""
     spans, reached = [], 0.0
-    for start, end in [*sorted((event.start, event.end) for event in row.operations), (time, time)]:
+    busy = sorted((event.start, event.end) for event in events if event.kind not in MARKS)
+    for start, end in [*busy, (time, time)]:
         if start > reached:
             spans.append((reached, start))
         reached = max(reached, end)

@@ -10,8 +10,9 @@ from lib.events import COLLECTIVE, COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT
 from . import theme
 from .layout import PAD, Layout
 from .marks import Diagram, box, label, lines, style, text_width, together
+from .numbers import plan
 from .operations import lozenge, operation
-from .timeline import hatching, number_sizes
+from .timeline import hatching
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
@@ -48,19 +49,20 @@ def _operations(layout: Layout) -> Iterator[Entry]:
     trace = layout.trace
     happened = {event.kind for event in trace.events}
     moments = {event.kind for event in trace.events if not event.length} - set(MARKS)
-    color, sizes = theme.layer_color(trace.layers // 2, trace.layers), number_sizes(layout)
+    color, plans = theme.layer_color(trace.layers // 2, trace.layers), plan(layout)
     known = (*COMPUTE, *COLLECTIVE, *POINT_TO_POINT)
     for kind in [*known, *sorted(happened - {*known, *MARKS})]:
         if kind not in happened:
             continue
         text = theme.name_of(kind)
-        if kind == "forward" and sizes[kind]:
+        if kind == "forward" and plans[kind].size:
             text += " (number: micro-batch)"
         if kind in moments:
             yield Entry(lozenge(4, 4.5, theme.kind_color(kind)), 8, text)
         else:
             wide = WIDE if kind in COMPUTE else 13.0
-            yield Entry(operation(kind, (0, 0, wide, TALL), color, "0" if sizes.get(kind) else ""), wide, text)
+            number = "0" if kind in plans and plans[kind].size else ""
+            yield Entry(operation(kind, (0, 0, wide, TALL), color, number), wide, text)
     if trace.idle > 1e-9 and layout.fine:
         yield Entry(_idle(), WIDE, "idle")
 

@@ -1,30 +1,78 @@
-"""Arrows from sends to their receives."""
+"""What belongs together: arrows from sends to their receives, ties between the ranks of a collective."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
+
+from lib.events import COLLECTIVE
 
 from . import theme
 from .layout import Layout, Rect
 from .marks import Diagram, Point, lines, poly, style
 
-LINKS = ("auto", "none", "all")
+LINKS = ("auto", "none", "p2p", "groups", "all")
 ROOM = 12.0
 """Pixels for each send of a row below which arrows would hide more than they show."""
+GAP = 3.0
+"""Pixels between rows below which a tie cannot be seen."""
 
-Arrow = tuple[Point, Point]
+Line = tuple[float, float, float, float]
 
 
-def draw_links(layout: Layout, links: str) -> list[Diagram]:
-    """Arrows where they are wanted; with "auto", where there is room."""
-    if links == "none" or not layout.fine or (links == "auto" and not _has_room(layout)):
+def draw_arrows(layout: Layout, links: str) -> list[Diagram]:
+    """Arrows over the boxes, where they are wanted; with "auto", where there is room."""
+    if not layout.fine or links in ("none", "groups") or (links == "auto" and not _has_room(layout)):
         return []
     arrows = list(_arrows(layout))
     if not arrows:
         return []
     how = style(None, theme.KINDS["pass_to"], 1)
     heads = [poly(_head(arrow), style(theme.KINDS["pass_to"])) for arrow in arrows]
-    return [lines([(*start, *end) for start, end in arrows], how), *heads]
+    return [lines(arrows, how), *heads]
+
+
+def draw_ties(layout: Layout, links: str) -> list[Diagram]:
+    """Lines that join the boxes of a collective, behind the boxes: they pass behind who is not of the group."""
+    if not layout.fine or links in ("none", "p2p") or (links == "auto" and layout.gap < GAP):
+        return []
+    found: dict[str, list[Line]] = {}
+    for kind, meetings in _together(layout):
+        slots = _slots(meetings)
+        for places, slot in zip(meetings, slots, strict=True):
+            x, _, width, _ = places[0]
+            x += width * (slot + 1) / (max(slots) + 2)
+            found.setdefault(kind, []).extend(
+                (x, above + high / 2, x, below + low / 2)
+                for (_, above, _, high), (_, below, _, low) in pairwise(places)
+            )
+    return [lines(items, style(None, theme.kind_color(kind), 1.6)) for kind, items in found.items()]
+
+
+def _together(layout: Layout) -> Iterator[tuple[str, list[list[Rect]]]]:
+    """Collectives of one kind that go on at the same place of the time axis: of each, its boxes row by row."""
+    meetings: dict[tuple[object, ...], tuple[str, list[Rect]]] = {}
+    for row in layout.rows:
+        for index, event in enumerate(row.events):
+            if event.kind in COLLECTIVE and event.op is not None:
+                meetings.setdefault(event.op, (event.kind, []))[1].append(layout.place(row, index))
+    found: dict[tuple[str, float], list[list[Rect]]] = {}
+    for kind, places in meetings.values():
+        if len(places) > 1:
+            found.setdefault((kind, places[0][0]), []).append(places)
+    return ((kind, places) for (kind, _), places in found.items())
+
+
+def _slots(meetings: list[list[Rect]]) -> list[int]:
+    """A slot for the line of each, so that no two that pass the same row lie on each other."""
+    until: list[float] = []  # where each slot is taken to
+    slots = []
+    for places in meetings:  # in the order of their highest rows
+        top, bottom = places[0][1], places[-1][1]
+        slot = next((slot for slot, end in enumerate(until) if end < top), len(until))
+        until[slot : slot + 1] = [bottom]
+        slots.append(slot)
+    return slots
 
 
 def _has_room(layout: Layout) -> bool:
@@ -32,7 +80,7 @@ def _has_room(layout: Layout) -> bool:
     return layout.height >= 11 and sends * ROOM <= layout.x1 - layout.x0
 
 
-def _arrows(layout: Layout) -> Iterator[Arrow]:
+def _arrows(layout: Layout) -> Iterator[Line]:
     """From the middle of a send to the middle of its receive, in another row."""
     receives = {
         row.events[index].op: (row.y, layout.place(row, index))
@@ -45,7 +93,7 @@ def _arrows(layout: Layout) -> Iterator[Arrow]:
             there = receives.get(event.op) if event.kind == "pass_to" else None
             if there is not None and there[0] != row.y:
                 down = there[0] > row.y
-                yield _edge(layout.place(row, index), down), _edge(there[1], not down)
+                yield (*_edge(layout.place(row, index), down), *_edge(there[1], not down))
 
 
 def _edge(place: Rect, below: bool) -> Point:
@@ -53,8 +101,8 @@ def _edge(place: Rect, below: bool) -> Point:
     return x + width / 2, y + (height if below else 0.0)
 
 
-def _head(arrow: Arrow, size: float = 4.0) -> list[Point]:
-    (x0, y0), (x1, y1) = arrow
+def _head(arrow: Line, size: float = 4.0) -> list[Point]:
+    x0, y0, x1, y1 = arrow
     length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5 or 1.0
     ux, uy = (x1 - x0) / length * size, (y1 - y0) / length * size
     back = (x1 - ux, y1 - uy)

@@ -24,6 +24,8 @@ from colour import Color
 
 Point = tuple[float, float]
 Rect = tuple[float, float, float, float]
+Bar = tuple[float, float, float]
+"""x of the left end, y of the middle, length."""
 IDENTITY = Affine.identity()
 
 
@@ -122,12 +124,31 @@ class Lines(Mark):
         return Path([Trail.from_offsets([P2(c - a, d - b)]).at(P2(a, b)) for a, b, c, d in self.items])
 
 
+@dataclass(slots=True)
+class Bars(Mark):
+    """Level bars of one thickness and style, row by row: a stroke takes a third of a box's bytes."""
+
+    items: Sequence[Bar]
+    thick: float
+
+    def points(self) -> Sequence[Point]:
+        """The corners."""
+        half = self.thick / 2
+        return [p for x, y, length in self.items for p in ((x, y - half), (x + length, y + half))]
+
+    def to_path(self) -> Path:
+        """As a chalk path."""
+        half = self.thick / 2
+        return Path([Trail.rectangle(length, self.thick).at(P2(x, y - half)) for x, y, length in self.items])
+
+
 @dataclass
 class Label(Text):
-    """A text; ``anchor`` is start, middle or end."""
+    """A text; ``anchor`` is start, middle or end. A ``passive`` one lets the pointer through to what it stands on."""
 
     anchor: str = "middle"
     weight: int = 400
+    passive: bool = False
 
     def accept(self, visitor: Any, **kwargs: Any) -> Any:
         """chalk can only center; svgwrite's element is told where its anchor is."""
@@ -176,6 +197,11 @@ def box(x: float, y: float, w: float, h: float, how: Style, radius: float = 0.0)
     return boxes([(x, y, w, h)], how, radius)
 
 
+def bars(items: Sequence[Bar], thick: float, how: Style) -> Primitive:
+    """Level bars of one thickness as one leaf."""
+    return Primitive(Bars(items, thick), how, IDENTITY)
+
+
 def poly(corners: Sequence[Point], how: Style, closed: bool = True) -> Primitive:
     """A polygon or a line."""
     return Primitive(Poly(corners, closed), how, IDENTITY)
@@ -187,10 +213,17 @@ def lines(items: Sequence[Rect], how: Style) -> Primitive:
 
 
 def label(
-    x: float, y: float, text: str, size: float, how: Style, anchor: str = "middle", weight: int = 400
+    x: float,
+    y: float,
+    text: str,
+    size: float,
+    how: Style,
+    anchor: str = "middle",
+    weight: int = 400,
+    passive: bool = False,
 ) -> Primitive:
     """A text whose visual middle is at ``y``."""
-    return Primitive(Label(text, size, anchor, weight), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
+    return Primitive(Label(text, size, anchor, weight, passive), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
 
 
 def together(parts: Iterable[Diagram], x0: float = 0, y0: float = 0, x1: float = 0, y1: float = 0) -> Compose:

@@ -92,24 +92,28 @@ class Strip:
         return self.bottom - float(elements) * self.per_element
 
     def area(self) -> list[Diagram]:
-        """The stacked kinds."""
+        """The stacked kinds, the highest first: each is painted over by those below it."""
         layout, name = self.layout, f"rank {ranges(self.profile.ranks)}"
-        parts: list[Diagram] = []
         steps = steps_of(layout, self.profile.samples)
-        xs = [x for x, _ in steps] + [layout.x1]
         base = [0.0] * len(steps)
+        areas: list[Diagram] = []
         for slot, kind in enumerate(MEMORY_KINDS):
             amounts = [held[slot] for _, held in steps]
             if any(amounts):
-                upper = [low + float(amount) for low, amount in zip(base, amounts, strict=True)]
+                base = [low + float(amount) for low, amount in zip(base, amounts, strict=True)]
                 title = f"{name}: {theme.MEMORY[kind][0]}, at most {show_elements(max(amounts))} elements"
-                outline = self._stairs(xs, upper) + self._stairs(xs, base)[::-1]
-                parts.append(Titled(title, poly(outline, style(theme.MEMORY[kind][1]))))
-                base = upper
-        return parts
+                outline = self._stairs([x for x, _ in steps], base)
+                areas.append(Titled(title, poly(outline, style(theme.MEMORY[kind][1]))))
+        return areas[::-1]
 
     def _stairs(self, xs: Sequence[float], amounts: Sequence[float]) -> list[Point]:
-        return [(x, self.y(amount)) for a, b, amount in zip(xs, xs[1:], amounts, strict=False) for x in (a, b)]
+        """From the ground up over the amounts and down again; tenths of a pixel are seen by nobody."""
+        corners: list[Point] = [(xs[0], self.bottom)]
+        for x, amount in zip(xs, amounts, strict=True):
+            y = round(self.y(amount), 1)
+            if y != corners[-1][1]:
+                corners += [(x, corners[-1][1]), (x, y)]
+        return [*corners[1:], (self.layout.x1, corners[-1][1]), (self.layout.x1, self.bottom)]
 
     def around(self) -> list[Diagram]:
         """Its name, its maximum, the line of the target."""

@@ -13,7 +13,7 @@ from .figure import Figure
 from .header import HEIGHT, draw_header
 from .layout import PAD, Layout
 from .legend import draw_legend
-from .links import LINKS, draw_links
+from .links import LINKS
 from .marks import Diagram, box, label, style
 from .memory import draw_memory
 from .timeline import axis, draw_timeline
@@ -59,7 +59,7 @@ def card(parts: list[Diagram], width: float, height: float, words: str) -> Figur
 def _schedule(trace: Trace, width: float, links: str, memory: bool) -> Figure:
     layout = Layout(trace, width, HEIGHT)
     scale, y = axis(layout, layout.bottom)
-    parts = [*draw_header(trace, width), *draw_timeline(layout), *draw_links(layout, links), *scale]
+    parts = [*draw_header(trace, width), *draw_timeline(layout, links), *scale]
     if memory:
         panel, y = draw_memory(layout, y + 12)
         parts += panel

@@ -13,7 +13,7 @@ from chalk.core import ApplyTransform, Compose, Primitive
 from chalk.style import Style
 
 from . import theme
-from .marks import IDENTITY, Boxes, Diagram, Label, Lines, Poly, Titled
+from .marks import IDENTITY, Bars, Boxes, Diagram, Label, Lines, Poly, Titled
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
@@ -99,6 +99,8 @@ class Writer:
         shape = node.shape
         if isinstance(shape, Label):
             return self._text(node, shape)
+        if isinstance(shape, Bars):
+            return f'<path{_bar_attributes(node.style, shape.thick)} d="{path_data(shape)}"/>'
         how = self._style(node.style) + ("" if node.transform is IDENTITY else _moved(node.transform))
         if isinstance(shape, Boxes) and len(shape.items) == 1:
             x, y, width, height = map(number, shape.items[0])
@@ -113,7 +115,7 @@ class Writer:
         x, y = node.transform[2], node.transform[5] + 0.35 * size  # from the visual middle to the base line
         anchor = "" if shape.anchor == "middle" else f' text-anchor="{shape.anchor}"'
         weight = "" if shape.weight == 400 else f' font-weight="{shape.weight}"'
-        how = self._style(node.style, text=True)
+        how = self._style(node.style, text=True) + (' pointer-events="none"' if shape.passive else "")
         place = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
         return f"<text {place}{anchor}{weight}{how}>{escape(shape.text)}</text>"
 
@@ -144,6 +146,14 @@ def _attributes(how: Style, text: bool) -> str:
     return fill + stroke + (f' class="{" ".join(classes)}"' if classes else "")
 
 
+def _bar_attributes(how: Style, thick: float) -> str:
+    """The fill of a bar is the stroke of a line."""
+    fill, classes = _fill(how)
+    classes = [f"s-{name[2:]}" for name in classes]
+    stroke = fill.replace("fill", "stroke")
+    return f' fill="none"{stroke} stroke-width="{number(thick)}"' + (f' class="{classes[0]}"' if classes else "")
+
+
 def _fill(how: Style) -> tuple[str, list[str]]:
     if how.fill_color_ is None:
         return ' fill="none"', []
@@ -153,11 +163,43 @@ def _fill(how: Style) -> tuple[str, list[str]]:
     return f' fill="{color}"{thin}', [f"f-{ROLE_OF[color]}"] if color in ROLE_OF else []
 
 
-def path_data(shape: Boxes | Lines | Poly) -> str:
+def path_data(shape: Bars | Boxes | Lines | Poly) -> str:
     """The d attribute of a path."""
     n = number
+    if isinstance(shape, Bars):
+        return _bars(shape)
     if isinstance(shape, Boxes):
         return "".join(f"M{n(x)} {n(y)}h{n(w)}v{n(h)}h{n(-w)}z" for x, y, w, h in shape.items)
     if isinstance(shape, Lines):
         return "".join(f"M{n(a)} {n(b)}L{n(c)} {n(d)}" for a, b, c, d in shape.items)
-    return "M" + "L".join(f"{n(x)} {n(y)}" for x, y in shape.corners) + ("z" if shape.closed else "")
+    return _outline(shape)
+
+
+def _bars(shape: Bars) -> str:
+    """From bar to bar of a row by its distance, which has fewer digits than its place."""
+    out: list[str] = []
+    before, reached = None, 0.0
+    for x, y, length in shape.items:
+        start = round(x, 2)
+        out.append(f"m{number(start - reached)} 0" if y == before else f"M{number(start)} {number(y)}")
+        out.append(f"h{number(round(x + length, 2) - start)}")
+        before, reached = y, round(x + length, 2)
+    return "".join(out)
+
+
+def _outline(shape: Poly) -> str:
+    """By distances too, of rounded places: no error adds up."""
+    out: list[str] = []
+    x = y = 0.0
+    for corner in shape.corners:
+        to_x, to_y = round(corner[0], 2), round(corner[1], 2)
+        if not out:
+            out.append(f"M{number(to_x)} {number(to_y)}")
+        elif to_y == y:
+            out.append(f"h{number(to_x - x)}")
+        elif to_x == x:
+            out.append(f"v{number(to_y - y)}")
+        else:
+            out.append(f"l{number(to_x - x)} {number(to_y - y)}")
+        x, y = to_x, to_y
+    return "".join(out) + ("z" if shape.closed else "")

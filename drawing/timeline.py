@@ -8,34 +8,39 @@ from lib.events import MARKS, Event
 from lib.units import show_ticks
 
 from . import theme
-from .coarse import coarse_row
+from .coarse import draw_coarse
 from .layout import LEFT, PAD, Layout, Rect, Row, idle_spans, ticks
+from .links import draw_arrows, draw_ties
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
+from .numbers import Plan, over_runs, plan
 from .operations import color_of, operation
-from .words import hover, ranges
+from .words import hover, ranges, share_text
+
+NO_NUMBERS = Plan()
 
 
-def draw_timeline(layout: Layout) -> list[Diagram]:
-    """All rows with their names and the boxes of ranks; the time axis is drawn by ``axis``."""
+def draw_timeline(layout: Layout, links: str) -> list[Diagram]:
+    """All rows with their names, links and the boxes of ranks; the time axis is drawn by ``axis``."""
     parts: list[Diagram] = [*_boxes(layout), _lanes(layout), grid(layout, layout.top, layout.bottom)]
     hatch = [line for row in layout.rows for line in _idle(layout, row)] if layout.fine else []
     if hatch:  # chalk's own renderer refuses an empty path
         parts.append(lines(hatch, style(None, theme.HATCH, 0.75)))
-    sizes = number_sizes(layout)
-    parts += [_row(layout, row, sizes) if layout.fine else coarse_row(layout, row) for row in layout.rows]
-    return [*parts, *_names(layout)]
+    plans = plan(layout)
+    parts += draw_ties(layout, links)
+    parts += [_row(layout, row, plans) for row in layout.rows] if layout.fine else draw_coarse(layout)
+    return [*parts, *draw_arrows(layout, links), *_names(layout)]
 
 
 def grid(layout: Layout, top: float, bottom: float) -> Diagram:
     """Vertical lines at round times."""
-    at = [layout.x(tick) for tick in ticks(layout.trace.time)]
+    at = [layout.x(tick) for tick in ticks(layout.until)]
     return lines([(x, top - 2, x, bottom) for x in at], style(None, theme.GRID, 1))
 
 
 def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     """The time axis below ``y``, and where it ends."""
     ink = style(theme.MUTE)
-    at = ticks(layout.trace.time)
+    at = ticks(layout.until)
     return [
         lines([(layout.x0, y + 2, layout.x1, y + 2)], style(None, theme.HATCH, 1)),
         label(layout.x0 - 8, y + 12, "ticks", 10, ink, "end"),
@@ -43,39 +48,17 @@ def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     ], y + 18
 
 
-def number_sizes(layout: Layout) -> dict[str, float]:
-    """Size of the micro-batch numbers by kind: one size that fits into all boxes of the kind, or 0."""
-    return {kind: _number_size(layout, kind) for kind in ("forward", "backward")}
-
-
-def _number_size(layout: Layout, kind: str) -> float:
-    if not layout.fine:
-        return 0.0
-    needed = {
-        (ranges(event.batches), event.length)
-        for row in layout.rows
-        if row.same_batches
-        for event in row.operations
-        if event.kind == kind and event.length
-    }
-    for size in (11.0, 9.0, 7.5):
-        fits = all(text_width(text, size) + 2 <= length * layout.per_tick for text, length in needed)
-        if needed and fits and layout.height >= size + 3:
-            return size
-    return 0.0
-
-
-def _row(layout: Layout, row: Row, sizes: dict[str, float]) -> Diagram:
+def _row(layout: Layout, row: Row, plans: dict[str, Plan]) -> Diagram:
     shown = [(index, event) for index, event in enumerate(row.events) if event.kind not in MARKS]
     shown.sort(key=lambda pair: not pair[1].length)  # moments on top
-    return together(_operation(layout, row, index, event, sizes) for index, event in shown)
+    boxes = [_operation(layout, row, index, event, plans.get(event.kind, NO_NUMBERS)) for index, event in shown]
+    return together([*boxes, *over_runs(layout, row, plans)])
 
 
-def _operation(layout: Layout, row: Row, index: int, event: Event, sizes: dict[str, float]) -> Diagram:
-    size = sizes.get(event.kind, 0.0)
-    text = ranges(event.batches) if size and row.same_batches else ""
-    look = operation(event.kind, layout.place(row, index), color_of(event, layout.trace.layers), text, size)
-    return Titled(hover(event, row.ranks, row.same_batches), look)
+def _operation(layout: Layout, row: Row, index: int, event: Event, numbers: Plan) -> Diagram:
+    text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
+    place, color = layout.place(row, index), color_of(event, layout.trace.layers)
+    return Titled(hover(event, row.ranks, row.same_batches), operation(event.kind, place, color, text, numbers.size))
 
 
 # -- behind the rows ------------------------------------------------------------------------
@@ -90,7 +73,7 @@ def _idle(layout: Layout, row: Row) -> list[Rect]:
     """Hatching where the rank does nothing."""
     return [
         line
-        for start, end in idle_spans(row, layout.trace.time)
+        for start, end in idle_spans(row.events, layout.trace.time)
         for line in hatching(layout.x(start), row.y, (end - start) * layout.per_tick, layout.row_height)
     ]
 
@@ -138,9 +121,8 @@ def _names(layout: Layout) -> Iterator[Diagram]:
         if middle - last < size:
             continue
         last = middle
-        full = f"ranks {ranges(row.ranks)}" if len(row.ranks) > 1 else row.name
         name = label(layout.x0 - 8, middle, fitting(row.name, size), size, style(theme.INK), "end")
-        yield Titled(full, name)
+        yield Titled(row.full_name, name)
         yield label(layout.x1 + 8, middle, _note(layout, row), 9.5, style(theme.MUTE), "start")
 
 
@@ -152,6 +134,4 @@ def fitting(name: str, size: float) -> str:
 def _note(layout: Layout, row: Row) -> str:
     if len(row.ranks) > 1:
         return f"{len(row.ranks)} ranks"
-    time = layout.trace.time
-    idle = sum(end - start for start, end in idle_spans(row, time)) / time if time else 0.0
-    return f"{idle:.0%} idle"
+    return f"{share_text(row.idle(layout.trace.time))} idle"

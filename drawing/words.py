@@ -33,19 +33,25 @@ def size_of(elements: Elements | float) -> str:
     return si(float(elements)) if elements >= 1e9 else show_elements(elements)  # type: ignore[arg-type]
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Numbers with runs folded.
+def ranges(numbers: Iterable[int], most: int = 12) -> str:
+    """Numbers with runs folded; of more than ``most`` runs the first ones, the last, and how many numbers.
 
     >>> ranges({5, 0, 1, 2})
     '0-2, 5'
+    >>> ranges(range(0, 100, 2), most=3)
+    '0, 2 ... 98 (50)'
     """
+    known = sorted(numbers)
     runs: list[list[int]] = []
-    for number in sorted(numbers):
+    for number in known:
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs)
+    shown = [str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs]
+    if len(shown) > most:
+        return f"{', '.join(shown[: most - 1])} ... {shown[-1]} ({len(known)})"
+    return ", ".join(shown)
 
 
 def brief_ranks(ranks: Sequence[int]) -> str:
@@ -58,6 +64,17 @@ def brief_ranks(ranks: Sequence[int]) -> str:
     if len(text) > 7:
         text = f"{ranks[0]}..{ranks[-1]}"
     return f"rank{plural(ranks)} {text}"
+
+
+def share_text(share: float) -> str:
+    """A share (0 to 1) as percent; only nothing is 0%, only all is 100%.
+
+    >>> share_text(0.0), share_text(0.001), share_text(0.426), share_text(0.999)
+    ('0%', '<1%', '43%', '>99%')
+    """
+    if 1e-9 < share < 0.005:
+        return "<1%"
+    return ">99%" if 0.995 <= share < 1 - 1e-9 else f"{share:.0%}"
 
 
 def plural(things: Sized | int, ending: str = "s") -> str:
@@ -99,7 +116,7 @@ def _figures(trace: Trace) -> str:
         f"time {show_ticks(trace.time)} ticks{_met(trace.time, trace.time_target)}; "
         f"peak memory {show_elements(peak.memory)} elements on rank {peak.rank} "
         f"at tick {show_ticks(peak.issued)}{_met(peak.memory, trace.memory_target)}; "
-        f"idle {trace.idle:.0%}; communication {trace.communication:.0%}."
+        f"idle {share_text(trace.idle)}; communication {share_text(trace.communication)}."
     )
 
 

@@ -24,6 +24,7 @@ values         what a tensor carries: fingerprints
 cost, mesh     prices; axes, groups, boxes
 labels         arithmetic of shards and micro-batches
 events, score  the log, and the figures read off it
+codes          the log as text: a line a rank, a short code an operation
 check          right or wrong
 layouts        what a puzzle's ranks begin and end with, and at which sizes
 forms          what a puzzle's text demands beyond layout, time and memory

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from .calls import Call
 from .check import check_finals
 from .collectives import TAKES
 from .dist import Dist
-from .errors import PuzzleError
+from .errors import PuzzleError, is_learners, show_line
 from .events import Event
 from .ledger import Closing
 from .mesh import one_of, whole_number
@@ -34,6 +35,8 @@ from .units import Elements
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
+
+    from .flights import Flight
 
 PLAIN = (str, int, float, bool, type(None))
 LONGEST = 1000  # characters of a plain message: messages are priced as if they weighed nothing
@@ -65,6 +68,9 @@ class Model:
         self._account = self._books.open(self._rank, self._layers, self._batches)
         self._by_hand = dist._watch is not None
         self._shared = False
+        # Where each record of the log was written: two plain lists cost least.
+        self._codes: list[CodeType] = []
+        self._lines: list[int] = []
         self.final_weights: dict[int, Weight] = {}
         for name in ("weights", "opt_states", "activations", "grad_activations", "grad_weights"):
             setattr(self, name, Storage(self, name))
@@ -100,6 +106,15 @@ class Model:
     def log(self) -> tuple[Event, ...]:
         """What the rank has done so far, in the order in which it was issued."""
         return tuple(self._books.events(self._account))
+
+    def lines(self) -> list[str]:
+        """For each record of ``log``, the line of the learner's code that it comes from, or ``""``."""
+        shown: dict[tuple[CodeType, int], str] = {}
+        for place in zip(self._codes, self._lines, strict=True):
+            if place not in shown:
+                shown[place] = show_line(*place) if is_learners(place[0]) else ""
+        lines = [shown[place] for place in zip(self._codes, self._lines, strict=True)]
+        return [*lines, *[""] * (len(self.log) - len(lines))]
 
     def storage(self) -> tuple[Storage, Storage, Storage, Storage, Storage]:
         """The five dictionaries."""
@@ -145,12 +160,15 @@ class Model:
         if total.__class__ is not int or total < 1:
             total = whole_number(f"rank {self.rank}, load_weights: total", total)
         weight, state = self._books.load_weights(self._account, layer, shard, total)
+        self._note(sys._getframe(1))
         return of_token(weight), of_token(state)  # type: ignore[return-value]
 
     def get_activation(self, batches: Iterable[int]) -> Activation:
         """The input of layer 0 for some micro-batches. Takes no time."""
         wanted = set_of(f"rank {self.rank}, get_activation: batches", batches)
-        return of_token(self._books.get_activation(self._account, wanted))  # type: ignore[return-value]
+        token = self._books.get_activation(self._account, wanted)
+        self._note(sys._getframe(1))
+        return of_token(token)  # type: ignore[return-value]
 
     def fake_grad(self, layer: int, batches: Iterable[int]) -> WeightGrad:
         """A made-up gradient, for demonstrations. With no micro-batches, ``[]``, it is the honest zero:
@@ -168,13 +186,16 @@ class Model:
         if type(inp) is not Activation or type(weight) is not Weight:
             self._expect(f"forward(layer {layer})", inp=(inp, Activation), weight=(weight, Weight))
         token = self._books.forward(self._account, layer, inp._token, weight._token)
+        self._note(sys._getframe(1))
         return of_token(token)  # type: ignore[return-value]
 
     def loss(self, inp: Activation) -> ActivationGrad:
         """The gradient with respect to the last activation (``inp.layer == LAYERS``). Takes no time."""
         if type(inp) is not Activation:
             self._expect("loss", inp=(inp, Activation))
-        return of_token(self._books.loss(self._account, inp._token))  # type: ignore[return-value]
+        token = self._books.loss(self._account, inp._token)
+        self._note(sys._getframe(1))
+        return of_token(token)  # type: ignore[return-value]
 
     def backward(
         self, layer: int, inp: Activation, grad: ActivationGrad, weight: Weight
@@ -191,6 +212,7 @@ class Model:
                 weight=(weight, Weight),
             )
         tokens = self._books.backward(self._account, layer, inp._token, grad._token, weight._token)
+        self._note(sys._getframe(1))
         return of_token(tokens[0]), of_token(tokens[1])  # type: ignore[return-value]
 
     def update(
@@ -208,6 +230,7 @@ class Model:
                 opt_state=(opt_state, OptState),
             )
         tokens = self._books.update(self._account, layer, weight_grad._token, weight._token, opt_state._token)
+        self._note(sys._getframe(1))
         return of_token(tokens[0]), of_token(tokens[1])  # type: ignore[return-value]
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
@@ -249,7 +272,7 @@ class Model:
         if axis is not None and axis.__class__ is not str:
             self.dist._mesh.size(axis)  # says which axes there are
         flight = self._books.meet(self._account, kind, v._token, layer, axis)
-        return Call(self, flight, sys._getframe(2))
+        return self._call(flight, sys._getframe(2))
 
     def pass_to(self, rank: int, v: Any) -> Awaitable[None]:
         """Send one tensor (or a small plain value: text, a number, None) to a rank. 0.2 ticks (1.0 across boxes)."""
@@ -270,13 +293,13 @@ class Model:
         if self._by_hand:
             self._share()
         flight = self._books.pass_to(self._account, rank, v._token if tensor else None, None if tensor else v)
-        return Call(self, flight, sys._getframe(1))
+        return self._call(flight, sys._getframe(1))
 
     def receive(self, src: int | None = None) -> Awaitable[Any]:
         """The next message, or the next from rank ``src``. 0.2 ticks, once it is there."""
         if self._by_hand:
             self._share()
-        return Call(self, self._books.receive(self._account, src), sys._getframe(1))
+        return self._call(self._books.receive(self._account, src), sys._getframe(1))
 
     # -- the answer --------------------------------------------------------------------------------
 
@@ -300,6 +323,15 @@ class Model:
             )
         made_up = check_finals([model._closing() for model in models])
         print("Correct!" + (" (with made-up tensors: shown, not computed)" if made_up else ""))
+
+    def _note(self, frame: FrameType) -> None:
+        """The record just made was written there."""
+        self._codes.append(frame.f_code)
+        self._lines.append(frame.f_lineno)
+
+    def _call(self, flight: Flight, frame: FrameType) -> Call:
+        self._note(frame)
+        return Call(self, flight, frame)
 
     def _closing(self) -> Closing:
         return self._books.closing(self._account, [token for store in self.storage() for token in store.tokens()])

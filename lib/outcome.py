@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import chain
 
 from .check import check_finals
+from .codes import grid
 from .errors import PuzzleError
 from .events import MARKS, Event
 from .ledger import Closing
@@ -47,3 +48,7 @@ class Outcome:
             f"{self.name} on {self.ranks} rank{'s' * (self.ranks > 1)}: time {show_ticks(self.time)} ticks, "
             f"peak memory {show_elements(self.memory)} elements"
         )
+
+    def __str__(self) -> str:
+        """The schedule as text: a line a rank, a code an operation (see ``codes``)."""
+        return f"{self!r}\n{grid(self.events)}" if self.attempted else repr(self)

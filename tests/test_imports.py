@@ -18,6 +18,7 @@ READING_ORDER = (
     "lib.errors",
     "lib.events",
     "lib.score",
+    "lib.codes",
     "lib.labels",
     "lib.mesh",
     "lib.cost",

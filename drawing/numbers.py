@@ -1,0 +1,95 @@
+"""Micro-batch numbers, planned for the whole picture: written into every box of a kind, or once over boxes
+of one micro-batch that follow each other, or not at all. Decided box by box they would look random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from lib.events import COMPUTE, Event
+
+from . import theme
+from .layout import Layout, Row
+from .marks import Diagram, label, style, text_width
+from .operations import color_of
+from .words import ranges
+
+SIZES = (11.0, 9.5, 8.0)
+LEAST_CONTRAST = 4.2
+
+
+class Plan(NamedTuple):
+    """How the numbers of a kind are written: ``size`` in pixels, 0 for none; in ``each`` box or over runs."""
+
+    size: float = 0.0
+    each: bool = True
+
+
+def plan(layout: Layout) -> dict[str, Plan]:
+    """The plan of every kind that has numbers."""
+    return {kind: _plan(layout, kind) for kind in ("forward", "backward")}
+
+
+def _plan(layout: Layout, kind: str) -> Plan:
+    rows = [row for row in layout.rows if row.same_batches] if layout.fine else []
+    runs = [run for row in rows for run in _runs(row, kind)]
+    boxes = {(ranges(event.batches), event.length) for run in runs for event in run}
+    for size in SIZES:
+        if runs and layout.height >= size + 3 and all(_fits(layout, *box, size) for box in boxes):
+            return Plan(size)
+    spans = {(ranges(run[0].batches), run[-1].end - run[0].start) for run in runs}
+    for size in SIZES:
+        if runs and layout.height >= size + 3 and all(_fits(layout, *span, size) for span in spans):
+            legible = all(_contrast(layout, run, size) >= LEAST_CONTRAST for run in runs)
+            return Plan(size, each=False) if legible else Plan()
+    return Plan()
+
+
+def over_runs(layout: Layout, row: Row, plans: dict[str, Plan]) -> Iterator[Diagram]:
+    """The numbers of a row that stand over several boxes."""
+    for kind, (size, each) in plans.items():
+        if size and not each and row.same_batches:
+            for run in _runs(row, kind):
+                x = layout.x((run[0].start + run[-1].end) / 2)
+                how = style(_ink(layout, run, size))
+                text = ranges(run[0].batches)
+                yield label(x, row.y + layout.height / 2, text, size, how, weight=600, passive=True)
+
+
+def _fits(layout: Layout, text: str, length: float, size: float) -> bool:
+    return text_width(text, size) + 2 <= length * layout.per_tick
+
+
+def _runs(row: Row, kind: str) -> Iterator[Sequence[Event]]:
+    """Boxes of one kind and micro-batch that touch each other."""
+    run: list[Event] = []
+    for event in row.events:
+        if event.kind not in COMPUTE or not event.length:
+            continue
+        goes_on = run and (run[-1].kind, run[-1].batches, run[-1].end) == (event.kind, event.batches, event.start)
+        if run and not goes_on:
+            yield run
+            run = []
+        if event.kind == kind:
+            run.append(event)
+    if run:
+        yield run
+
+
+def _under(layout: Layout, run: Sequence[Event], size: float) -> list[str]:
+    """The colors that a number in the middle of a run lies on."""
+    if run[0].kind == "backward":
+        return [theme.CARD]
+    middle = (run[0].start + run[-1].end) / 2
+    half = (text_width(ranges(run[0].batches), size) / 2 + 1) / layout.per_tick
+    covered = (event for event in run if event.start < middle + half and event.end > middle - half)
+    return [color_of(event, layout.trace.layers) for event in covered]
+
+
+def _ink(layout: Layout, run: Sequence[Event], size: float) -> str:
+    return theme.INK if run[0].kind == "backward" else theme.text_on(*_under(layout, run, size))
+
+
+def _contrast(layout: Layout, run: Sequence[Event], size: float) -> float:
+    ink = _ink(layout, run, size)
+    return min(theme.contrast(ink, color) for color in _under(layout, run, size))
