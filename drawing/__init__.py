@@ -1,7 +1,9 @@
 """Pictures of schedules and tensors, built on chalk.
 
-``draw(run)`` shows a schedule, ``draw_group(model.weights)`` a dictionary of tensors; after importing
-this package, runs and tensors show themselves in a notebook. The modules, numbers first, chalk last:
+``draw(run)`` shows a schedule, ``compare(a, b)`` several, ``play(run)`` plays it; ``draw_group(model.weights)``
+shows a dictionary of tensors, ``draw_primitive("allgather")`` what a collective does; ``perfetto(run)`` is a file
+for another viewer. After importing this package, runs and tensors show themselves in a notebook. The modules,
+numbers first, chalk last:
 
 =================  ===============================================================
 trace              what a picture is drawn from
@@ -9,25 +11,47 @@ theme              colors, by role and by kind
 words              numbers, names and sentences
 layout             rows, lanes, places: numbers only
 marks              cheap chalk leaves
+svg                from chalk's tree to SVG
+files, figure      pictures as files; a diagram that shows itself
 operations         how an operation looks
-timeline, coarse   the rows, box by box or column by column
-links              arrows from sends to receives
+numbers            where micro-batch numbers have room
+links              arrows from sends to receives, ties between the ranks of a collective
+coarse, timeline   the rows, column by column or box by box
 header             title and figures
 memory, legend     the panels below the rows
-svg, figure        from chalk's tree to SVG; a diagram that shows itself
 picture            all of it: ``draw``
+compare            several schedules under one time axis
+player             a page that plays a schedule
+perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
+primitives         what a collective does: ``draw_primitive``
 notebook           how runs and tensors show themselves
+shell              ``python -m lib draw``
 =================  ===============================================================
 """
 
+from .compare import compare
 from .figure import Figure
 from .group import draw_group
 from .notebook import register
+from .perfetto import perfetto
 from .picture import draw
+from .player import Player, play
+from .primitives import draw_primitive
 from .tensors import draw_tensor
 from .trace import Trace
 
-__all__ = ["Figure", "Trace", "draw", "draw_group", "draw_tensor"]
+__all__ = [
+    "Figure",
+    "Player",
+    "Trace",
+    "compare",
+    "draw",
+    "draw_group",
+    "draw_primitive",
+    "draw_tensor",
+    "perfetto",
+    "play",
+]
 
 register()

@@ -28,17 +28,11 @@ def draw_coarse(layout: Layout) -> list[Diagram]:
         for look, first, last in _runs(_cells(layout, row, cell, looks)):
             x = layout.x0 + first * cell
             filled.setdefault(look, []).append((x, middle, min((last - first) * cell, layout.x1 - x)))
-    shapes = [
-        bars(items, layout.height, style(color, None, 0, opacity))
-        for (color, opacity), items in filled.items()
-    ]
+    shapes = [bars(items, layout.height, style(color, None, 0, opacity)) for (color, opacity), items in filled.items()]
     see_through = style(theme.LANE, None, 0, 0.0)
     return [
         *shapes,
-        *[
-            Titled(_hover(layout, row), box(layout.x0, row.y, width, layout.height, see_through))
-            for row in layout.rows
-        ],
+        *[Titled(_hover(layout, row), box(layout.x0, row.y, width, layout.height, see_through)) for row in layout.rows],
     ]
 
 
@@ -47,9 +41,7 @@ def _hover(layout: Layout, row: Row) -> str:
     return f"{row.full_name}: {count:,} operation{plural(count)}, {share_text(idle)} idle"
 
 
-def _cells(
-    layout: Layout, row: Row, cell: float, looks: dict[tuple[str, int | None], Look]
-) -> Sequence[Look | None]:
+def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, int | None], Look]) -> Sequence[Look | None]:
     """What fills most of each cell, where it is at least half full."""
     per_tick, layers = layout.per_tick / cell, layout.trace.layers
     cells: list[dict[Look, float] | None] = [None] * (int((layout.x1 - layout.x0) / cell) + 2)
@@ -73,9 +65,7 @@ def _cells(
                 here = cells[at] = {}
             here[look] = here.get(look, 0.0) + min(end, at + 1) - max(start, at)
     enough = 0.5 * len(row.parts)
-    return [
-        None if here is None or sum(here.values()) < enough else max(here, key=here.__getitem__) for here in cells
-    ]
+    return [None if here is None or sum(here.values()) < enough else max(here, key=here.__getitem__) for here in cells]
 
 
 def _look(kind: str, layer_color: str) -> Look:

@@ -2,42 +2,63 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 from chalk.core import Compose
 
+from .files import page, write
 from .marks import Diagram, box_envelope
-from .svg import svg
+from .svg import body, escape, frame
 
 
 class Figure(Compose):
     """A picture. Still a chalk Diagram: put it beside others, scale it, render it with chalk.
 
-    ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it.
+    ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it;
+    ``static``: shows itself in a notebook as an image, which survives wherever notebooks are shown,
+    but has no hover texts.
     """
 
     # IPython would store a second copy, rendered by chalk: of fixed size, black on black in dark themes.
     _repr_svg_: Any = None
 
-    def __init__(self, parts: Iterable[Diagram], width: float, height: float, summary: str) -> None:
+    def __init__(
+        self, parts: Iterable[Diagram], width: float, height: float, summary: str, static: bool = False
+    ) -> None:
         super().__init__(box_envelope(0, 0, width, height), list(parts))
-        self.size, self.summary = (width, height), summary
+        self.size, self.summary, self.static = (width, height), summary, static
 
     def __repr__(self) -> str:
         return self.summary
 
-    def svg(self, fluid: bool = False) -> str:
-        """The picture as the text of an SVG file; ``fluid`` makes it shrink with the page it is part of."""
-        return svg(self.diagrams, self.size, self.summary, fluid)
+    @cached_property
+    def _body(self) -> str:
+        """What is inside: written once, shown and saved as often as one likes."""
+        return body(self.diagrams)
+
+    def svg(self, fluid: bool = False, shown: tuple[float, float] | None = None) -> str:
+        """The picture as the text of an SVG file.
+
+        ``fluid`` makes it shrink with the page it is part of; ``shown``: width and height in pixels in which it
+        shows itself where nothing else decides.
+        """
+        return frame(self._body, self.size, self.summary, fluid, shown)
 
     def _repr_html_(self) -> str:
-        return self.svg(fluid=True)
+        if not self.static:
+            return self.svg(fluid=True)
+        data = base64.b64encode(self.svg().encode()).decode()
+        words, width = escape(self.summary), f"{self.size[0]:.0f}"
+        source = f"data:image/svg+xml;base64,{data}"
+        return f'<img alt="{words}" width="{width}" style="max-width:100%;height:auto" src="{source}">'
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an SVG file."""
-        _write(path, self.svg())
+        """Write a file: ``.svg``, or ``.html`` for a page with hover texts. Raises PuzzleError where it cannot."""
+        write(path, {".svg": self.svg, ".html": lambda: page(self.summary, self.svg(fluid=True))})
 
     def render_svg(
         self,
@@ -52,9 +73,4 @@ class Figure(Compose):
             shown = (float(width), width / ratio)
         else:
             shown = (height * ratio, float(height)) if height else self.size
-        _write(path, svg(self.diagrams, self.size, self.summary, shown=shown))
-
-
-def _write(path: str | os.PathLike[str], text: str) -> None:
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
+        write(path, {".svg": lambda: self.svg(shown=shown)}, any_name=True)

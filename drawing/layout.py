@@ -24,9 +24,6 @@ LEGIBLE = 8.0
 
 LINES = 280
 """Lines of a picture at most; more different ranks share lines with their neighbors."""
-NARROW = 1.0
-"""Pixels an operation on average, below which boxes would paint over each other."""
-
 Rect = tuple[float, float, float, float]
 """x, y, width, height in pixels."""
 
@@ -95,19 +92,14 @@ class Layout:
         self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
         self.x0, self.x1 = PAD + LEFT, width - PAD - RIGHT
         self.per_tick = (self.x1 - self.x0) / (self.until or 1.0)
-        self.fine = detail and self._has_room()
+        shown = sum(len(row.operations) for row in self.rows)
+        self.fine = detail and self.height >= LEGIBLE and shown <= FINE
         if self.fine:
             for row in self.rows:
                 row.lanes = lanes_of(row.events)
         self.thin = max(5.0, 0.3 * self.height)
         self.lanes = max((max(row.lanes, default=0) for row in self.rows), default=0)
         self.bottom = self._place(top)
-
-    def _has_room(self) -> bool:
-        """Whether every operation can be a box of its own."""
-        counts = [len(row.operations) for row in self.rows]
-        narrowest = self.trace.time * self.per_tick / max(1, *counts)
-        return self.height >= LEGIBLE and sum(counts) <= FINE and narrowest >= NARROW
 
     def _place(self, y: float) -> float:
         """Give every row its place, boxes of ranks a little apart."""

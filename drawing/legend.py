@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from lib.events import COLLECTIVE, COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT
@@ -28,42 +28,46 @@ class Entry(NamedTuple):
     text: str
 
 
-def draw_legend(layout: Layout, y: float, memory: bool) -> tuple[list[Diagram], float]:
-    """The legend from ``y`` down, and where it ends."""
+def draw_legend(layouts: Sequence[Layout], y: float, memory: bool) -> tuple[list[Diagram], float]:
+    """The legend of some schedules with equally many layers from ``y`` down, and where it ends."""
     parts: list[Diagram] = []
-    groups = [[_layers(layout.trace.layers), *_operations(layout)], [*_memory(layout)] if memory else []]
+    width = layouts[0].width
+    groups = [
+        [_layers(layouts[0].trace.layers), *_operations(layouts)],
+        [entry for layout in layouts for entry in _memory(layout)] if memory else [],
+    ]
     for group in filter(None, groups):
         x = PAD
         for entry in group:
-            width = entry.width + 5 + text_width(entry.text, 10.5)
-            if x > PAD and x + width > layout.width - PAD:
+            wide = entry.width + 5 + text_width(entry.text, 10.5)
+            if x > PAD and x + wide > width - PAD:
                 x, y = PAD, y + LINE
             parts.append(entry.sample.translate(x, y))
             parts.append(label(x + entry.width + 5, y + 7, entry.text, 10.5, style(theme.INK), "start"))
-            x += width + 14
+            x += wide + 14
         y += LINE
     return parts, y - LINE + TALL
 
 
-def _operations(layout: Layout) -> Iterator[Entry]:
-    trace = layout.trace
-    happened = {event.kind for event in trace.events}
-    moments = {event.kind for event in trace.events if not event.length} - set(MARKS)
-    color, plans = theme.layer_color(trace.layers // 2, trace.layers), plan(layout)
+def _operations(layouts: Sequence[Layout]) -> Iterator[Entry]:
+    layers = layouts[0].trace.layers
+    looks = {(event.kind, not event.length) for layout in layouts for event in layout.trace.events}
+    happened, moments = {kind for kind, _ in looks}, {kind for kind, moment in looks if moment} - set(MARKS)
+    color = theme.layer_color(layers // 2, layers)
+    numbered = {kind for layout in layouts for kind, how in plan(layout).items() if how.size}
     known = (*COMPUTE, *COLLECTIVE, *POINT_TO_POINT)
     for kind in [*known, *sorted(happened - {*known, *MARKS})]:
         if kind not in happened:
             continue
         text = theme.name_of(kind)
-        if kind == "forward" and plans[kind].size:
+        if kind == "forward" and kind in numbered:
             text += " (number: micro-batch)"
         if kind in moments:
             yield Entry(lozenge(4, 4.5, theme.kind_color(kind)), 8, text)
         else:
             wide = WIDE if kind in COMPUTE else 13.0
-            number = "0" if kind in plans and plans[kind].size else ""
-            yield Entry(operation(kind, (0, 0, wide, TALL), color, number), wide, text)
-    if trace.idle > 1e-9 and layout.fine:
+            yield Entry(operation(kind, (0, 0, wide, TALL), color, "0" if kind in numbered else ""), wide, text)
+    if any(layout.fine and layout.trace.idle > 1e-9 for layout in layouts):
         yield Entry(_idle(), WIDE, "idle")
 
 

@@ -28,7 +28,7 @@ def draw_arrows(layout: Layout, links: str) -> list[Diagram]:
     if not arrows:
         return []
     how = style(None, theme.KINDS["pass_to"], 1)
-    heads = [poly(_head(arrow), style(theme.KINDS["pass_to"])) for arrow in arrows]
+    heads = [poly(arrow_head(arrow), style(theme.KINDS["pass_to"])) for arrow in arrows]
     return [lines(arrows, how), *heads]
 
 
@@ -101,7 +101,8 @@ def _edge(place: Rect, below: bool) -> Point:
     return x + width / 2, y + (height if below else 0.0)
 
 
-def _head(arrow: Line, size: float = 4.0) -> list[Point]:
+def arrow_head(arrow: Line, size: float = 4.0) -> list[Point]:
+    """The three corners of a head at the end of an arrow, in pixels."""
     x0, y0, x1, y1 = arrow
     length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5 or 1.0
     ux, uy = (x1 - x0) / length * size, (y1 - y0) / length * size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Real
+from collections.abc import Sequence
 
 from lib.errors import PuzzleError
 from lib.tensors import describe
@@ -20,8 +20,12 @@ from .timeline import axis, draw_timeline
 from .trace import Trace, trace_of
 from .words import summary
 
-WIDTH, NARROWEST = 980.0, 480.0
-"""Width of a picture in pixels: what a notebook's cell has room for, and the least."""
+WIDTH, NARROWEST, WIDEST = 980.0, 480.0, 20_000.0
+"""Width of a picture in pixels: what a notebook's cell has room for, the least, and the most."""
+
+
+LARGEST = 1_500_000
+"""Bytes of a picture in a notebook at most."""
 
 
 def draw(
@@ -33,38 +37,54 @@ def draw(
     time_target: float | None = None,
     memory_target: Elements | float | None = None,
     width: float = WIDTH,
+    static: bool = False,
 ) -> Figure:
     """The schedule of a Run, of a model, or of the models of all ranks, as a picture (a chalk Diagram).
 
-    ``memory``: with the memory of the ranks below; ``links``: arrows from sends to receives, "auto"
-    (where there is room), "none" or "all"; ``time_target`` in ticks, ``memory_target`` in elements;
-    ``width`` in pixels. Raises PuzzleError for anything that is no run.
+    ``memory``: with the memory of the ranks below; ``links``: arrows from sends to receives ("p2p"), ties
+    between the ranks of a collective ("groups"), "all", "none", or "auto", where there is room;
+    ``time_target`` in ticks, ``memory_target`` in elements; ``width`` in pixels; ``static``: an image without
+    hover texts, for notebooks that are kept with their outputs. Raises PuzzleError for anything that is no run.
     """
-    if links not in LINKS:
-        raise PuzzleError("no such links", where="draw", expected=f"one of {LINKS}", got=describe(links))
-    if not isinstance(width, Real) or not NARROWEST <= width <= 100_000:
-        raise PuzzleError("width is in pixels", where="draw", expected=f"{NARROWEST:g} or more", got=describe(width))
+    check_choice("links", links, LINKS, "draw")
+    check_width(width, "draw")
     trace = trace_of(source, title, time_target, memory_target)
     if not trace.attempted:
         return _not_attempted(trace, width)
-    return _schedule(trace, width, links, memory)
+    figure = _schedule(trace, width, links, memory, static)
+    if len(figure.svg()) > LARGEST:
+        figure = _schedule(trace, width, links, memory, static, detail=False)
+    return figure
 
 
-def card(parts: list[Diagram], width: float, height: float, words: str) -> Figure:
+def check_choice(name: str, choice: object, choices: Sequence[str], where: str) -> None:
+    """Raises PuzzleError for what is none of the choices."""
+    if choice not in choices:
+        raise PuzzleError(f"no such {name}", where=where, expected=f"one of {', '.join(choices)}", got=describe(choice))
+
+
+def check_width(width: object, where: str) -> None:
+    """Raises PuzzleError for what is no width of a picture."""
+    if not isinstance(width, (int, float)) or not NARROWEST <= width <= WIDEST:
+        expected = f"{NARROWEST:g} to {WIDEST:g}"
+        raise PuzzleError("width is in pixels", where=where, expected=expected, got=describe(width))
+
+
+def card(parts: list[Diagram], width: float, height: float, words: str, static: bool = False) -> Figure:
     """A figure on a ground of its own, so that it can be read on any page."""
     back = box(0.5, 0.5, width - 1, height - 1, style(theme.CARD, theme.GRID, 1), 8)
-    return Figure([back, *parts], width, height, words)
+    return Figure([back, *parts], width, height, words, static)
 
 
-def _schedule(trace: Trace, width: float, links: str, memory: bool) -> Figure:
-    layout = Layout(trace, width, HEIGHT)
+def _schedule(trace: Trace, width: float, links: str, memory: bool, static: bool, detail: bool = True) -> Figure:
+    layout = Layout(trace, width, HEIGHT, detail=detail)
     scale, y = axis(layout, layout.bottom)
     parts = [*draw_header(trace, width), *draw_timeline(layout, links), *scale]
     if memory:
         panel, y = draw_memory(layout, y + 12)
         parts += panel
-    legend, y = draw_legend(layout, y + 12, memory)
-    return card([*parts, *legend], width, y + 12, summary(trace))
+    legend, y = draw_legend([layout], y + 12, memory)
+    return card([*parts, *legend], width, y + 12, summary(trace), static)
 
 
 def _not_attempted(trace: Trace, width: float) -> Figure:

@@ -40,14 +40,14 @@ def escape(text: str) -> str:
     return _NO_XML.sub("\ufffd", text).translate(_ENTITIES)
 
 
-def svg(
-    parts: Iterable[Diagram],
+def frame(
+    body: str,
     size: tuple[float, float],
     words: str,
     fluid: bool = False,
     shown: tuple[float, float] | None = None,
 ) -> str:
-    """A picture of our marks, ``size`` pixels large, with ``words`` as its alternative text.
+    """A picture ``size`` pixels large, with ``words`` as its alternative text, around what ``body`` gave.
 
     ``fluid``: shrinks with the page (left out of files: some converters draw nothing then);
     ``shown``: width and height in which it appears where nothing else decides.
@@ -55,15 +55,16 @@ def svg(
     width, height = map(number, size)
     shown_width, shown_height = map(number, shown or size)
     how = ' style="max-width:100%;height:auto"' if fluid else ""
-    return "".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" viewBox="0 0 {width} {height}" ',
-            f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}" ',
-            f'font-family="{FONT}" text-anchor="middle"><style>{theme.css()}</style>',
-            *Writer().write(parts),
-            "</svg>",
-        ]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" viewBox="0 0 {width} {height}" '
+        f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}" '
+        f'font-family="{FONT}" text-anchor="middle"><style>{theme.css()}</style>{body}</svg>'
     )
+
+
+def body(parts: Iterable[Diagram]) -> str:
+    """The elements of our marks."""
+    return "".join(Writer().write(parts))
 
 
 class Writer:

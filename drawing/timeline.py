@@ -65,7 +65,7 @@ def _operation(layout: Layout, row: Row, index: int, event: Event, numbers: Plan
 
 
 def _lanes(layout: Layout) -> Diagram:
-    width = layout.x1 - layout.x0
+    width = layout.trace.time * layout.per_tick
     return boxes([(layout.x0, row.y, width, layout.row_height) for row in layout.rows], style(theme.LANE))
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
 
-from lib.errors import PuzzleError
+from lib.errors import Line, PuzzleError
 from lib.events import COLLECTIVE, COMPUTE, MARKS, POINT_TO_POINT, Event
 from lib.model import Model
 from lib.run import Run
-from lib.score import idle_share, makespan, peak_event, share
+from lib.score import idle_share, makespan, part_of_time, peak_event, share
 from lib.tensors import describe
 from lib.units import Elements
 
@@ -30,6 +30,8 @@ class Trace:
     title: str = "schedule"
     time_target: float | None = None
     memory_target: Elements | float | None = None
+    models: Sequence[Model] = field(default=(), repr=False)
+    """Whose events these are, rank by rank, where it is known."""
 
     @cached_property
     def events(self) -> list[Event]:
@@ -67,6 +69,23 @@ class Trace:
         both = share(self.events, self.ranks, COMPUTE) + self.communication
         return max(0.0, both - (1.0 - self.idle))
 
+    def traffic(self, between: bool) -> float:
+        """Share (0 to 1) of all ranks' time with communication inside boxes, or ``between`` them."""
+        kinds = frozenset((*COLLECTIVE, *POINT_TO_POINT))
+        found = (event for event in self.events if event.kind in kinds and self._spans_boxes(event) == between)
+        return part_of_time(found, self.time, self.ranks)
+
+    def _spans_boxes(self, event: Event) -> bool:
+        """Whether the group has ranks in several boxes: groups are in order, so first and last tell."""
+        group, size = event.group, self.node_size
+        return size is not None and len(group) > 1 and group[0] // size != group[-1] // size
+
+    @cached_property
+    def lines(self) -> dict[int, Sequence[Line | None]]:
+        """For the events of each rank, the lines of the learner's code that they come from, where known."""
+        own = dict(zip(self.by_rank, (model.lines() for model in self.models), strict=False))
+        return {rank: own.get(rank, [None] * len(events)) for rank, events in self.by_rank.items()}
+
     @cached_property
     def attempted(self) -> bool:
         """Whether anything was done."""
@@ -99,6 +118,7 @@ def trace_of(
         title="schedule" if title is None else str(title),
         time_target=time_target,
         memory_target=memory_target,
+        models=sorted(models, key=lambda model: model.rank),
     )
 
 

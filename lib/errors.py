@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 _OURS = (
     str(Path(__file__).parent),
@@ -90,6 +90,16 @@ def learner_line() -> str:
 def is_learners(code: CodeType) -> bool:
     """Whether code was written by the learner rather than by this library or the standard one."""
     return not code.co_filename.startswith(_OURS)
+
+
+class Line(NamedTuple):
+    """A line of the learner's code."""
+
+    code: CodeType
+    number: int
+
+    def __str__(self) -> str:
+        return show_line(self.code, self.number)
 
 
 def show_line(code: CodeType, number: int) -> str:

@@ -12,7 +12,7 @@ from .calls import Call
 from .check import check_finals
 from .collectives import TAKES
 from .dist import Dist
-from .errors import PuzzleError, is_learners, show_line
+from .errors import Line, PuzzleError, is_learners
 from .events import Event
 from .ledger import Closing
 from .mesh import one_of, whole_number
@@ -107,14 +107,11 @@ class Model:
         """What the rank has done so far, in the order in which it was issued."""
         return tuple(self._books.events(self._account))
 
-    def lines(self) -> list[str]:
-        """For each record of ``log``, the line of the learner's code that it comes from, or ``""``."""
-        shown: dict[tuple[CodeType, int], str] = {}
-        for place in zip(self._codes, self._lines, strict=True):
-            if place not in shown:
-                shown[place] = show_line(*place) if is_learners(place[0]) else ""
-        lines = [shown[place] for place in zip(self._codes, self._lines, strict=True)]
-        return [*lines, *[""] * (len(self.log) - len(lines))]
+    def lines(self) -> list[Line | None]:
+        """For each record of ``log``, the line of the learner's code that it comes from."""
+        places = zip(self._codes, self._lines, strict=True)
+        lines = [Line(code, number) if is_learners(code) else None for code, number in places]
+        return [*lines, *[None] * (len(self.log) - len(lines))]
 
     def storage(self) -> tuple[Storage, Storage, Storage, Storage, Storage]:
         """The five dictionaries."""

@@ -32,14 +32,16 @@ def share(events: Sequence[Event], ranks: int, kinds: Iterable[str]) -> float:
     Overlapping events of one rank count once, so communication hidden behind compute and the
     compute that hides it may each reach 1, and their union never exceeds it.
     """
-    time, wanted = makespan(events), frozenset(kinds)
-    if not time:
-        return 0.0
+    wanted = frozenset(kinds)
+    return part_of_time([event for event in events if event.kind in wanted], makespan(events), ranks)
+
+
+def part_of_time(events: Iterable[Event], time: float, ranks: int) -> float:
+    """Part (0 to 1) of ``time`` on so many ranks that is covered by events; those that overlap count once."""
     spans: dict[int, list[tuple[float, float]]] = {}
     for event in events:
-        if event.kind in wanted:
-            spans.setdefault(event.rank, []).append((event.start, event.end))
-    return sum(_covered(own) for own in spans.values()) / (time * ranks)
+        spans.setdefault(event.rank, []).append((event.start, event.end))
+    return sum(_covered(own) for own in spans.values()) / (time * ranks) if time else 0.0
 
 
 def idle_share(events: Sequence[Event], ranks: int) -> float:

@@ -93,7 +93,7 @@ def test_a_shared_row_knows_whether_its_micro_batches_differ() -> None:
 
 def test_idle_is_when_a_rank_neither_computes_nor_communicates() -> None:
     events = [event(0, "forward", 1, 2), event(0, "allgather", 1.5, 3), event(0, "end", 9, 9)]
-    assert idle_spans(rows_of({0: events})[0], 5) == [(0, 1), (3, 5)]
+    assert idle_spans(events, 5) == [(0, 1), (3, 5)]
     made = trace(events)
     assert made.time == 9
     assert made.hidden == pytest.approx(0.5 / 9)

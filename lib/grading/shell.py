@@ -58,7 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m lib", description="LLM training puzzles at a shell.")
+    parser = argparse.ArgumentParser(
+        prog="python -m lib",
+        description="LLM training puzzles at a shell.",
+        epilog="One more command draws schedules: python -m lib draw --help",
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     for name, do, says in (
         ("grade", grade, "grade your puzzles, or files of yours"),

@@ -1,0 +1,150 @@
+"""Several schedules under one time axis, and their figures in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from lib.errors import PuzzleError
+from lib.units import show_ticks
+
+from . import theme
+from .figure import Figure
+from .layout import PAD, Layout
+from .legend import draw_legend
+from .links import LINKS
+from .marks import Diagram, label, lines, style, text_width
+from .picture import LARGEST, WIDTH, card, check_choice, check_width
+from .timeline import axis, draw_timeline
+from .trace import Trace, trace_of
+from .words import machine, share_text, size_of
+
+TITLE, GAP, LINE = 44.0, 14.0, 19.0
+"""Room for the title, between schedules, and for a line of the table, in pixels."""
+
+
+class Column(NamedTuple):
+    """A figure of the table: its name in two lines, its value in a trace, how that is written, and whether
+    less is better."""
+
+    name: str
+    unit: str
+    value: Callable[[Trace], float]
+    shown: Callable[[float], str]
+    less: bool = False
+
+
+COLUMNS = (
+    Column("time", "ticks", lambda trace: trace.time, show_ticks, True),
+    Column("peak memory", "elements", lambda trace: float(trace.peak.memory if trace.peak else 0), size_of, True),
+    Column("idle", "of rank time", lambda trace: trace.idle, share_text, True),
+    Column("communication", "of rank time", lambda trace: trace.communication, share_text),
+    Column("of it inside", "boxes", lambda trace: trace.traffic(between=False), share_text),
+    Column("of it between", "boxes", lambda trace: trace.traffic(between=True), share_text),
+    Column("of it hidden", "by compute", lambda trace: trace.hidden, share_text),
+)
+
+
+def compare(
+    *sources: object,
+    titles: Sequence[str] | None = None,
+    links: str = "auto",
+    width: float = WIDTH,
+    static: bool = False,
+) -> Figure:
+    """Two schedules or more, from top to bottom under one time axis, with a table of their figures.
+
+    ``titles`` names them (a Run has a name of its own); the rest is as in ``draw``. Time in ticks, memory in
+    elements, everything else in percent of all ranks' time; the best time, memory and idle share are in bold.
+    Raises PuzzleError for fewer than two, and for what is no run.
+    """
+    if len(sources) < 2:
+        raise PuzzleError("compare takes two runs or more", where="compare", cure="compare(run_a, run_b)")
+    if titles is not None and (isinstance(titles, str) or len(titles) != len(sources)):
+        raise PuzzleError("a title for each run is needed", where="compare", got=repr(titles))
+    check_choice("links", links, LINKS, "compare")
+    check_width(width, "compare")
+    names: Sequence[str | None] = titles or [None] * len(sources)
+    traces = [trace_of(source, title) for source, title in zip(sources, names, strict=True)]
+    figure = _figure(traces, width, links, static)
+    return figure if len(figure.svg()) <= LARGEST else _figure(traces, width, links, static, detail=False)
+
+
+def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, detail: bool = True) -> Figure:
+    layers = max(trace.layers for trace in traces)  # a layer has one color in all of them
+    until = max(trace.time for trace in traces)
+    y = PAD
+    parts: list[Diagram] = []
+    layouts = []
+    for trace in traces:
+        layout = Layout(replace(trace, layers=layers), width, y + 22, until, detail, tight=True)
+        layouts.append(layout)
+        parts += [*_name(trace, y), *draw_timeline(layout, links), *_end(layout, until)]
+        y = layout.bottom + GAP
+    scale, y = axis(layouts[-1], y - GAP)
+    table, y = _table(traces, width, y + 14)
+    legend, y = draw_legend(layouts, y + 12, memory=False)
+    return card([*parts, *scale, *table, *legend], width, y + 12, in_words(traces), static)
+
+
+def _name(trace: Trace, y: float) -> list[Diagram]:
+    end = PAD + text_width(trace.title, 13, bold=True)
+    return [
+        label(PAD, y + 8, trace.title, 13, style(theme.INK), "start", 650),
+        label(end + 10, y + 9, machine(trace), 11, style(theme.MUTE), "start"),
+    ]
+
+
+def _end(layout: Layout, until: float) -> list[Diagram]:
+    """Where a schedule ends before the longest one: a line and the time."""
+    trace = layout.trace
+    if trace.time >= until or not trace.attempted:
+        return []
+    x, middle = layout.x(trace.time), layout.rows[0].y + layout.height / 2
+    text = f"{show_ticks(trace.time)} ticks"
+    parts: list[Diagram] = [lines([(x, layout.top - 2, x, layout.bottom + 2)], style(None, theme.INK, 1.5))]
+    if x + 10 + text_width(text, 11, bold=True) < layout.x1:
+        parts.append(label(x + 7, middle, text, 11, style(theme.INK), "start", 600))
+    return parts
+
+
+# -- the table ------------------------------------------------------------------------------
+
+
+def _columns(traces: Sequence[Trace]) -> list[Column]:
+    """Figures inside and between boxes only where there are boxes."""
+    boxes = any(trace.node_size for trace in traces)
+    return [column for column in COLUMNS if boxes or column.unit != "boxes"]
+
+
+def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:
+    columns = _columns(traces)
+    ink, mute = style(theme.INK), style(theme.MUTE)
+    left = PAD + max(text_width(trace.title, 11.5, bold=True) for trace in traces) + 16
+    left = min(left, width * 0.3)
+    step = (width - PAD - left) / len(columns)
+    ends = [left + step * (place + 1) for place in range(len(columns))]
+    parts: list[Diagram] = []
+    for column, x in zip(columns, ends, strict=True):
+        parts += [label(x, y + 6, column.name, 10, mute, "end"), label(x, y + 18, column.unit, 10, mute, "end")]
+    y += 28
+    parts.append(lines([(PAD, y, width - PAD, y)], style(None, theme.HATCH, 1)))
+    for trace in traces:
+        y += LINE
+        parts.append(label(PAD, y - 7, trace.title, 11.5, ink, "start", 600))
+        for column, x in zip(columns, ends, strict=True):
+            value, values = column.value(trace), [column.value(other) for other in traces]
+            best = column.less and value == min(values) < max(values)
+            parts.append(label(x, y - 7, column.shown(value), 11.5, ink, "end", 700 if best else 400))
+    return parts, y
+
+
+def in_words(traces: Iterable[Trace]) -> str:
+    """The figures of all schedules, in sentences."""
+    known = list(traces)
+    said = []
+    for trace in known:
+        figures = [f"{column.name} {column.shown(column.value(trace))} {column.unit}" for column in _columns(known)]
+        said.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
+    return f"{len(known)} schedules under one time axis. {' '.join(said)}"

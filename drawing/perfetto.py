@@ -1,0 +1,94 @@
+"""A schedule for https://ui.perfetto.dev and chrome://tracing: the Trace Event Format, as JSON.
+
+The format: "Trace Event Format", Google, docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from lib.events import COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT, Event
+
+from . import theme
+from .trace import Trace, trace_of
+from .words import ranges
+
+TICK = 1000.0
+"""Microseconds of the format for a tick: a tick shows as a millisecond."""
+
+Json = dict[str, Any]
+
+
+def perfetto(source: object) -> str:
+    """The schedule of a Run, or of models, as a JSON file of the Trace Event Format.
+
+    A process is a rank; its threads are compute, and communication in as many lanes as overlap. Sends and
+    their receives are joined by flows, and memory is a counter with a series for each kind, in elements.
+    Raises PuzzleError for anything that is no run.
+    """
+    trace = trace_of(source)
+    events = [entry for rank in trace.by_rank for entry in (*_names(trace, rank), *_rank(trace, rank))]
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":"))
+
+
+def _names(trace: Trace, rank: int) -> Iterator[Json]:
+    named = {"process_name": {"name": f"rank {rank}"}, "process_sort_index": {"sort_index": rank}}
+    for name, args in named.items():
+        yield {"ph": "M", "pid": rank, "tid": 0, "ts": 0, "name": name, "args": args}
+    lanes = max(_threads(trace, rank), default=0)
+    for thread in range(max(lanes, 1) + 1):
+        name = "compute" if not thread else "communication" if thread == 1 else f"communication {thread}"
+        yield {"ph": "M", "pid": rank, "tid": thread, "ts": 0, "name": "thread_name", "args": {"name": name}}
+
+
+def _threads(trace: Trace, rank: int) -> list[int]:
+    """The thread of each event. Slices of one thread must not overlap: communication takes the first that is free."""
+    free: list[float] = []
+    threads = [0] * len(trace.by_rank[rank])
+    talk = [
+        (event.start, event.end, at)
+        for at, event in enumerate(trace.by_rank[rank])
+        if event.kind not in (*COMPUTE, *MARKS)
+    ]
+    for start, end, at in sorted(talk):
+        lane = next((lane for lane, until in enumerate(free) if until <= start), len(free))
+        free[lane : lane + 1] = [end]
+        threads[at] = lane + 1
+    return threads
+
+
+def _rank(trace: Trace, rank: int) -> Iterator[Json]:
+    for event, thread in zip(trace.by_rank[rank], _threads(trace, rank), strict=True):
+        if event.kind not in MARKS:
+            yield from _operation(event, thread)
+        kinds = {theme.MEMORY[kind][0]: float(held) for kind, held in zip(MEMORY_KINDS, event.held, strict=True)}
+        yield {"ph": "C", "pid": rank, "tid": 0, "ts": event.issued * TICK, "name": "memory", "args": kinds}
+
+
+def _operation(event: Event, thread: int) -> Iterator[Json]:
+    place: Json = {"pid": event.rank, "tid": thread, "ts": event.start * TICK}
+    name = theme.name_of(event.kind) + ("" if event.layer is None else f" layer {event.layer}")
+    slice_: Json = {**place, "name": name, "cat": event.kind, "args": dict(_details(event))}
+    if not event.length:
+        yield {**slice_, "ph": "i", "s": "t"}
+        return
+    yield {**slice_, "ph": "X", "dur": event.length * TICK}
+    if event.kind in POINT_TO_POINT and event.op is not None:
+        flow: Json = {**place, "name": "message", "cat": "message", "id": "-".join(map(str, event.op))}
+        if event.kind == "pass_to":
+            yield {**flow, "ph": "s"}
+        else:
+            yield {**flow, "ph": "f", "bp": "e"}
+
+
+def _details(event: Event) -> Iterator[tuple[str, object]]:
+    if event.batches:
+        yield "micro-batches", ranges(event.batches)
+    if event.tensor:
+        yield "tensor", event.tensor
+        yield "elements", float(event.elements)
+    if event.group:
+        yield "ranks", ranges(event.group)
+    yield "issued at tick", event.issued

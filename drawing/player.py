@@ -1,0 +1,179 @@
+"""A page that plays a schedule: what every rank does and holds at each moment, and the line of code it is at."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from lib.errors import Line, PuzzleError
+from lib.events import COMPUTE, MARKS, MEMORY_KINDS, Event
+from lib.units import Elements
+
+from . import theme
+from .files import write
+from .header import HEIGHT
+from .layout import Layout, Row
+from .operations import color_of
+from .picture import LARGEST, WIDTH, draw
+from .svg import escape
+from .trace import Trace, trace_of
+from .words import brief_ranks, ranges
+
+TEMPLATE = Path(__file__).with_name("player.html")
+CARDS, OPERATIONS = 64, 20_000
+"""Rows with a card of their own at most; operations that can be played."""
+SECONDS = 14.0
+"""How long a schedule plays at speed 1."""
+MOST_CODE = 300
+"""Lines of code shown at most."""
+
+
+class Player:
+    """A page with a schedule to play. Shows itself in a notebook; ``save`` writes the page as one file."""
+
+    def __init__(self, title: str, page: str, height: int) -> None:
+        self.title, self.page, self.height = title, page, height
+
+    def __repr__(self) -> str:
+        return f"player of {self.title}: shows itself in a notebook; save('{self.title}.html') for a browser"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page: one ``.html`` file that needs nothing else. Raises PuzzleError where it cannot."""
+        write(path, {".html": lambda: self.page})
+
+    def _repr_html_(self) -> str:
+        frame = escape(self.page)
+        if len(frame) > LARGEST:
+            return f"<p>{escape(f'This player takes {len(frame) / 1e6:.1f} MB, too much for a notebook.')} {_CURE}</p>"
+        how = f"width:100%;max-width:1100px;height:{self.height}px;border:0"
+        title = escape(f"player of {self.title}")
+        # What stands inside is seen only where frames are taken out: in a notebook that is not trusted, say.
+        inside = f"A player was here, and this page takes players out. Run the cell again, or: {_CURE}"
+        return f'<iframe srcdoc="{frame}" title="{title}" style="{how}" loading="lazy">{inside}</iframe>'
+
+
+_CURE = "play(run).save('player.html') writes a page to open in a browser."
+
+
+def play(source: object, *, title: str | None = None, memory_target: Elements | float | None = None) -> Player:
+    """The schedule of a Run, or of models, to be played, stepped through, and scrubbed.
+
+    Raises PuzzleError for anything that is no run, and for more operations than can be played.
+    """
+    trace = trace_of(source, title, None, memory_target)
+    count = sum(event.kind not in MARKS for event in trace.events)
+    if not count:
+        raise PuzzleError(f"{trace.title} is not attempted yet: nothing to play", where="play", line="")
+    layout = Layout(trace, WIDTH, HEIGHT)
+    rows = layout.rows[:CARDS]
+    if sum(len(row.operations) for row in rows) > OPERATIONS:
+        raise PuzzleError(
+            "too many operations to play",
+            where="play",
+            expected=f"at most {OPERATIONS:,}",
+            got=f"{count:,}",
+            cure="draw(run) draws any size",
+        )
+    figure = draw(trace, memory=False)
+    # The template has braces and dollars of its own: only these three are ours.
+    parts = {"title": escape(trace.title), "picture": figure.svg(), "data": _script(_data(layout, rows))}
+    page = re.sub(r"\$(title|picture|data)\b", lambda found: parts[found[1]], TEMPLATE.read_text(encoding="utf-8"))
+    below = max(-(-len(rows) // 2) * 102, 430)  # about: where it can, the page tells the frame its height
+    return Player(trace.title, page, int(figure.size[1] * 1.12) + 110 + below)
+
+
+def _script(data: dict[str, Any]) -> str:
+    """JSON that can stand in a script: no tag can end it."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _data(layout: Layout, rows: Sequence[Row]) -> dict[str, Any]:
+    trace, words = layout.trace, Table()
+    code = Code(line for lines in trace.lines.values() for line in lines if line)
+    peak = trace.peak
+    assert peak is not None
+    shown = [slot for slot in range(len(MEMORY_KINDS)) if any(event.held[slot] for event in trace.events)]
+    return {
+        "time": trace.time or 1.0,
+        "seconds": SECONDS,
+        "box": {"x0": layout.x0, "x1": layout.x1, "top": layout.top, "bottom": layout.bottom, "width": layout.width},
+        "full": max(float(peak.memory), float(trace.memory_target or 0)) * 1.02 or 1.0,
+        "target": float(trace.memory_target or 0),
+        "kinds": [theme.MEMORY[MEMORY_KINDS[slot]] for slot in shown],
+        "rows": [_row(trace, row, shown, words, code) for row in rows],
+        "words": words.texts,
+        "code": code.lines,
+    }
+
+
+def _row(trace: Trace, row: Row, shown: Sequence[int], words: Table, code: Code) -> dict[str, Any]:
+    ops: list[list[Any]] = []
+    for event, line in zip(row.events, trace.lines[row.ranks[0]], strict=True):
+        if event.kind not in MARKS and event.length:
+            opacity = theme.STRONG_TINT if event.kind == "backward" else 1
+            own = event.kind in ("forward", "backward")
+            color = color_of(event, trace.layers) if own else theme.kind_color(event.kind)
+            text = words.place(_words(event, row))
+            ops.append([event.issued, event.start, event.length, color, opacity, text, code.place(line)])
+    ops.sort(key=lambda op: op[1])
+    held = [[event.issued, *[float(event.held[slot]) for slot in shown]] for event in row.events]
+    brief = str(row.ranks[0]) + ("+" if len(row.ranks) > 1 else "")
+    return {"name": brief_ranks(row.ranks), "brief": brief, "ops": ops, "held": held}
+
+
+def _words(event: Event, row: Row) -> str:
+    said = theme.name_of(event.kind)
+    if event.kind == "pass_to":
+        return f"{said} to rank {event.group[-1]}"
+    if event.kind == "receive":
+        return f"{said} from rank {event.group[0]}"
+    if event.layer is not None and event.kind != "loss":
+        said += f" layer {event.layer}"
+    if event.kind in COMPUTE and event.kind != "update" and row.same_batches:
+        said += f", mb {ranges(event.batches)}"
+    return said
+
+
+class Table:
+    """Texts that occur many times, each kept once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def place(self, text: str) -> int:
+        """Where a text is."""
+        if text not in self._places:
+            self._places[text] = len(self.texts)
+            self.texts.append(text)
+        return self._places[text]
+
+
+class Code:
+    """The source of the functions in which operations were written, as far as it can be had."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        found: dict[tuple[str, int], str] = {}
+        for code in dict.fromkeys(line.code for line in lines):
+            found |= {(code.co_filename, number): text for number, text in _source(code)}
+        known = sorted(found)[:MOST_CODE]
+        self.lines = [(number, found[file, number]) for file, number in known]
+        self._places = {place: at for at, place in enumerate(known)}
+
+    def place(self, line: Line | None) -> int:
+        """Where a line is; -1 for one that is not known."""
+        return self._places.get((line.code.co_filename, line.number), -1) if line else -1
+
+
+def _source(code: CodeType) -> list[tuple[int, str]]:
+    try:
+        lines, first = inspect.getsourcelines(code)
+    except (OSError, TypeError):
+        return []
+    return [(first + at, line.rstrip("\n")) for at, line in enumerate(lines)]

@@ -1,0 +1,157 @@
+"""What each rank holds before and after a collective or a send: drawn from what a small run really did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from lib.events import COLLECTIVE, Event
+from lib.model import Model
+from lib.run import run
+from lib.tensors import Tensor
+from lib.units import show_elements, show_ticks
+
+from . import theme
+from .figure import Figure
+from .layout import PAD
+from .links import arrow_head
+from .marks import Diagram, box, label, lines, poly, style
+from .operations import operation
+from .picture import card, check_choice
+from .tensors import TALL, WIDE, icon, in_words
+
+PRIMITIVES = (*COLLECTIVE, "pass_to")
+STEP, SIGN = WIDE + 10.0, (34.0, 24.0)
+"""From column to column; the sign of an operation, wide and high, in pixels."""
+LEFT, BETWEEN = 52.0, 64.0
+"""Room for the words at the left, and for the operation between before and after, in pixels."""
+
+
+class Exchange(NamedTuple):
+    """What a run of one primitive left behind, by rank; None where a rank holds nothing."""
+
+    kind: str
+    before: dict[int, Tensor | None]
+    after: dict[int, Tensor | None]
+    events: dict[int, Event]
+
+
+def draw_primitive(kind: str, ranks: int = 4, static: bool = False) -> Figure:
+    """``allreduce``, ``allgather``, ``scatterreduce`` or ``pass_to``: what each rank brings, and what it gets.
+
+    A picture of a run on so many ranks (a send has two). Raises PuzzleError for any other name.
+    """
+    check_choice("primitive", kind, PRIMITIVES, "draw_primitive")
+    exchange = _exchange(kind, 2 if kind == "pass_to" else ranks)
+    width = PAD + LEFT + STEP * len(exchange.before) + PAD - 10
+    upper, lower = 68.0, 68.0 + TALL + BETWEEN
+    parts = [
+        *_head(exchange),
+        *_holdings("before", exchange.before, upper),
+        *_operations(exchange, upper + TALL),
+        *_holdings("after", exchange.after, lower),
+    ]
+    return card(parts, width, lower + TALL + PAD, _in_words(exchange), static)
+
+
+def _exchange(kind: str, ranks: int) -> Exchange:
+    """Run it: the tensors are those that the machine has made, the events are those of its log."""
+    before: dict[int, Tensor | None] = {}
+    after: dict[int, Tensor | None] = {}
+
+    async def program(model: Model) -> Model:
+        before[model.rank], bring = _brought(kind, model)
+        after[model.rank] = await bring()
+        return model
+
+    done = run(program, ranks=ranks, layers=1, batches=ranks)
+    wanted = ("pass_to", "receive") if kind == "pass_to" else (kind,)
+    events = {event.rank: event for event in done.events if event.kind in wanted}
+    return Exchange(kind, dict(sorted(before.items())), dict(sorted(after.items())), events)
+
+
+def _brought(kind: str, model: Model) -> tuple[Tensor | None, Callable[[], Coroutine[Any, Any, Tensor | None]]]:
+    """What a rank has before, and the call that turns it into what it has after."""
+    if kind == "allgather":
+        shard, _ = model.load_weights(0, model.rank, model.RANKS)
+        return shard, lambda: _awaited(model.allgather(shard, 0))
+    own = model.get_activation([model.rank])
+    if kind == "pass_to":
+        return (
+            (None, lambda: _awaited(model.receive(0))) if model.rank else (own, lambda: _awaited(model.pass_to(1, own)))
+        )
+    model.weights[0], _ = model.load_weights(0)
+    model.activations[0] = own
+    gradient = model.loss(model.forward(0, own, model.weights[0]))
+    partial, _ = model.backward(0, own, gradient, model.weights[0])
+    call = model.allreduce if kind == "allreduce" else model.scatterreduce
+    return partial, lambda: _awaited(call(partial, 0))
+
+
+async def _awaited(call: Any) -> Tensor | None:
+    result: Tensor | None = await call
+    return result
+
+
+# -- the picture -----------------------------------------------------------------------------
+
+
+def _x(rank: int) -> float:
+    return PAD + LEFT + STEP * rank
+
+
+def _head(exchange: Exchange) -> list[Diagram]:
+    name, ticks = theme.name_of(exchange.kind), show_ticks(exchange.events[0].length)
+    size = show_elements(exchange.events[0].elements)
+    ink, mute = style(theme.INK), style(theme.MUTE)
+    said = f"{ticks} ticks, each with {size} elements"
+    if exchange.kind == "pass_to":
+        name, said = "send and receive", f"{ticks} ticks on each side, {size} elements"
+    return [
+        label(PAD, 20, name, 14, ink, "start", 650),
+        label(PAD, 36, said, 10.5, mute, "start"),
+        *[label(_x(rank) + WIDE / 2, 58, f"rank {rank}", 11, ink, weight=600) for rank in exchange.before],
+    ]
+
+
+def _holdings(word: str, held: dict[int, Tensor | None], y: float) -> list[Diagram]:
+    parts: list[Diagram] = [label(PAD, y + TALL / 2, word, 11, style(theme.MUTE), "start")]
+    for rank, tensor in held.items():
+        parts.append(box(_x(rank), y, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4))
+        if tensor is None:
+            parts.append(label(_x(rank) + WIDE / 2, y + TALL / 2, "nothing", 10, style(theme.MUTE)))
+        else:
+            parts.append(icon(tensor, _x(rank), y))
+    return parts
+
+
+def _operations(exchange: Exchange, y: float) -> list[Diagram]:
+    """A sign for each rank's operation, joined to what went in, what came out, and to one another."""
+    middle, (wide, tall) = y + BETWEEN / 2, SIGN
+    centers = [_x(rank) + WIDE / 2 for rank in exchange.before]
+    color = theme.kind_color(exchange.kind)
+    across = (centers[0], middle, centers[-1] - (wide / 2 if exchange.kind == "pass_to" else 0), middle)
+    parts: list[Diagram] = [lines([across], style(None, color, 1.6))]
+    if exchange.kind == "pass_to":
+        parts.append(poly(arrow_head(across, 7), style(color)))
+    downs = []
+    for rank, x in enumerate(centers):
+        if exchange.before[rank] is not None:
+            downs.append((x, y + 3, x, middle - tall / 2 - 2))
+        if exchange.after[rank] is not None:
+            downs.append((x, middle + tall / 2 + 2, x, y + BETWEEN - 3))
+    parts.append(lines(downs, style(None, theme.MUTE, 1.2)))
+    parts += [poly(arrow_head(down, 6), style(theme.MUTE)) for down in downs]
+    layer_color = theme.layer_color(0, 1)
+    for rank, x in enumerate(centers):
+        place = (x - wide / 2, middle - tall / 2, wide, tall)
+        parts.append(operation(exchange.events[rank].kind, place, layer_color))
+    return parts
+
+
+def _in_words(exchange: Exchange) -> str:
+    def said(held: dict[int, Tensor | None]) -> str:
+        return "; ".join(f"rank {rank} {'nothing' if t is None else in_words(t)}" for rank, t in held.items())
+
+    name, ticks = theme.name_of(exchange.kind), show_ticks(exchange.events[0].length)
+    return f"{name}, {ticks} ticks. Before: {said(exchange.before)}. After: {said(exchange.after)}."
