@@ -79,9 +79,11 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, det
     layouts = []
     for trace in traces:
         layout = Layout(replace(trace, layers=layers), width, y + 22, until, detail, tight=True)
-        layouts.append(layout)
-        parts += [*_name(trace, y), *draw_timeline(layout, links), *_end(layout, until)]
-        y = layout.bottom + GAP
+        layouts += [layout] if trace.attempted else []
+        parts += [*_name(trace, y), *(draw_timeline(layout, links) if trace.attempted else ()), *_end(layout, until)]
+        y = (layout.bottom if trace.attempted else y + 22) + GAP
+    if not layouts:
+        return card(parts, width, y, in_words(traces), static)
     scale, y = axis(layouts[-1], y - GAP)
     table, y = _table(traces, width, y + 14)
     legend, y = draw_legend(layouts, y + 12, memory=False)
@@ -92,8 +94,12 @@ def _name(trace: Trace, y: float) -> list[Diagram]:
     end = PAD + text_width(trace.title, 13, bold=True)
     return [
         label(PAD, y + 8, trace.title, 13, style(theme.INK), "start", 650),
-        label(end + 10, y + 9, machine(trace), 11, style(theme.MUTE), "start"),
+        label(end + 10, y + 9, _machine(trace), 11, style(theme.MUTE), "start"),
     ]
+
+
+def _machine(trace: Trace) -> str:
+    return machine(trace) + ("" if trace.attempted else " · not attempted yet")
 
 
 def _end(layout: Layout, until: float) -> list[Diagram]:
@@ -133,8 +139,11 @@ def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagra
     for trace in traces:
         y += LINE
         parts.append(label(PAD, y - 7, trace.title, 11.5, ink, "start", 600))
+        if not trace.attempted:
+            parts.append(label(ends[0], y - 7, "not attempted yet", 11.5, mute, "end"))
+            continue
         for column, x in zip(columns, ends, strict=True):
-            value, values = column.value(trace), [column.value(other) for other in traces]
+            value, values = column.value(trace), [column.value(other) for other in traces if other.attempted]
             best = column.less and value == min(values) < max(values)
             parts.append(label(x, y - 7, column.shown(value), 11.5, ink, "end", 700 if best else 400))
     return parts, y
@@ -145,6 +154,9 @@ def in_words(traces: Iterable[Trace]) -> str:
     known = list(traces)
     said = []
     for trace in known:
+        if not trace.attempted:
+            said.append(f"{trace.title}: not attempted yet.")
+            continue
         figures = [f"{column.name} {column.shown(column.value(trace))} {column.unit}" for column in _columns(known)]
         said.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
     return f"{len(known)} schedules under one time axis. {' '.join(said)}"

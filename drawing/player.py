@@ -16,6 +16,7 @@ from lib.events import COMPUTE, MARKS, MEMORY_KINDS, Event
 from lib.units import Elements
 
 from . import theme
+from .files import page as page_of
 from .files import write
 from .header import HEIGHT
 from .layout import Layout, Row
@@ -69,7 +70,8 @@ def play(source: object, *, title: str | None = None, memory_target: Elements | 
     trace = trace_of(source, title, None, memory_target)
     count = sum(event.kind not in MARKS for event in trace.events)
     if not count:
-        raise PuzzleError(f"{trace.title} is not attempted yet: nothing to play", where="play", line="")
+        nothing = draw(trace)
+        return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), int(nothing.size[1]) + 40)
     layout = Layout(trace, WIDTH, HEIGHT)
     rows = layout.rows[:CARDS]
     if sum(len(row.operations) for row in rows) > OPERATIONS:

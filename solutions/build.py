@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jupytext
+from drawing import draw_primitive
 
 from .mine import write_whole
 
@@ -29,6 +30,7 @@ BLOCK = re.compile(
     r"^([ \t]*)### BEGIN SOLUTION\n.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL
 )
 PLACEHOLDER = r"\1# Your code here."
+PICTURE = re.compile(r"!\[[^\]]*\]\(primitive:(\w+)\)")
 TOUR = "machine_tour"
 """Name of the tour's notebook: it sorts before p00 wherever files are listed."""
 
@@ -136,6 +138,10 @@ def check_markers(path: Path, cells: Sequence[Cell], name: str) -> None:
 def notebook(path: Path, solved: bool = False) -> Json:
     """The notebook of a source, blank or solved, without outputs and with ids that never change."""
     cells = [cell for cell in read_cells(path) if "spec" not in cell.tags]
+    cells = [
+        cell._replace(source=with_pictures(cell.source)) if cell.kind == "markdown" else cell
+        for cell in cells
+    ]
     if not solved:
         cells = [blank_cell(path, cell) for cell in cells if "solution" not in cell.tags]
     first_code = next((i for i, cell in enumerate(cells) if cell.kind == "code"), len(cells))
@@ -149,6 +155,17 @@ def notebook(path: Path, solved: bool = False) -> Json:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
+
+
+def with_pictures(source: str) -> str:
+    """A text cell in which ``![...](primitive:allgather)`` is the picture itself.
+
+    As an image with its data, since that is what every host of notebooks shows: Jupyter, trusted or not,
+    VS Code, Colab. (GitHub shows the words.)
+    """
+    return PICTURE.sub(
+        lambda found: draw_primitive(found[1], static=True)._repr_html_(), source
+    )
 
 
 def notebook_name(path: Path) -> str:

@@ -39,7 +39,11 @@ PUZZLE = {
 # `shard` of `total` equal pieces, in 1/total of the memory.
 #
 # `await model.allgather(v, layer)` is a collective that joins pieces: each rank brings its shard, and **everyone
-# gets the whole**, after 0.3 ticks. Here are three ranks. The filled part is what a rank has.
+# gets the whole**, after 0.3 ticks. The filled part is what a rank has.
+#
+# ![before and after an all-gather](primitive:allgather)
+#
+# Here are three ranks that do it.
 
 
 # %%

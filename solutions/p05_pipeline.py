@@ -5,7 +5,7 @@
 # hands the activations on to the next rank. Weights never travel.
 
 # %%
-from drawing import draw
+from drawing import draw, play
 from lib import Model, grade, hint, run
 
 # %% tags=["spec"]
@@ -41,6 +41,8 @@ PUZZLE = {
 # `await model.pass_to(rank, v)` sends one tensor to one rank, in 0.2 ticks. It never waits for the receiver.
 # `await model.receive(src=0)` takes the next message from rank 0, in 0.2 ticks once it is there. (Without `src`
 # it takes the next message from anyone.) A message that nobody has taken yet counts as memory of its receiver.
+#
+# ![before and after a send and its receive](primitive:pass_to)
 #
 # Here rank 0 makes something, and rank 1 has been waiting for it.
 
@@ -115,6 +117,10 @@ async def pipeline(model: Model) -> Model:
 
 # %%
 draw(run(pipeline, ranks=4, layers=8, batches=4))
+
+# %%
+# The same, to be played: step with the arrow keys, and see at which line of yours each rank is.
+play(run(pipeline, ranks=4, layers=8, batches=4))
 
 # %%
 # Right? Fast and small enough? At other sizes, too? If you are stuck: hint("pipeline")

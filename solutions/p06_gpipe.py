@@ -5,7 +5,7 @@
 # smaller.
 
 # %%
-from drawing import draw
+from drawing import compare, draw
 from lib import Model, grade, hint, run
 
 # %% tags=["spec"]
@@ -166,6 +166,57 @@ async def one_forward_one_backward(model: Model) -> Model:
 
 
 draw(run(one_forward_one_backward, ranks=4, layers=8, batches=4))
+
+# %% [markdown]
+# ## Beside each other
+#
+# `compare` draws several runs under one time axis, with their figures in a table. Here is what you wrote on one
+# micro-batch, where all but one rank wait, and on four. Paste your `pipeline` of puzzle 5 into a cell to see it there, too.
+
+
+# %%
+compare(
+    run(gpipe, ranks=4, layers=8, batches=1),
+    run(gpipe, ranks=4, layers=8, batches=4),
+    titles=["one micro-batch", "four"],
+)
+
+
+# %% tags=["solution"]
+async def pipeline(model: Model) -> Model:
+    """Puzzle 5: the whole batch in one piece."""
+    share = model.LAYERS // model.RANKS
+    first, end = model.rank * share, (model.rank + 1) * share
+    is_first, is_last = model.rank == 0, model.rank == model.RANKS - 1
+    batch = range(model.BATCHES)
+    for layer in range(first, end):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    inp = model.get_activation(batch) if is_first else await model.receive()
+    for layer in range(first, end):
+        model.activations[layer] = inp
+        inp = model.forward(layer, inp, model.weights[layer])
+    if not is_last:
+        await model.pass_to(model.rank + 1, inp)
+    grad = model.loss(inp) if is_last else await model.receive()
+    for layer in reversed(range(first, end)):
+        model.grad_weights[layer], grad = model.backward(
+            layer, model.activations.pop(layer), grad, model.weights[layer]
+        )
+    if not is_first:
+        await model.pass_to(model.rank - 1, grad)
+    for layer in range(first, end):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+compare(
+    run(pipeline, ranks=4, layers=8, batches=4),
+    run(gpipe, ranks=4, layers=8, batches=4),
+    run(one_forward_one_backward, ranks=4, layers=8, batches=4),
+)
 
 # %% [markdown]
 # ## Where real systems do this

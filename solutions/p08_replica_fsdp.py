@@ -5,7 +5,7 @@
 # every puzzle so far comes together.
 
 # %%
-from drawing import draw, draw_group
+from drawing import compare, draw, draw_group
 from lib import Model, grade, hint, run
 
 # %% tags=["spec"]
@@ -189,6 +189,17 @@ draw(
 # %%
 # Right? Fast and small enough? At other sizes, too? If you are stuck: hint("replica_fsdp")
 grade(replica_fsdp)
+
+# %% [markdown]
+# ## Beside plain FSDP
+#
+# The same machine, the same batch, one time axis. Look at what goes *between* the boxes.
+
+# %%
+compare(
+    run(fsdp_on_boxes, ranks=8, layers=6, batches=16, **boxes),
+    run(replica_fsdp, ranks=8, layers=6, batches=16, **boxes),
+)
 
 # %% [markdown]
 # ## Where real systems do this
