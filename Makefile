@@ -11,6 +11,7 @@ endif
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/installed
+BROWSER_STAMP := $(VENV)/installed-browser
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	{ $$name -c "$(NEW_ENOUGH)"; } 2>/dev/null && echo $$name && break; done)
@@ -22,7 +23,7 @@ BROKEN := yes
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab reset test build check-built lint bench ci
+.PHONY: help setup lab reset test browser build check-built lint bench ci
 
 help: ## list what there is to do
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -55,6 +56,15 @@ $(STAMP): pyproject.toml
 
 test: $(STAMP) ## run the tests
 	@$(RUN) -m pytest
+
+browser: $(BROWSER_STAMP) ## have a headless Chromium, with which `make test` looks at the pictures
+	@$(RUN) -m tests.browser 2>/dev/null || .ci/browser
+
+$(BROWSER_STAMP): $(STAMP)
+	@echo "Installing Playwright and axe-core into $(VENV) ..."
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[browser]" || { \
+		echo "NO BROWSER: pip could not install the extra 'browser' (Playwright, axe-core)."; exit 1; } >&2
+	@touch $(BROWSER_STAMP)
 
 build: $(STAMP) ## make puzzles/*.ipynb and lib/specs.json from solutions/
 	@$(RUN) -m solutions.build
