@@ -10,7 +10,7 @@ from typing import Any
 
 from chalk.core import Compose
 
-from .files import page, write
+from .files import page, swapped, write
 from .marks import Diagram, box_envelope
 from .svg import body, escape, frame
 
@@ -50,7 +50,7 @@ class Figure(Compose):
 
     def _repr_html_(self) -> str:
         if not self.static:
-            return self.svg(fluid=True)
+            return swapped(self.svg(fluid=True), self.summary)
         data = base64.b64encode(self.svg().encode()).decode()
         words, width = escape(self.summary), f"{self.size[0]:.0f}"
         source = f"data:image/svg+xml;base64,{data}"

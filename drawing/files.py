@@ -1,4 +1,4 @@
-"""Pictures as files."""
+"""Pictures as files, pages, and outputs of a notebook."""
 
 from __future__ import annotations
 
@@ -16,6 +16,28 @@ PAGE = """<!doctype html>
 <style>:root{{color-scheme:light dark}}body{{margin:1em auto;max-width:1100px;padding:0 1em}}</style>
 <body>{content}</body></html>
 """
+
+SWAP = (
+    "<style>.ltp-words:has(+.ltp-live>svg){display:none!important}"
+    "div.ltp-live.lm-Widget.lm-mod-hidden:has(>svg){display:block!important}</style>"
+)
+HIDDEN = 'class="ltp-live hidden lm-Widget lm-mod-hidden" hidden="hidden" style="display:none"'
+INSTEAD = (
+    "The picture is not shown, since this page takes pictures out of outputs. Run the cell again, or trust the "
+    "notebook; draw(..., static=True) gives an image that is shown everywhere."
+)
+
+
+def swapped(picture: str, words: str) -> str:
+    """A picture for a notebook, or, where the page takes it out (a notebook that is not trusted, a report that
+    is sanitized), words and what to do.
+
+    A sanitizer that removes ``<svg>`` leaves all the texts that were in it, one behind the other. But it
+    removes ``<style>``, too: so the picture is hidden in every way that some sanitizer leaves alone, JupyterLab's
+    and nbconvert's own classes among them, and only its style sheet shows it and hides the words. ``:has``
+    keeps the style of one output from showing what is left of another.
+    """
+    return f'<div class="ltp-words">{escape(words)} {INSTEAD}</div><div {HIDDEN}>{picture}{SWAP}</div>'
 
 
 def page(title: str, content: str) -> str:

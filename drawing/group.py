@@ -13,6 +13,8 @@ from .figure import Figure
 from .marks import Diagram, box, label, style, text_width
 from .tensors import TALL, WIDE, icon, in_words
 
+MOST = 256
+"""Tensors shown at most: more are counted."""
 COLUMNS, GAP, KEY = 8, 8.0, 16.0
 """Pictures beside one another at most; room between them, and for a key above one, in pixels."""
 
@@ -29,7 +31,7 @@ def draw_group(group: object) -> Figure:
 
     Also a dictionary of such dictionaries by name, or several tensors. Raises PuzzleError for anything else.
     """
-    lines = _lines(group)
+    lines, left_out = _shown(_lines(group))
     left = max((text_width(line.name, 11, bold=True) for line in lines), default=0.0)
     left = 12.0 + (left + 12.0 if left else 0.0)
     columns = min(COLUMNS, max([1, *(len(line.tensors) for line in lines)]))
@@ -38,15 +40,30 @@ def draw_group(group: object) -> Figure:
     for line in lines:
         more, y = _row(line, left, y)
         parts += more
+    if left_out:
+        parts.append(label(left, y + 10, f"and {left_out:,} more", 10, style(theme.MUTE), "start"))
+        y += 28
     width = left + columns * (WIDE + GAP) + 4
     frame = box(0.5, 0.5, width - 1, y - 1, style(theme.CARD, theme.GRID, 1), 6)
-    return Figure([frame, *parts], width, y, " ".join(map(_in_words, lines)))
+    words = " ".join(map(_in_words, lines)) + (f" And {left_out:,} more." if left_out else "")
+    return Figure([frame, *parts], width, y, words)
 
 
 def _lines(group: object) -> list[Line]:
     if isinstance(group, Mapping) and group and all(isinstance(inner, Mapping) for inner in group.values()):
         return [Line(str(name), _named(inner)) for name, inner in group.items()]
     return [Line("", _named(group))]
+
+
+def _shown(lines: list[Line]) -> tuple[list[Line], int]:
+    """The first tensors, and how many there are more."""
+    room, shown = MOST, []
+    for line in lines:
+        shown.append(line._replace(tensors=line.tensors[:room]))
+        room -= len(shown[-1].tensors)
+        if not room:
+            break
+    return shown, sum(len(line.tensors) for line in lines) - (MOST - room)
 
 
 def _named(group: object) -> list[tuple[str, Tensor]]:

@@ -26,8 +26,8 @@ def register() -> None:
 
 
 def _show_run(run: Run) -> str:
-    return draw(run).svg(fluid=True)
+    return draw(run)._repr_html_()
 
 
 def _show_tensor(tensor: Tensor) -> str:
-    return draw_tensor(tensor).svg(fluid=True)
+    return draw_tensor(tensor)._repr_html_()

@@ -1,0 +1,69 @@
+"""A schedule as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from lib import Model, PuzzleError, run
+from lib.codes import CELLS, Code, code_of, grid, read_code
+from lib.events import MARKS
+from tests.drawing_events import chain, event, sharded_run, staged_run
+
+STAGED = """\
+staged on 2 ranks: time 7.7 ticks, peak memory 1,179,648 elements
+tick    0   1  1.2 1.4 2.2 2.4   2.6 3.6    4.6 4.8 5   5.8 6  6.2 7.2
+rank 0  0F0 >1 0F1 -   >1  .     .   .      .   <1  0B0 -   <1 0B1 0U
+rank 1  .   .  <0  1F0 -   L0+<0 1F1 L1+1B0 >0  1B1 -   >0  1U -   ."""
+
+SHARDED = """\
+sharded on 2 ranks: time 6.5 ticks, peak memory 1,179,648 elements
+tick    0   0.3     1.3 2.3    2.6 3.6 3.9 4.2 5.2 5.5 6
+rank 0  0AG 1AG+0F0 1F0 L0+1AG 1B0 1RS 0AG 0B0 0RS 0U  1U
+rank 1  0AG 1AG+0F1 1F1 L1+1AG 1B1 1RS 0AG 0B1 0RS 0U  1U"""
+
+
+def test_a_run_prints_as_a_grid() -> None:
+    assert str(staged_run(2, 2)) == STAGED
+    assert str(sharded_run(2, 2)) == SHARDED
+
+
+@pytest.mark.parametrize("made", [staged_run(4, 4), sharded_run(4, 3)])
+def test_every_code_parses_back_and_stands_in_the_column_of_its_start(made: object) -> None:
+    lines = str(made).splitlines()[1:]
+    head = [float(tick) for tick in lines[0].split()[1:]]
+    for rank, line in enumerate(lines[1:]):
+        found = []
+        for tick, cell in zip(head, line.split()[2:], strict=False):
+            for text in cell.split("+") if cell not in "-." else ():
+                found.append((tick, read_code(text)))
+                assert str(read_code(text)) == text
+        own = [e for e in made.events if e.rank == rank and e.kind not in MARKS]  # type: ignore[attr-defined]
+        assert sorted(found, key=str) == sorted(((round(e.start, 9), code_of(e)) for e in own), key=str)
+
+
+def test_all_reduce_unknown_operations_and_sets_have_codes() -> None:
+    assert str(code_of(event(0, "allreduce", 0, 1, layer=3, batches=[0, 1]))) == "3AR"
+    assert str(code_of(event(0, "recompute", 0, 1, layer=3))) == "3recompute"
+    assert str(code_of(event(0, "forward", 0, 1, layer=10, batches=[0, 4, 5, 6]))) == "10F0,4-6"
+    assert read_code("10F0,4-6") == Code("forward", 10, frozenset({0, 4, 5, 6}))
+
+
+@pytest.mark.parametrize("wrong", ["", "F F", "3", "2F0;1", "-"])
+def test_what_is_no_code_is_refused(wrong: str) -> None:
+    with pytest.raises(PuzzleError, match="no code of an operation"):
+        read_code(wrong)
+
+
+def test_a_grid_too_large_for_columns_lists_the_codes() -> None:
+    events = chain(0, CELLS + 1)
+    assert grid(events[:6]).splitlines()[1] == "rank 0  0F0 1B1 2F2 3B3 0F0 1B1"
+    lines = grid(events).splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("rank 0  0F0 1B1 2F2")
+
+
+def test_a_function_without_a_body_prints_as_one_line() -> None:
+    async def nothing(model: Model) -> Model:
+        return model
+
+    assert str(run(nothing, 2)) == "nothing: not attempted yet"

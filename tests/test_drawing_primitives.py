@@ -1,0 +1,60 @@
+"""What collectives do, as pictures of what a run did."""
+
+from __future__ import annotations
+
+import pytest
+
+from drawing import draw_primitive
+from drawing.primitives import PRIMITIVES
+from lib import Cost, PuzzleError
+from tests.drawing_events import corners, texts, titles
+
+
+@pytest.mark.parametrize("kind", PRIMITIVES)
+def test_the_picture_keeps_inside_and_has_words(kind: str) -> None:
+    figure = draw_primitive(kind)
+    width, height = figure.size
+    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+    assert {"before", "after", "rank 0", "rank 1"} <= set(texts(figure))
+    assert len(figure.svg()) < 25_000
+
+
+def test_all_reduce_gives_everyone_the_sum() -> None:
+    said = titles(draw_primitive("allreduce", ranks=3))
+    for rank in range(3):
+        assert any(f"complete, micro-batch {rank} of 3" in title for title in said)
+    assert sum("complete, micro-batches 0-2 of 3" in title for title in said) == 3
+
+
+def test_all_gather_gives_everyone_the_whole() -> None:
+    said = titles(draw_primitive("allgather"))
+    assert [title for title in said if "shard" in title] == [
+        f"weight of layer 0 of 1, shard {rank} of 4, step 0: 65,536 elements" for rank in range(4)
+    ]
+    assert sum("complete, step 0: 262,144" in title for title in said) == 4
+
+
+def test_reduce_scatter_gives_everyone_a_piece_of_the_sum() -> None:
+    said = titles(draw_primitive("scatterreduce"))
+    for rank in range(4):
+        assert f"weight gradient of layer 0 of 1, shard {rank} of 4, micro-batches 0-3 of 4: 65,536 elements" in said
+
+
+def test_a_send_moves_a_tensor() -> None:
+    figure = draw_primitive("pass_to")
+    assert figure.summary.endswith(
+        "Before: rank 0 activation of layer 0 of 1, micro-batch 0 of 2: 131,072 elements; rank 1 nothing. "
+        "After: rank 0 nothing; rank 1 activation of layer 0 of 1, micro-batch 0 of 2: 131,072 elements."
+    )
+
+
+def test_times_are_those_of_the_machine() -> None:
+    assert "0.3 ticks, each with 65,536 elements" in texts(draw_primitive("allgather"))
+    assert "0.2 ticks on each side, 131,072 elements" in texts(draw_primitive("pass_to"))
+    assert Cost().grains("allgather")  # the figures above are the default's, read off the event
+
+
+def test_an_unknown_one_is_refused_with_the_known() -> None:
+    with pytest.raises(PuzzleError, match="no such primitive") as caught:
+        draw_primitive("broadcast")
+    assert "allgather" in caught.value.expected
