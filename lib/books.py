@@ -19,7 +19,7 @@ from .cost import Cost
 from .entries import Entry
 from .errors import Deadlock, PuzzleError, show_set
 from .flights import Flight
-from .labels import FINEST, NONE, WHOLE, make_labels, same_pieces, within
+from .labels import FINEST, NONE, WHOLE, Cuts, make_labels, same_pieces, within
 from .ledger import Account, Piece
 from .mesh import Mesh, one_of
 from .network import Network
@@ -46,6 +46,7 @@ class Books:
     def __init__(self, mesh: Mesh, cost: Cost, graded: bool = False, strict: bool = True) -> None:
         self.mesh, self.cost, self.graded, self.strict = mesh, cost, graded, strict
         self.values = Fingerprints()
+        self.cuts = Cuts()
         self.network = Network(mesh, cost, self.values, strict)
         self.prices = {kind: cost.grains(kind) for kind in ("forward", "backward", "loss", "update")}
 
@@ -56,7 +57,7 @@ class Books:
             if self.graded:
                 raise second_model(rank)
             self.network.forget(old)
-        account = Account(rank, layers, batches, self.cost, self.values, self.graded, self.strict)
+        account = Account(rank, layers, batches, self.cost, self.values, self.cuts, self.graded, self.strict)
         self.network.accounts[rank] = account
         return account
 
@@ -73,9 +74,11 @@ class Books:
         layer = self._layer(account, layer, "load_weights")
         if shard.__class__ is not int or not 0 <= shard < total:
             shard = one_of(f"rank {account.rank}, load_weights({layer}): shard", shard, total)
+        if total > 1:
+            self.cuts.check(total)
+        account.loads.append(len(account.log))
+        loads = (len(account.loads),) if account.graded else ()
         account.mark("load_weights", layer)
-        account.loads += 1
-        loads = (account.loads,) if account.graded else ()
         weight = make_labels(("Weight", layer, account.layers, 0, NONE, 0, frozenset((shard,)), total))
         state = make_labels(("OptState", *weight[1:]))
         memory = self.cost.elements(weight)

@@ -65,13 +65,15 @@ class Entry(Token):
         """Piece ``index`` of ``total`` of this one."""
         labels = cut(self.labels, index, total)
         account = _one_account(self)
+        if account:
+            account.cuts.check(labels.total)
         values = account.values if account else Fingerprints()
         return self._derived(account, labels, values.cut(self.value, self.labels, labels), self)
 
     def combine(self, other: Entry) -> Entry:
         """This part and that one as one."""
         labels = join((self.labels, other.labels), "combine")
-        account = _one_account(self, other)
+        account = _one_account(self, other, use="combine")
         values = account.values if account else Fingerprints()
         return self._derived(account, labels, values.join((self.value, other.value)), self, other)
 
@@ -97,13 +99,16 @@ def made_by_hand(labels: Labels) -> Entry:
     return entry
 
 
-def _one_account(*entries: Entry) -> Account | None:
-    """The account that an expression belongs to; checks that all of it lives and is one rank's."""
+def _one_account(*entries: Entry, use: str = "") -> Account | None:
+    """The account that an expression belongs to; checks that all of it lives and is one rank's.
+
+    With ``use`` it takes what was loaded: parts that are joined could not be told apart later.
+    """
     account = next((entry.account for entry in entries if entry.account), None)
     for entry in entries:
         if entry.home is not account or account is None:
             if account is not None:
-                account.examine(entry, "an expression", take=False)
+                account.examine(entry, use or "an expression", take=bool(use))
             elif entry.died:
                 raise PuzzleError(gone(entry))
         if account is not None and account.several:

@@ -87,6 +87,24 @@ def check_fineness(total: int) -> None:
         raise PuzzleError(f"a tensor is cut into at most {FINEST:,} pieces", got=f"{total:,} pieces")
 
 
+class Cuts:
+    """Into how many pieces the tensors of one machine have been cut: sizes are exact fractions of a whole, and a
+    sum of them must not need thousands of digits."""
+
+    def __init__(self) -> None:
+        self.common = 1
+
+    def check(self, total: int) -> None:
+        """Note a cut. Raises PuzzleError for too many cuts that do not go together."""
+        if self.common % total:
+            self.common = lcm(self.common, total)
+            if self.common > 1 << 256:
+                raise PuzzleError(
+                    f"tensors were cut into too many different numbers of pieces, now into {total}",
+                    cure="cut everything into as many pieces, or into a multiple",
+                )
+
+
 def refined(shards: Shards, total: int, finer: int) -> Shards:
     """The same part in pieces of ``finer``, a multiple of ``total``."""
     factor = finer // total

@@ -84,8 +84,21 @@ def check_layout(name: str, size: Size, closings: Sequence[Closing]) -> None:
         kept = [piece.labels for piece in closing.kept if piece.labels.kind == "OptState" and piece.labels.step == 1]
         _compare(closing.rank, "begins with (load_weights)", "Weight", weights, closing.began)
         _compare(closing.rank, "begins with (load_weights)", "OptState", states, closing.began)
+        _check_early(closing)
         _compare(closing.rank, "ends with (set_final_weight)", "Weight", weights, finals)
         _compare(closing.rank, "ends with (stored, updated)", "OptState", states, kept)
+
+
+def _check_early(closing: Closing) -> None:
+    """What a rank begins with is in memory from the beginning: a state loaded at its update would be held by nobody."""
+    if closing.late:
+        raise PuzzleError(
+            f"it has loaded the optimizer state of layer {closing.late[0].layer} only after work on that layer",
+            where=f"rank {closing.rank}",
+            expected="weight and state loaded before the first operation of their layer",
+            cure="model.weights[l], model.opt_states[l] = model.load_weights(l) before anything else with layer l",
+            line="",
+        )
 
 
 def _compare(rank: int, when: str, kind: str, wanted: Mapping[int, Part], labels: Iterable[Labels]) -> None:

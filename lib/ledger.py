@@ -8,18 +8,20 @@ find it stored. So nothing can be kept in a local variable, and no garbage colle
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .cost import Cost
 from .entries import Entry, gone
 from .errors import PuzzleError
-from .events import MEMORY_KINDS, Event, make_event
+from .events import COLLECTIVE, MEMORY_KINDS, Event, make_event
 from .flights import Flight
-from .labels import NONE, Labels, overlap
+from .labels import NONE, Cuts, Labels, overlap
 from .units import Elements
 from .values import Fingerprints
 
+LAYERED = ("forward", "backward", *COLLECTIVE)
+"""Operations with a layer of the model."""
 END = 1 << 60
 """After every sample."""
 
@@ -40,6 +42,8 @@ class Closing(NamedTuple):
     batches: int
     began: tuple[Labels, ...]
     """Pieces of weights and states that it took from load_weights."""
+    late: tuple[Labels, ...]
+    """Of these the states that it loaded only after it had worked on their layer."""
     kept: tuple[Piece, ...]
     """What is stored at the end."""
     finals: dict[int, Piece]
@@ -56,11 +60,12 @@ class Account:
         batches: int,
         cost: Cost,
         values: Fingerprints,
+        cuts: Cuts,
         graded: bool,
         strict: bool,
     ) -> None:
         self.rank, self.layers, self.batches = rank, layers, batches
-        self.cost, self.values = cost, values
+        self.cost, self.values, self.cuts = cost, values, cuts
         self.graded = graded  # in run and grade: one owner, nothing made up, each piece loaded once
         self.strict = strict  # the set rules, which may be switched off to let the values tell
         self.clock = 0  # in grains, like every time in the books
@@ -72,7 +77,7 @@ class Account:
         self.several = False  # whether more than one coroutine of this rank may be running
         self.holder: Any = _no_coroutine
         self.finals: dict[int, Piece] = {}
-        self.loads = 0
+        self.loads: list[int] = []  # where in the log each load_weights is
         self.taken: dict[tuple[str, int], list[tuple[Labels, tuple[int, ...]]]] = {}
         # lanes (see network)
         self.lane: deque[Flight] = deque()
@@ -251,12 +256,23 @@ class Account:
         """What the rank ends with; ``stored`` names what its dictionaries hold, of which only what
         the books know as stored counts."""
         began = tuple(labels for taken in self.taken.values() for labels, _ in taken)
+        late = tuple(self._late())
         kept = tuple(
             Piece(entry.labels, entry.value, entry.made_up)
             for entry in stored
             if entry.stored and entry.account is self
         )
-        return Closing(self.rank, self.layers, self.batches, began, kept, dict(self.finals))
+        return Closing(self.rank, self.layers, self.batches, began, late, kept, dict(self.finals))
+
+    def _late(self) -> Iterator[Labels]:
+        first: dict[int | None, int] = {}
+        for index, record in enumerate(self.log):
+            if record.kind in LAYERED:
+                first.setdefault(record.layer, index)
+        for (kind, layer), taken in self.taken.items():
+            for labels, loads in taken if kind == "OptState" else ():
+                if any(self.loads[load - 1] > first.get(layer, END) for load in loads):
+                    yield labels
 
 
 def _no_coroutine() -> None:

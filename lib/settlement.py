@@ -6,40 +6,47 @@ had in hand) depends on ends that lie in its future, so it is added when the log
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from operator import add
 
 from .entries import IN_FLIGHT, INBOX, Entry
 from .events import MARKS, MEMORY_KINDS, Event, make_event
-from .ledger import Account
+from .ledger import END, Account
 from .units import Elements
 
 HELD = Event._fields.index("held")
+Span = tuple[int, int, int, Elements]
+"""(first sample, sample after the last, slot, elements)"""
 
 
 def settled_events(account: Account) -> list[Event]:
     """The log, settled: calls whose times are known, and memory that is known only now."""
-    more = _more_memory(account)
+    more = _more_memory(_spans(account))
+    loose = _more_memory(account.kept_loose)
     settled = []
     for index, record in enumerate(account.log):
         event = record if record.__class__ is Event else record.event()  # type: ignore[union-attr]
         if event is not None:
+            held = event.held
             if index in more:
-                held = tuple(map(add, event.held, more[index]))
+                held = tuple(map(add, held, more[index]))
+            if index in loose and event.kind not in MARKS:  # marks see stored tensors only
+                held = tuple(map(add, held, loose[index]))
+            if held is not event.held:
                 event = make_event((*event[:HELD], held, *event[HELD + 1 :]))
             settled.append(event)
     return settled
 
 
-def _more_memory(account: Account) -> dict[int, list[Elements]]:
+def _more_memory(spans: Iterable[Span]) -> dict[int, list[Elements]]:
     """By sample, what it held besides stored tensors and operands, by kind.
 
     A difference array: every span adds at its start and takes away at its end.
     """
     steps: dict[int, list[Elements]] = {}
-    for start, stop, slot, memory in _spans(account):
+    for start, stop, slot, memory in spans:
         if start < stop and memory:
             for index, change in ((start, memory), (stop, -memory)):
                 if index not in steps:
@@ -55,14 +62,10 @@ def _more_memory(account: Account) -> dict[int, list[Elements]]:
     return more
 
 
-def _spans(account: Account) -> Iterator[tuple[int, int, int, Elements]]:
-    """(first sample, sample after the last, slot, elements) of all memory that is settled late."""
+def _spans(account: Account) -> Iterator[Span]:
+    """All memory that is settled late, but for what coroutines had in hand."""
     count = len(account.log)
     yield from account.more
-    for start, stop, slot, memory in account.kept_loose:
-        for index in range(start, stop):  # marks see stored tensors only
-            if account.log[index].kind not in MARKS:
-                yield index, index + 1, slot, memory
     clocks = account.clocks
     for arrival, stop, memory in account.received:
         if stop and clocks[stop - 1] >= arrival:
@@ -70,19 +73,32 @@ def _spans(account: Account) -> Iterator[tuple[int, int, int, Elements]]:
     for flight in account.open.values():
         if flight.end is not None and flight.result_memory:
             yield flight.index + 1, count, IN_FLIGHT, flight.result_memory
+    journeys: dict[int, list[tuple[int, int]]] = {}  # by entry: asked for once, however often it was unstored
     for entry, (start, stop) in account.carried:
-        yield from _carried_spans(account, entry, start, stop)
+        own = journeys.get(id(entry))
+        if own is None:
+            own = journeys[id(entry)] = list(_journeys(account, entry))
+        for at in range(max(0, bisect_right(own, (start, END)) - 1), len(own)):
+            first, last = own[at]
+            if first >= stop:
+                break
+            if max(first, start) < min(last, stop):
+                yield max(first, start), min(last, stop), IN_FLIGHT, entry.memory
 
 
-def _carried_spans(account: Account, entry: Entry, start: int, stop: int) -> Iterator[tuple[int, int, int, Elements]]:
-    """Samples in which an unstored tensor is carried by an unfinished call, each counted once."""
-    reached = start
+def _journeys(account: Account, entry: Entry) -> Iterator[tuple[int, int]]:
+    """Samples in which some unfinished call carries a tensor: (first, after the last), apart from each other."""
+    begun, reached = 0, 0
     for flight in sorted(entry.flights or (), key=lambda flight: flight.index):
         last = len(account.log) if flight.end is None else bisect_left(account.clocks, flight.end)
-        first, last = max(reached, flight.index + 1), min(stop, last)
-        if first < last:
-            yield first, last, IN_FLIGHT, entry.memory
-            reached = last
+        first = flight.index + 1
+        if first > reached:
+            if begun < reached:
+                yield begun, reached
+            begun, reached = first, first
+        reached = max(reached, last)
+    if begun < reached:
+        yield begun, reached
 
 
 def settle(account: Account) -> list[Event]:

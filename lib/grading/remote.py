@@ -219,7 +219,7 @@ class RemoteBooks:
             layer: Piece(unpack_labels(labels), value, made_up)
             for layer, labels, value, made_up in self.ask("finals", account)
         }
-        return Closing(account.rank, account.layers, account.batches, (), (), finals)
+        return Closing(account.rank, account.layers, account.batches, (), (), (), finals)
 
     def finish(self, account: RemoteAccount) -> None:
         """The rank's function has ended."""

@@ -69,4 +69,5 @@ ENDLESS: list[Program] = [
     whole("fsdp", "a default that never ends", "async def fsdp(model, x=[0 for _ in iter(int, 1)]):\n    pass", "did not load in time"),
     whole("fsdp", "an end while it loads", "class End:\n    sys.exit(0)\n\nasync def fsdp(model):\n    pass", "raised SystemExit"),
     whole("fsdp", "a comparison that never ends", "class Endless:\n    def __index__(self):\n        while True:\n            pass\n\nasync def fsdp(model):\n    model.get_activation([Endless()])", LATE),
+    whole("fsdp", "a tensor sent and unstored thousands of times", "async def fsdp(model):\n    if model.rank:\n        return model\n    model.weights[0], _ = model.load_weights(0)\n    for _ in range(12000):\n        model.pass_to(1, model.weights[0])\n    for _ in range(8000):\n        model.weights[0] = model.weights.pop(0)\n    model.log\n    return model", f"never awaited|{LATE}"),
 ]  # fmt: skip
