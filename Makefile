@@ -76,8 +76,9 @@ lint: $(STAMP) ## ruff and mypy
 	@failed=0; for tool in "ruff check" "ruff format --check" mypy; do \
 		$(RUN) -m $$tool || failed=1; done; exit $$failed
 
-bench: $(STAMP) ## microseconds per event, beside the floor of plain asyncio (some minutes)
+bench: $(STAMP) ## microseconds per event of runs and pictures, beside their floors (some minutes)
 	@$(RUN) tests/bench.py
+	@$(RUN) tests/bench_drawing.py
 
 ci: ## all that must hold before a change is merged
 	@.ci/run

@@ -68,7 +68,7 @@ def compare(
     names: Sequence[str | None] = titles or [None] * len(sources)
     traces = [trace_of(source, title) for source, title in zip(sources, names, strict=True)]
     figure = _figure(traces, width, links, static)
-    return figure if len(figure.svg()) <= LARGEST else _figure(traces, width, links, static, detail=False)
+    return figure if len(figure._repr_html_()) <= LARGEST else _figure(traces, width, links, static, detail=False)
 
 
 def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, detail: bool = True) -> Figure:

@@ -52,7 +52,7 @@ class Row:
         """What the row is called."""
         return brief_ranks(self.ranks)
 
-    @property
+    @cached_property
     def full_name(self) -> str:
         """All its ranks."""
         return f"rank{plural(self.ranks)} {ranges(self.ranks)}"

@@ -228,9 +228,12 @@ def label(
 
 def together(parts: Iterable[Diagram], x0: float = 0, y0: float = 0, x1: float = 0, y1: float = 0) -> Compose:
     """Diagrams as one, with a known bounding box."""
-    return Compose(box_envelope(x0, y0, x1, y1), list(parts))
+    return Compose(box_envelope(x0, y0, x1, y1) if x1 > x0 else _POINT, list(parts))
 
 
 def box_envelope(x0: float, y0: float, x1: float, y1: float) -> Envelope:
     """The envelope of a box: two products instead of a walk over a tree."""
     return Envelope(lambda d: max(d.x * x0, d.x * x1) + max(d.y * y0, d.y * y1))
+
+
+_POINT = box_envelope(0, 0, 0, 0)

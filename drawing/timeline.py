@@ -58,7 +58,10 @@ def _row(layout: Layout, row: Row, plans: dict[str, Plan]) -> Diagram:
 def _operation(layout: Layout, row: Row, index: int, event: Event, numbers: Plan) -> Diagram:
     text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
     place, color = layout.place(row, index), color_of(event, layout.trace.layers)
-    return Titled(hover(event, row.ranks, row.same_batches), operation(event.kind, place, color, text, numbers.size))
+    return Titled(
+        hover(event, row.full_name, len(row.ranks) == 1, row.same_batches),
+        operation(event.kind, place, color, text, numbers.size),
+    )
 
 
 # -- behind the rows ------------------------------------------------------------------------

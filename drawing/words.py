@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence, Sized
+from functools import lru_cache
 
+from lib.errors import folded
 from lib.events import COLLECTIVE, COMPUTE, MARKS, POINT_TO_POINT, Event
 from lib.units import Elements, show_elements, show_ticks
 
@@ -41,16 +43,14 @@ def ranges(numbers: Iterable[int], most: int = 12) -> str:
     >>> ranges(range(0, 100, 2), most=3)
     '0, 2 ... 98 (50)'
     """
-    known = sorted(numbers)
-    runs: list[list[int]] = []
-    for number in known:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    shown = [str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs]
+    return _ranges(numbers if isinstance(numbers, (frozenset, tuple)) else tuple(numbers), most)
+
+
+@lru_cache(maxsize=4096)  # the same few sets stand in the texts of thousands of operations
+def _ranges(numbers: frozenset[int] | tuple[int, ...], most: int) -> str:
+    shown = folded(numbers)
     if len(shown) > most:
-        return f"{', '.join(shown[: most - 1])} ... {shown[-1]} ({len(known)})"
+        return f"{', '.join(shown[: most - 1])} ... {shown[-1]} ({len(numbers)})"
     return ", ".join(shown)
 
 
@@ -83,9 +83,9 @@ def plural(things: Sized | int, ending: str = "s") -> str:
     return "" if count == 1 else ending
 
 
-def hover(event: Event, ranks: Sequence[int], same_batches: bool = True) -> str:
-    """What an operation says when the pointer rests on it."""
-    head = f"rank{plural(ranks)} {ranges(ranks)}: {name_of(event.kind)}"
+def hover(event: Event, who: str, alone: bool = True, same_batches: bool = True) -> str:
+    """What an operation of ``who`` says when the pointer rests on it; ``alone``: it is one rank's."""
+    head = f"{who}: {name_of(event.kind)}"
     if event.layer is not None and event.kind != "loss":
         head += f", layer {event.layer}"
     if event.batches and same_batches:
@@ -93,9 +93,9 @@ def hover(event: Event, ranks: Sequence[int], same_batches: bool = True) -> str:
     said = [head, f"tick {show_ticks(event.start)} to {show_ticks(event.end)}"]
     if event.tensor:
         said.append(f"{event.tensor}, {show_elements(event.elements)} elements")
-    if len(ranks) == 1 and event.kind in POINT_TO_POINT and len(event.group) == 2:
+    if alone and event.kind in POINT_TO_POINT and len(event.group) == 2:
         said.append(f"from rank {event.group[0]} to rank {event.group[1]}")
-    elif len(ranks) == 1 and event.kind in COLLECTIVE:
+    elif alone and event.kind in COLLECTIVE:
         said.append(f"among ranks {ranges(event.group)}")
     said.append(f"memory when issued: {show_elements(event.memory)} elements")
     return "\n".join(said)

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from .errors import PuzzleError, show_set
+from .errors import PuzzleError, folded
 from .events import COMPUTE, MARKS, Event
 from .units import show_ticks
 
@@ -42,7 +42,7 @@ class Code(NamedTuple):
 
     def __str__(self) -> str:
         layer = "" if self.layer is None else str(self.layer)
-        return f"{layer}{LETTERS.get(self.kind, self.kind)}{show_set(self.numbers)[1:-1].replace(' ', '')}"
+        return f"{layer}{LETTERS.get(self.kind, self.kind)}{','.join(folded(self.numbers)).replace(' ', '')}"
 
 
 def code_of(event: Event) -> Code:

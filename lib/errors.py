@@ -113,10 +113,20 @@ def show_line(code: CodeType, number: int) -> str:
 
 
 def show_set(numbers: Iterable[int]) -> str:
-    """A set of numbers for people, ranges folded.
+    """A set of numbers for people, ranges folded; of very many ranges, the first ones.
 
     >>> show_set({0, 1, 2, 5})
     '{0-2, 5}'
+    """
+    shown = folded(numbers)
+    return "{" + ", ".join(shown[:50]) + (f", ... in {len(shown):,} ranges" if len(shown) > 50 else "") + "}"
+
+
+def folded(numbers: Iterable[int]) -> list[str]:
+    """Numbers in order, as ranges.
+
+    >>> folded({0, 1, 2, 5, 7, 8})
+    ['0-2', '5', '7, 8']
     """
     runs: list[list[int]] = []
     for number in sorted(numbers):
@@ -124,5 +134,4 @@ def show_set(numbers: Iterable[int]) -> str:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    shown = [f"{a}" if a == b else f"{a}, {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs]
-    return "{" + ", ".join(shown) + "}"
+    return [f"{a}" if a == b else f"{a}, {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import chalk
 import pytest
 from chalk.backend.svg import render as chalk_render
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from drawing import Figure, Trace, draw
-from drawing.layout import FINE
+from drawing import Figure, Trace, draw, theme
+from drawing.layout import FINE, LINES, Layout
+from drawing.numbers import plan
+from drawing.picture import LARGEST
 from lib import Model, PuzzleError, Run, run
 from lib.events import MARKS
 from tests.drawing_events import (
@@ -213,14 +219,62 @@ def test_many_equal_ranks_share_a_row() -> None:
     assert "32 ranks" in texts(figure)
 
 
-@pytest.mark.parametrize(("links", "heads"), [("none", 0), ("all", 24), ("auto", 24)])
-def test_arrows_lead_from_sends_to_receives(links: str, heads: int) -> None:
-    arrows = [  # the shafts are one path, the heads are triangles in the color of sends
-        element
-        for element in parse(draw(staged_run(), links=links, memory=False))
-        if element.tag == SVG + "path" and element.get("fill") == "#7a5cc8"
+def shafts(figure: Figure, color: str) -> int:
+    """Straight lines of a color."""
+    paths = (element for element in parse(figure) if element.tag == SVG + "path" and element.get("stroke") == color)
+    return sum(path.get("d", "").count("M") for path in paths)
+
+
+@pytest.mark.parametrize(("links", "count"), [("none", 0), ("p2p", 24), ("groups", 0), ("all", 24), ("auto", 24)])
+def test_arrows_lead_from_sends_to_receives(links: str, count: int) -> None:
+    figure = draw(staged_run(), links=links, memory=False)
+    assert shafts(figure, theme.KINDS["pass_to"]) == count
+    heads = [e for e in parse(figure) if e.tag == SVG + "path" and e.get("fill") == theme.KINDS["pass_to"]]
+    assert len(heads) == count
+
+
+@pytest.mark.parametrize("links", ["none", "p2p", "groups", "all", "auto"])
+def test_ties_join_the_ranks_of_a_collective(links: str) -> None:
+    result = sharded_run(4, 3)
+    gathers = len({event.op for event in result.events if event.kind == "allgather"})
+    ties = shafts(draw(result, links=links, memory=False), theme.KINDS["allgather"])
+    assert ties == (0 if links in ("none", "p2p") else 3 * gathers)
+
+
+def test_groups_that_cross_one_another_have_lines_apart() -> None:
+    meetings = [[event(rank, "allgather", 0, 9, op=(rank % 2,), group=(rank % 2, rank % 2 + 2))] for rank in range(4)]
+    figure = draw(trace(*meetings), memory=False)
+    path = next(e for e in parse(figure) if e.get("stroke") == theme.KINDS["allgather"])
+    lines = re.findall(r"M([\d.]+) [\d.]+L([\d.]+) [\d.]+", path.get("d", ""))
+    assert len(lines) == 2
+    assert len({x for line in lines for x in line}) == 2
+    beside = [[event(rank, "allgather", 0, 9, op=(rank // 2,), group=(0, 1))] for rank in range(4)]
+    path = next(e for e in parse(draw(trace(*beside), memory=False)) if e.get("stroke") == theme.KINDS["allgather"])
+    assert len(set(re.findall(r"[ML]([\d.]+) ", path.get("d", "")))) == 1
+
+
+def test_a_number_over_boxes_of_one_micro_batch_can_be_read() -> None:
+    """96 layers on 4 stages: a box has no room for its number, 24 of them have."""
+    there, back = range(24), range(23, -1, -1)
+    passes = [
+        (kind, batch, layer)
+        for batch in range(10)
+        for kind, order in (("forward", there), ("backward", back))
+        for layer in order
     ]
-    assert len(arrows) == heads
+    events = [event(0, kind, at, at + 1, layer, [batch]) for at, (kind, batch, layer) in enumerate(passes)]
+    made = trace(events, layers=24, batches=10)
+    layout = Layout(made, 980, 74)
+    plans = plan(layout)
+    assert {kind: (how.size > 0, how.each) for kind, how in plans.items()} == {
+        "forward": (True, False),
+        "backward": (True, False),
+    }
+    shown = texts(draw(made, memory=False))
+    assert [shown.count(str(batch)) >= 2 for batch in range(1, 10)] == [True] * 9
+    for element in parse(draw(made, memory=False)).iter(SVG + "text"):
+        if element.get("pointer-events") == "none" and element.get("class") is None:
+            assert element.get("fill") in ("#fefefe", "#010102")
 
 
 # -- as a figure ---------------------------------------------------------------------------
@@ -232,9 +286,43 @@ def test_a_notebook_gets_one_picture_that_scales() -> None:
     figure = draw(staged_run())
     data, _ = DisplayFormatter().format(figure)
     assert sorted(data) == ["text/html", "text/plain"]
-    assert data["text/html"].startswith("<svg ")
+    assert data["text/html"].count("<svg ") == 1
     assert 'style="max-width:100%;height:auto"' in data["text/html"]
     assert len(data["text/plain"]) < 1000
+
+
+def test_where_a_page_takes_the_picture_out_words_stay() -> None:
+    figure = draw(staged_run(), title="a<b")
+    shown = figure._repr_html_()
+    root = ElementTree.fromstring(f"<body>{shown}</body>")
+    words, live = root
+    assert (words.text or "").startswith(figure.summary)
+    assert "static=True" in (words.text or "")
+    assert live.get("hidden") and "display:none" in live.get("style", "")
+    assert [child.tag for child in live] == [SVG + "svg", "style"]
+    assert ".ltp-live>svg" in (live[1].text or "")
+
+
+def test_a_static_picture_is_an_image_with_words() -> None:
+    figure = draw(staged_run(), static=True)
+    image = ElementTree.fromstring(figure._repr_html_().replace(">", "/>"))
+    assert image.tag == "img"
+    assert image.get("alt") == figure.summary
+    kind, _, data = image.get("src", "").partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    assert base64.b64decode(data).decode() == figure.svg()
+
+
+def test_files_are_pictures_or_pages(tmp_path: Path) -> None:
+    figure = draw(staged_run())
+    figure.save(tmp_path / "x.html")
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert figure.svg(fluid=True) in page
+    for name, says in (("x.png", "no known ending"), ("no/x.svg", "cannot be written")):
+        with pytest.raises(PuzzleError, match=says):
+            figure.save(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.html"]
 
 
 def test_a_file_has_a_view_box_and_takes_the_size_it_is_given(tmp_path: Path) -> None:
@@ -279,6 +367,61 @@ def test_the_size_of_a_picture_is_bounded_by_its_pixels() -> None:
 def test_detail_ends_where_events_are_too_many() -> None:
     assert len(operation_titles(draw(trace(chain(0, FINE))))) == FINE
     assert operation_titles(draw(trace(chain(0, FINE + 1)))) == []
+
+
+def test_more_different_ranks_than_lines_share_them() -> None:
+    figure = draw(trace(*(chain(rank, 6, offset=rank) for rank in range(1024))), memory=False)
+    lines = [title for title in titles(figure) if "operations, " in title]
+    assert 0.8 * LINES / 2 <= len(lines) <= LINES
+    assert lines[0].startswith("ranks 0-3: 24 operations, ")
+    assert lines[0].endswith("% idle")
+
+
+busy = st.tuples(
+    st.sampled_from(["forward", "backward", "update", "allgather", "pass_to", "receive", "recompute"]),
+    st.integers(0, 60),  # layer
+    st.integers(1, 40),  # length
+    st.integers(0, 3),  # gap before it
+    st.frozensets(st.integers(0, 999), max_size=40),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 600), st.lists(busy, min_size=1, max_size=12), st.integers(1, 60), st.booleans())
+def test_no_picture_is_too_large_for_a_notebook(ranks: int, kinds: list[Any], repeat: int, links: bool) -> None:
+    def events(rank: int) -> list[Any]:
+        clock, made = rank * 3.7, []
+        for at in range(min(repeat * len(kinds), 24_000 // ranks + 1)):
+            kind, layer, length, gap, batches = kinds[at % len(kinds)]
+            held = ((at * 7919 + rank) % 97, (at * 31) % 89, at % 13, (at * 17 + rank) % 83, at % 7, at % 5, at % 3)
+            op = (at, rank // 2) if kind in ("allgather", "pass_to", "receive") else None
+            group = tuple(range(0, ranks, 2)) if kind == "allgather" else (rank, rank + 1)
+            more = {"op": op, "group": group, "tensor": "Weight", "elements": 12345678} if op else {}
+            made.append(event(rank, kind, clock + gap, clock + gap + length, layer, batches, held, **more))
+            clock += gap + length
+        return made
+
+    figure = draw(trace(*map(events, range(ranks)), layers=61, batches=1000), links="all" if links else "auto")
+    assert len(figure._repr_html_()) <= LARGEST
+    width, height = figure.size
+    assert height < 2000
+    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+
+
+def test_the_largest_of_boxes_is_still_small_enough() -> None:
+    groups = tuple(range(0, 200, 2))
+    call: dict[str, Any] = {"op": (1,), "group": groups, "tensor": "WeightGrad", "elements": 123456789}
+    ranks = [
+        [
+            event(
+                rank, "allgather", at, at + 1, at % 40, groups, (at % 97, rank, at % 13, at % 7, at % 5, 1, 1), **call
+            )
+            for at in range(FINE // 12)
+        ]
+        for rank in range(12)
+    ]
+    for static in (False, True):
+        assert len(draw(trace(*ranks, layers=40), width=3000, static=static)._repr_html_()) <= LARGEST
 
 
 # -- what can be drawn ---------------------------------------------------------------------
