@@ -13,8 +13,11 @@ from .svg import escape
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title>
-<style>:root{{color-scheme:light dark}}body{{margin:1em auto;max-width:1100px;padding:0 1em}}</style>
-<body>{content}</body></html>
+<style>:root{{color-scheme:light dark}}body{{margin:1em auto;max-width:1100px;padding:0 1em;
+font:15px system-ui,sans-serif}}</style>
+<body><main><h1>{title}</h1>
+{content}
+</main></body></html>
 """
 
 SWAP = (

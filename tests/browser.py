@@ -40,7 +40,7 @@ COLORS = """async png => {
     const image = new Image();
     image.src = "data:image/png;base64," + png;
     await image.decode();
-    const {x, y, width, height} = document.querySelector("main > div").getBoundingClientRect();
+    const {x, y, width, height} = (document.querySelector("main > div") ?? document.body).getBoundingClientRect();
     const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
     context.drawImage(image, 0, 0);
     return new Set(new Uint32Array(context.getImageData(x, y, width, height).data.buffer)).size;
@@ -113,6 +113,10 @@ class Browser:
         page = PAGE.format(
             html=html and f" {html}", body=body and f" {body}", colors=PAGE_COLORS[theme], content=content
         )
+        return self.page(page, script, scheme, width)
+
+    def page(self, page: str, script: str = "() => null", scheme: Scheme = "light", width: int = 900) -> Sight:
+        """Look at a page of its own."""
         return self._call(lambda: _look(self._chromium, page, script, scheme, width))
 
     def _call(self, work: Callable[[], Result]) -> Result:
