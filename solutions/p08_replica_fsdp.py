@@ -69,15 +69,11 @@ tiny = run(two_axes, ranks=4, layers=1, mesh={"replica": 2, "shard": 2}, node_si
 print(tiny)
 draw_group({f"rank {m.rank}": m.weights for m in tiny.models})
 
-# %% [markdown]
-# ## What slow links do to FSDP
-#
-# For comparison: FSDP of puzzle 4, over all 8 ranks, with two micro-batches for each, one after the other. It takes
-# **81.0** ticks and 1,769,472 elements. Each rank computes for 27 of them. In the other 54 it waits for 36
-# collectives that all cross the boxes.
-
 
 # %%
+# What slow links do to FSDP: puzzle 4 over all 8 ranks, with two micro-batches for each, one after the other. It takes
+# 81.0 ticks and 1,769,472 elements. Each rank computes for 27 of them. In the other 54 it waits for 36 collectives
+# that all cross the boxes.
 async def fsdp_on_boxes(model: Model) -> Model:
     """Everything sharded over all ranks, as if all links were the same."""
     for layer in range(model.LAYERS):
@@ -190,12 +186,8 @@ draw(
 # Right? Fast and small enough? At other sizes, too? If you are stuck: hint("replica_fsdp")
 grade(replica_fsdp)
 
-# %% [markdown]
-# ## Beside plain FSDP
-#
-# The same machine, the same batch, one time axis. Look at what goes *between* the boxes.
-
 # %%
+# Beside plain FSDP: the same machine, the same batch, one time axis. Look at what goes between the boxes.
 compare(
     run(fsdp_on_boxes, ranks=8, layers=6, batches=16, **boxes),
     run(replica_fsdp, ranks=8, layers=6, batches=16, **boxes),
