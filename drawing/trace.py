@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
 
+from lib.cost import Cost
 from lib.errors import Line, PuzzleError
 from lib.events import COLLECTIVE, COMPUTE, MARKS, POINT_TO_POINT, Event
 from lib.model import Model
 from lib.run import Run
 from lib.score import idle_share, makespan, part_of_time, peak_event, share
+from lib.specs import puzzles
 from lib.tensors import describe
 from lib.units import Elements
 
@@ -98,7 +100,10 @@ def trace_of(
     time_target: float | None = None,
     memory_target: Elements | float | None = None,
 ) -> Trace:
-    """The trace of a Run, a Model, or several Models. Raises PuzzleError for anything else."""
+    """The trace of a Run, a Model, or several Models. Raises PuzzleError for anything else.
+
+    Without targets of its own, the run of a puzzle's function at the puzzle's size has the puzzle's.
+    """
     for name, target in (("time_target", time_target), ("memory_target", memory_target)):
         if target is not None and not isinstance(target, Real):
             raise PuzzleError(f"{name} must be a number, or None", where="draw", got=describe(target))
@@ -108,6 +113,8 @@ def trace_of(
     if isinstance(source, Run):
         title = source.name if title is None else title
         by_rank = _split(source.events)
+        if time_target is None and memory_target is None:
+            time_target, memory_target = _targets(source)
     else:
         by_rank = _logs(models)
     return Trace(
@@ -120,6 +127,16 @@ def trace_of(
         memory_target=memory_target,
         models=sorted(models, key=lambda model: model.rank),
     )
+
+
+def _targets(run: Run) -> tuple[float | None, Elements | None]:
+    """Time and memory that the puzzle of this name asks for, if this is its machine."""
+    puzzle = puzzles().get(run.name)
+    dist = run.models[0].dist
+    sizes = ("ranks", "layers", "batches", "mesh", "node_size")
+    if puzzle is None or dist.cost != Cost() or any(getattr(run, name) != puzzle.size.get(name) for name in sizes):
+        return None, None
+    return puzzle.target["time"], puzzle.target["memory"]
 
 
 def _models(source: object) -> list[Model]:

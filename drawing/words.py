@@ -130,7 +130,8 @@ def machine(trace: Trace) -> str:
 def _met(value: Elements | float, target: Elements | float | None) -> str:
     if target is None:
         return ""
-    return f" (target {target:,}, {'met' if value <= target else 'missed'})"
+    shown = int(target) if target == int(target) else target
+    return f" (target {shown:,}, {'met' if value <= target else 'missed'})"
 
 
 def _shape(trace: Trace) -> str:

@@ -18,7 +18,7 @@ from drawing import Figure, Trace, draw, theme
 from drawing.layout import FINE, LINES, Layout
 from drawing.numbers import plan
 from drawing.picture import LARGEST
-from lib import Model, PuzzleError, Run, run
+from lib import Cost, Model, PuzzleError, Run, run
 from lib.events import MARKS
 from tests.drawing_events import (
     SVG,
@@ -34,6 +34,7 @@ from tests.drawing_events import (
     titles,
     trace,
 )
+from tests.programs import solutions
 
 
 def operations(run: Run) -> int:
@@ -180,6 +181,17 @@ def test_the_head_compares_figures_with_targets_exactly() -> None:
     assert missed.summary.count("missed)") == 2
     assert f"{result.memory:,}" in texts(met)
     assert f"target {result.memory - 1:,}" in texts(missed)
+
+
+@pytest.mark.parametrize(("fn", "spec"), list(solutions()), ids=[spec["name"] for _, spec in solutions()])
+def test_a_puzzle_at_its_own_size_is_drawn_beside_its_targets(fn: Any, spec: dict[str, Any]) -> None:
+    figure = draw(run(fn, **spec["size"]))
+    assert figure.summary.count("met)") == 2
+    assert f"target {spec['target']['memory']:,}" in texts(figure)
+    larger = spec["size"] | {"layers": 2 * spec["size"]["layers"]}
+    assert "target" not in draw(run(fn, **larger)).summary
+    assert "target" not in draw(run(fn, **spec["size"], cost=Cost(forward=2))).summary
+    assert "(target 1,000, met)" in draw(run(fn, **spec["size"]), time_target=1000).summary
 
 
 def test_the_alternative_text_tells_figures_and_shape() -> None:
