@@ -38,7 +38,7 @@ def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     profiles = profiles_of(layout)
     shown = _chosen(profiles, peak.rank)
     title = "Memory" if len(shown) == len(profiles) else f"Memory ({len(shown)} of {len(profiles)} different profiles)"
-    top = y + 20
+    top = y + 28  # the mark of a peak may stand above the first strip
     height = 64.0 if len(shown) == 1 else 46.0 if len(shown) <= 4 else 36.0
     strips = [Strip(layout, profile, top + place * (height + GAP), height) for place, profile in enumerate(shown)]
     bottom = strips[-1].bottom
