@@ -23,7 +23,7 @@ BROKEN := yes
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab reset test browser build check-built lint bench ci
+.PHONY: help setup lab reset test browser colab build check-built lint bench ci
 
 help: ## list what there is to do
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -65,6 +65,9 @@ $(BROWSER_STAMP): $(STAMP)
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[browser]" || { \
 		echo "NO BROWSER: pip could not install the extra 'browser' (Playwright, axe-core)."; exit 1; } >&2
 	@touch $(BROWSER_STAMP)
+
+colab: $(STAMP) ## notebooks for Colab, each complete by itself, in dist/
+	@$(RUN) -m solutions.colab
 
 build: $(STAMP) ## make puzzles/*.ipynb and lib/specs.json from solutions/
 	@$(RUN) -m solutions.build

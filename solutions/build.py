@@ -135,8 +135,11 @@ def check_markers(path: Path, cells: Sequence[Cell], name: str) -> None:
 # --- notebooks -----------------------------------------------------------------------------------
 
 
-def notebook(path: Path, solved: bool = False) -> Json:
-    """The notebook of a source, blank or solved, without outputs and with ids that never change."""
+def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
+    """The notebook of a source, blank or solved, without outputs and with ids that never change.
+
+    ``first``: its first code cell, in place of the one that finds the project around the notebook.
+    """
     cells = [cell for cell in read_cells(path) if "spec" not in cell.tags]
     cells = [
         cell._replace(source=with_pictures(cell.source)) if cell.kind == "markdown" else cell
@@ -145,7 +148,9 @@ def notebook(path: Path, solved: bool = False) -> Json:
     if not solved:
         cells = [blank_cell(path, cell) for cell in cells if "solution" not in cell.tags]
     first_code = next((i for i, cell in enumerate(cells) if cell.kind == "code"), len(cells))
-    cells.insert(first_code, Cell("code", FIRST_CELL.read_text(encoding="utf-8").strip()))
+    cells.insert(
+        first_code, Cell("code", first or FIRST_CELL.read_text(encoding="utf-8").strip())
+    )
     return {
         "cells": [_as_json(cell, f"{path.stem}-{i:02}") for i, cell in enumerate(cells)],
         "metadata": {
@@ -254,12 +259,14 @@ def products(root: Path) -> dict[Path, str]:
     if len({found["number"] for found in specs.values()}) != len(specs):
         raise BuildError("two puzzles have the same number")
     made = {
-        Path("puzzles", notebook_name(path)): _text(notebook(path), indent=1) for path in paths
+        Path("puzzles", notebook_name(path)): as_text(notebook(path), indent=1)
+        for path in paths
     }
-    return {**made, Path("lib", "specs.json"): _text(specs, indent=2)}
+    return {**made, Path("lib", "specs.json"): as_text(specs, indent=2)}
 
 
-def _text(data: Json, indent: int) -> str:
+def as_text(data: Json, indent: int) -> str:
+    """A notebook or a table as the text of its file."""
     return json.dumps(data, indent=indent, ensure_ascii=False) + "\n"
 
 

@@ -7,43 +7,18 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
 from jupyter_client.manager import AsyncKernelManager
-from nbclient import NotebookClient
 
 from solutions import build
+from tests.kernels import Outputs, complaints, run_cells, shows_a_picture, text
 
 PUZZLES_FOLDER = build.ROOT / "puzzles"
 SOURCES = build.sources(build.ROOT / "solutions")
 PUZZLES = [path for path in SOURCES if build.is_puzzle(path)]
-SECONDS = 120
-"""When to give up on a cell. No test depends on it: it only ends a run that hangs."""
 FORGET = "%reset -f"
-
-Outputs = list[dict[str, Any]]
-
-
-async def run_cells(notebook: nbformat.NotebookNode, kernel: AsyncKernelManager) -> Outputs:
-    """Run a notebook to its end in a kernel that is running; all outputs of its cells."""
-    client = NotebookClient(
-        notebook,
-        km=kernel,
-        timeout=SECONDS,
-        allow_errors=True,
-        resources={"metadata": {"path": PUZZLES_FOLDER}},
-    )
-    client.kc = kernel.client()
-    client.kc.start_channels()
-    try:
-        await client.kc.wait_for_ready(timeout=SECONDS)
-        for index, cell in enumerate(notebook.cells):
-            await client.async_execute_cell(cell, index)
-    finally:
-        client.kc.stop_channels()
-    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
 
 
 async def run_twice(path: Path) -> dict[str, Outputs]:
@@ -54,7 +29,10 @@ async def run_twice(path: Path) -> dict[str, Outputs]:
         shipped = nbformat.reads((PUZZLES_FOLDER / build.notebook_name(path)).read_text(encoding="utf-8"), 4)
         solved = nbformat.reads(json.dumps(build.notebook(path, solved=True)), 4)
         solved.cells.insert(0, nbformat.v4.new_code_cell(FORGET))
-        return {"blank": await run_cells(shipped, kernel), "solved": await run_cells(solved, kernel)}
+        return {
+            "blank": await run_cells(shipped, kernel, PUZZLES_FOLDER),
+            "solved": await run_cells(solved, kernel, PUZZLES_FOLDER),
+        }
     finally:
         await kernel.shutdown_kernel(now=True)
 
@@ -81,23 +59,6 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dic
         yield asyncio.run(run_all())
 
 
-def text(outputs: Outputs) -> str:
-    """What a reader would see, without pictures."""
-    return "\n".join(
-        "".join(output.get("text", "")) + "".join(output.get("data", {}).get("text/plain", "")) for output in outputs
-    )
-
-
-def htmls(outputs: Outputs) -> list[str]:
-    """What a reader sees instead of the text, where the notebook shows HTML."""
-    return ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
-
-
-def complaints(outputs: Outputs) -> Outputs:
-    """Errors, and all that was written to stderr: that is where warnings go."""
-    return [o for o in outputs if o["output_type"] == "error" or o.get("name") == "stderr"]
-
-
 @pytest.mark.parametrize("state", ["blank", "solved"])
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_runs_to_its_end(executed: dict[str, dict[str, Outputs]], path: Path, state: str) -> None:
@@ -116,8 +77,7 @@ def test_solved_reports_success_and_shows_a_picture(executed: dict[str, dict[str
     assert "not attempted yet" not in said
     assert "PASS" in said
     name = build.spec(path)["name"]
-    pictures = [html for html in htmls(executed[path.stem]["solved"]) if "<svg" in html]
-    assert any(f'aria-label="{name}: ' in picture and " ticks" in picture for picture in pictures)
+    assert shows_a_picture(executed[path.stem]["solved"], name)
 
 
 ENDLESS = [
@@ -135,7 +95,7 @@ async def in_a_kernel(folder: Path, cells: list[str]) -> list[Outputs]:
     await kernel.start_kernel(cwd=str(folder))
     try:
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-        await run_cells(notebook, kernel)
+        await run_cells(notebook, kernel, folder)
         return [cell["outputs"] for cell in notebook.cells]
     finally:
         await kernel.shutdown_kernel(now=True)

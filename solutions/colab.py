@@ -1,0 +1,93 @@
+"""Notebooks that need nothing around them, for Colab: the first cell brings the project along.
+
+python -m solutions.colab      write dist/colab/*.ipynb and dist/llm-training-puzzles-colab.zip
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+from . import build
+from .mine import write_whole
+
+CELL = Path(__file__).with_name("colab_cell.py")
+TAKEN = (".py", ".json", ".html")
+"""Endings of the files that are taken along."""
+DATE = (1980, 1, 1, 0, 0, 0)
+"""Of every file in an archive: the same sources make the same archive."""
+
+
+def archive(root: Path) -> bytes:
+    """The packages ``lib`` and ``drawing``, compressed."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as made:
+        for path in sorted(p for name in ("lib", "drawing") for p in (root / name).rglob("*")):
+            if path.suffix in TAKEN:
+                info = zipfile.ZipInfo(path.relative_to(root).as_posix(), DATE)
+                made.writestr(info, path.read_bytes(), zipfile.ZIP_LZMA)
+    return packed.getvalue()
+
+
+def requirements(root: Path) -> list[str]:
+    """What pyproject.toml says that the packages need."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return list(project["dependencies"])
+
+
+def first_cell(root: Path) -> str:
+    """The source of the cell that brings the project along."""
+    packed = archive(root)
+    source = CELL.read_text(encoding="utf-8").strip()
+    filled = {
+        "REQUIREMENTS = []  # filled in by the build": f"REQUIREMENTS = {requirements(root)}",
+        'VERSION = ""': f'VERSION = "{hashlib.sha256(packed).hexdigest()[:12]}"',
+        'ARCHIVE = ""': f'ARCHIVE = "{base64.b85encode(packed).decode()}"',
+    }
+    for blank, text in filled.items():
+        if source.count(blank) != 1:
+            raise build.BuildError(f"{CELL.name}: one line {blank!r} is needed")
+        source = source.replace(blank, text)
+    return source
+
+
+def notebook(path: Path, root: Path, solved: bool = False) -> build.Json:
+    """The notebook of a source, complete by itself."""
+    made = build.notebook(path, solved, first_cell(root))
+    made["metadata"]["colab"] = {"provenance": [], "name": build.notebook_name(path)}
+    cell = next(cell for cell in made["cells"] if cell["cell_type"] == "code")
+    cell["metadata"] = {"cellView": "form"}  # Colab shows its title only
+    return made
+
+
+def main(root: Path = build.ROOT) -> int:
+    """Write them, and say where; the exit status."""
+    folder = root / "dist" / "colab"
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
+        for path in build.sources(root / "solutions"):
+            name, text = (
+                build.notebook_name(path),
+                build.as_text(notebook(path, root), indent=1),
+            )
+            write_whole(folder / name, text)
+            made.writestr(
+                zipfile.ZipInfo(f"llm-training-puzzles/{name}", DATE),
+                text,
+                zipfile.ZIP_DEFLATED,
+            )
+    release = root / "dist" / "llm-training-puzzles-colab.zip"
+    release.write_bytes(packed.getvalue())
+    count, size = len(list(folder.glob("*.ipynb"))), release.stat().st_size / 1e3
+    print(f"{count} notebooks in {folder.relative_to(root)},")
+    print(f"all of them in {release.relative_to(root)} ({size:.0f} kB)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Notebooks in real kernels, and what one sees of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+SECONDS = 120
+"""When to give up on a cell. No test depends on it: it only ends a run that hangs."""
+
+Outputs = list[dict[str, Any]]
+
+
+async def run_cells(notebook: nbformat.NotebookNode, kernel: AsyncKernelManager, folder: Path) -> Outputs:
+    """Run a notebook to its end in a kernel that is running; all outputs of its cells."""
+    client = NotebookClient(
+        notebook, km=kernel, timeout=SECONDS, allow_errors=True, resources={"metadata": {"path": folder}}
+    )
+    client.kc = kernel.client()
+    client.kc.start_channels()
+    try:
+        await client.kc.wait_for_ready(timeout=SECONDS)
+        for index, cell in enumerate(notebook.cells):
+            await client.async_execute_cell(cell, index)
+    finally:
+        client.kc.stop_channels()
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def text(outputs: Outputs) -> str:
+    """What a reader would see, without pictures."""
+    return "\n".join(
+        "".join(output.get("text", "")) + "".join(output.get("data", {}).get("text/plain", "")) for output in outputs
+    )
+
+
+def htmls(outputs: Outputs) -> list[str]:
+    """What a reader sees instead of the text, where the notebook shows HTML."""
+    return ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
+
+
+def complaints(outputs: Outputs) -> Outputs:
+    """Errors, and all that was written to stderr: that is where warnings go."""
+    return [o for o in outputs if o["output_type"] == "error" or o.get("name") == "stderr"]
+
+
+def shows_a_picture(outputs: Outputs, name: str) -> bool:
+    """Whether the schedule of that function is drawn."""
+    return any(f'aria-label="{name}: ' in html and " ticks" in html for html in htmls(outputs) if "<svg" in html)

@@ -1,0 +1,180 @@
+"""Every notebook alone in an empty folder, on Colab's packages: solved, graded, and nothing of Colab's changed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import nbformat
+import pytest
+from jupyter_client.manager import AsyncKernelManager
+
+from solutions import build, colab
+from tests.kernels import Outputs, complaints, run_cells, shows_a_picture, text
+
+PINS = Path(__file__).parent / "pins" / "colab.txt"
+THERE = (
+    "ipykernel",
+    "ipython",
+    "jupyter_client",
+    "nest-asyncio",
+    "pillow",
+    "toolz",
+    "typing_extensions",
+    "importlib_metadata",
+)
+"""Packages of Colab that a kernel and ours meet; the other 600 are in the pins."""
+SOURCES = build.sources(build.ROOT / "solutions")
+
+
+# -- the notebooks themselves ---------------------------------------------------------------
+
+
+def test_the_same_sources_make_the_same_notebook() -> None:
+    assert colab.archive(build.ROOT) == colab.archive(build.ROOT)
+    assert colab.notebook(SOURCES[0], build.ROOT) == colab.notebook(SOURCES[0], build.ROOT)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_a_notebook_is_complete_and_small(path: Path) -> None:
+    made = colab.notebook(path, build.ROOT)
+    nbformat.validate(nbformat.from_dict(made))
+    assert len(json.dumps(made)) < 400_000
+    plain = build.notebook(path)
+    assert [cell["source"] for cell in made["cells"]][2:] == [cell["source"] for cell in plain["cells"]][2:]
+    first = "".join(made["cells"][1]["source"])
+    assert "chalk-diagrams==0.2.2" in first
+    assert "_ = []" not in first
+
+
+def test_all_of_lib_and_drawing_is_taken_along_and_nothing_else() -> None:
+    archive = re.search('^ARCHIVE = "(.*)"$', colab.first_cell(build.ROOT), re.MULTILINE)
+    assert archive is not None
+    names = zipfile.ZipFile(io.BytesIO(base64.b85decode(archive[1]))).namelist()
+    tracked = ["git", "ls-files", "lib", "drawing"]
+    there = subprocess.run(tracked, cwd=build.ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert sorted(names) == sorted(there)
+
+
+def test_the_command_writes_notebooks_and_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("lib", "drawing", "solutions"):
+        shutil.copytree(build.ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(build.ROOT / "pyproject.toml", tmp_path)
+    assert colab.main(tmp_path) == 0
+    assert len(list((tmp_path / "dist" / "colab").glob("*.ipynb"))) == len(SOURCES)
+    assert "10 notebooks in dist/colab" in capsys.readouterr().out
+    assert (tmp_path / "dist" / "llm-training-puzzles-colab.zip").stat().st_size < 5_000_000
+
+
+# -- on Colab's packages ----------------------------------------------------------------------
+
+
+def python_of_colab() -> str | None:
+    """A Python 3.13, from the PATH, pyenv or uv."""
+    found = shutil.which("python3.13")
+    places = sorted(Path.home().glob(".pyenv/versions/3.13.*/bin/python3.13"))
+    if shutil.which("uv"):
+        uv = subprocess.run(["uv", "python", "find", "3.13"], capture_output=True, text=True, check=False)
+        places += [Path(uv.stdout.strip())] if uv.returncode == 0 else []
+    candidates = [*([found] if found else []), *map(str, places)]
+    works = (
+        one for one in candidates if subprocess.run([one, "-c", "import venv, ensurepip"], check=False).returncode == 0
+    )
+    return next(works, None)
+
+
+class Machine(NamedTuple):
+    """An environment, and what was in it at first."""
+
+    folder: Path
+    before: set[str]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """An environment with Colab's versions, without what Colab lacks."""
+    python = python_of_colab()
+    if python is None:
+        pytest.skip(
+            "NOT TRIED ON COLAB'S PACKAGES: there is no Python 3.13 (pyenv install 3.13, or uv python install 3.13)"
+        )
+    folder = tmp_path_factory.mktemp("colab") / "venv"
+    subprocess.run([python, "-m", "venv", str(folder)], check=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run([*pip, "-c", str(PINS), *THERE], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"NOT TRIED ON COLAB'S PACKAGES: pip could not install them: {done.stderr[-500:]}")
+    return Machine(folder, freeze(folder))
+
+
+def freeze(folder: Path) -> set[str]:
+    command = [str(folder / "bin" / "python"), "-m", "pip", "freeze", "--all", "--disable-pip-version-check"]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.fixture(scope="module")
+def executed(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Outputs]]:
+    """The outputs of all notebooks, as shipped and solved, each from an empty folder."""
+    home = tmp_path_factory.mktemp("home")
+    spec = {"argv": [str(machine.folder / "bin" / "python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]}
+    kernels = home / "kernels" / "colab"
+    kernels.mkdir(parents=True)
+    (kernels / "kernel.json").write_text(json.dumps({**spec, "display_name": "Colab", "language": "python"}))
+    environment = {**os.environ, "HOME": str(home), "IPYTHONDIR": str(home / "ipython"), "PYTHONPATH": ""}
+    environment.pop("LLM_TRAINING_PUZZLES_PROGRESS", None)
+
+    async def one(path: Path, solved: bool) -> Outputs:
+        folder = tmp_path_factory.mktemp(path.stem)
+        manager = AsyncKernelManager(kernel_name="colab")
+        await manager.start_kernel(cwd=str(folder), env=environment)
+        try:
+            notebook = nbformat.reads(json.dumps(colab.notebook(path, build.ROOT, solved)), 4)
+            return await run_cells(notebook, manager, folder)
+        finally:
+            await manager.shutdown_kernel(now=True)
+
+    async def everything() -> dict[str, dict[str, Outputs]]:
+        free = asyncio.Semaphore(os.cpu_count() or 1)
+        done: dict[str, dict[str, Outputs]] = {path.stem: {} for path in SOURCES}
+
+        async def held(path: Path, state: str) -> None:
+            async with free:
+                done[path.stem][state] = await one(path, state == "solved")
+
+        await held(SOURCES[0], "blank")  # alone: it installs what is missing
+        rest = [(path, state) for path in SOURCES for state in ("blank", "solved")][1:]
+        await asyncio.gather(*[held(*each) for each in rest])
+        return done
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_PATH", str(home))
+        return asyncio.run(everything())
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_it_runs_solves_grades_and_draws(executed: dict[str, dict[str, Outputs]], path: Path) -> None:
+    for outputs in executed[path.stem].values():
+        assert complaints(outputs) == []
+    if build.is_puzzle(path):
+        assert "not attempted yet" in text(executed[path.stem]["blank"])
+        assert "PASS" in text(executed[path.stem]["solved"])
+        assert shows_a_picture(executed[path.stem]["solved"], build.spec(path)["name"])
+
+
+def test_nothing_that_was_there_is_changed(machine: Machine, executed: dict[str, dict[str, Outputs]]) -> None:
+    assert executed
+    after = freeze(machine.folder)
+    assert machine.before - after == set()
+    assert {line.split("==")[0] for line in after - machine.before} == {
+        "chalk-diagrams", "chalk-planar", "colour", "loguru", "svgwrite",
+    }  # fmt: skip
+    subprocess.run([str(machine.folder / "bin" / "python"), "-m", "pip", "check"], check=True, capture_output=True)
