@@ -15,11 +15,11 @@ import pytest
 
 from lib import Cost, Dist, Model, PuzzleError, run
 from lib.books import Books
-from lib.errors import Deadlock
+from lib.errors import Deadlock, witnessed
 from lib.grading.clerk import MOST_ERRORS, VERBS, Clerk
 from lib.grading.remote import RemoteBooks
 from lib.grading.submission import load
-from lib.grading.wire import LONGEST, Garbled, Wire, pack_event, shown, unpack_event
+from lib.grading.wire import LONGEST, LONGEST_TEXT, Garbled, Wire, pack_event, shown, unpack_event
 from lib.mesh import Mesh
 from lib.outcome import Outcome
 from lib.specs import puzzles
@@ -271,6 +271,70 @@ def test_a_made_up_coroutine_ends_lives_like_any_other() -> None:
         office.answer(["receive", 0, int(str(holder)), None])
         failed, result, _ = office.answer(["store", 0, int(str(holder)), number])
         assert failed and "was not stored when" in result["problem"]
+
+
+NO_LAYERS = ["\x1b[2J\x1b[32mPASS \x00 \ud800", "x" * 10_000, None, 0.5, float("nan"), float("inf"), -0.5]
+
+
+@pytest.mark.parametrize("layer", NO_LAYERS, ids=repr)
+@pytest.mark.parametrize("verb", ["forward", "backward", "update", "meet", "fake_grad", "set_final_weight"])
+def test_a_layer_that_is_no_number_is_a_mistake_that_can_be_shown(verb: str, layer: Any) -> None:
+    office = clerk()
+    (_, weight, *_), (_, state, *_) = office.answer(["load_weights", 0, None, 0, 0, 1])[1]
+    inp = office.answer(["get_activation", 0, None, [0]])[1][1]
+    grad = office.answer(["fake_grad", 0, None, 0, []])[1][1]
+    by_hand = office.answer(["by_hand", 0, None, ["ActivationGrad", 0, 2, 0, [0], 2, [0], 1]])[1][1]
+    operands = {
+        "forward": [inp, weight], "backward": [inp, by_hand, weight], "update": [grad, weight, state],
+        "fake_grad": [[]], "set_final_weight": [weight],
+    }  # fmt: skip
+    arguments = ["allreduce", grad, layer, None] if verb == "meet" else [layer, *operands[verb]]
+    token = witnessed.set(office.errors)
+    try:
+        failed, result, _ = office.answer([verb, 0, None, *arguments])
+    finally:
+        witnessed.reset(token)
+    assert failed and "rank 0" in result["problem"] and "a whole number from 0 to 1" in result["expected"]
+    for text in (*result.values(), str(office.errors[0])):
+        assert text.replace("\n", "").isprintable() and len(text) < 1000
+
+
+@pytest.mark.parametrize("layer", [0, 0.0, -0.0, False], ids=repr)
+def test_a_layer_that_is_a_number_is_a_whole_one_in_the_books(layer: Any) -> None:
+    office = clerk()
+    weight = office.answer(["load_weights", 0, None, 0, 0, 1])[1][0][1]
+    inp = office.answer(["get_activation", 0, None, [0]])[1][1]
+    failed, result, _ = office.answer(["forward", 0, None, layer, inp, weight])
+    assert not failed and type(office.entries[result[1]].labels.layer) is int
+    assert [type(event.layer) for event in office.books.events(office.accounts[0])] == [int, int, int]
+
+
+def test_an_error_does_not_grow_with_what_it_is_about() -> None:
+    office, number = clerk(), None
+    token = witnessed.set(office.errors)
+    try:
+        for first in range(0, 65536, 5000):
+            labels = ["Weight", 0, 6, 0, [], 0, [*range(first, min(65536, first + 5000), 2)], 65536]
+            part = office.answer(["by_hand", 0, None, labels])[1][1]
+            number = part if number is None else office.answer(["combine", 0, None, number, part])[1][1]
+        failed, result, _ = office.answer(["shard", 0, None, number, 0, 2])
+    finally:
+        witnessed.reset(token)
+    assert failed and "a part with gaps" in result["problem"]
+    for error in (PuzzleError(**result), office.errors[0]):
+        assert len(str(error)) < LONGEST_TEXT + 500 and "instead" in str(error)
+    with pytest.raises(PuzzleError) as raised:
+        office.outcome("program")
+    assert len(str(raised.value)) < LONGEST_TEXT + 500
+
+
+def test_a_message_that_nobody_received_is_safe_to_show() -> None:
+    office = clerk()
+    call = office.answer(["pass_to", 0, None, 1, None, "\x1b[2J\ud800" * 1000])[1]
+    office.answer(["wait", 0, None, call])
+    with pytest.raises(PuzzleError, match="never received") as raised:
+        office.outcome("program")
+    assert str(raised.value).replace("\n", "").isprintable() and len(str(raised.value)) < LONGEST_TEXT + 500
 
 
 def test_random_messages_raise_nothing_else() -> None:

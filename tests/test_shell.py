@@ -199,7 +199,16 @@ def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
         (("grade", "-k", "nothing"), "selects no puzzle"),
         (("grade", "--hint", "fsdq"), "did you mean"),
         (("grade", "--json", "no/such/folder.json"), "there is no folder"),
-        (("grade", "--json", "-", "--junit", "-"), "only one report"),
+        (("grade", "--json", "-", "--junit", "-"), "only one report can go to stdout"),
+        (("grade", "--json", "x", "--junit", "x"), "only one report can go to x"),
+        (("grade", "--json", "folder"), "folder is a folder"),
+        (("grade", "--json", "/proc/x.json"), "/proc/x.json cannot be written"),
+        (("grade", "--json", "x" * 300), "cannot be written: File name too long"),
+        (("grade", "--each", "class", "--gradescope", "empty.py"), "empty.py is no folder"),
+        (("grade", "--each", "class", "--gradescope", "empty.py/x"), "empty.py/x is no folder"),
+        (("grade", "ddp/"), "ddp is a folder"),
+        (("grade", "./ddp"), "ddp is a folder"),
+        (("grade", "x" * 300 + ".py"), "there is no file"),
         (("grade", "--csv", "x.csv"), "--each"),
         (("grade", "--each", "missing"), "missing"),
         (("grade", "fsdq", "--each", "folder"), "did you mean 'fsdp'"),
@@ -214,9 +223,11 @@ def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
 def test_usage(lib: Lib, tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
     (tmp_path / "empty.py").write_text("x = 1\n")
     (tmp_path / "latin.py").write_bytes("def basic(model): '\xe4'".encode("latin-1"))
-    (tmp_path / "folder").mkdir()
+    for name in ("folder", "ddp", "class", "class/anna"):
+        (tmp_path / name).mkdir()
     result = lib(*arguments)
     assert result.code == 2 and result.out == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["class", "ddp", "empty.py", "folder", "latin.py"]
     assert says in result.err and "Traceback" not in result.err
 
 
@@ -277,10 +288,10 @@ def test_a_folder_of_submissions(lib: Lib, tmp_path: Path) -> None:
     (each / "bob.py").write_text(BASIC + "\ndef ddp(model):\n    while True: pass\n")
     (each / "=cmd").mkdir()
     (each / "=cmd" / "x.py").write_text("def basic(model): import bob; bob.basic(model)\n")
-    (each / "dora.ipynb").write_text("{ no notebook def basic(")
+    (each / "dora.ipynb").write_text("{ no notebook\ndef basic(")
     (each / "emil").mkdir()
     (each / "fay.py").symlink_to("/etc/passwd")
-    (each / "gus.py").write_bytes(b"\x00def basic(model): pass")
+    (each / "gus.py").write_bytes(b"\x00\ndef basic(model): pass")
     os.mkfifo(each / "hal.py")
     result = lib(
         "grade",
@@ -315,6 +326,88 @@ def test_a_folder_of_submissions(lib: Lib, tmp_path: Path) -> None:
     assert "fay.py is no ordinary file" in result.out and "no .py and no .ipynb file" in result.out
     students = {row["student"] for row in json.loads((tmp_path / "a.json").read_text())["results"]}
     assert students == {name.lstrip("'") for name in found}
+
+
+def test_no_student_hinders_another(lib: Lib, tmp_path: Path) -> None:
+    good, each = BASIC, os.fsencode(tmp_path / "class") + b"/"
+
+    def hand_in(path: bytes, text: str) -> None:
+        os.makedirs(os.path.dirname(each + path), exist_ok=True)
+        Path(os.fsdecode(each + path)).write_text(text)
+
+    for path in (b"anna/basic.py", b"bob\x01/basic.py", "\u3042".encode() * 84 + b"/basic.py", b"zoe/basic.py"):
+        hand_in(path, good)
+    for path in (b"bob\x02/x.py", b"\x01" * 100 + b"/x.py", b"cut/" + b"d" * 250 + b"/x.py"):
+        hand_in(path, "x = 1\n")
+    for path in (b"esc/\x1b[2Jx.py", b"nl\nPASS  puzzle 0/basic.py", b"sur/\xff.py"):
+        hand_in(path, "def basic(model):\n    1 / 0\n")
+    for path in (b"esc/\x1b[2J.py", b"links/\xff.py"):
+        os.makedirs(os.path.dirname(each + path), exist_ok=True)
+        os.symlink("/etc/passwd", each + path)
+    faces = ("--csv", "c.csv", "--gradescope", "out", "--json", "a.json", "--junit", "b.xml")
+    result = lib("grade", "0", "1", "--each", "class", "--timeout", "5", *faces)
+    assert result.code == 1 and result.err == ""
+    assert "\x1b" not in result.out and "\nPASS  puzzle 0:" not in result.out
+    table = csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text()))
+    rows = {row["student"]: row["basic status"] for row in table}
+    assert rows == {
+        "anna": "PASS", "bob\\x01": "PASS", "\u3042" * 66: "PASS", "zoe": "PASS",
+        "bob\\x02": "TODO", "\\x01" * 50: "TODO", "cut": "TODO", "links": "TODO",
+        "esc": "FAIL", "nl\\nPASS  puzzle 0": "FAIL", "sur": "FAIL",
+    }  # fmt: skip
+    assert "\\x1b[2J.py is no ordinary file" in result.out and "\\udcff.py is no ordinary file" in result.out
+    assert sorted(path.stem for path in (tmp_path / "out").iterdir()) == sorted(rows)
+    suites = ElementTree.parse(tmp_path / "b.xml").getroot()
+    assert {suite.get("name") for suite in suites} == rows.keys()
+    assert {row["student"] for row in json.loads((tmp_path / "a.json").read_text())["results"]} == rows.keys()
+
+
+def test_what_cannot_be_written_is_said_and_stops_nothing_else(lib: Lib, tmp_path: Path) -> None:
+    solved(0, tmp_path)
+    (tmp_path / "a.json").write_text("old")
+    result = lib("grade", "0", "--junit", "/dev/full", "--json", "a.json", "--gradescope", "c.json")
+    assert result.code == 3 and "1 of 1 puzzle passes" in result.out
+    assert result.err == "python -m lib grade: /dev/full could not be written: No space left on device\n"
+    assert json.loads((tmp_path / "a.json").read_text())["version"] == 1
+    assert json.loads((tmp_path / "c.json").read_text())["score"] == 1.0
+
+
+def test_a_report_that_nobody_takes(tmp_path: Path) -> None:
+    solved(0, tmp_path)
+    command = f"{sys.executable} -m lib grade 0 --json a.json"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    for end, code in (("> /dev/full", 3), ("| true; exit ${PIPESTATUS[0]}", 0)):
+        (tmp_path / "a.json").unlink(missing_ok=True)
+        shell = ["bash", "-c", f"{command} {end}"]
+        done = subprocess.run(shell, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        said = "python -m lib grade: the report could not be written: No space left on device\n"
+        assert (done.returncode, done.stderr) == (code, said * (code == 3))
+        assert (tmp_path / "a.json").exists()
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(lib: Lib, tmp_path: Path) -> None:
+    solved(0, tmp_path)
+    (tmp_path / "ddp.py").write_bytes(b"def ddp(model): '\xe4'")
+    (tmp_path / "grad_accum.py").write_bytes(b"# -*- coding: latin-1 -*-\ndef grad_accum(model): return '\xe4'\n")
+    (tmp_path / "fsdp.py").symlink_to("/etc/passwd")
+    result = lib("grade", "-k", "basic or ddp and not fsdp and not ws or fsdp and not _ or grad")
+    found = {line.split()[3]: line.split()[0] for line in result.out.splitlines() if " puzzle " in line}
+    assert found == {"basic": "PASS", "grad_accum": "TODO", "ddp": "FAIL", "fsdp": "FAIL"}, result.out
+    assert "ddp.py is no text in UTF-8" in result.out and "fsdp.py is no ordinary file" in result.out
+
+
+def test_a_puzzles_name_means_the_puzzle(lib: Lib, tmp_path: Path) -> None:
+    solved(0, tmp_path)
+    for name in ("basic", "0"):
+        (tmp_path / name).mkdir()
+        assert "PASS  puzzle 0" in lib("grade", name).out
+    assert (tmp_path / "progress.json").exists()
+
+
+def test_a_word_in_a_comment_is_no_attempt(lib: Lib, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("# a basic = easy start; see also ddp = data parallel\n" + BASIC)
+    result = lib("grade", "mine.py")
+    assert result.code == 0 and "1 of 1 puzzle passes" in result.out
 
 
 def test_errors_of_the_grader_are_its_own(lib: Lib, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

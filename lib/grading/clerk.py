@@ -17,9 +17,12 @@ from ..errors import PuzzleError, witnessed
 from ..flights import Flight
 from ..labels import SHARDED
 from ..ledger import Account
+from ..mesh import one_of
 from ..outcome import Outcome
 from ..units import Elements
 from .wire import (
+    LONGEST_TEXT,
+    PARTS,
     Garbled,
     Wire,
     number,
@@ -50,11 +53,12 @@ class Clerk:
     """Holds the books of one run, and gives out numbers for what is in them."""
 
     def __init__(self, books: Books, layers: int, batches: int) -> None:
-        self.books = books
+        self.books, self.layers = books, layers
         self.accounts = [books.open(rank, layers, batches) for rank in range(books.mesh.ranks)]
         self.entries: list[Entry] = []
         self.flights: list[Flight] = []
         self.woken: list[int] = []
+        self.asked = ""  # who says what, in the message in hand
         self.holder: object = None  # the coroutine that the message in hand comes from
         self.holders: dict[int, object] = {}  # for each number one thing, as the books have it for each coroutine
         self.finished: set[int] = set()
@@ -91,11 +95,12 @@ class Clerk:
         if rank in self.finished and verb not in AFTERWARDS:
             raise Garbled(f"{verb} of a rank that has finished")
         self.holder, self.woken = None if holder is None else self.holders.setdefault(holder, Coroutine()), []
-        known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
+        self.asked = f"rank {rank}, {verb}"
         try:
+            known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
             return [0, self._pack(act(self, account, *known)), self.woken]
         except PuzzleError as error:
-            return [1, pack_error(error), self.woken]
+            return [1, pack_error(_presentable(error)), self.woken]
 
     def outcome(self, name: str) -> Outcome:
         """What the run leaves. Raises the first PuzzleError that was made in it, or of what is left unfinished."""
@@ -106,7 +111,7 @@ class Clerk:
                 self.books.finish(account)
         unfinished = self.books.unfinished()
         if unfinished is not None:
-            raise unfinished
+            raise _presentable(unfinished)
         closings = [self.books.closing(account, self._stored(account)) for account in self.accounts]
         return Outcome(name, self.books.mesh, closings, [self.books.settled(account) for account in self.accounts])
 
@@ -184,6 +189,13 @@ class Clerk:
         raise self.books.deadlock(frozenset(self.finished), lines)
 
 
+def _presentable(error: PuzzleError) -> PuzzleError:
+    """The error, with nothing in it that a worker may have put there to be shown, and no part too long."""
+    for part in PARTS:
+        setattr(error, part, shown(getattr(error, part), LONGEST_TEXT - len(" ...")))
+    return error
+
+
 # -- the language ---------------------------------------------------------------------------------------
 
 
@@ -201,10 +213,28 @@ def _plain(clerk: Clerk, value: Any) -> Any:
     return value
 
 
+def _layer(clerk: Clerk, value: Any) -> int:
+    """A whole number. What is none was sent as what it shows (see remote), and is a mistake like any other."""
+    if type(value) in (bool, float) and value % 1 == 0:
+        value = int(value)  # as in a notebook, where it is equal to its layer
+    if type(value) is not int:
+        value = one_of(f"{clerk.asked}: layer", _shown(clerk, value), clerk.layers)
+    return number(value)
+
+
+def _shown(clerk: Clerk, value: Any) -> Any:
+    """What is to be a number, to be refused in the books; a text safe to show."""
+    return shown(value, 200) if type(value) is str else _plain(clerk, value)
+
+
 def _text(clerk: Clerk, value: Any) -> str:
     if type(value) is not str:
         raise Garbled("no text")
     return value
+
+
+def _axis(clerk: Clerk, value: Any) -> str:
+    return shown(_text(clerk, value), 200)
 
 
 def _number(clerk: Clerk, value: Any) -> int:
@@ -257,18 +287,18 @@ _weight_gradient, _state, _any = _tensor("WeightGrad"), _tensor("OptState"), _te
 _call = Clerk._flight
 
 VERBS: dict[str, tuple[Callable[..., Any], tuple[Callable[[Clerk, Any], Any], ...]]] = {
-    "load_weights": (lambda c, a, *r: c.books.load_weights(a, *r), (_plain, _plain, _number)),
+    "load_weights": (lambda c, a, *r: c.books.load_weights(a, *r), (_shown, _shown, _number)),
     "get_activation": (lambda c, a, *r: c.books.get_activation(a, *r), (_numbers,)),
-    "fake_grad": (lambda c, a, *r: c.books.fake_grad(a, *r), (_plain, _numbers)),
-    "forward": (lambda c, a, *r: c.books.forward(a, *r), (_plain, _input, _weight)),
+    "fake_grad": (lambda c, a, *r: c.books.fake_grad(a, *r), (_shown, _numbers)),
+    "forward": (lambda c, a, *r: c.books.forward(a, *r), (_layer, _input, _weight)),
     "loss": (lambda c, a, *r: c.books.loss(a, *r), (_input,)),
-    "backward": (lambda c, a, *r: c.books.backward(a, *r), (_plain, _input, _gradient, _weight)),
-    "update": (lambda c, a, *r: c.books.update(a, *r), (_plain, _weight_gradient, _weight, _state)),
-    "set_final_weight": (lambda c, a, *r: c.books.set_final_weight(a, *r), (_plain, _weight)),
-    "meet": (Clerk._meet, (_collective, _any, _plain, _or_none(_text))),
-    "pass_to": (lambda c, a, *r: c.books.pass_to(a, *r), (_plain, _or_none(_any), _plain)),
-    "receive": (lambda c, a, *r: c.books.receive(a, *r), (_plain,)),
-    "wait": (Clerk._wait, (_plain,)),
+    "backward": (lambda c, a, *r: c.books.backward(a, *r), (_layer, _input, _gradient, _weight)),
+    "update": (lambda c, a, *r: c.books.update(a, *r), (_layer, _weight_gradient, _weight, _state)),
+    "set_final_weight": (lambda c, a, *r: c.books.set_final_weight(a, *r), (_shown, _weight)),
+    "meet": (Clerk._meet, (_collective, _any, _layer, _or_none(_axis))),
+    "pass_to": (lambda c, a, *r: c.books.pass_to(a, *r), (_shown, _or_none(_any), _plain)),
+    "receive": (lambda c, a, *r: c.books.receive(a, *r), (_shown,)),
+    "wait": (Clerk._wait, (_number,)),
     "fetch": (Clerk._fetch, (_call,)),
     "settle": (lambda c, a: c.books.settle(), ()),
     "store": (Clerk._store, (_any,)),

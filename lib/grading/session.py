@@ -15,6 +15,10 @@ from .judge import judge, new_seed
 from .referee import Missing, Referee
 from .shelf import Attempt
 from .verdict import ERROR, FAIL, TODO, Report, Verdict
+from .wire import shown
+
+LONGEST = 10_000
+"""Characters of a message: what the code has named, sent and raised may be in it."""
 
 
 def session(
@@ -51,9 +55,11 @@ def session(
 
 def verdict_on(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
     """The verdict on one attempt; what goes wrong in the grader itself is an ERROR."""
-    puzzle, submission = attempt
+    puzzle, submission, trouble = attempt
     more = f"python -m lib grade --hint {puzzle.name}"
     if submission is None:
+        if trouble:
+            return Verdict(puzzle, FAIL, trouble, next_hint=more)
         return Verdict(puzzle, TODO, "not attempted yet: there is no file of it", next_hint=more)
     printed: list[str] = []
     begun = time.perf_counter()
@@ -67,7 +73,8 @@ def verdict_on(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
         message = f"the grader failed: {type(error).__name__}: {error}"
         verdict = Verdict(puzzle, ERROR, message)
     seconds, said = time.perf_counter() - begun, printed[0] if printed else ""
-    return replace(verdict, file=submission.file, printed=said, seconds=seconds, next_hint=more)
+    message = shown(verdict.message, LONGEST)
+    return replace(verdict, message=message, file=submission.file, printed=said, seconds=seconds, next_hint=more)
 
 
 class Bar:

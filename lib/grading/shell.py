@@ -1,7 +1,7 @@
 """The grader at a shell: ``python -m lib grade`` and ``python -m lib watch``.
 
 The report goes to stdout, progress to stderr. Exit status: 0 all pass, 1 some fail or are not attempted,
-2 the command is not understood, 3 the grader itself failed.
+2 the command is not understood, 3 the grader itself failed or a report could not be written.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from .notebook import Hint
 from .page import report_text
 from .progress import Progress, next_hint
 from .session import session
-from .shelf import Attempt, Unreadable, asked_for, attempts_in, home, is_file, read, submissions
+from .shelf import Unreadable, asked_for, attempts_of, home, is_file, submissions
 from .verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 
 ALL_PASS, SOME_FAIL, USAGE, GRADER_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on; do not complain at exit
+        _close_stdout()  # nobody reads on
         return SOME_FAIL
     except Exception:
         traceback.print_exc()
@@ -117,8 +118,7 @@ def grade(options: argparse.Namespace) -> int:
     report = session(attempts, options.seed, options.timeout, options.plain)
     if not any(map(is_file, options.what)):
         _record(report)
-    _write(options, [report])
-    return _status([report])
+    return _status([report]) if _write(options, [report]) else GRADER_FAILED
 
 
 def _grade_each(options: argparse.Namespace) -> int:
@@ -126,15 +126,14 @@ def _grade_each(options: argparse.Namespace) -> int:
     named = {find(one).name for one in options.what}
     chosen = [puzzles()[name] for name in _chosen(options.k) if not named or name in named]
     students = submissions(options.each)
-    for place, (student, paths) in enumerate(students):
-        attempts, trouble = _of_student(paths, options.each)
-        whose = f"{student} ({place + 1} of {len(students)})"
+    for place, student in enumerate(students):
+        attempts, trouble = attempts_of(student, options.each)
+        whose = f"{student.name} ({place + 1} of {len(students)})"
         wanted = [attempt for attempt in attempts if attempt.puzzle in chosen]
         report = session(wanted, options.seed, options.timeout, options.plain, whose)
         verdicts = [_with_trouble(_best(puzzle, report.verdicts), trouble) for puzzle in chosen]
-        reports.append(replace(report, student=student, verdicts=verdicts))
-    _write(options, reports)
-    return _status(reports)
+        reports.append(replace(report, student=student.name, verdicts=verdicts))
+    return _status(reports) if _write(options, reports) else GRADER_FAILED
 
 
 def _best(puzzle: Puzzle, verdicts: Sequence[Verdict]) -> Verdict:
@@ -142,17 +141,6 @@ def _best(puzzle: Puzzle, verdicts: Sequence[Verdict]) -> Verdict:
     tries = [verdict for verdict in verdicts if verdict.puzzle == puzzle]
     nothing = Verdict(puzzle, TODO, "not attempted yet: no file defines it")
     return min([*tries, nothing], key=lambda verdict: (PASS, FAIL, ERROR, TODO).index(verdict.status))
-
-
-def _of_student(paths: Sequence[Path], folder: Path) -> tuple[list[Attempt], str]:
-    """What a student's files attempt, and why a file cannot be read. A file alone sees no other student's."""
-    attempts, trouble = [], []
-    for path in paths:
-        try:
-            attempts += attempts_in(read(path, None if path.parent == folder else path.parent))
-        except Unreadable as error:
-            trouble.append(str(error))
-    return attempts, "; ".join(trouble if paths else ["no .py and no .ipynb file"])
 
 
 def _with_trouble(verdict: Verdict, trouble: str) -> Verdict:
@@ -235,28 +223,72 @@ def _check_outputs(options: argparse.Namespace) -> None:
     if options.each is not None and options.gradescope == "-":
         raise Usage("with --each, --gradescope names a folder: a file for each student")
     targets = [target for target, _ in _faces(options)]
-    if targets.count("-") > 1:
-        raise Usage("only one report can go to stdout")
     for target in targets:
-        if target != "-" and not Path(target).absolute().parent.is_dir():
-            raise Usage(f"there is no folder to write {target} to")
+        if targets.count(target) > 1:
+            raise Usage(f"only one report can go to {'stdout' if target == '-' else target}")
+        if target != "-":
+            _check_file(target)
+    if options.gradescope is not None and options.each is not None:
+        _check_folder(options.gradescope)
 
 
-def _write(options: argparse.Namespace, reports: Sequence[Report]) -> None:
+def _check_file(target: str) -> None:
+    """Raises Usage for what cannot be written to. Devices and pipes are left alone: to open one may be too much."""
+    if os.path.isdir(target):
+        raise Usage(f"{target} is a folder, not a file to write to")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(target))):
+        raise Usage(f"there is no folder to write {target} to")
+    try:
+        if os.path.isfile(target):
+            open(target, "ab").close()
+        elif not os.path.lexists(target):
+            open(target, "xb").close()
+            os.unlink(target)
+    except OSError as error:
+        raise Usage(f"{target} cannot be written: {error.strerror}") from None
+
+
+def _check_folder(target: str) -> None:
+    """Raises Usage where no folder is, and none can be made."""
+    try:
+        os.makedirs(target, exist_ok=True)
+    except OSError as error:
+        raise Usage(f"{target} is no folder, and none can be made there: {error.strerror}") from None
+    if not os.access(target, os.W_OK | os.X_OK):
+        raise Usage(f"{target} cannot be written to")
+
+
+def _write(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
+    """Write all that is asked for; whether all could be written. What could not is said, and stops nothing else."""
     color = not options.plain and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    faces = list(_faces(options))
-    if "-" not in [target for target, _ in faces]:
-        print("\n\n".join(report_text(report, color) for report in reports))
-    for target, face in faces:
-        if target == "-":
-            sys.stdout.write(face(reports))
-        else:
-            Path(target).write_text(face(reports), encoding="utf-8")
+    texts = [(target, face(reports)) for target, face in _faces(options)]
+    if "-" not in [target for target, _ in texts]:
+        texts.insert(0, ("-", "\n\n".join(report_text(report, color) for report in reports) + "\n"))
     if options.gradescope is not None and options.each is not None:
         folder = Path(options.gradescope)
-        folder.mkdir(parents=True, exist_ok=True)
-        for report in reports:
-            (folder / f"{report.student}.json").write_text(files.as_gradescope(report), encoding="utf-8")
+        texts += [(str(folder / f"{report.student}.json"), files.as_gradescope(report)) for report in reports]
+    written = True
+    for target, text in texts:
+        try:
+            if target == "-":
+                print(text, end="", flush=True)
+            else:
+                Path(target).write_text(text, encoding="utf-8")
+        except OSError as error:
+            if target == "-":
+                _close_stdout()
+                if isinstance(error, BrokenPipeError):
+                    continue  # nobody reads on
+            written = False
+            name = "the report" if target == "-" else target
+            print(f"python -m lib grade: {name} could not be written: {error.strerror or error}", file=sys.stderr)
+    return written
+
+
+def _close_stdout() -> None:
+    """What is still in its buffer goes nowhere, so that nothing complains at exit."""
+    with suppress(OSError):  # it is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # -- watch -----------------------------------------------------------------------------------------------------------
@@ -268,7 +300,7 @@ def watch(options: argparse.Namespace) -> int:
         from watchfiles import watch as changes  # only here: an optional dependency
     except ImportError:
         raise Usage('watch needs watchfiles: python -m pip install "watchfiles>=1"') from None
-    paths = [Path(one) for one in options.what if os.path.exists(one)]
+    paths = [Path(one) for one in options.what if is_file(one)]
     folders = {path.parent.resolve() for path in paths} or {home().resolve()}
     graded = options.what
     while True:

@@ -6,8 +6,10 @@ So a file may end in ``grade(fsdp)``, draw pictures and try things out; none of 
 from __future__ import annotations
 
 import ast
+import codeop
 import json
 import linecache
+import re
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -38,27 +40,45 @@ def parts(name: str, text: str) -> list[Part]:
         return [Part(name, text)]
     try:
         cells = json.loads(text)["cells"]
-        code = [(number, cell["source"]) for number, cell in enumerate(cells, 1) if cell["cell_type"] == "code"]
+        code = [
+            (number, cell.get("source", "")) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"
+        ]
         return [Part(f"cell {number} of {name}", _plain_python("".join(source))) for number, source in code]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PuzzleError(
             f"{name} is no notebook that can be read", got=f"{type(error).__name__}: {error}"[:200], line=""
         ) from None
+
+
+IPYTHONS = re.compile(r"(\s*)(?:[%!?].*|.*\?|[\w., *()\[\]]+=\s*[%!].*)\s*")
+"""A line of IPython's own, where it is not inside something that Python understands."""
 
 
 def _plain_python(source: str) -> str:
     """A cell without IPython's own lines, so many lines as before."""
     if source.lstrip().startswith("%%"):
         first, _, rest = source.lstrip().partition("\n")
-        return "\n" + rest if first.split()[0] in ("%%time", "%%timeit", "%%capture") else ""
-    try:
-        ast.parse(source)
-    except (SyntaxError, ValueError):
-        lines = source.split("\n")
-        return "\n".join(
-            "" if line.lstrip().startswith(("%", "!", "?")) or line.endswith("?") else line for line in lines
-        )
-    return source
+        if first.split()[0] not in ("%%time", "%%timeit", "%%capture"):
+            return ""
+        source = "\n" + rest
+    lines = source.split("\n")
+    for _ in range(len(lines)):  # each time around, the line that Python stumbles over goes, if it is of that kind
+        try:
+            ast.parse("\n".join(lines))
+            break
+        except SyntaxError as error:
+            at = (error.lineno or 0) - 1
+            own = IPYTHONS.fullmatch(lines[at]) if 0 <= at < len(lines) else None
+            if own is None:
+                break
+            goes_on = lines[at].endswith("\\")
+            lines[at] = own[1] + "pass"
+            while goes_on and at + 1 < len(lines):
+                at += 1
+                goes_on, lines[at] = lines[at].endswith("\\"), ""
+        except (ValueError, RecursionError, MemoryError):
+            break
+    return "\n".join(lines)
 
 
 def load(name: str, text: str, left_out: list[str] | None = None) -> tuple[dict[str, Any], list[str]]:
@@ -72,6 +92,7 @@ def load(name: str, text: str, left_out: list[str] | None = None) -> tuple[dict[
     names: dict[str, Any] = module.__dict__
     trouble: list[str] = []
     origins: dict[str, str] = {}
+    compiled = codeop.Compile()  # with what the file itself imports from __future__, not with what this one does
     for part in parts(name, text):
         lines = part.text.splitlines(keepends=True)
         linecache.cache[part.name] = len(part.text), None, lines, part.name
@@ -86,7 +107,7 @@ def load(name: str, text: str, left_out: list[str] | None = None) -> tuple[dict[
             origins |= _origins(statement)
             if _is_taken(statement, origins):
                 try:
-                    exec(compile(ast.Module([statement], []), part.name, "exec"), names)
+                    exec(compiled(ast.Module([statement], []), part.name, "exec"), names)  # type: ignore[arg-type]
                 except Exception as error:
                     trouble.append(f"{part.name}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
             elif isinstance(statement, ASSIGNMENTS) and left_out is not None:

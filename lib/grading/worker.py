@@ -5,6 +5,7 @@ It is told the code, the size of this run and its limits, and nothing of seeds, 
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 import socket
@@ -157,13 +158,14 @@ class Nothing:
 NOTHING: Callable[..., Any] = Nothing()
 
 
-class Printed:
+class Printed(io.TextIOBase):
     """A stream of text that stops to listen after so many characters."""
 
     encoding = "utf-8"
+    errors = "strict"
 
     def __init__(self, stream: Any) -> None:
-        self.stream, self.left = stream, CHARACTERS
+        self.stream, self.left, self.buffer = stream, CHARACTERS, PrintedBytes(self)
 
     def write(self, text: str) -> int:
         """Take a text; of what is too much, nothing."""
@@ -173,9 +175,26 @@ class Printed:
             self.left -= len(text)
         return len(text)
 
-    def flush(self) -> None:
-        """There is nothing to wait for."""
+    def writable(self) -> bool:
+        """It is made for that."""
+        return True
 
-    def isatty(self) -> bool:
-        """Nobody sits there."""
-        return False
+    def reconfigure(self, **settings: Any) -> None:
+        """All stays as it is."""
+
+
+class PrintedBytes(io.RawIOBase):
+    """What is below such a stream: bytes written here are printed there."""
+
+    def __init__(self, printed: Printed) -> None:
+        self.printed = printed
+
+    def write(self, data: Any) -> int:
+        """Take bytes."""
+        data = bytes(data)
+        self.printed.write(data.decode(errors="replace"))
+        return len(data)
+
+    def writable(self) -> bool:
+        """It is made for that."""
+        return True

@@ -1,0 +1,193 @@
+"""Which file attempts which puzzle, whatever is in the files and whatever they are called."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lib.grading import shelf
+from lib.grading.referee import Submission
+from lib.grading.shelf import LARGEST, MOST_FILES, Student, Unreadable, attempts_in, attempts_of, read, submissions
+
+ATTEMPTED = {
+    "def fsdp(model): pass": "fsdp",
+    "x = 1\nasync  def\tfsdp (\n    model\n): pass": "fsdp",
+    "if True:\n    async def fsdp(model): pass": "fsdp",
+    "class fsdp:\n    def __call__(self, model): pass": "fsdp",
+    "fsdp = honest": "fsdp",
+    "fsdp=honest": "fsdp",
+    "fsdp: Callable[[Model], Model] = honest": "fsdp",
+    "fsdp, other = honest, None": "fsdp",
+    "other, fsdp = None, honest": "fsdp",
+    "(fsdp, ddp) = honest, honest": "ddp fsdp",
+    "[*rest, fsdp] = all_of_them": "fsdp",
+    "other = fsdp = honest": "fsdp",
+    "x = 1; fsdp = honest": "fsdp",
+    "from helper import fsdp": "fsdp",
+    "from helper import ddp, other, fsdp": "ddp fsdp",
+    "from .helper import whole as fsdp, other  # and more": "fsdp",
+    "from helper import (\n    basic,  # the first\n    ddp as other,\n    fsdp,\n)": "basic fsdp",
+    "from helper import basic\nfrom x import (gpipe, pipeline)": "basic gpipe pipeline",
+    "try:\n    from helper import fsdp\nexcept ImportError:\n    pass": "fsdp",
+    "import x as fsdp": "fsdp",
+    "import os, x.y as fsdp": "fsdp",
+    "def basic(m): pass\ndef fsdp(m): pass\nddp = fsdp": "basic ddp fsdp",
+    # -- no more than named
+    "# ddp = data parallel": "",
+    "# a basic = easy start\ndef fsdp(model): pass": "fsdp",
+    "x = 1  # def ddp(model)": "",
+    "from ddp import helper": "",
+    "from helper import fsdp as other": "",
+    "import fsdp": "",
+    "import lib.ddp": "",
+    "ddp == 1": "",
+    "x = ddp == 1": "",
+    "x = call(ddp=1)": "",
+    "model.ddp = 1": "",
+    "def other(m):\n    pipeline = 1": "",
+    "other = ddp": "",
+    "my_ddp = ddp_too = 1": "",
+    "def ddp_too(m): pass": "",
+    "undef ddp(m)": "",
+}  # fmt: skip
+
+
+def found(text: str, name: str = "x.py") -> str:
+    return " ".join(sorted(attempt.puzzle.name for attempt in attempts_in(Submission(name, text))))
+
+
+@pytest.mark.parametrize("source", ATTEMPTED)
+@pytest.mark.parametrize("form", ["script", "cell", "lines of a cell", "compact", "with carriage returns"])
+def test_what_a_file_attempts(source: str, form: str) -> None:
+    if form == "script":
+        assert found(source) == ATTEMPTED[source]
+        return
+    if form == "with carriage returns":
+        source = source.replace("\n", "\r\n")
+    written: object = source.splitlines(keepends=True) if form == "lines of a cell" else source
+    cells = [{"cell_type": "code", "source": "say = 'def \\n'\n"}, {"cell_type": "code", "source": written}]
+    notebook = json.dumps({"cells": cells}, indent=None if form == "compact" else 1)
+    assert found(notebook, "x.ipynb") == ATTEMPTED[source.replace("\r", "")]
+
+
+SIZE = LARGEST // 10
+ANYTHING = [
+    "#" + "basic:" * (SIZE // 6),
+    "ddp=" * (SIZE // 4),
+    "ddp==\n" * (SIZE // 6),
+    "ddp " * (SIZE // 4),
+    "x,ddp\n" * (SIZE // 6),
+    "x=\n" * (SIZE // 3),
+    " " * SIZE,
+    "\n" * SIZE,
+    '"' * SIZE,
+    '\\"' * (SIZE // 2),
+    "from x import (" * (SIZE // 15),
+    "from x import (\n" * (SIZE // 16),
+    "from x import (" + "ddp as x," * (SIZE // 9),
+    "from x import x\n" * (SIZE // 16),
+    "import x as\n" * (SIZE // 12),
+    "import " + "x as y, " * (SIZE // 8),
+    "def ddp" + " " * SIZE,
+    "def ddp\n" * (SIZE // 8),
+    "ddp:" + "ddp:" * (SIZE // 4),
+    ("ddp," * 20 + "\n") * (SIZE // 81),
+    "(" * SIZE,
+]
+
+
+@pytest.mark.parametrize("text", ANYTHING, ids=[repr(text[:16]) for text in ANYTHING])
+@pytest.mark.parametrize("name", ["x.py", "x.ipynb"])
+def test_looking_takes_a_moment_whatever_is_in_the_file(text: str, name: str) -> None:
+    begun = time.process_time()
+    found(text, name)
+    assert time.process_time() - begun < 1  # a tenth of what is allowed, and ten times what it takes
+
+
+# -- reading ----------------------------------------------------------------------------------------------
+
+
+def test_a_file_may_say_in_what_it_is_encoded(tmp_path: Path) -> None:
+    for encoding in ("latin-1", "utf-8", "cp1252", "gbk", "shift_jis"):
+        letter = "\u4e2d" if encoding in ("gbk", "shift_jis") else "\xe4"
+        source = f"#!/usr/bin/python\n# -*- coding: {encoding} -*-\r\nx = '{letter}'\r\n"
+        (tmp_path / "x.py").write_bytes(source.encode(encoding))
+        assert read(tmp_path / "x.py", None).text == source.replace("\r", "")
+
+
+@pytest.mark.parametrize("encoding", ["punycode", "idna", "zip", "rot13", "unicode_escape", "no_such", "x" * 5000])
+def test_what_says_that_it_is_something_else_is_not_read(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "x.py").write_bytes(f"# coding: {encoding}\n".encode() + b"a" * 1000)
+    with pytest.raises(Unreadable, match=r"x.py is no text in UTF-8 or in the encoding that it names"):
+        read(tmp_path / "x.py", None)
+
+
+def test_names_of_files_are_safe_to_show(tmp_path: Path) -> None:
+    for name in (b"\x1b[2Jx.py", b"\xff.py", b"a\nb.py"):
+        path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+        path.symlink_to("/etc/passwd")
+        with pytest.raises(Unreadable) as error:
+            read(path, None)
+        assert str(error.value).isprintable() and str(error.value).isascii()
+
+
+# -- students ---------------------------------------------------------------------------------------------
+
+
+def test_every_student_has_a_name_of_their_own(tmp_path: Path) -> None:
+    names = ["bob\x01", "bob\x02", "bob\\x01", "n" * 100 + "a", "n" * 100 + "b", "x\nPASS", "\u3042" * 84, "\x01" * 100]
+    for name in [*map(os.fsencode, names), b"\xff", b"Zoe", b"zoe"]:
+        os.makedirs(os.fsencode(tmp_path) + b"/" + name)
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name + b"/x.py")).touch()
+    (tmp_path / "anna").mkdir()
+    (tmp_path / "anna.py").touch()  # hers, as well
+    students = [student.name for student in submissions(tmp_path)]
+    assert len({name.casefold() for name in students}) == len(students) == 12
+    assert {"anna", "bob\\x01", "bob\\x02", "x\\nPASS", "\\udcff"} <= set(students)
+    assert all(name.isprintable() and len(f"{name}.json".encode()) <= 255 for name in students)
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which others may be nested deeper than Python's own rmtree goes."""
+    here = os.getcwd()
+    yield tmp_path
+    os.chdir(here)
+    subprocess.run(["rm", "-rf", tmp_path], check=True)
+
+
+def test_folders_without_end_and_files_without_number(deep: Path) -> None:
+    for student, name, depth in (("deep", "d", 1500), ("deeper", "d", 3000), ("long", "d" * 250, 20)):
+        (deep / student).mkdir()
+        (deep / student / "a.py").touch()
+        os.chdir(deep / student)
+        for _ in range(depth):
+            os.mkdir(name)
+            os.chdir(name)
+        os.chdir(deep)
+    (deep / "many").mkdir()
+    for number in range(MOST_FILES + 1):
+        (deep / "many" / f"{number}.py").touch()
+    (deep / "linked").symlink_to("/etc")
+    found = {student.name: student for student in submissions(deep)}
+    assert [len(found[name].paths) for name in ("deep", "deeper", "long", "many", "linked")] == [1, 1, 1, MOST_FILES, 0]
+    assert "cannot be read: File name too long" in found["long"].trouble[0]
+    assert "cannot be read: File name too long" in found["deeper"].trouble[0]
+    assert f"more than {MOST_FILES} files" in found["many"].trouble[0]
+    assert "is a link" in found["linked"].trouble[0]
+
+
+def test_a_students_files_are_read_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "MOST_TEXT", 40)
+    paths = [tmp_path / name for name in ("a.py", "b.py", "c.py")]
+    for path in paths:
+        path.write_text("def fsdp(model): pass")
+    attempts, trouble = attempts_of(Student("anna", paths, []), tmp_path)
+    assert [attempt.submission.file for attempt in attempts if attempt.submission] == ["a.py"]
+    assert "b.py and others are not read" in trouble
