@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import ctypes
 import json
 import os
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,7 @@ from lib import PuzzleError
 from lib.grading import referee as module
 from lib.grading import sandbox
 from lib.grading.referee import Missing, Referee, Submission
-from lib.grading.sandbox import MECHANISMS, available, visible
+from lib.grading.sandbox import MECHANISMS, Worker, available, visible
 from lib.specs import puzzles
 from tests.corpus import HEAD, function
 
@@ -87,7 +91,7 @@ while frame:
     frame = frame.f_back
 print(json.dumps(sorted(seen)))
 """
-    keys = ["file", "folder", "hidden", "jail", "name", "root", "size", "text", "timeout", "visible"]
+    keys = ["file", "folder", "hidden", "mechanism", "name", "root", "size", "text", "timeout", "visible"]
     assert json.loads(printed_by(told, mechanism)) == keys
 
 
@@ -133,17 +137,134 @@ print(libc.unshare(0x20000), libc.mount(b'none', b'/', None, 0x20 | 0x1000, None
     assert lines[4] == "-1 -1"
 
 
-def test_the_next_way_is_taken_where_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_way_is_taken_where_one_is_refused(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
     monkeypatch.setattr(sandbox, "_bubblewrap", lambda folder: ["false"])
     judge = Referee(20.0, ["bubblewrap", "process"])
     assert judge.play(Submission("x.py", HONEST), "basic", BASIC.size, []).time == 17.0
     assert judge.mechanisms == ["process"] and "NOT cut off" in judge.isolation()
 
 
-def test_where_nothing_works_it_is_the_graders_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """No way has been tried yet."""
+    module.decided.clear()
+    yield
+    module.decided.clear()
+
+
+def test_the_way_is_decided_before_anything_of_a_learner_is_seen(
+    monkeypatch: pytest.MonkeyPatch, fresh: None, apart: str, tmp_path: Path
+) -> None:
+    seen = []
+
+    def noted(mechanism: str, folder: str | None) -> Worker:
+        seen.append(folder)
+        return Worker(mechanism, folder)
+
+    monkeypatch.setattr(module, "Worker", noted)
+    for _ in range(2):
+        judge = Referee(20.0, [apart, "process"])
+        assert judge.isolation() == MECHANISMS[apart]
+        judge.play(Submission("x.py", HONEST, str(tmp_path)), "basic", BASIC.size, [])
+    assert len(seen) == 3 and seen[0] != str(tmp_path) == seen[1] == seen[2]
+
+
+def test_a_passing_trouble_does_not_weaken(monkeypatch: pytest.MonkeyPatch, fresh: None, apart: str) -> None:
+    troubles = iter([True, True, False, True])
+    begin = Worker.begin
+
+    def sometimes(self: Worker, *rest: Any) -> bool:
+        return not next(troubles, False) and begin(self, *rest)
+
+    monkeypatch.setattr(Worker, "begin", sometimes)
+    judge = Referee(20.0, [apart, "process"])
+    assert judge.play(Submission("x.py", HONEST), "basic", BASIC.size, []).time == 17.0
+    assert judge.mechanisms == [apart] and next(troubles, None) is None
+
+
+def test_a_lasting_trouble_is_the_graders_and_does_not_weaken(
+    monkeypatch: pytest.MonkeyPatch, fresh: None, apart: str
+) -> None:
+    judge = Referee(20.0, [apart, "process"])
+    assert judge.isolation() == MECHANISMS[apart]
+    monkeypatch.setattr(Worker, "begin", lambda *rest: False)
+    for folder in (None, "/usr"):
+        with pytest.raises(RuntimeError, match="no worker could be started"):
+            judge.play(Submission("x.py", HONEST, folder), "basic", BASIC.size, [])
+    assert judge.isolation() == MECHANISMS[apart]
+
+
+def test_a_folder_that_the_sandbox_cannot_hold_fails_and_is_not_run(
+    apart: str, fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # which is undone at the end
+    folder = str(tmp_path)
+    while left := 4089 - len(folder):
+        name = "d" * (left - 1 if left <= 200 else min(200, left - 101))
+        os.mkdir(name)
+        os.chdir(name)
+        folder += "/" + name
+    marker = tmp_path / "marker"
+    source = HEAD + f"def basic(model):\n    ctypes.CDLL(None).open({os.fsencode(marker)!r}, 0o101, 0o644)\n"
+    judge = Referee(20.0, [apart, "process"])
+    with pytest.raises(PuzzleError) as failed:
+        judge.play(Submission("x.py", source, folder), "basic", BASIC.size, [])
+    assert not marker.exists() and judge.isolation() == MECHANISMS[apart]
+    assert "cannot be started in the sandbox" in str(failed.value) and len(str(failed.value)) < 1000
+    assert "File name too long\n" in str(failed.value)
+
+
+def test_a_folder_whose_name_is_no_text(mechanism: str, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"\xff \xc3\xa9")
+    folder.mkdir()
+    (folder / "helper.py").write_text(HONEST)
+    judge = Referee(20.0, list(dict.fromkeys([mechanism, "process"])))
+    submission = Submission("x.py", "import helper\n\nbasic = helper.basic\n", str(folder))
+    assert judge.play(submission, "basic", BASIC.size, []).time == 17.0
+    assert judge.isolation() == MECHANISMS[mechanism]
+
+
+def test_shared_memory_is_not_shared_with_others(apart: str) -> None:
+    code = """
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+place = libc.shmat(libc.shmget(0x5EED5EED, 4096, 0o1666), None, 0)
+print(ctypes.string_at(place, 1) if place else None)
+ctypes.memset(place, 65, 1)
+"""
+    try:
+        assert [printed_by(code, apart).strip() for _ in range(2)] == ["b'\\x00'"] * 2
+        assert str(0x5EED5EED) not in Path("/proc/sysvipc/shm").read_text()
+    finally:
+        libc = ctypes.CDLL(None)
+        if (number := libc.shmget(0x5EED5EED, 0, 0)) >= 0:
+            libc.shmctl(number, 0, None)
+
+
+def test_where_nothing_works_it_is_the_graders_fault(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
     monkeypatch.setattr(sandbox, "_bubblewrap", lambda folder: ["sh", "-c", "echo no such luck; exit 1"])
     with pytest.raises(RuntimeError, match="no worker could be started:\nno such luck"):
         Referee(20.0, ["bubblewrap"]).play(Submission("x.py", HONEST), "basic", BASIC.size, [])
+
+
+def test_what_was_stopped_starts_nothing_more() -> None:
+    judge = Referee(20.0)
+    judge.stop()
+    with pytest.raises(RuntimeError, match="stopped"):
+        judge.play(Submission("x.py", HONEST), "basic", BASIC.size, [])
+
+
+def test_a_worker_that_does_not_hear_its_task_to_the_end_is_not_the_graders_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin = Worker.begin
+
+    def once(self: Worker, timeout: float) -> bool:
+        return begin(self, timeout) and self.end() != 0
+
+    monkeypatch.setattr(Worker, "begin", once)
+    with pytest.raises(PuzzleError, match="the process ended before"):
+        Referee(20.0).play(Submission("x.py", HONEST + "#" * (1 << 20)), "basic", BASIC.size, [])
 
 
 def test_no_function_of_that_name() -> None:
@@ -174,3 +295,119 @@ def test_a_full_disk_is_the_graders_fault_and_said(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("tempfile.mkdtemp", full)
     with pytest.raises(OSError, match="No space left"):
         module.Referee(20.0).play(Submission("x.py", HONEST), "basic", BASIC.size, [])
+
+
+NASTY = """
+def keep(act, *arguments):
+    with contextlib.suppress(OSError):
+        return act(*arguments)
+
+import fcntl
+print("hello")
+os.chdir(os.environ["TMPDIR"])
+os.mkdir("closed")
+open("closed/x", "w").close()
+os.chmod("closed", 0)
+for number in range(1200):
+    os.mkdir("d")
+    os.chdir("d")
+os.chdir(os.environ["TMPDIR"])
+for flags in (os.O_APPEND, os.O_DIRECT, os.O_NONBLOCK):
+    keep(fcntl.fcntl, 1, fcntl.F_SETFL, flags)
+os.lseek(1, 1 << 30, os.SEEK_SET)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="this platform has no O_DIRECT")
+def test_what_a_program_does_to_its_output_and_its_folder_hurts_nobody(
+    mechanism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert printed_by(NASTY, mechanism) == "hello\n"
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_read_is_not_printed_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*rest: Any) -> bytes:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "pread", broken)
+    printed: list[str] = []
+    judge = Referee(20.0)
+    assert judge.play(Submission("x.py", HONEST), "basic", BASIC.size, printed).time == 17.0
+    assert printed == [""] and os.listdir(tmp_path) == [] and not judge.workers
+
+
+OUTLIVING = {
+    "deaf to its parent's death": """
+libc.prctl(1, 0, 0, 0, 0)
+libc.setsid()
+time.sleep(60)""",
+    "a child of another session": """
+if libc.fork() == 0:
+    libc.setsid()
+    time.sleep(60)""",
+    "a child without a mark": """
+if libc.fork() == 0:
+    libc.setsid()
+    libc.execve(b'/bin/sleep', (ctypes.c_char_p * 3)(b'sleep', b'60.123456'), (ctypes.c_char_p * 1)())""",
+    "children without end": """
+if libc.fork() == 0:
+    end = time.monotonic() + 20
+    while libc.fork() <= 0 and time.monotonic() < end:
+        libc.setsid()
+    os._exit(0)""",
+    "children of one session without end": """
+if libc.fork() == 0:
+    libc.setsid()
+    end = time.monotonic() + 20
+    while libc.fork() <= 0 and time.monotonic() < end:
+        pass
+    os._exit(0)""",
+    "its group ended": """
+if libc.fork() == 0:
+    libc.setsid()
+    time.sleep(60)
+time.sleep(0.2)
+libc.kill(0, 9)
+time.sleep(60)""",
+    "what waits for it ended": """
+libc.prctl(1, 0, 0, 0, 0)
+libc.setsid()
+libc.kill(os.getppid(), 9)
+time.sleep(60)""",
+    "its group stopped": """
+libc.kill(0, 19)
+time.sleep(60)""",
+}
+
+
+def outliving() -> list[str]:
+    """Processes of those programs that live, by the name that they gave themselves, or were given."""
+    found = []
+    numbers = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+    end = time.monotonic() + 0.3
+    while numbers:
+        for entry in (Path("/proc", str(number)) for number in numbers):
+            with contextlib.suppress(OSError):
+                facts, command = (entry / "stat").read_text(), (entry / "cmdline").read_text()
+                if ("(outliving)" in facts or "60.123456" in command) and ") Z " not in facts:
+                    found.append(facts)
+        newest = int(Path("/proc/loadavg").read_text().split()[-1])  # children without end are ahead of a list of all
+        numbers = [*range(newest - 5, newest + 3)] if time.monotonic() < end else []
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("name", OUTLIVING)
+def test_nothing_outlives_its_run(mechanism: str, name: str) -> None:
+    lines = ["signal.setitimer(signal.ITIMER_REAL, 0)", "libc = ctypes.CDLL(None)", "libc.prctl(15, b'outliving')"]
+    lines += [*OUTLIVING[name].strip().split("\n"), "time.sleep(0.3)"]
+    source = f"{HEAD}def basic(model):\n" + "".join(f"    {line}\n" for line in lines)
+    begun = time.monotonic()
+    with contextlib.suppress(PuzzleError):
+        Referee(0.5, [mechanism]).play(Submission("x.py", source), "basic", BASIC.size, [])
+    assert outliving() == [] and time.monotonic() - begun < 6

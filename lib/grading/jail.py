@@ -2,11 +2,14 @@
 
 By Linux's user namespaces, which need no privilege; used where bubblewrap, which does the same, is not
 installed. Every call here may be refused by the system: then OSError, and nothing is promised.
+
+Where there are no namespaces either, at least all that a process has started ends with it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 from collections.abc import Iterable
@@ -15,9 +18,10 @@ from pathlib import Path
 
 # From Linux's headers: sched.h, mount.h, prctl.h.
 NEW_USER, NEW_MOUNTS, NEW_NETWORK, NEW_PROCESSES = 0x10000000, 0x00020000, 0x40000000, 0x20000000
+NEW_SHARED_MEMORY, NEW_HOST_NAME, NEW_CONTROL_GROUPS = 0x08000000, 0x04000000, 0x02000000
 BIND, RECURSIVE, PRIVATE, NO_SUID, NO_DEVICES = 0x1000, 0x4000, 0x40000, 0x2, 0x4
 SET_MOUNT_ATTRIBUTES, AT_HERE, AT_RECURSIVE, READ_ONLY = 442, -100, 0x8000, 0x1
-ON_PARENTS_DEATH, DROP_BOUND, NO_NEW_PRIVILEGES = 1, 24, 38
+ON_PARENTS_DEATH, DROP_BOUND, ADOPT_ORPHANS, NO_NEW_PRIVILEGES = 1, 24, 36, 38
 CAPABILITIES_3 = 0x20080522
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
@@ -32,6 +36,9 @@ def enter(visible: Iterable[str], root: str, size: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.getuid(), os.getgid()
     _did(libc.unshare(NEW_USER | NEW_MOUNTS | NEW_NETWORK | NEW_PROCESSES))
+    for kind in (NEW_SHARED_MEMORY, NEW_HOST_NAME, NEW_CONTROL_GROUPS):
+        if libc.unshare(kind) != 0 and ctypes.get_errno() != errno.EINVAL:  # invalid: a kernel built without it
+            _did(-1)
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -59,6 +66,13 @@ def enter(visible: Iterable[str], root: str, size: int) -> None:
     _drop_capabilities(libc)
 
 
+def keep_together() -> None:
+    """Go on in a child process; when that ends, all that it has started ends, whatever session it has gone to."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    _did(libc.prctl(ADOPT_ORPHANS, 1, 0, 0, 0))
+    _fork(libc)
+
+
 def _did(result: int) -> None:
     if result != 0:
         error = ctypes.get_errno()
@@ -68,25 +82,52 @@ def _did(result: int) -> None:
 def _mount(
     libc: ctypes.CDLL, source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
 ) -> None:
-    texts = [text if text is None else text.encode() for text in (source, target, kind, options)]
+    texts = [text if text is None else os.fsencode(text) for text in (source, target, kind, options)]
     _did(libc.mount(*texts[:3], ctypes.c_ulong(flags), texts[3]))
 
 
 def _read_only(libc: ctypes.CDLL, target: str, flags: int) -> None:
     attributes = (ctypes.c_uint64 * 4)(READ_ONLY, 0, 0, 0)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    _did(libc.syscall(SET_MOUNT_ATTRIBUTES, AT_HERE, target.encode(), flags, ctypes.byref(attributes), size))
+    _did(libc.syscall(SET_MOUNT_ATTRIBUTES, AT_HERE, os.fsencode(target), flags, ctypes.byref(attributes), size))
 
 
 def _fork(libc: ctypes.CDLL) -> None:
-    """The child goes on as first of its process tree; this process only waits for it and ends as it ended."""
+    """The child goes on; this process only waits for it, ends what it leaves behind, and ends as it ended."""
     child = os.fork()
     if child:
         os.closerange(0, 256)
         _, status = os.waitpid(child, 0)
+        _end_children()
         code = os.waitstatus_to_exitcode(status)
         os._exit(code if code >= 0 else 128 - code)  # as a shell says that a signal ended something
+    os.setsid()  # its signals to its own group do not come here
     _did(libc.prctl(ON_PARENTS_DEATH, signal.SIGKILL, 0, 0, 0))
+
+
+def _end_children() -> None:
+    """Until there are none: each may have started others, which come here when it is gone."""
+    with suppress(ChildProcessError):
+        while True:
+            for child in children(os.getpid()):
+                with suppress(OSError):
+                    os.killpg(os.getpgid(child), signal.SIGKILL)  # one that forks and goes has time for it, a group not
+                with suppress(OSError):
+                    os.kill(child, signal.SIGKILL)
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def children(process: int) -> list[int]:
+    """Processes whose parent this one is, as far as can be seen."""
+    with suppress(OSError):  # not every kernel has this
+        return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError, ValueError):
+            if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == process:
+                found.append(int(entry.name))
+    return found
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:

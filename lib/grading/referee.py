@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +17,17 @@ from ..layouts import Size
 from ..mesh import Mesh
 from ..outcome import Outcome
 from .clerk import Clerk
-from .sandbox import MECHANISMS, PACKAGE, Worker, available, visible
+from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available
 from .wire import Garbled, shown, unpack_error
 
 GRACE = 2.0
 """Seconds that a worker has beyond its own limit to say that it was late."""
-PATIENCE = 60.0
-"""Seconds for a process to start, on a machine that is busy with other things."""
+TRIES, PAUSE = 3, 0.2
+"""How often a worker is started that does not start, and seconds in between."""
+
+decided: dict[tuple[str, ...], str] = {}
+"""Of several mechanisms, the first that works here: tried once, before there is anything of a learner's."""
+deciding = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -44,24 +50,29 @@ class Referee:
         self.timeout = timeout
         self.mechanisms = list(mechanisms or available())
         self.workers: set[Worker] = set()
-        self.lock = threading.Lock()
+        self.stopped = False
 
     def stop(self) -> None:
-        """End all workers: their runs fail."""
+        """End all workers: their runs fail, and there are no others."""
+        self.stopped = True
         for worker in list(self.workers):
             worker.end()
 
     def isolation(self) -> str:
-        """How workers are kept apart here."""
-        return MECHANISMS[self.mechanisms[0]]
+        """How workers are kept apart here, all of them."""
+        try:
+            return MECHANISMS[self._mechanism()]
+        except (OSError, RuntimeError):
+            return "in no process, since none could be started"
 
     def play(self, submission: Submission, name: str, size: Size, printed: list[str]) -> Outcome:
         """The outcome of a run; what it prints is added to ``printed``.
 
         Raises PuzzleError for what is wrong, Missing where there is nothing to run.
         """
-        worker = self._start(submission, name, size)
+        worker = self._start(submission.folder)
         try:
+            self._send(worker, submission, name, size)
             deadline = time.monotonic() + self.timeout + GRACE
             mesh = Mesh(size["ranks"], size.get("mesh"), size.get("node_size"))
             clerk = Clerk(Books(mesh, Cost(), graded=True), size["layers"], size["batches"])
@@ -69,39 +80,76 @@ class Referee:
             status = worker.end(GRACE if ending == ["gone"] else 0.0)
             return self._judge(clerk, ending, status, name)
         finally:
-            worker.end()
-            printed.append(worker.printed())
-            self.workers.discard(worker)
-            worker.close()
-
-    def _start(self, submission: Submission, name: str, size: Size) -> Worker:
-        """A worker that has begun, by the best mechanism that works here."""
-        while True:
-            mechanism = self.mechanisms[0]
-            worker = Worker(mechanism, submission.folder)
-            self.workers.add(worker)
-            task = {
-                "name": name, "size": size, "file": submission.file, "text": submission.text,
-                "folder": submission.folder, "timeout": self.timeout, "jail": mechanism == "namespaces",
-                "visible": visible(submission.folder), "root": worker.temporary,
-                "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
-            }  # fmt: skip
-            deadline = time.monotonic() + PATIENCE
             try:
-                worker.wire.send(task, deadline)
-                if worker.wire.receive(deadline) == ["ready"]:
-                    return worker
-            except (OSError, EOFError, Garbled, TimeoutError):
-                pass
-            worker.end()
-            said = worker.printed()
-            self.workers.discard(worker)
-            worker.close()
-            with self.lock:
-                if mechanism == self.mechanisms[0] and len(self.mechanisms) > 1:
-                    del self.mechanisms[0]
-                elif len(self.mechanisms) == 1:
-                    raise RuntimeError(f"no worker could be started:\n{said}")
+                worker.end()
+                printed.append(worker.printed())
+            finally:
+                self._leave(worker)
+
+    def _mechanism(self) -> str:
+        """The one for all workers. What does not start later has failed, and is not started with less around it."""
+        with deciding:
+            several = tuple(self.mechanisms)
+            if several not in decided:
+                decided[several] = next((one for one in several[:-1] if self._works(one)), several[-1])
+            self.mechanisms = [decided[several]]
+            return self.mechanisms[0]
+
+    def _works(self, mechanism: str) -> bool:
+        """Whether a worker starts that has nothing to do, in a folder with nothing in it."""
+        with tempfile.TemporaryDirectory(prefix="puzzle-") as folder:
+            worker, _ = self._try(mechanism, folder)
+        if worker is not None:
+            self._leave(worker)
+        return worker is not None
+
+    def _start(self, folder: str | None) -> Worker:
+        """A worker that sees the folder, and is ready."""
+        mechanism = self._mechanism()
+        worker, said = self._try(mechanism, folder)
+        if worker is not None:
+            return worker
+        if folder is not None and self._works(mechanism):
+            raise PuzzleError(
+                "the submission cannot be started in the sandbox, and is not run without it",
+                got=said.rpartition("\n")[2],
+                cure="a folder whose path is short, and can be read",
+                line="",
+            )
+        raise RuntimeError(f"no worker could be started:\n{said}")
+
+    def _try(self, mechanism: str, folder: str | None) -> tuple[Worker | None, str]:
+        """A worker that is ready, or None and the last that was heard of one."""
+        said = ""
+        for left in reversed(range(TRIES)):
+            if self.stopped:
+                raise RuntimeError("the grader was stopped")
+            worker = Worker(mechanism, folder)
+            self.workers.add(worker)
+            ready = False
+            try:
+                if ready := worker.begin(self.timeout):
+                    return worker, said
+                worker.end()
+                said = worker.last_words().strip()
+            finally:
+                if not ready:
+                    self._leave(worker)
+            time.sleep(PAUSE if left else 0)
+        return None, said
+
+    def _leave(self, worker: Worker) -> None:
+        self.workers.discard(worker)
+        worker.close()
+
+    def _send(self, worker: Worker, submission: Submission, name: str, size: Size) -> None:
+        """Tell a worker its task. If it ends over that, as over 10 MiB of code, what it says next is its end."""
+        task = {
+            "name": name, "size": size, "file": submission.file, "text": submission.text, "folder": submission.folder,
+            "timeout": self.timeout, "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
+        }  # fmt: skip
+        with suppress(OSError):
+            worker.wire.send(task, time.monotonic() + PATIENCE)
 
     def _serve(self, clerk: Clerk, worker: Worker, deadline: float) -> list[Any]:
         try:

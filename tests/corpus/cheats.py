@@ -213,6 +213,10 @@ CHEATS += [
     talk("weights loaded twice, the first forgotten", "written to the line", "for _ in range(2):\n    w, o = [part[1] for part in say('load_weights', 0, None, 0, 0, 1)[1]]\n    say('store', 0, None, w)\n    say('drop', 0, None, w)"),
     talk("a fine cut joined again and again", "a shard comes twice|pieces", "w = say('load_weights', 0, None, 0, 0, 1)[1][0][1]\nsay('store', 0, None, w)\nparts = [say('shard', 0, None, w, n, 4096)[1][1] for n in (0, 2, 4)]\nwhole_ = parts[0]\nfor part in (*parts[1:], parts[1]):\n    whole_ = say('combine', 0, None, whole_, part)[1][1]"),
     talk("a layer whose name moves the cursor and is no text", "layer is out of range", "w = say('load_weights', 0, None, 0, 0, 1)[1][0][1]\nx = say('get_activation', 0, None, [0])[1][1]\nbooks.ask('forward', account, '\\x1b[2J\\x1b[32mPASS \\x00 \\ud800', x, w)"),
+    # -- processes that are to outlive their worker ---------------------------------------------------------------
+    plain("out of the session, deaf to the parent's death", "did not end", "signal.setitimer(signal.ITIMER_REAL, 0)\nlibc = ctypes.CDLL(None)\nlibc.prctl(1, 0, 0, 0, 0)\nlibc.setsid()\ntime.sleep(20)"),
+    plain("a child with no name and no mark", "not attempted", "libc = ctypes.CDLL(None)\nif libc.fork() == 0:\n    libc.setsid()\n    libc.execve(b'/bin/sleep', (ctypes.c_char_p * 3)(b'sleep', b'20', None), (ctypes.c_char_p * 1)(None))\n    os._exit(0)\ntime.sleep(0.3)"),
+    plain("a child that is always another one", "not attempted", "libc = ctypes.CDLL(None)\nif libc.fork() == 0:\n    libc.setsid()\n    end = time.monotonic() + 20\n    while time.monotonic() < end:\n        if libc.fork() > 0:\n            os._exit(0)\n    os._exit(0)\ntime.sleep(0.3)"),
 ]  # fmt: skip
 
 # What reaches for the machine around it. Without bubblewrap or namespaces nothing stops these (THREATS.md says so):
@@ -282,11 +286,3 @@ APART: list[Program] = [
         "signal.setitimer(signal.ITIMER_REAL, 0)\nsay('share', 0, 1)\nw = say('load_weights', 0, 1, 0, 0, 1)[1][0][1]\nsay('store', 0, 1, w)\nheld = [say('shard', 0, 1, w, 0, 2)[1][1] for _ in range(4000)]\nfor _ in range(4000):\n    say('wait', 0, 2, say('receive', 0, 2, 1)[1])\nfor entry in held:\n    say('shard', 0, 1, entry, 0, 2)\nbooks.wire.send(['done'])\ntime.sleep(60)",
     ),
 ]
-
-# Open when this was written: each ends in ERROR, in PASS, in a grader that goes on long after the time is up, or in
-# a process that outlives it. Into CHEATS as they are mended.
-HOLES: list[Program] = [
-    plain("out of the session, deaf to the parent's death", "did not end", "signal.setitimer(signal.ITIMER_REAL, 0)\nlibc = ctypes.CDLL(None)\nlibc.prctl(1, 0, 0, 0, 0)\nlibc.setsid()\ntime.sleep(20)"),
-    plain("a child with no name and no mark", "", "libc = ctypes.CDLL(None)\nif libc.fork() == 0:\n    libc.setsid()\n    libc.execve(b'/bin/sleep', (ctypes.c_char_p * 3)(b'sleep', b'20', None), (ctypes.c_char_p * 1)(None))\n    os._exit(0)\ntime.sleep(0.3)"),
-    plain("a child that is always another one", "", "libc = ctypes.CDLL(None)\nif libc.fork() == 0:\n    libc.setsid()\n    end = time.monotonic() + 20\n    while time.monotonic() < end:\n        if libc.fork() > 0:\n            os._exit(0)\n    os._exit(0)\ntime.sleep(0.3)"),
-]  # fmt: skip
