@@ -217,6 +217,16 @@ CHEATS += [
     plain("out of the session, deaf to the parent's death", "did not end", "signal.setitimer(signal.ITIMER_REAL, 0)\nlibc = ctypes.CDLL(None)\nlibc.prctl(1, 0, 0, 0, 0)\nlibc.setsid()\ntime.sleep(20)"),
     plain("a child with no name and no mark", "not attempted", "libc = ctypes.CDLL(None)\nif libc.fork() == 0:\n    libc.setsid()\n    libc.execve(b'/bin/sleep', (ctypes.c_char_p * 3)(b'sleep', b'20', None), (ctypes.c_char_p * 1)(None))\n    os._exit(0)\ntime.sleep(0.3)"),
     plain("a child that is always another one", "not attempted", "libc = ctypes.CDLL(None)\nif libc.fork() == 0:\n    libc.setsid()\n    end = time.monotonic() + 20\n    while time.monotonic() < end:\n        if libc.fork() > 0:\n            os._exit(0)\n    os._exit(0)\ntime.sleep(0.3)"),
+    talk(
+        "sizes that take long to add up",
+        "too many different numbers",
+        "signal.setitimer(signal.ITIMER_REAL, 0)\nprimes = [p for p in range(3, 65536, 2) if all(p % q for q in range(3, int(p**0.5) + 1, 2))]\nentries = [part[1] for part in say('load_weights', 0, None, 0, 0, 1)[1]]\nfor entry in entries:\n    say('store', 0, None, entry)\nfor p in primes[-1500:]:\n    for entry in entries:\n        say('store', 0, None, say('shard', 0, None, entry, 0, p)[1][1])\nfor _ in range(6000):\n    say('load_weights', 0, None, 0, 0, 1)\nbooks.wire.send(['done'])\ntime.sleep(60)",
+    ),
+    talk(
+        "many tensors held over many operations",
+        "not attempted|did not end",
+        "signal.setitimer(signal.ITIMER_REAL, 0)\nsay('share', 0, 1)\nw = say('load_weights', 0, 1, 0, 0, 1)[1][0][1]\nsay('store', 0, 1, w)\nheld = [say('shard', 0, 1, w, 0, 2)[1][1] for _ in range(4000)]\nfor _ in range(4000):\n    say('wait', 0, 2, say('receive', 0, 2, 1)[1])\nfor entry in held:\n    say('shard', 0, 1, entry, 0, 2)\nbooks.wire.send(['done'])\ntime.sleep(60)",
+    ),
 ]  # fmt: skip
 
 # What reaches for the machine around it. Without bubblewrap or namespaces nothing stops these (THREATS.md says so):
@@ -274,15 +284,5 @@ APART: list[Program] = [
         "a home searched for keys",
         "not attempted",
         "for folder in ('/root/.ssh', '/home', '/etc/ssh', '/var/run'):\n    print([os.path.join(at, name) for at, _, names in os.walk(folder) for name in names if 'ssh' in name or 'solution' in at])",
-    ),
-    talk(
-        "sizes that take long to add up",
-        "too many different numbers",
-        "signal.setitimer(signal.ITIMER_REAL, 0)\nprimes = [p for p in range(3, 65536, 2) if all(p % q for q in range(3, int(p**0.5) + 1, 2))]\nentries = [part[1] for part in say('load_weights', 0, None, 0, 0, 1)[1]]\nfor entry in entries:\n    say('store', 0, None, entry)\nfor p in primes[-1500:]:\n    for entry in entries:\n        say('store', 0, None, say('shard', 0, None, entry, 0, p)[1][1])\nfor _ in range(6000):\n    say('load_weights', 0, None, 0, 0, 1)\nbooks.wire.send(['done'])\ntime.sleep(60)",
-    ),
-    talk(
-        "many tensors held over many operations",
-        "not attempted|did not end",
-        "signal.setitimer(signal.ITIMER_REAL, 0)\nsay('share', 0, 1)\nw = say('load_weights', 0, 1, 0, 0, 1)[1][0][1]\nsay('store', 0, 1, w)\nheld = [say('shard', 0, 1, w, 0, 2)[1][1] for _ in range(4000)]\nfor _ in range(4000):\n    say('wait', 0, 2, say('receive', 0, 2, 1)[1])\nfor entry in held:\n    say('shard', 0, 1, entry, 0, 2)\nbooks.wire.send(['done'])\ntime.sleep(60)",
     ),
 ]
