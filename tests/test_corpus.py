@@ -25,7 +25,7 @@ from lib.grading.submission import load
 from lib.grading.verdict import FAIL, PASS, TODO, Verdict
 from lib.specs import puzzles
 from tests.corpus import HEAD, Program
-from tests.corpus.cheats import CHEATS
+from tests.corpus.cheats import APART, CHEATS
 from tests.corpus.endless import ENDLESS
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
@@ -40,7 +40,7 @@ def titles(programs: Sequence[Program]) -> list[str]:
 
 
 def test_the_corpus_is_large_and_names_each_program_once() -> None:
-    wrong = [*MISTAKES, *ENDLESS, *CHEATS]
+    wrong = [*MISTAKES, *ENDLESS, *CHEATS, *APART]
     assert len(wrong) >= 200 and len(HONEST) >= 80
     for programs in (HONEST, wrong):
         assert len(set(titles(programs))) == len(programs)
@@ -72,7 +72,11 @@ def at_a_shell() -> dict[str, Verdict]:
 @pytest.fixture(scope="module")
 def cheats() -> dict[str, dict[str, Verdict]]:
     """Programs that tamper, by the way in which they are kept apart."""
-    return {mechanism: graded(CHEATS, Referee(SHORT, [mechanism])) for mechanism in available() if works(mechanism)}
+
+    def tried(mechanism: str) -> dict[str, Verdict]:
+        return graded([*CHEATS, *(APART if mechanism != "process" else ())], Referee(SHORT, [mechanism]))
+
+    return {mechanism: tried(mechanism) for mechanism in available() if works(mechanism)}
 
 
 @pytest.mark.parametrize("title", titles(HONEST))
@@ -88,6 +92,14 @@ def test_no_other_passes_at_a_shell(at_a_shell: dict[str, Verdict], program: Pro
 @pytest.mark.parametrize("program", CHEATS, ids=titles(CHEATS))
 @pytest.mark.parametrize("mechanism", available())
 def test_tampering_makes_no_verdict(cheats: dict[str, dict[str, Verdict]], mechanism: str, program: Program) -> None:
+    if mechanism not in cheats:
+        pytest.skip(f"this machine refuses {mechanism}")
+    check(program, cheats[mechanism][titles([program])[0]])
+
+
+@pytest.mark.parametrize("program", APART, ids=titles(APART))
+@pytest.mark.parametrize("mechanism", [name for name in available() if name != "process"])
+def test_the_machine_is_out_of_reach(cheats: dict[str, dict[str, Verdict]], mechanism: str, program: Program) -> None:
     if mechanism not in cheats:
         pytest.skip(f"this machine refuses {mechanism}")
     check(program, cheats[mechanism][titles([program])[0]])
