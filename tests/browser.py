@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
@@ -119,6 +120,20 @@ class Browser:
         """Look at a page of its own."""
         return self._call(lambda: _look(self._chromium, page, script, scheme, width))
 
+    def visit(self, url: str, work: Callable[[Page], Result], width: int = 1280, height: int = 1000) -> Result:
+        """Go to an address, and do something there."""
+
+        def there() -> Result:
+            page = self._chromium.new_page(viewport={"width": width, "height": height}, reduced_motion="reduce")
+            page.set_default_timeout(60_000)
+            try:
+                page.goto(url)
+                return work(page)
+            finally:
+                page.close()
+
+        return self._call(there)
+
     def _call(self, work: Callable[[], Result]) -> Result:
         return self._thread.submit(work).result()
 
@@ -160,7 +175,7 @@ def _look(chromium: Chromium, html: str, script: str, scheme: Scheme, width: int
         page.set_content(html)
         png = page.screenshot(full_page=True)
         measured = page.evaluate(script)
-        violations, passed = _axe(page)
+        violations, passed = axe(page)
         # last, since the image that is decoded there would count as a request
         wanted = list(requests)
         return Sight(png, _distinct(page, png), measured, violations, passed, wanted)
@@ -168,9 +183,10 @@ def _look(chromium: Chromium, html: str, script: str, scheme: Scheme, width: int
         page.close()
 
 
-def _axe(page: Page) -> tuple[dict[str, list[str]], set[str]]:
+def axe(page: Page, part: str = "html") -> tuple[dict[str, list[str]], set[str]]:
+    """The rules of axe-core that are broken in a part of a page (a CSS selector), and those that hold."""
     page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
-    found = page.evaluate("() => axe.run()")
+    found = page.evaluate("part => axe.run({include: [[part]]})", part)
     violations = {
         rule["id"]: [f"{node['html'][:200]} {node['failureSummary']}" for node in rule["nodes"]]
         for rule in found["violations"]
@@ -181,6 +197,25 @@ def _axe(page: Page) -> tuple[dict[str, list[str]], set[str]]:
 def _distinct(page: Page, png: bytes) -> int:
     """How many colors the content has on a screenshot: counted by the browser, which can read it anyway."""
     return int(page.evaluate(COLORS, base64.b64encode(png).decode()))
+
+
+def keep(png: bytes, name: str, folder: Path) -> None:
+    """Write a screenshot where pytest keeps files, and where the environment's SCREENSHOTS says."""
+    path = folder / f"{name}.png"
+    path.write_bytes(png)
+    if os.environ.get("SCREENSHOTS"):
+        wanted = Path(os.environ["SCREENSHOTS"])
+        wanted.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, wanted)
+
+
+def rgb(color: str) -> str:
+    """A color as a browser computes it.
+
+    >>> rgb("#1a1d23")
+    'rgb(26, 29, 35)'
+    """
+    return f"rgb({', '.join(str(int(color[at : at + 2], 16)) for at in (1, 3, 5))})"
 
 
 if __name__ == "__main__":

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
+
+from tests.browser import Browser, NoBrowser
 
 # No test of ours depends on how fast the machine is, so neither do the generated ones.
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A browser for all tests that look; where there is none they are skipped, and say so."""
+    try:
+        opened = Browser()
+    except NoBrowser as why:
+        pytest.skip(f"NOBODY LOOKED AT THE PICTURES: {why}. To have a browser: make browser")
+    with opened:
+        yield opened

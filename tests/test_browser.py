@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +12,7 @@ import pytest
 
 from drawing import compare, draw, draw_group, draw_primitive, play, theme
 from lib import Activation, OptState, Weight
-from tests.browser import Browser, NoBrowser, Scheme
+from tests.browser import Browser, Scheme, keep, rgb
 from tests.drawing_events import sharded_run, staged_run
 
 WIDTH = 900
@@ -72,35 +70,6 @@ PICTURES: dict[str, Callable[[], str]] = {
     "group": lambda: draw_group(GROUP)._repr_html_(),
     "primitive": lambda: draw_primitive("scatterreduce")._repr_html_(),
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        opened = Browser()
-    except NoBrowser as why:
-        pytest.skip(f"NOBODY LOOKED AT THE PICTURES: {why}. To have a browser: make browser")
-    with opened:
-        yield opened
-
-
-def keep(png: bytes, name: str, folder: Path) -> None:
-    """Write a screenshot where pytest keeps files, and where the environment's SCREENSHOTS says."""
-    path = folder / f"{name}.png"
-    path.write_bytes(png)
-    if os.environ.get("SCREENSHOTS"):
-        wanted = Path(os.environ["SCREENSHOTS"])
-        wanted.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, wanted)
-
-
-def rgb(color: str) -> str:
-    """A color as a browser computes it.
-
-    >>> rgb("#1a1d23")
-    'rgb(26, 29, 35)'
-    """
-    return f"rgb({', '.join(str(int(color[at : at + 2], 16)) for at in (1, 3, 5))})"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,209 @@
+"""The course in a real JupyterLab, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import nbformat
+import pytest
+
+from drawing import draw, theme
+from solutions import build
+from tests.browser import Browser, axe, keep, rgb
+from tests.drawing_events import staged_run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+NOTEBOOK = "() => window.jupyterapp?.shell.currentWidget"
+READY = f"""() => {{ const panel = ({NOTEBOOK})(), kernel = panel?.sessionContext?.session?.kernel;
+    return !!kernel && panel.sessionContext.isReady && kernel.connectionStatus === 'connected'
+        && kernel.status === 'idle' }}"""
+"""The indicator on the page says idle before there is a kernel; what is run then is lost."""
+RUN = """() => { const prompts = [...document.querySelectorAll('.jp-NotebookPanel .jp-CodeCell .jp-InputPrompt')]
+    .map(prompt => prompt.textContent.trim());
+    return prompts.length > 0 && prompts.every(prompt => /^\\[\\d+\\]:$/.test(prompt)) }"""
+OUTPUTS = """() => [...document.querySelectorAll('.jp-NotebookPanel .jp-OutputArea-output')].map(output => {
+    const cell = output.getBoundingClientRect(), picture = output.querySelector('svg.ltp')?.getBoundingClientRect();
+    return {text: output.innerText, left: cell.left, right: cell.right,
+        picture: picture && [picture.left, picture.right, picture.height],
+        words: [...output.querySelectorAll('svg.ltp')].map(svg => svg.getAttribute('aria-label')).join(),
+        inks: [...new Set([...output.querySelectorAll('text.f-ink')].map(text => getComputedStyle(text).fill))]} })"""
+COMMAND = "([id, options]) => window.jupyterapp.commands.execute(id, options)"
+
+
+class Lab(NamedTuple):
+    """A JupyterLab that runs: its address, and the folder that it shows."""
+
+    address: str
+    folder: Path
+
+    def url(self, notebook: str) -> str:
+        """Where a notebook is open, and nothing else."""
+        return f"{self.address}/lab/tree/{notebook}?token=t&reset"
+
+    def put(self, name: str, cells: list[Any]) -> str:
+        """A notebook of these cells (or sources of cells) in the folder; its name."""
+        made = [nbformat.v4.new_code_cell(cell) if isinstance(cell, str) else cell for cell in cells]
+        spec = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+        nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=spec), self.folder / name)
+        return name
+
+
+@pytest.fixture(scope="module")
+def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """JupyterLab on a learner's folder, with no setting of this machine's user."""
+    root = tmp_path_factory.mktemp("a course")
+    for name in ("lib", "drawing"):
+        shutil.copytree(build.ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    folder = root / "puzzles" / "mine"
+    folder.mkdir(parents=True)
+    for path in build.sources(build.ROOT / "solutions"):
+        text = build.as_text(build.notebook(path, solved=path.stem in ("p04_fsdp", "p05_pipeline")), indent=1)
+        (folder / build.notebook_name(path)).write_text(text, encoding="utf-8")
+    folders = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
+    settings = {f"JUPYTER_{name}": str(root / name) for name in folders}
+    settings |= {f"JUPYTERLAB_{name}": str(root / name) for name in ("SETTINGS_DIR", "WORKSPACES_DIR")}
+    environment = {**os.environ, **settings, "IPYTHONDIR": str(root / "ipython")}
+    environment.pop("LLM_TRAINING_PUZZLES_PROGRESS", None)
+    news = root / "SETTINGS_DIR" / "@jupyterlab" / "apputils-extension"
+    news.mkdir(parents=True)
+    (news / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}"]
+    options = ["--ServerApp.port_retries=0", "--IdentityProvider.token=t", "--expose-app-in-browser"]
+    with open(root / "server.log", "w") as log:
+        server = subprocess.Popen(
+            [*command, *options, f"--ServerApp.root_dir={folder}"], env=environment, stdout=log, stderr=log, cwd=folder
+        )
+    try:
+        address = f"http://127.0.0.1:{port}"
+        for _ in range(240):
+            if server.poll() is not None:
+                pytest.fail((root / "server.log").read_text()[-2000:])
+            try:
+                with urllib.request.urlopen(f"{address}/api"):
+                    break
+            except OSError:
+                time.sleep(0.25)
+        yield Lab(address, folder)
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def run_all(page: Page) -> list[dict[str, Any]]:
+    """Run the notebook that is open; what its outputs show."""
+    page.wait_for_function(READY)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    page.wait_for_function(RUN)
+    page.wait_for_function(READY)
+    found: list[dict[str, Any]] = page.evaluate(OUTPUTS)
+    return found
+
+
+def within(output: dict[str, Any]) -> bool:
+    """Whether a picture is complete inside its cell."""
+    left, right, height = output["picture"]
+    return bool(output["left"] <= left < right <= output["right"] and height > 50)
+
+
+def test_the_tour_runs_and_its_pictures_are_within_their_cells(browser: Browser, lab: Lab) -> None:
+    outputs = browser.visit(lab.url("machine_tour.ipynb"), run_all, height=3000)
+    pictures = [output for output in outputs if output["picture"]]
+    assert len(pictures) >= 5
+    assert all(map(within, pictures))
+    assert not any("Traceback" in output["text"] for output in outputs)
+
+
+def test_a_solved_puzzle_passes_is_drawn_on_both_pages_and_progress_is_kept(
+    browser: Browser, lab: Lab, tmp_path: Path
+) -> None:
+    def work(page: Page) -> Any:
+        light = run_all(page)
+        keep(page.screenshot(full_page=True), "lab-light", tmp_path)
+        found = axe(page, ".jp-NotebookPanel .jp-OutputArea")
+        page.evaluate(COMMAND, ["apputils:change-theme", {"theme": "JupyterLab Dark"}])
+        page.wait_for_function("() => document.body.dataset.jpThemeLight === 'false'")
+        dark = page.evaluate(OUTPUTS)
+        keep(page.screenshot(full_page=True), "lab-dark", tmp_path)
+        page.evaluate(COMMAND, ["apputils:change-theme", {"theme": "JupyterLab Light"}])
+        page.evaluate(COMMAND, ["docmanager:save", {}])
+        return light, dark, found
+
+    light, dark, (violations, _) = browser.visit(lab.url("p04_fsdp.ipynb"), work, height=2400)
+    for outputs, shade in ((light, 0), (dark, 1)):
+        [drawn] = [output for output in outputs if output["words"].startswith("fsdp: 4 ranks")]
+        assert within(drawn)
+        assert drawn["inks"] == [rgb(theme.ROLES["ink"][shade])]
+    [verdict] = [output["text"] for output in light if "verdict" in output["text"]]
+    assert "PASS" in verdict and "20.4 ticks" in verdict
+    assert violations == {}
+
+    kept = json.loads((lab.folder / "progress.json").read_text(encoding="utf-8"))
+    assert "fsdp" in json.dumps(kept)
+    name = lab.put("look.ipynb", ["import sys\nsys.path.insert(0, '../..')\nfrom lib import progress", "progress()"])
+    assert "1 of 9 puzzles solved" in browser.visit(lab.url(name), run_all)[-1]["text"]
+
+
+def test_the_player_plays_in_a_notebook(browser: Browser, lab: Lab, tmp_path: Path) -> None:
+    def work(page: Page) -> Any:
+        run_all(page)
+        frame = page.frame_locator("iframe").last
+        frame.locator("#ranks li").nth(3).wait_for()
+        frame.locator("#forth").click()
+        frame.locator("#forth").click()
+        keep(page.screenshot(full_page=True), "lab-player", tmp_path)
+        return frame.locator("#clock").inner_text(), frame.locator("#ranks em").all_inner_texts()
+
+    clock, doing = browser.visit(lab.url("p05_pipeline.ipynb"), work, height=3600)
+    assert clock == "tick 8"
+    assert doing == ["send to rank 1", *[f"waits for receive from rank {rank}" for rank in range(3)]]
+
+
+def test_a_cell_that_hangs_is_ended_and_the_kernel_lives(browser: Browser, lab: Lab) -> None:
+    setup = "import sys\nsys.path.insert(0, '../..')\nfrom lib import grade, run"
+    hang = "async def fsdp(model):\n    while True:\n        pass\n\ngrade(fsdp, timeout=1)"
+    wait = "async def ddp(model):\n    await model.receive()\n\ngrade(ddp)"
+    name = lab.put("hang.ipynb", [setup, hang, wait, "print(6 * 7)"])
+    outputs = browser.visit(lab.url(name), run_all)
+    assert "did not end within 1 seconds" in outputs[0]["text"]
+    assert "deadlock" in outputs[1]["text"]
+    assert outputs[-1]["text"].strip() == "42"
+
+
+def test_in_a_notebook_that_is_not_trusted_images_survive_and_words_stand_for_the_rest(
+    browser: Browser, lab: Lab
+) -> None:
+    live, static = draw(staged_run()), draw(staged_run(), static=True)
+    cells = []
+    for figure in (live, static):
+        cell = nbformat.v4.new_code_cell("draw(...)", execution_count=1)
+        cell.outputs = [nbformat.v4.new_output("display_data", {"text/html": figure._repr_html_()})]
+        cells.append(cell)
+    name = lab.put("untrusted.ipynb", cells)
+
+    def work(page: Page) -> Any:
+        page.locator(".jp-OutputArea-output img").wait_for()
+        return page.evaluate(OUTPUTS), page.evaluate(
+            "() => [...document.querySelectorAll('.jp-OutputArea-output img')].map(one => [one.naturalWidth, one.alt])"
+        )
+
+    outputs, images = browser.visit(lab.url(name), work)
+    assert outputs[0]["picture"] is None
+    assert outputs[0]["text"].startswith(live.summary)
+    assert "memory when issued" not in outputs[0]["text"]
+    assert images == [[static.size[0], static.summary]]
