@@ -67,6 +67,7 @@ READING_ORDER = (
     "lib.grading.referee",
     "lib.grading.shelf",
     "lib.grading.session",
+    "lib.grading.script",
     "lib.grading.shell",
     "lib.__main__",
 )

@@ -23,7 +23,7 @@ from lib import PuzzleError
 from lib.grading import session, shell
 from lib.grading.referee import Referee, Submission
 from lib.grading.sandbox import available
-from lib.specs import puzzles
+from lib.specs import Puzzle, puzzles
 from solutions import build
 
 ROOT = build.ROOT
@@ -510,3 +510,44 @@ def basic(model):
         assert "solutions are not to be read" in str(outcome)
     else:
         assert printed == ["found []\n"] and "not attempted" in repr(outcome)
+
+
+# -- start --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("puzzle", list(puzzles().values()), ids=list(puzzles()))
+def test_every_blank_can_be_a_script_that_runs_and_is_graded_as_not_attempted(puzzle: Puzzle, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    assert shell.main(["start", str(puzzle.number), str(path)]) == 0
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(f"# %% [markdown]\n# # Puzzle {puzzle.number}: ")
+    assert "# Your code here." in text
+    assert "base64" not in text
+    assert len(text) < 12_000
+    done = subprocess.run([sys.executable, str(path)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_script_is_graded_and_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "my fsdp.py"
+    assert shell.main(["start", "fsdp", str(path)]) == 0
+    assert f"watch '{path}'" in capsys.readouterr().out
+    assert shell.main(["grade", str(path), "--plain"]) == 1
+    assert "TODO" in capsys.readouterr().out
+    path.write_text("mine", encoding="utf-8")
+    assert shell.main(["start", "fsdp", str(path)]) == 2
+    assert path.read_text(encoding="utf-8") == "mine"
+    assert "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(["fdsp", "x.py"], "did you mean 'fsdp'"), (["fsdp", "x.ipynb"], "ends in .py"), (["fsdp", "no/x.py"], "written")],
+)
+def test_a_script_that_cannot_be_started_says_why(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shell.main(["start", *arguments]) == 2
+    assert says in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

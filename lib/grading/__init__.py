@@ -18,7 +18,8 @@ sandbox             starting a worker, and ending all that is left of it
 referee             a run of a submission in a worker
 shelf               which file attempts which puzzle
 session             several attempts, graded in parallel
-shell               python -m lib grade, watch
+script              a blank puzzle as a script
+shell               python -m lib grade, watch, start
 ==================  ======================================================================
 
 What all this stops, and what it does not, is on one page: THREATS.md, beside README.md.

@@ -1,4 +1,4 @@
-"""The grader at a shell: ``python -m lib grade`` and ``python -m lib watch``.
+"""The grader at a shell: ``python -m lib grade``, ``watch`` and ``start``.
 
 The report goes to stdout, progress to stderr. Exit status: 0 all pass, 1 some fail or are not attempted,
 2 the command is not understood, 3 the grader itself failed or a report could not be written.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from . import files
 from .notebook import Hint
 from .page import report_text
 from .progress import Progress, next_hint
+from .script import write_script
 from .session import session
 from .shelf import Unreadable, asked_for, attempts_of, home, is_file, submissions
 from .verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
@@ -90,6 +92,11 @@ def _parser() -> argparse.ArgumentParser:
             add("--junit", metavar="F", help="write JUnit XML")
             add("--gradescope", metavar="F", help="write Gradescope's results.json; with --each a folder of them")
             add("--csv", metavar="F", help="with --each: write a table, a row a student")
+    says = "write a blank puzzle as a script, for an editor that shows cells or any other"
+    command = commands.add_parser("start", help=says, description=says.capitalize() + ".")
+    command.set_defaults(do=start)
+    command.add_argument("puzzle", metavar="PUZZLE", help="name or number")
+    command.add_argument("file", metavar="FILE.py", type=Path, help="a file that is not there yet")
     return parser
 
 
@@ -98,6 +105,20 @@ def _seconds(text: str) -> float:
     if not 0 < value < 86_400:
         raise argparse.ArgumentTypeError("seconds, more than 0")
     return value
+
+
+# -- start ------------------------------------------------------------------------------------------------
+
+
+def start(options: argparse.Namespace) -> int:
+    """The command ``start``."""
+    if options.file.suffix != ".py":
+        raise Usage(f"{options.file} is a script, so its name ends in .py")
+    puzzle = find(options.puzzle)
+    write_script(puzzle, options.file)
+    print(f"Puzzle {puzzle.number}, {puzzle.title}, is in {options.file}. To grade it whenever you save it:")
+    print(f"    python -m lib watch {shlex.quote(str(options.file))}")
+    return ALL_PASS
 
 
 # -- grade ------------------------------------------------------------------------------------------------
