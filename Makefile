@@ -32,7 +32,7 @@ help: ## list what there is to do
 
 lab: $(STAMP) ## open JupyterLab on your own copies of the puzzles (LAB=--no-browser and the like)
 	@$(RUN) -m solutions.mine
-	@$(RUN) -m jupyterlab --ServerApp.root_dir=puzzles/mine $(LAB)
+	@$(RUN) -m jupyterlab --ServerApp.root_dir=puzzles/mine --LabApp.default_url=/lab/tree/index.ipynb $(LAB)
 
 reset: $(STAMP) ## make reset P=4: keep your puzzle 4 under another name, start again from the blank
 	@$(RUN) -m solutions.mine --reset "$(P)"

@@ -25,12 +25,14 @@ player             a page that plays a schedule
 perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``
+course             the map of all puzzles: ``draw_course``
 notebook           how runs and tensors show themselves
 shell              ``python -m lib draw``
 =================  ===============================================================
 """
 
 from .compare import compare
+from .course import draw_course
 from .figure import Figure
 from .group import draw_group
 from .notebook import register
@@ -47,6 +49,7 @@ __all__ = [
     "Trace",
     "compare",
     "draw",
+    "draw_course",
     "draw_group",
     "draw_primitive",
     "draw_tensor",

@@ -1,6 +1,6 @@
 """Make the blank notebooks and the table of puzzles from their one source, the files beside this one.
 
-    python -m solutions.build            write puzzles/*.ipynb and lib/specs.json
+    python -m solutions.build            write puzzles/*.ipynb, lib/specs.json and the picture of README.md
     python -m solutions.build --check    write nothing, fail where they differ from what would be written
 
 A source is a Python file in jupytext's percent format. A cell tagged ``spec`` holds the puzzle's
@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jupytext
-from drawing import draw_primitive
+from drawing import draw, draw_course, draw_primitive
+from lib import run
+from lib.grading.submission import load
 
 from .mine import write_whole
 
@@ -29,10 +31,12 @@ FIRST_CELL = Path(__file__).with_name("first_cell.py")
 BLOCK = re.compile(
     r"^([ \t]*)### BEGIN SOLUTION\n.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL
 )
+SHOWN = "p06_gpipe"
+"""The source whose picture README.md shows."""
 PLACEHOLDER = r"\1# Your code here."
-PICTURE = re.compile(r"!\[[^\]]*\]\(primitive:(\w+)\)")
-TOUR = "machine_tour"
-"""Name of the tour's notebook: it sorts before p00 wherever files are listed."""
+PICTURE = re.compile(r"!\[[^\]]*\]\(picture:(\w+)\)")
+NAMES = {"index": "index", "tour": "machine_tour"}
+"""Sources that are no puzzles, and names of their notebooks: they sort before p00 wherever files are listed."""
 
 FIGURES = {"time": (int, float), "memory": (int,)}
 SIZE = {"ranks": (int,), "layers": (int,), "batches": (int,)}
@@ -70,10 +74,9 @@ class Cell(NamedTuple):
 
 
 def sources(folder: Path) -> list[Path]:
-    """The source files of a folder in the order of the course: the tour, then the puzzles."""
-    found = [path for path in [folder / "tour.py"] if path.exists()] + sorted(
-        folder.glob("p[0-9][0-9]_*.py")
-    )
+    """The source files of a folder in the order of the course: overview, tour, puzzles."""
+    first = [path for path in (folder / f"{name}.py" for name in NAMES) if path.exists()]
+    found = first + sorted(folder.glob("p[0-9][0-9]_*.py"))
     if not found:
         raise BuildError(f"no tour.py and no p00_*.py in {folder}: nothing to build from")
     return found
@@ -88,8 +91,8 @@ def read_cells(path: Path) -> list[Cell]:
 
 
 def is_puzzle(path: Path) -> bool:
-    """Whether the source is a puzzle; the tour is none."""
-    return path.stem != "tour"
+    """Whether the source is a puzzle."""
+    return path.stem not in NAMES
 
 
 # --- blanks --------------------------------------------------------------------------------------
@@ -163,19 +166,26 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
 
 
 def with_pictures(source: str) -> str:
-    """A text cell in which ``![...](primitive:allgather)`` is the picture itself.
+    """A text cell in which ``![...](picture:allgather)`` is the picture, and ``course`` the map of all puzzles.
 
     As an image with its data, since that is what every host of notebooks shows: Jupyter, trusted or not,
     VS Code, Colab. (GitHub shows the words.)
     """
-    return PICTURE.sub(
-        lambda found: draw_primitive(found[1], static=True)._repr_html_(), source
-    )
+
+    def picture(found: re.Match[str]) -> str:
+        static = (
+            draw_course(static=True)
+            if found[1] == "course"
+            else draw_primitive(found[1], static=True)
+        )
+        return static._repr_html_()
+
+    return PICTURE.sub(picture, source)
 
 
 def notebook_name(path: Path) -> str:
     """File name of a source's notebook."""
-    return (path.stem if is_puzzle(path) else TOUR) + ".ipynb"
+    return NAMES.get(path.stem, path.stem) + ".ipynb"
 
 
 def _as_json(cell: Cell, id: str) -> Json:
@@ -262,7 +272,18 @@ def products(root: Path) -> dict[Path, str]:
         Path("puzzles", notebook_name(path)): as_text(notebook(path), indent=1)
         for path in paths
     }
-    return {**made, Path("lib", "specs.json"): as_text(specs, indent=2)}
+    made |= {Path("lib", "specs.json"): as_text(specs, indent=2)}
+    return made | {path: text for source in paths for path, text in _picture(source)}
+
+
+def _picture(path: Path) -> Iterator[tuple[Path, str]]:
+    """The picture that README.md shows: what one of the solutions does."""
+    if path.stem == SHOWN:
+        puzzle = spec(path)
+        function = load(path.name, path.read_text(encoding="utf-8"))[0][puzzle["name"]]
+        time, memory = puzzle["target"]["time"], puzzle["target"]["memory"]
+        drawn = draw(run(function, **puzzle["size"]), time_target=time, memory_target=memory)
+        yield Path("puzzles", f"{puzzle['name']}.svg"), drawn.svg() + "\n"
 
 
 def as_text(data: Json, indent: int) -> str:

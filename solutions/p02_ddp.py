@@ -38,7 +38,7 @@ PUZZLE = {
 # `await model.allreduce(v, layer)` is a *collective*: all ranks call it, for the same layer. Each brings a
 # gradient, and **everyone gets the sum**. It begins when the last rank has arrived, and takes 0.3 ticks.
 #
-# ![before and after an all-reduce](primitive:allreduce)
+# ![before and after an all-reduce](picture:allreduce)
 #
 # Here three ranks do it for real. The picture shows, for each of them, what it has before and after: look at
 # the micro-batches (`mb`) below each gradient.

@@ -41,7 +41,7 @@ PUZZLE = {
 # `await model.allgather(v, layer)` is a collective that joins pieces: each rank brings its shard, and **everyone
 # gets the whole**, after 0.3 ticks. The filled part is what a rank has.
 #
-# ![before and after an all-gather](primitive:allgather)
+# ![before and after an all-gather](picture:allgather)
 #
 # Here are three ranks that do it.
 

@@ -36,7 +36,7 @@ PUZZLE = {
 # `await model.scatterreduce(v, layer)` is the field's *reduce-scatter*. It sums the gradients of all ranks, and
 # then **rank i keeps piece i of the sum**. It takes 0.3 ticks.
 #
-# ![before and after a reduce-scatter](primitive:scatterreduce)
+# ![before and after a reduce-scatter](picture:scatterreduce)
 #
 # Three ranks again. Each begins with the whole gradient of one micro-batch, and ends with a piece of the
 # gradient of all micro-batches.

@@ -42,7 +42,7 @@ PUZZLE = {
 # `await model.receive(src=0)` takes the next message from rank 0, in 0.2 ticks once it is there. (Without `src`
 # it takes the next message from anyone.) A message that nobody has taken yet counts as memory of its receiver.
 #
-# ![before and after a send and its receive](primitive:pass_to)
+# ![before and after a send and its receive](picture:pass_to)
 #
 # Here rank 0 makes something, and rank 1 has been waiting for it.
 

@@ -88,10 +88,14 @@ class Progress:
             rows.append((str(puzzle.number), puzzle.title, best["status"], time, memory, *_wanted(puzzle)))
         return rows
 
+    @property
+    def solved(self) -> list[str]:
+        """Names of the puzzles that are solved."""
+        return [name for name in puzzles() if self.best.get(name, {}).get("status") == PASS]
+
     def headline(self) -> str:
         """How many are solved."""
-        solved = sum(row[2] == PASS for row in self.rows())
-        return f"Progress: {solved} of {len(puzzles())} puzzles solved"
+        return f"Progress: {len(self.solved)} of {len(puzzles())} puzzles solved"
 
     def __str__(self) -> str:
         table = [HEADS, *self.rows()]

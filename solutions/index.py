@@ -1,0 +1,42 @@
+# %% [markdown]
+# # LLM training puzzles
+#
+# How do many GPUs train one large model together? Here you find out by doing it. In each puzzle you write one short
+# Python function. A simulated machine of 1 to 1,000 GPUs runs it, draws what happened, measures time and peak memory
+# against a target, and says whether it really trains the model, and if not, what to change.
+#
+# ![the course](picture:course)
+#
+# Begin with the [tour of the machine](machine_tour.ipynb). Then, one after the other:
+#
+# 0. [Plain training](p00_basic.ipynb): one step, on one GPU
+# 1. [Gradient accumulation](p01_grad_accum.ipynb): the batch in pieces, one after the other
+# 2. [Distributed data parallel](p02_ddp.ipynb): the batch in pieces, side by side
+# 3. [Weight-sharded data parallel](p03_wsdp.ipynb): nobody keeps a whole weight
+# 4. [Fully sharded data parallel](p04_fsdp.ipynb): nor a whole gradient
+# 5. [Pipeline parallel](p05_pipeline.ipynb): every GPU has some of the layers
+# 6. [GPipe](p06_gpipe.ipynb): pieces of the batch follow one another through the pipeline
+# 7. [Pipeline and FSDP](p07_pipeline_fsdp.ipynb): both at once
+# 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two boxes, with slow links between them
+#
+# Times are in *ticks*: one micro-batch forward through one layer takes one. Memory is in *elements*. The targets leave
+# some slack, so a first idea often passes; the best known is there to be beaten.
+
+# %%
+from drawing import draw_course
+from lib import progress
+
+# How far you are. (Run this cell again after a while.)
+draw_course(progress().solved)
+
+# %%
+progress()
+
+# %% [markdown]
+# ## What helps
+#
+# - `draw(run(...))` draws a schedule, `play(run(...))` steps through it, with the line of your code that each rank is at.
+# - `grade(fsdp)` tells what is wrong, or how good it is. `hint("fsdp")` gives one hint at a time.
+# - `print(model)` and `model.status()` say what a rank holds. An error names the rank, the operation and your line.
+# - At a shell, `python -m lib grade` grades these notebooks, `python -m lib start 4 my_fsdp.py` begins a puzzle as a
+#   script, and `python -m lib watch my_fsdp.py` grades it whenever you save it.

@@ -1,0 +1,27 @@
+"""The map of the course."""
+
+from __future__ import annotations
+
+from drawing import draw_course
+from lib.specs import puzzles
+from tests.drawing_events import corners, texts, titles
+
+
+def test_every_puzzle_is_on_the_map_with_its_target() -> None:
+    figure = draw_course()
+    shown = texts(figure)
+    for puzzle in puzzles().values():
+        assert puzzle.title in shown
+        assert any(f"{puzzle.target['memory']:,} elements" in text for text in shown)
+        assert f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {puzzle.minutes} minutes)" in figure.summary
+    width, height = figure.size
+    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+
+
+def test_what_is_solved_is_ticked_and_said() -> None:
+    figure = draw_course(["ddp", "basic"])
+    assert [title for title in titles(figure) if "solved" in title] == [
+        "puzzle 0: Plain training, solved",
+        "puzzle 2: Distributed data parallel, solved",
+    ]
+    assert figure.summary.count("solved") == 2
