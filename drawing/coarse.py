@@ -20,7 +20,7 @@ Look = tuple[str, float | None]
 def draw_coarse(layout: Layout) -> list[Diagram]:
     """All rows: one mark a look, whatever the number of events, and a hover text a row."""
     width = layout.x1 - layout.x0
-    cell = max(1.0, width * len(layout.rows) / CELLS)
+    cell = max(float(layout.rough), width * len(layout.rows) * layout.rough / CELLS)
     looks: dict[tuple[str, int | None], Look] = {}
     filled: dict[Look, list[Bar]] = {}
     for row in layout.rows:

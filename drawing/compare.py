@@ -7,21 +7,26 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from lib.errors import PuzzleError
+from lib.limits import collector_off
+from lib.tensors import describe
 from lib.units import show_ticks
 
 from . import theme
 from .figure import Figure
+from .header import fit
 from .layout import PAD, Layout
 from .legend import draw_legend
 from .links import LINKS
 from .marks import Diagram, label, lines, style, text_width
-from .picture import LARGEST, WIDTH, card, check_choice, check_width
+from .picture import WIDTH, card, check_choice, check_width, small_enough
 from .timeline import axis, draw_timeline
 from .trace import Trace, trace_of
 from .words import machine, share_text, size_of
 
-TITLE, GAP, LINE = 44.0, 14.0, 19.0
-"""Room for the title, between schedules, and for a line of the table, in pixels."""
+TITLES, GAP, LINE = 420.0, 14.0, 19.0
+"""Width of a title at most, room between schedules, and for a line of the table, in pixels."""
+LEAST = 800.0
+"""A narrower picture has no room for the table."""
 
 
 class Column(NamedTuple):
@@ -48,7 +53,7 @@ COLUMNS = (
 
 def compare(
     *sources: object,
-    titles: Sequence[str] | None = None,
+    titles: Iterable[str] | None = None,
     links: str = "auto",
     width: float = WIDTH,
     static: bool = False,
@@ -61,39 +66,48 @@ def compare(
     """
     if len(sources) < 2:
         raise PuzzleError("compare takes two runs or more", where="compare", cure="compare(run_a, run_b)")
+    titles = titles if titles is None or isinstance(titles, str) else list(titles)
     if titles is not None and (isinstance(titles, str) or len(titles) != len(sources)):
-        raise PuzzleError("a title for each run is needed", where="compare", got=repr(titles))
+        raise PuzzleError("a title for each run is needed", where="compare", got=describe(titles))
     check_choice("links", links, LINKS, "compare")
-    check_width(width, "compare")
+    check_width(width, "compare", LEAST)
     names: Sequence[str | None] = titles or [None] * len(sources)
     traces = [trace_of(source, title) for source, title in zip(sources, names, strict=True)]
-    figure = _figure(traces, width, links, static)
-    return figure if len(figure._repr_html_()) <= LARGEST else _figure(traces, width, links, static, detail=False)
+    with collector_off():
+        return small_enough(lambda rough: _figure(traces, width, links, static, rough))
 
 
-def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, detail: bool = True) -> Figure:
+def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rough: int) -> Figure:
     layers = max(trace.layers for trace in traces)  # a layer has one color in all of them
     until = max(trace.time for trace in traces)
     y = PAD
     parts: list[Diagram] = []
     layouts = []
     for trace in traces:
-        layout = Layout(replace(trace, layers=layers), width, y + 22, until, detail, tight=True)
+        layout = Layout(replace(trace, layers=layers), width, y + 22, until, rough, tight=True)
         layouts += [layout] if trace.attempted else []
         parts += [*_name(trace, y), *(draw_timeline(layout, links) if trace.attempted else ()), *_end(layout, until)]
         y = (layout.bottom if trace.attempted else y + 22) + GAP
     if not layouts:
-        return card(parts, width, y, in_words(traces), static)
+        return card(parts, width, y, in_words(traces), static, " and ".join(trace.title for trace in traces))
     scale, y = axis(layouts[-1], y - GAP)
     table, y = _table(traces, width, y + 14)
     legend, y = draw_legend(layouts, y + 12, memory=False)
-    return card([*parts, *scale, *table, *legend], width, y + 12, in_words(traces), static)
+    return card(
+        [*parts, *scale, *table, *legend],
+        width,
+        y + 12,
+        in_words(traces),
+        static,
+        " and ".join(trace.title for trace in traces),
+    )
 
 
 def _name(trace: Trace, y: float) -> list[Diagram]:
-    end = PAD + text_width(trace.title, 13, bold=True)
+    title = fit(trace.title, 13, TITLES)
+    end = PAD + text_width(title, 13, bold=True)
     return [
-        label(PAD, y + 8, trace.title, 13, style(theme.INK), "start", 650),
+        label(PAD, y + 8, title, 13, style(theme.INK), "start", 650),
         label(end + 10, y + 9, _machine(trace), 11, style(theme.MUTE), "start"),
     ]
 
@@ -127,8 +141,8 @@ def _columns(traces: Sequence[Trace]) -> list[Column]:
 def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:
     columns = _columns(traces)
     ink, mute = style(theme.INK), style(theme.MUTE)
-    left = PAD + max(text_width(trace.title, 11.5, bold=True) for trace in traces) + 16
-    left = min(left, width * 0.3)
+    titles = [fit(trace.title, 11.5, width * 0.24) for trace in traces]
+    left = PAD + max(text_width(title, 11.5, bold=True) for title in titles) + 16
     step = (width - PAD - left) / len(columns)
     ends = [left + step * (place + 1) for place in range(len(columns))]
     parts: list[Diagram] = []
@@ -136,9 +150,9 @@ def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagra
         parts += [label(x, y + 6, column.name, 10, mute, "end"), label(x, y + 18, column.unit, 10, mute, "end")]
     y += 28
     parts.append(lines([(PAD, y, width - PAD, y)], style(None, theme.HATCH, 1)))
-    for trace in traces:
+    for trace, title in zip(traces, titles, strict=True):
         y += LINE
-        parts.append(label(PAD, y - 7, trace.title, 11.5, ink, "start", 600))
+        parts.append(label(PAD, y - 7, title, 11.5, ink, "start", 600))
         if not trace.attempted:
             parts.append(label(ends[0], y - 7, "not attempted yet", 11.5, mute, "end"))
             continue

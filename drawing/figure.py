@@ -19,18 +19,25 @@ class Figure(Compose):
     """A picture. Still a chalk Diagram: put it beside others, scale it, render it with chalk.
 
     ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it;
-    ``static``: shows itself in a notebook as an image, which survives wherever notebooks are shown,
-    but has no hover texts.
+    ``title``: that of its page; ``static``: shows itself in a notebook as an image, which survives wherever
+    notebooks are shown, but has no hover texts.
     """
 
     # IPython would store a second copy, rendered by chalk: of fixed size, black on black in dark themes.
     _repr_svg_: Any = None
 
     def __init__(
-        self, parts: Iterable[Diagram], width: float, height: float, summary: str, static: bool = False
+        self,
+        parts: Iterable[Diagram],
+        width: float,
+        height: float,
+        summary: str,
+        static: bool = False,
+        title: str = "",
     ) -> None:
         super().__init__(box_envelope(0, 0, width, height), list(parts))
         self.size, self.summary, self.static = (width, height), summary, static
+        self.title = title or "A picture"
 
     def __repr__(self) -> str:
         return self.summary
@@ -58,7 +65,7 @@ class Figure(Compose):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: ``.svg``, or ``.html`` for a page with hover texts. Raises PuzzleError where it cannot."""
-        write(path, {".svg": self.svg, ".html": lambda: page(self.summary, self.svg(fluid=True))})
+        write(path, {".svg": self.svg, ".html": lambda: page(self.title, self.svg(fluid=True))})
 
     def render_svg(
         self,

@@ -27,7 +27,7 @@ SWAP = (
 HIDDEN = 'class="ltp-live hidden lm-Widget lm-mod-hidden" hidden="hidden" style="display:none"'
 INSTEAD = (
     "The picture is not shown, since this page takes pictures out of outputs. Run the cell again, or trust the "
-    "notebook; draw(..., static=True) gives an image that is shown everywhere."
+    "notebook; with static=True a picture is an image that is shown everywhere."
 )
 
 
@@ -45,7 +45,7 @@ def swapped(picture: str, words: str) -> str:
 
 def page(title: str, content: str) -> str:
     """A page of its own around a picture."""
-    return PAGE.format(title=escape(title.split(":")[0]), content=content)
+    return PAGE.format(title=escape(title), content=content)
 
 
 def write(path: str | os.PathLike[str], formats: Mapping[str, Callable[[], str]], any_name: bool = False) -> None:
@@ -54,7 +54,10 @@ def write(path: str | os.PathLike[str], formats: Mapping[str, Callable[[], str]]
     The text is complete before the file is opened, so that no error leaves half of it. Raises PuzzleError
     for an unknown ending, and where the file cannot be written.
     """
-    target = Path(path)
+    try:
+        target = Path(path)
+    except TypeError:
+        raise PuzzleError("save takes the name of a file", where="save", got=repr(path)) from None
     make = next(iter(formats.values())) if any_name else formats.get(target.suffix.lower())
     if make is None:
         raise PuzzleError(f"{target.name} has no known ending", where="save", expected=" or ".join(formats))

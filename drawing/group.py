@@ -10,11 +10,14 @@ from lib.tensors import Tensor, describe
 
 from . import theme
 from .figure import Figure
+from .header import fit
 from .marks import Diagram, box, label, style, text_width
 from .tensors import TALL, WIDE, icon, in_words
 
-MOST = 256
-"""Tensors shown at most: more are counted."""
+MOST, LINES = 256, 64
+"""Tensors and lines shown at most: more are counted."""
+NAMES = 140.0
+"""Width of the name of a line at most, in pixels."""
 COLUMNS, GAP, KEY = 8, 8.0, 16.0
 """Pictures beside one another at most; room between them, and for a key above one, in pixels."""
 
@@ -26,10 +29,11 @@ class Line(NamedTuple):
     tensors: list[tuple[str, Tensor]]
 
 
-def draw_group(group: object) -> Figure:
+def draw_group(group: object, *, static: bool = False) -> Figure:
     """A dictionary of tensors, such as ``model.weights``, as a row of pictures with their keys.
 
-    Also a dictionary of such dictionaries by name, or several tensors. Raises PuzzleError for anything else.
+    Also a dictionary of such dictionaries by name, or several tensors. ``static``: an image without hover texts,
+    for notebooks that are kept with their outputs. Raises PuzzleError for anything else.
     """
     lines, left_out = _shown(_lines(group))
     left = max((text_width(line.name, 11, bold=True) for line in lines), default=0.0)
@@ -46,30 +50,31 @@ def draw_group(group: object) -> Figure:
     width = left + columns * (WIDE + GAP) + 4
     frame = box(0.5, 0.5, width - 1, y - 1, style(theme.CARD, theme.GRID, 1), 6)
     words = " ".join(map(_in_words, lines)) + (f" And {left_out:,} more." if left_out else "")
-    return Figure([frame, *parts], width, y, words)
+    return Figure([frame, *parts], width, y, words, static, "Tensors")
 
 
 def _lines(group: object) -> list[Line]:
     if isinstance(group, Mapping) and group and all(isinstance(inner, Mapping) for inner in group.values()):
-        return [Line(str(name), _named(inner)) for name, inner in group.items()]
+        return [Line(fit(str(name), 11, NAMES), _named(inner)) for name, inner in group.items()]
     return [Line("", _named(group))]
 
 
 def _shown(lines: list[Line]) -> tuple[list[Line], int]:
-    """The first tensors, and how many there are more."""
+    """The first tensors of the first lines, and how many things there are more."""
     room, shown = MOST, []
-    for line in lines:
+    for line in lines[:LINES]:
         shown.append(line._replace(tensors=line.tensors[:room]))
         room -= len(shown[-1].tensors)
         if not room:
             break
-    return shown, sum(len(line.tensors) for line in lines) - (MOST - room)
+    left_out = sum(len(line.tensors) for line in lines) - (MOST - room)
+    return shown, left_out or len(lines) - len(shown)
 
 
 def _named(group: object) -> list[tuple[str, Tensor]]:
     """Tensors under their keys; without keys, where they come in no dictionary."""
     if isinstance(group, Mapping):
-        pairs = [(repr(key), tensor) for key, tensor in group.items()]
+        pairs = [(fit(repr(key), 10, WIDE + GAP), tensor) for key, tensor in group.items()]
     elif isinstance(group, Iterable) and not isinstance(group, str):
         pairs = [("", tensor) for tensor in group]
     else:

@@ -12,8 +12,10 @@ from .marks import Diagram, label, lines, poly, style, text_width, together
 from .trace import Trace
 from .words import machine, share_text, size_of
 
-HEIGHT = 74.0
-"""Where the head ends, in pixels."""
+HEIGHT, STACKED = 74.0, 50.0
+"""Where the head ends, and how much lower figures stand that have no room beside the title, in pixels."""
+BETWEEN, TITLE = 20.0, 160.0
+"""Room between figures, and what a title may ask for at least, in pixels."""
 
 
 class Figures(NamedTuple):
@@ -25,24 +27,34 @@ class Figures(NamedTuple):
     met: bool | None = None
 
 
-def draw_header(trace: Trace, width: float) -> list[Diagram]:
-    """Title at the left, figures at the right."""
-    parts: list[Diagram] = []
-    x = width - PAD
-    for figure in reversed(figures(trace)):
-        value = text_width(figure.value, 18, bold=True) + (0 if figure.met is None else 20)
-        x -= 6 + max(text_width(figure.name, 10), value, text_width(figure.note, 10))
-        parts.append(_figure(x, figure))
-        x -= 20
-    title = fit(trace.title, 17, x - PAD)
-    parts.append(label(PAD, 26, title, 17, style(theme.INK), "start", 650))
-    return [*parts, label(PAD, 46, machine(trace), 11.5, style(theme.MUTE), "start")]
+def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
+    """Title at the left, figures at the right or, where there is no room, below; and where the head ends."""
+    shown = figures(trace)
+    widths = [_width(figure) for figure in shown]
+    room = width - 2 * PAD - sum(widths) - BETWEEN * len(widths)
+    below = room < max(text_width(machine(trace), 11.5), min(text_width(trace.title, 17, bold=True), TITLE))
+    x, y = (PAD, STACKED) if below else (width - PAD - sum(widths) - BETWEEN * (len(widths) - 1), 0.0)
+    title = fit(trace.title, 17, width - 2 * PAD if below else room)
+    parts: list[Diagram] = [
+        label(PAD, 26, title, 17, style(theme.INK), "start", 650),
+        label(PAD, 46, machine(trace), 11.5, style(theme.MUTE), "start"),
+    ]
+    for figure, wide in zip(shown, widths, strict=True):
+        parts.append(_figure(x, y, figure))
+        x += wide + BETWEEN
+    return parts, HEIGHT + y
+
+
+def _width(figure: Figures) -> float:
+    value = text_width(figure.value, 18, bold=True) + (0 if figure.met is None else 20)
+    return 6 + max(text_width(figure.name, 10), value, text_width(figure.note, 10))
 
 
 def fit(text: str, size: float, width: float) -> str:
     """The text, its end left out where it is wider than ``width`` pixels."""
-    if text_width(text, size, bold=True) <= width:
+    if len(text) * size <= 4 * width and text_width(text, size, bold=True) <= width:
         return text
+    text = text[: int(4 * width / size)]  # no letter is narrower: a text of megabytes is measured in no time
     while text and text_width(text + "…", size, bold=True) > width:
         text = text[:-1]
     return text + "…"
@@ -55,7 +67,7 @@ def figures(trace: Trace) -> list[Figures]:
     time = Figures("time", show_ticks(trace.time), "ticks")
     if trace.time_target is not None:
         time = time._replace(note=f"target {show_ticks(trace.time_target)}", met=trace.time <= trace.time_target)
-    memory = Figures("peak memory", size_of(peak.memory), f"rank {peak.rank}, tick {peak.issued:.4g}")
+    memory = Figures("peak memory", size_of(peak.memory), f"rank {peak.rank}, tick {show_ticks(peak.issued)}")
     if trace.memory_target is not None:
         target = trace.memory_target
         memory = memory._replace(note=f"target {size_of(target)}", met=peak.memory <= target)
@@ -68,15 +80,15 @@ def figures(trace: Trace) -> list[Figures]:
     ]
 
 
-def _figure(x: float, figure: Figures) -> Diagram:
+def _figure(x: float, y: float, figure: Figures) -> Diagram:
     color = theme.BAD if figure.met is False else theme.MUTE
     parts: list[Diagram] = [
-        label(x, 18, figure.name, 10, style(theme.MUTE), "start"),
-        label(x, 35, figure.value, 18, style(theme.INK), "start", 600),
-        label(x, 52, figure.note, 10, style(color), "start"),
+        label(x, y + 18, figure.name, 10, style(theme.MUTE), "start"),
+        label(x, y + 35, figure.value, 18, style(theme.INK), "start", 600),
+        label(x, y + 52, figure.note, 10, style(color), "start"),
     ]
     if figure.met is not None:
-        parts.append(_verdict(x + text_width(figure.value, 18, bold=True) + 10, 35, figure.met))
+        parts.append(_verdict(x + text_width(figure.value, 18, bold=True) + 10, y + 35, figure.met))
     return together(parts)
 
 

@@ -13,13 +13,13 @@ from lib.events import COMPUTE, MARKS, Event
 from .trace import Trace
 from .words import brief_ranks, plural, ranges
 
-LEFT, RIGHT, PAD = 78.0, 62.0, 16.0
-"""Room in pixels for the names of rows, for the notes beside them, and around everything."""
+LEFT, BOX, RIGHT, PAD = 78.0, 26.0, 62.0, 16.0
+"""Room in pixels for the names of rows, of boxes, for the notes beside rows, and around everything."""
 GROUP_ABOVE = 16
 """Up to so many ranks, every rank has a row; above, ranks that do the same share one."""
 FINE = 3000
 """Up to so many events shown, each is a box of its own with a hover text."""
-LEGIBLE = 8.0
+LEGIBLE = 4.0
 """Rows lower than this are filled by pixel columns."""
 
 LINES = 280
@@ -39,6 +39,8 @@ class Row:
     y: float = 0.0
     same_batches: bool = True
     """Whether all its ranks work on the same micro-batches."""
+    same_memory: bool = True
+    """Whether all its ranks hold the same at all times."""
     lanes: Sequence[int] = ()
     """Of each event: 0 is the row itself, 1 and up the thin lanes below it."""
 
@@ -71,8 +73,9 @@ class Row:
 class Layout:
     """Where rows, lanes and moments are; ``top`` is the upper edge of the rows, ``bottom`` the lower.
 
-    ``until``: the tick at the right end (the end of the run, if not given); ``detail``: False draws no box by
-    itself; ``tight``: with lower rows, to stand beside other schedules.
+    ``until``: the tick at the right end (the end of the run, if not given); ``rough``: 0 where every operation
+    may be a box, else how many times as rough as pixels allow; ``tight``: with lower rows, to stand beside
+    other schedules.
     """
 
     def __init__(
@@ -81,25 +84,29 @@ class Layout:
         width: float,
         top: float,
         until: float | None = None,
-        detail: bool = True,
+        rough: int = 0,
         tight: bool = False,
     ) -> None:
-        self.trace, self.width, self.top = trace, width, top
+        self.trace, self.width, self.top, self.rough = trace, width, top, max(1, rough)
         self.until = trace.time if until is None else until
         self.rows = _in_lines(rows_of(trace.by_rank))
         count = len(self.rows)
         self.height = _height(count, tight)
         self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
-        self.x0, self.x1 = PAD + LEFT, width - PAD - RIGHT
+        self.x0, self.x1 = PAD + LEFT + (BOX if self._has_boxes() else 0.0), width - PAD - RIGHT
         self.per_tick = (self.x1 - self.x0) / (self.until or 1.0)
         shown = sum(len(row.operations) for row in self.rows)
-        self.fine = detail and self.height >= LEGIBLE and shown <= FINE
+        self.fine = not rough and self.height >= LEGIBLE and shown <= FINE
         if self.fine:
             for row in self.rows:
                 row.lanes = lanes_of(row.events)
         self.thin = max(5.0, 0.3 * self.height)
         self.lanes = max((max(row.lanes, default=0) for row in self.rows), default=0)
         self.bottom = self._place(top)
+
+    def _has_boxes(self) -> bool:
+        """Whether rows of different boxes are to be told apart."""
+        return len({self.box_of(row) for row in self.rows} - {None}) > 1
 
     def _place(self, y: float) -> float:
         """Give every row its place, boxes of ranks a little apart."""
@@ -151,8 +158,9 @@ def rows_of(by_rank: Mapping[int, Sequence[Event]]) -> list[Row]:
         key = tuple((e.kind, e.layer, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
         row = rows.setdefault(key, Row([], [events]))
         row.ranks.append(rank)
-        if row.same_batches and row.events is not events:
-            row.same_batches = _batches(row.events) == _batches(events)
+        if row.events is not events:
+            row.same_batches = row.same_batches and _batches(row.events) == _batches(events)
+            row.same_memory = row.same_memory and _held(row.events) == _held(events)
     return list(rows.values())
 
 
@@ -170,6 +178,10 @@ def _in_lines(rows: list[Row]) -> list[Row]:
 
 def _batches(events: Sequence[Event]) -> list[frozenset[int]]:
     return [event.batches for event in events if event.kind not in MARKS]
+
+
+def _held(events: Sequence[Event]) -> list[tuple[object, ...]]:
+    return [event.held for event in events]
 
 
 def lanes_of(events: Sequence[Event]) -> list[int]:

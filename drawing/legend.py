@@ -11,7 +11,7 @@ from . import theme
 from .layout import PAD, Layout
 from .marks import Diagram, box, label, lines, style, text_width, together
 from .numbers import plan
-from .operations import lozenge, operation
+from .operations import operation
 from .timeline import hatching
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
@@ -60,10 +60,10 @@ def _operations(layouts: Sequence[Layout]) -> Iterator[Entry]:
         if kind not in happened:
             continue
         text = theme.name_of(kind)
-        if kind == "forward" and kind in numbered:
+        if kind == min(numbered, default="", key=COMPUTE.index):
             text += " (number: micro-batch)"
         if kind in moments:
-            yield Entry(lozenge(4, 4.5, theme.kind_color(kind)), 8, text)
+            yield Entry(operation(kind, (4, 4.5, 0, TALL), color), 8, text)
         else:
             wide = WIDE if kind in COMPUTE else 13.0
             yield Entry(operation(kind, (0, 0, wide, TALL), color, "0" if kind in numbered else ""), wide, text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from lib.events import COLLECTIVE
+from lib.events import COLLECTIVE, MARKS
 
 from . import theme
 from .layout import Layout, Rect
@@ -81,19 +81,24 @@ def _has_room(layout: Layout) -> bool:
 
 
 def _arrows(layout: Layout) -> Iterator[Line]:
-    """From the middle of a send to the middle of its receive, in another row."""
-    receives = {
-        row.events[index].op: (row.y, layout.place(row, index))
-        for row in layout.rows
-        for index in range(len(row.events))
-        if row.events[index].kind == "receive"
-    }
+    """From the middle of a send to the middle of its receive, in another row.
+
+    A row shows its first rank; the receiver may be another rank of its own row, which did the same things.
+    """
+    rows = {rank: row for row in layout.rows for rank in row.ranks}
+    receives: dict[object, tuple[int, int]] = {}
+    for rank, events in layout.trace.by_rank.items():
+        shown = (event for event in events if event.kind not in MARKS)
+        receives |= {event.op: (rank, place) for place, event in enumerate(shown) if event.kind == "receive"}
     for row in layout.rows:
         for index, event in enumerate(row.events):
-            there = receives.get(event.op) if event.kind == "pass_to" else None
-            if there is not None and there[0] != row.y:
-                down = there[0] > row.y
-                yield (*_edge(layout.place(row, index), down), *_edge(there[1], not down))
+            receiver, place = receives.get(event.op, (-1, 0)) if event.kind == "pass_to" else (-1, 0)
+            there = rows.get(receiver)
+            if there is not None and there is not row:
+                shown_there = [at for at, other in enumerate(there.events) if other.kind not in MARKS]
+                down = there.y > row.y
+                end = layout.place(there, shown_there[place])
+                yield (*_edge(layout.place(row, index), down), *_edge(end, not down))
 
 
 def _edge(place: Rect, below: bool) -> Point:

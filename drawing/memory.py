@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lib.events import MEMORY_KINDS, Event
-from lib.units import Elements, show_elements
+from lib.units import Elements, show_elements, show_ticks
 
 from . import theme
 from .layout import PAD, Layout
@@ -141,7 +141,7 @@ class Strip:
         behind = box(x + 4 if right else x - 4 - width, y - 14, width, 13, style(theme.CARD, None, 0, 0.8), 2)
         mark = poly([(x, y), (x - 4, y - 7), (x + 4, y - 7)], style(theme.INK))
         said = label(x + (8 if right else -8), y - 7, text, 10, style(theme.INK), "start" if right else "end", 600)
-        title = f"peak: {show_elements(peak.memory)} elements on rank {peak.rank} at tick {peak.issued:.10g}"
+        title = f"peak: {show_elements(peak.memory)} elements on rank {peak.rank} at tick {show_ticks(peak.issued)}"
         return [behind, Titled(title, mark), said]
 
 
@@ -150,19 +150,20 @@ Step = tuple[float, tuple[Elements, ...]]
 
 
 def steps_of(layout: Layout, samples: Sequence[Event]) -> list[Step]:
-    """What is held from where on. Samples within half a pixel become the highest of them, so that a
-    short peak is seen, and half a pixel further the last of them."""
+    """What is held from where on. Samples within half a pixel (more in a rough picture) become the highest of
+    them, so that a short peak is seen, and half a pixel further the last of them; the last stays in sight."""
+    near = 0.5 * layout.rough
     steps: list[Step] = []
     last: tuple[Elements, ...] = ()
     for event in samples:
-        x = layout.x(event.issued)
-        if steps and x - steps[-1][0] < 0.5:
+        x = min(layout.x(event.issued), layout.x1 - 1.5)
+        if steps and x - steps[-1][0] < near:
             steps[-1] = (steps[-1][0], max(steps[-1][1], event.held, key=sum))
         else:
             if steps and steps[-1][1] != last:
-                steps.append((steps[-1][0] + 0.5, last))
+                steps.append((steps[-1][0] + near, last))
             steps.append((x, event.held))
         last = event.held
-    if steps and steps[-1][1] != last and steps[-1][0] + 0.5 < layout.x1:
-        steps.append((steps[-1][0] + 0.5, last))
+    if steps and steps[-1][1] != last and steps[-1][0] + near < layout.x1:
+        steps.append((steps[-1][0] + near, last))
     return [step for place, step in enumerate(steps) if not place or step[1] != steps[place - 1][1]]

@@ -20,7 +20,9 @@ def operation(kind: str, place: Rect, layer_color: str, text: str = "", size: fl
     """
     x, y, width, height = place
     if not width:
-        return lozenge(x, y, theme.kind_color(kind))
+        own = kind in ("forward", "backward")
+        opacity = theme.STRONG_TINT if kind == "backward" else None
+        return lozenge(x, y, layer_color if own else theme.kind_color(kind), opacity)
     pad = min(0.5, width * 0.06)
     x, width = x + pad, max(width - 2 * pad, 0.3)
     if kind in ("forward", "backward"):
@@ -34,9 +36,9 @@ def color_of(event: Event, layers: int) -> str:
     return theme.layer_color(event.layer or 0, layers)
 
 
-def lozenge(x: float, y: float, color: str) -> Diagram:
+def lozenge(x: float, y: float, color: str, opacity: float | None = None) -> Diagram:
     """A moment: an operation that takes no time."""
-    return poly([(x, y - 1.5), (x + 3, y + 2.5), (x, y + 6.5), (x - 3, y + 2.5)], style(color))
+    return poly([(x, y - 1.5), (x + 3, y + 2.5), (x, y + 6.5), (x - 3, y + 2.5)], style(color, None, 0, opacity))
 
 
 def glyph(name: str, x: float, y: float, k: float) -> list[Point]:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from lib.events import COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT, Event
+from lib.events import COMPUTE, MARKS, MEMORY_KINDS, Event
 
 from . import theme
 from .trace import Trace, trace_of
@@ -29,7 +29,8 @@ def perfetto(source: object) -> str:
     Raises PuzzleError for anything that is no run.
     """
     trace = trace_of(source)
-    events = [entry for rank in trace.by_rank for entry in (*_names(trace, rank), *_rank(trace, rank))]
+    messages = _messages(trace)
+    events = [entry for rank in trace.by_rank for entry in (*_names(trace, rank), *_rank(trace, rank, messages))]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":"))
 
 
@@ -59,15 +60,23 @@ def _threads(trace: Trace, rank: int) -> list[int]:
     return threads
 
 
-def _rank(trace: Trace, rank: int) -> Iterator[Json]:
+def _messages(trace: Trace) -> frozenset[object]:
+    """Messages of which both ends can be shown as slices: a flow needs both."""
+    sent = {event.op for event in trace.events if event.kind == "pass_to" and event.length}
+    return frozenset(
+        event.op for event in trace.events if event.kind == "receive" and event.length and event.op in sent
+    )
+
+
+def _rank(trace: Trace, rank: int, messages: frozenset[object]) -> Iterator[Json]:
     for event, thread in zip(trace.by_rank[rank], _threads(trace, rank), strict=True):
         if event.kind not in MARKS:
-            yield from _operation(event, thread)
+            yield from _operation(event, thread, event.op in messages)
         kinds = {theme.MEMORY[kind][0]: float(held) for kind, held in zip(MEMORY_KINDS, event.held, strict=True)}
         yield {"ph": "C", "pid": rank, "tid": 0, "ts": event.issued * TICK, "name": "memory", "args": kinds}
 
 
-def _operation(event: Event, thread: int) -> Iterator[Json]:
+def _operation(event: Event, thread: int, flows: bool) -> Iterator[Json]:
     place: Json = {"pid": event.rank, "tid": thread, "ts": event.start * TICK}
     name = theme.name_of(event.kind) + ("" if event.layer is None else f" layer {event.layer}")
     slice_: Json = {**place, "name": name, "cat": event.kind, "args": dict(_details(event))}
@@ -75,7 +84,7 @@ def _operation(event: Event, thread: int) -> Iterator[Json]:
         yield {**slice_, "ph": "i", "s": "t"}
         return
     yield {**slice_, "ph": "X", "dur": event.length * TICK}
-    if event.kind in POINT_TO_POINT and event.op is not None:
+    if flows and event.op is not None:
         flow: Json = {**place, "name": "message", "cat": "message", "id": "-".join(map(str, event.op))}
         if event.kind == "pass_to":
             yield {**flow, "ph": "s"}

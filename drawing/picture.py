@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lib.errors import PuzzleError
 from lib.limits import collector_off
@@ -11,7 +11,7 @@ from lib.units import Elements
 
 from . import theme
 from .figure import Figure
-from .header import HEIGHT, draw_header
+from .header import draw_header, fit
 from .layout import PAD, Layout
 from .legend import draw_legend
 from .links import LINKS
@@ -21,10 +21,11 @@ from .timeline import axis, draw_timeline
 from .trace import Trace, trace_of
 from .words import summary
 
-WIDTH, NARROWEST, WIDEST = 980.0, 480.0, 20_000.0
+WIDTH, NARROWEST, WIDEST = 980.0, 560.0, 20_000.0
 """Width of a picture in pixels: what a notebook's cell has room for, the least, and the most."""
 
 
+ROUGHEST = 256
 LARGEST = 1_450_000
 """Bytes of an output in a notebook at most, with what is around the picture."""
 
@@ -51,11 +52,19 @@ def draw(
     check_width(width, "draw")
     trace = trace_of(source, title, time_target, memory_target)
     if not trace.attempted:
-        return _not_attempted(trace, width)
+        return _not_attempted(trace, width, static)
     with collector_off():  # it looks for cycles among boxes that have none, half of the time
-        figure = _schedule(trace, width, links, memory, static)
-        if len(figure._repr_html_()) > LARGEST:
-            figure = _schedule(trace, width, links, memory, static, detail=False)
+        return small_enough(lambda rough: _schedule(trace, width, links, memory, static, rough))
+
+
+def small_enough(make: Callable[[int], Figure]) -> Figure:
+    """The least rough of the pictures that ``make`` makes whose output a notebook can take."""
+    figure, rough = make(0), 1.0
+    size = len(figure._repr_html_())
+    while size > LARGEST and rough < ROUGHEST:
+        figure = make(int(rough))
+        size = len(figure._repr_html_())
+        rough = max(2 * rough, rough * size / LARGEST)
     return figure
 
 
@@ -65,30 +74,35 @@ def check_choice(name: str, choice: object, choices: Sequence[str], where: str) 
         raise PuzzleError(f"no such {name}", where=where, expected=f"one of {', '.join(choices)}", got=describe(choice))
 
 
-def check_width(width: object, where: str) -> None:
+def check_width(width: object, where: str, least: float = NARROWEST) -> None:
     """Raises PuzzleError for what is no width of a picture."""
-    if not isinstance(width, (int, float)) or not NARROWEST <= width <= WIDEST:
-        expected = f"{NARROWEST:g} to {WIDEST:g}"
+    if not isinstance(width, (int, float)) or not least <= width <= WIDEST:
+        expected = f"{least:g} to {WIDEST:g}"
         raise PuzzleError("width is in pixels", where=where, expected=expected, got=describe(width))
 
 
-def card(parts: list[Diagram], width: float, height: float, words: str, static: bool = False) -> Figure:
+def card(
+    parts: list[Diagram], width: float, height: float, words: str, static: bool = False, title: str = ""
+) -> Figure:
     """A figure on a ground of its own, so that it can be read on any page."""
     back = box(0.5, 0.5, width - 1, height - 1, style(theme.CARD, theme.GRID, 1), 8)
-    return Figure([back, *parts], width, height, words, static)
+    return Figure([back, *parts], width, height, words, static, title)
 
 
-def _schedule(trace: Trace, width: float, links: str, memory: bool, static: bool, detail: bool = True) -> Figure:
-    layout = Layout(trace, width, HEIGHT, detail=detail)
+def _schedule(trace: Trace, width: float, links: str, memory: bool, static: bool, rough: int) -> Figure:
+    head, top = draw_header(trace, width)
+    layout = Layout(trace, width, top, rough=rough)
     scale, y = axis(layout, layout.bottom)
-    parts = [*draw_header(trace, width), *draw_timeline(layout, links), *scale]
+    parts = [*head, *draw_timeline(layout, links), *scale]
     if memory:
         panel, y = draw_memory(layout, y + 12)
         parts += panel
     legend, y = draw_legend([layout], y + 12, memory)
-    return card([*parts, *legend], width, y + 12, summary(trace), static)
+    return card([*parts, *legend], width, y + 12, summary(trace), static, trace.title)
 
 
-def _not_attempted(trace: Trace, width: float) -> Figure:
+def _not_attempted(trace: Trace, width: float, static: bool) -> Figure:
     words = summary(trace)
-    return card([label(PAD, 26, words, 13, style(theme.MUTE), "start")], min(width, NARROWEST), 52, words)
+    shown = fit(words, 13, NARROWEST - 2 * PAD)
+    parts: list[Diagram] = [label(PAD, 26, shown, 13, style(theme.MUTE), "start")]
+    return card(parts, min(width, NARROWEST), 52, words, static, trace.title)

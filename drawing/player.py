@@ -12,14 +12,14 @@ from types import CodeType
 from typing import Any
 
 from lib.errors import Line, PuzzleError
-from lib.events import COMPUTE, MARKS, MEMORY_KINDS, Event
+from lib.events import COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT, Event
 from lib.units import Elements
 
 from . import theme
 from .files import page as page_of
 from .files import write
-from .header import HEIGHT
-from .layout import Layout, Row
+from .header import draw_header
+from .layout import Layout, Row, rows_of
 from .operations import color_of
 from .picture import LARGEST, WIDTH, draw
 from .svg import escape
@@ -28,10 +28,10 @@ from .words import brief_ranks, ranges
 
 TEMPLATE = Path(__file__).with_name("player.html")
 CARDS, OPERATIONS = 64, 20_000
-"""Rows with a card of their own at most; operations that can be played."""
+"""Cards at most, one for ranks that do the same; operations that can be played."""
 SECONDS = 14.0
 """How long a schedule plays at speed 1."""
-MOST_CODE = 300
+MOST_CODE = 1000
 """Lines of code shown at most."""
 
 
@@ -72,8 +72,9 @@ def play(source: object, *, title: str | None = None, memory_target: Elements | 
     if not count:
         nothing = draw(trace)
         return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), int(nothing.size[1]) + 40)
-    layout = Layout(trace, WIDTH, HEIGHT)
-    rows = layout.rows[:CARDS]
+    layout = Layout(trace, WIDTH, draw_header(trace, WIDTH)[1])
+    every = rows_of(trace.by_rank)
+    rows = every[:CARDS]
     if sum(len(row.operations) for row in rows) > OPERATIONS:
         raise PuzzleError(
             "too many operations to play",
@@ -84,7 +85,8 @@ def play(source: object, *, title: str | None = None, memory_target: Elements | 
         )
     figure = draw(trace, memory=False)
     # The template has braces and dollars of its own: only these three are ours.
-    parts = {"title": escape(trace.title), "picture": figure.svg(), "data": _script(_data(layout, rows))}
+    data = _data(layout, rows) | {"more": sum(len(row.ranks) for row in every[CARDS:])}
+    parts = {"title": escape(trace.title), "picture": figure.svg(), "data": _script(data)}
     page = re.sub(r"\$(title|picture|data)\b", lambda found: parts[found[1]], TEMPLATE.read_text(encoding="utf-8"))
     below = max(-(-len(rows) // 2) * 102, 430)  # about: where it can, the page tells the frame its height
     return Player(trace.title, page, int(figure.size[1] * 1.12) + 110 + below)
@@ -122,19 +124,21 @@ def _row(trace: Trace, row: Row, shown: Sequence[int], words: Table, code: Code)
             own = event.kind in ("forward", "backward")
             color = color_of(event, trace.layers) if own else theme.kind_color(event.kind)
             text = words.place(_words(event, row))
-            ops.append([event.issued, event.start, event.length, color, opacity, text, code.place(line)])
+            hides = int(event.kind not in COMPUTE)
+            ops.append([event.issued, event.start, event.length, color, opacity, text, code.place(line), hides])
     ops.sort(key=lambda op: op[1])
-    held = [[event.issued, *[float(event.held[slot]) for slot in shown]] for event in row.events]
+    fullest = max(row.ranks, key=lambda rank: max((e.memory for e in trace.by_rank[rank]), default=0))
+    held = [[event.issued, *[float(event.held[slot]) for slot in shown]] for event in trace.by_rank[fullest]]
     brief = str(row.ranks[0]) + ("+" if len(row.ranks) > 1 else "")
-    return {"name": brief_ranks(row.ranks), "brief": brief, "ops": ops, "held": held}
+    holder = "" if row.same_memory else f"rank {fullest}: "
+    return {"name": brief_ranks(row.ranks), "brief": brief, "holder": holder, "ops": ops, "held": held}
 
 
 def _words(event: Event, row: Row) -> str:
     said = theme.name_of(event.kind)
-    if event.kind == "pass_to":
-        return f"{said} to rank {event.group[-1]}"
-    if event.kind == "receive":
-        return f"{said} from rank {event.group[0]}"
+    if event.kind in POINT_TO_POINT:
+        other = {"pass_to": f" to rank {event.group[-1]}", "receive": f" from rank {event.group[0]}"}[event.kind]
+        return said + other if len(row.ranks) == 1 else said
     if event.layer is not None and event.kind != "loss":
         said += f" layer {event.layer}"
     if event.kind in COMPUTE and event.kind != "update" and row.same_batches:

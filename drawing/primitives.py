@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
+from lib.errors import PuzzleError
 from lib.events import COLLECTIVE, Event
 from lib.model import Model
 from lib.run import run
-from lib.tensors import Tensor
+from lib.tensors import Tensor, describe
 from lib.units import show_elements, show_ticks
 
 from . import theme
@@ -21,6 +22,8 @@ from .picture import card, check_choice
 from .tensors import TALL, WIDE, icon, in_words
 
 PRIMITIVES = (*COLLECTIVE, "pass_to")
+MOST = 16
+"""Ranks that have room beside each other."""
 STEP, SIGN = WIDE + 10.0, (34.0, 24.0)
 """From column to column; the sign of an operation, wide and high, in pixels."""
 LEFT, BETWEEN = 52.0, 64.0
@@ -42,6 +45,9 @@ def draw_primitive(kind: str, ranks: int = 4, static: bool = False) -> Figure:
     A picture of a run on so many ranks (a send has two). Raises PuzzleError for any other name.
     """
     check_choice("primitive", kind, PRIMITIVES, "draw_primitive")
+    if type(ranks) is not int or not 2 <= ranks <= MOST:
+        expected = f"2 to {MOST} ranks"
+        raise PuzzleError("no such machine", where="draw_primitive", expected=expected, got=describe(ranks))
     exchange = _exchange(kind, 2 if kind == "pass_to" else ranks)
     width = PAD + LEFT + STEP * len(exchange.before) + PAD - 10
     upper, lower = 68.0, 68.0 + TALL + BETWEEN
@@ -51,7 +57,7 @@ def draw_primitive(kind: str, ranks: int = 4, static: bool = False) -> Figure:
         *_operations(exchange, upper + TALL),
         *_holdings("after", exchange.after, lower),
     ]
-    return card(parts, width, lower + TALL + PAD, _in_words(exchange), static)
+    return card(parts, width, lower + TALL + PAD, _in_words(exchange), static, theme.name_of(kind))
 
 
 def _exchange(kind: str, ranks: int) -> Exchange:

@@ -136,6 +136,8 @@ def _check_output(options: argparse.Namespace) -> None:
         raise Usage("--play writes one function as a page: -o schedule.html")
     if ending == ".json" and len(options.what) > 1:
         raise Usage("a .json file holds one schedule")
+    if len(options.what) > 1 and (options.title or options.no_memory):
+        raise Usage("--title and --no-memory are for one function: several have their names, and no memory")
 
 
 def _show(runs: Sequence[Run], options: argparse.Namespace) -> None:
@@ -145,10 +147,12 @@ def _show(runs: Sequence[Run], options: argparse.Namespace) -> None:
 
     def picture() -> Figure:
         if len(runs) > 1:
-            return compare(*runs, links=options.links, width=options.width)
+            return compare(*runs, titles=titles, links=options.links, width=options.width)
         memory = not options.no_memory
         return draw(runs[0], memory=memory, links=options.links, title=options.title, width=options.width)
 
+    names = [run.name for run in runs]
+    titles = names if len(set(names)) == len(names) else options.what
     target = Path(options.out)
     if options.play:
         play(runs[0], title=options.title).save(target)

@@ -11,6 +11,7 @@ from lib.units import Elements, show_elements
 
 from . import theme
 from .figure import Figure
+from .header import fit
 from .layout import Rect
 from .marks import Diagram, Titled, box, boxes, label, style, together
 from .words import plural, ranges
@@ -114,7 +115,7 @@ def _part(view: View) -> str:
     said = [_shards(view)] if view.shards is not None else []
     if view.batches is not None:
         said.append(f"mb {ranges(view.batches) or 'none'} of {view.total_batches}")
-    return ", ".join(filter(None, said)) or "complete"
+    return fit(", ".join(filter(None, said)) or "complete", 8.5, 1.2 * WIDE)
 
 
 def _layers(view: View, place: Rect) -> list[Diagram]:

@@ -19,7 +19,7 @@ ROLES = {
 """Role: its color on a light and a dark page. The light ones are unique: the writer knows roles by them."""
 
 CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP = (light for light, _ in ROLES.values())
-TINT, STRONG_TINT = 0.22, 0.45
+TINT, STRONG_TINT = 0.22, 0.4
 """Opacity of a backward's layer color inside an outline, and without one."""
 OUTLINED = 8.0
 """Lower boxes have no outline, in pixels."""

@@ -59,7 +59,7 @@ def _operation(layout: Layout, row: Row, index: int, event: Event, numbers: Plan
     text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
     place, color = layout.place(row, index), color_of(event, layout.trace.layers)
     return Titled(
-        hover(event, row.full_name, len(row.ranks) == 1, row.same_batches),
+        hover(event, row),
         operation(event.kind, place, color, text, numbers.size),
     )
 
@@ -96,15 +96,18 @@ def hatching(x: float, y: float, width: float, height: float, step: float = 7.0)
 
 
 def _boxes(layout: Layout) -> Iterator[Diagram]:
-    """A frame behind the ranks of each box, named at its left."""
-    found: dict[int, list[Row]] = {}
+    """A frame behind neighboring ranks of one box, named at its left."""
+    found: list[tuple[int | None, list[Row]]] = []
     for row in layout.rows:
         node = layout.box_of(row)
-        if node is not None:
-            found.setdefault(node, []).append(row)
-    if len(found) < 2:
+        if not found or found[-1][0] != node:
+            found.append((node, []))
+        found[-1][1].append(row)
+    if layout.x0 == PAD + LEFT:  # no rows of different boxes
         return
-    for node, rows in found.items():
+    for node, rows in found:
+        if node is None:
+            continue
         top, bottom = rows[0].y - 3, rows[-1].y + layout.row_height + 3
         ranks = ranges(rank for row in rows for rank in row.ranks)
         frame = box(PAD - 6, top, layout.x1 - PAD + 9, bottom - top, style(theme.CARD, theme.HATCH, 1), 4)

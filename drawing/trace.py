@@ -58,7 +58,7 @@ class Trace:
     @cached_property
     def idle(self) -> float:
         """Share (0 to 1) of all ranks' time in which a rank neither computes nor communicates."""
-        return max(0.0, idle_share(self.events, self.ranks))
+        return max(0.0, idle_share(self.events, self.ranks)) if self.time else 0.0
 
     @cached_property
     def communication(self) -> float:
@@ -105,7 +105,7 @@ def trace_of(
     Without targets of its own, the run of a puzzle's function at the puzzle's size has the puzzle's.
     """
     for name, target in (("time_target", time_target), ("memory_target", memory_target)):
-        if target is not None and not isinstance(target, Real):
+        if target is not None and not (isinstance(target, Real) and 0 <= target < float("inf")):
             raise PuzzleError(f"{name} must be a number, or None", where="draw", got=describe(target))
     if isinstance(source, Trace):
         return source
@@ -116,7 +116,7 @@ def trace_of(
         if time_target is None and memory_target is None:
             time_target, memory_target = _targets(source)
     else:
-        by_rank = _logs(models)
+        models, by_rank = _logs(models)
     return Trace(
         by_rank,
         layers=max(model.LAYERS for model in models),
@@ -125,7 +125,7 @@ def trace_of(
         title="schedule" if title is None else str(title),
         time_target=time_target,
         memory_target=memory_target,
-        models=sorted(models, key=lambda model: model.rank),
+        models=models,
     )
 
 
@@ -172,8 +172,22 @@ def _split(events: Iterable[Event]) -> dict[int, Sequence[Event]]:
     return {rank: tuple(by_rank[rank]) for rank in sorted(by_rank)}
 
 
-def _logs(models: Sequence[Model]) -> dict[int, Sequence[Event]]:
-    """Logs by rank; models of several machines that share a rank are numbered as they come."""
-    if len({model.rank for model in models}) == len(models):
-        return {model.rank: model.log for model in sorted(models, key=lambda model: model.rank)}
-    return {place: tuple(event._replace(rank=place) for event in model.log) for place, model in enumerate(models)}
+def _logs(models: Sequence[Model]) -> tuple[list[Model], dict[int, Sequence[Event]]]:
+    """Models and their logs, in order of rank; those of several machines are numbered as they come."""
+    machines = {id(model.dist): place for place, model in enumerate(models)}
+    if len(machines) == 1 and len({model.rank for model in models}) == len(models):
+        ordered = sorted(models, key=lambda model: model.rank)
+        return ordered, {model.rank: model.log for model in ordered}
+    places = {(id(model.dist), model.rank): place for place, model in enumerate(models)}
+    logs: dict[int, Sequence[Event]] = {}
+    for place, model in enumerate(models):
+        machine = id(model.dist)
+        logs[place] = tuple(
+            event._replace(
+                rank=place,
+                op=None if event.op is None else (machines[machine], *event.op),
+                group=tuple(places.get((machine, rank), rank) for rank in event.group),
+            )
+            for event in model.log
+        )
+    return list(models), logs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence, Sized
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from lib.errors import folded
 from lib.events import COLLECTIVE, COMPUTE, MARKS, POINT_TO_POINT, Event
@@ -13,17 +14,20 @@ from lib.units import Elements, show_elements, show_ticks
 from .theme import name_of
 from .trace import Trace
 
+if TYPE_CHECKING:
+    from .layout import Row
+
 
 def si(number: float) -> str:
     """A size in three digits.
 
-    >>> si(1769472), si(417)
-    ('1.77M', '417')
+    >>> si(1769472), si(417), si(999_999)
+    ('1.77M', '417', '1M')
     """
-    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(number) >= scale:
+    for unit, scale in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)):
+        if abs(number) < 999.5 * scale:
             return f"{number / scale:.3g}{unit}"
-    return f"{number:.3g}"
+    return f"{number / 1e12:.3g}T"
 
 
 def size_of(elements: Elements | float) -> str:
@@ -83,12 +87,13 @@ def plural(things: Sized | int, ending: str = "s") -> str:
     return "" if count == 1 else ending
 
 
-def hover(event: Event, who: str, alone: bool = True, same_batches: bool = True) -> str:
-    """What an operation of ``who`` says when the pointer rests on it; ``alone``: it is one rank's."""
-    head = f"{who}: {name_of(event.kind)}"
+def hover(event: Event, row: Row) -> str:
+    """What an operation says when the pointer rests on it: no more than is true of all its ranks."""
+    alone = len(row.ranks) == 1
+    head = f"{row.full_name}: {name_of(event.kind)}"
     if event.layer is not None and event.kind != "loss":
         head += f", layer {event.layer}"
-    if event.batches and same_batches:
+    if event.batches and row.same_batches:
         head += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
     said = [head, f"tick {show_ticks(event.start)} to {show_ticks(event.end)}"]
     if event.tensor:
@@ -97,7 +102,8 @@ def hover(event: Event, who: str, alone: bool = True, same_batches: bool = True)
         said.append(f"from rank {event.group[0]} to rank {event.group[1]}")
     elif alone and event.kind in COLLECTIVE:
         said.append(f"among ranks {ranges(event.group)}")
-    said.append(f"memory when issued: {show_elements(event.memory)} elements")
+    if row.same_memory:
+        said.append(f"memory when issued: {show_elements(event.memory)} elements")
     return "\n".join(said)
 
 

@@ -30,7 +30,7 @@ LETTERS = {
 KIND_OF = {letters: kind for kind, letters in LETTERS.items()}
 CELLS = 200_000
 """Ranks times moments up to which a grid is aligned in time; larger ones list every rank's codes in order."""
-_CODE = re.compile(r"(\d*)([A-Za-z_]+|[<>])([\d,-]*)")
+_CODE = re.compile(r"(\d*)([A-Za-z_]+|[<>])((?:\d+(?:-\d+)?(?:,(?=\d))?)*)")
 
 
 class Code(NamedTuple):

@@ -111,7 +111,10 @@ class Model:
         """For each record of ``log``, the line of the learner's code that it comes from."""
         places = zip(self._codes, self._lines, strict=True)
         lines = [Line(code, number) if is_learners(code) else None for code, number in places]
-        return [*lines, *[None] * (len(self.log) - len(lines))]
+        missing = len(self.log) - len(lines)
+        if missing < 0:  # by hand, a call in flight has a line and no record yet: nobody knows which
+            return [None] * len(self.log)
+        return [*lines, *[None] * missing]
 
     def storage(self) -> tuple[Storage, Storage, Storage, Storage, Storage]:
         """The five dictionaries."""

@@ -57,8 +57,8 @@ class Watch:
     def _others_ready(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether callbacks are due besides this one."""
         ready = getattr(loop, "_ready", None)
-        if ready is not None:
-            return bool(ready)
+        if ready is not None:  # two machines that look at each other looking would look for ever
+            return any(getattr(handle._callback, "__func__", None) is not Watch._look for handle in ready)
         # A loop that does not tell (uvloop): three turns without a new wait are taken for quiet.
         self.quiet_looks += 1
         return self.quiet_looks % 4 != 0

@@ -98,8 +98,8 @@ def sharded_run(ranks: int = 4, layers: int = 3, **more: Any) -> Run:
     return run(sharded, ranks, layers, ranks, **more)
 
 
-def staged_run(stages: int = 4, batches: int = 4) -> Run:
-    return run(staged, stages, stages, batches)
+def staged_run(stages: int = 4, batches: int = 4, **more: Any) -> Run:
+    return run(staged, stages, stages, batches, **more)
 
 
 def parse(figure: Figure) -> ElementTree.Element:

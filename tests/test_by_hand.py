@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from drawing import draw, draw_group
-from lib import Dist, Model, Weight, WeightGrad
+from lib import Deadlock, Dist, Model, Weight, WeightGrad
 
 
 def test_a_tour_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,3 +103,21 @@ def test_a_machine_whose_ranks_are_made_again() -> None:
     with pytest.raises(AssertionError, match="deadlock"):
         asyncio.run(all_of(half))
     assert [grad.batches for grad in asyncio.run(all_of(full))] == [{0, 1}, {0, 1}]
+
+
+@pytest.mark.parametrize("machines", [2, 3])
+def test_several_machines_at_once_do_not_wait_for_each_other(machines: int) -> None:
+    async def ping(model: Model) -> None:
+        if model.rank == 0:
+            model.activations[0] = model.get_activation([0])
+            await model.pass_to(1, model.activations[0])
+        else:
+            model.activations[0] = await model.receive()
+            await model.receive(src=0)
+
+    async def all_of_them() -> list[BaseException | None]:
+        models = [Model(rank, dist) for dist in [Dist(2) for _ in range(machines)] for rank in range(2)]
+        return await asyncio.wait_for(asyncio.gather(*map(ping, models), return_exceptions=True), 60)
+
+    ended = asyncio.run(all_of_them())
+    assert [type(end) for end in ended] == [type(None), Deadlock] * machines

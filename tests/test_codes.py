@@ -48,7 +48,7 @@ def test_all_reduce_unknown_operations_and_sets_have_codes() -> None:
     assert read_code("10F0,4-6") == Code("forward", 10, frozenset({0, 4, 5, 6}))
 
 
-@pytest.mark.parametrize("wrong", ["", "F F", "3", "2F0;1", "-"])
+@pytest.mark.parametrize("wrong", ["", "F F", "3", "2F0;1", "-", "2F-", "2F1-", "2F,1", "2F1,"])
 def test_what_is_no_code_is_refused(wrong: str) -> None:
     with pytest.raises(PuzzleError, match="no code of an operation"):
         read_code(wrong)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from random import Random
 
 import pytest
 
 from drawing import compare, draw
+from drawing.marks import text_width
 from drawing.picture import LARGEST
 from drawing.trace import trace_of
 from lib import Model, PuzzleError, run
 from tests.drawing_events import (
+    SVG,
     chain,
     corners,
     event,
     operation_titles,
+    parse,
     sharded_run,
     staged_run,
     texts,
@@ -100,9 +104,25 @@ def test_layers_have_one_color_in_all() -> None:
     assert len(set(found)) == 1
 
 
+def test_long_titles_are_cut_and_iterables_taken() -> None:
+    run_ = staged_run(2, 2)
+    figure = compare(run_, run_, titles=(word * 60 for word in ("abc", "xyz")))
+    width, _ = figure.size
+    for element in parse(figure).iter(SVG + "text"):
+        if element.get("text-anchor") == "start":
+            reach = text_width(element.text or "", float(element.get("font-size", 0)))
+            assert float(element.get("x", 0)) + reach <= width
+    assert any(text.startswith("2 ranks") for text in texts(figure))
+
+
 def test_large_runs_stay_small() -> None:
     large = trace(*(chain(rank, 400, offset=rank) for rank in range(100)))
-    assert len(compare(large, large, large).svg()) < LARGEST
+    assert len(compare(large, large, large)._repr_html_()) <= LARGEST
+    random = Random(1)
+    kinds = ("forward", "backward")
+    shapes = [[event(r, random.choice(kinds), at, at + 1, random.randrange(9)) for at in range(800)] for r in range(80)]
+    for static in (False, True):
+        assert len(compare(*[trace(*shapes)] * 3, static=static)._repr_html_()) <= LARGEST
 
 
 @pytest.mark.parametrize(
@@ -114,7 +134,7 @@ def test_large_runs_stay_small() -> None:
         ((staged_run(2, 2),) * 2, {"titles": ["one"]}),
         ((staged_run(2, 2),) * 2, {"titles": "ab"}),
         ((staged_run(2, 2),) * 2, {"links": "some"}),
-        ((staged_run(2, 2),) * 2, {"width": 10}),
+        ((staged_run(2, 2),) * 2, {"width": 700}),
     ],
 )
 def test_wrong_arguments_are_refused(sources: tuple[object, ...], options: dict[str, object]) -> None:

@@ -143,8 +143,9 @@ def test_everything_written_can_be_read_on_both_pages(page: int) -> None:
         assert theme.contrast(roles[ink], roles["card"]) >= 4.5, ink
     assert theme.contrast(roles["card"], roles["step"]) >= 4.5
     for layer in range(8):
-        tint = mixed(theme.layer_color(layer, 8), roles["lane"], theme.TINT)
-        assert theme.contrast(roles["ink"], tint) >= 4.5
+        for opacity, least in ((theme.TINT, 4.5), (theme.STRONG_TINT, 4.2)):
+            tint = mixed(theme.layer_color(layer, 8), roles["lane"], opacity)
+            assert theme.contrast(roles["ink"], tint) >= least
 
 
 def test_signs_stand_out_on_their_boxes() -> None:

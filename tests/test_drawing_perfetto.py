@@ -11,7 +11,7 @@ import pytest
 
 from drawing import Trace, perfetto
 from drawing.perfetto import TICK
-from lib import PuzzleError, Run
+from lib import Cost, PuzzleError, Run
 from lib.events import COLLECTIVE, MARKS, MEMORY_KINDS
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 
@@ -88,6 +88,11 @@ def test_every_message_is_a_flow_from_its_send_to_its_receive() -> None:
         # a flow binds to the slice around it
         assert slices[start["pid"], start["tid"], start["ts"]]["cat"] == "pass_to"
         assert slices[end["pid"], end["tid"], end["ts"]]["cat"] == "receive"
+
+
+@pytest.mark.parametrize("price", ["send", "receive"])
+def test_a_flow_has_both_ends_or_none(price: str) -> None:
+    assert entries(staged_run(2, 2, cost=Cost(**{price: 0})), "s", "f") == []  # type: ignore[arg-type]
 
 
 def test_memory_is_a_counter_with_all_kinds_whose_sum_is_the_sample(made: Run) -> None:

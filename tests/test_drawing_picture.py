@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
+from itertools import combinations
 from pathlib import Path
+from random import Random
 from typing import Any
 from xml.etree import ElementTree
 
@@ -16,9 +19,12 @@ from hypothesis import strategies as st
 
 from drawing import Figure, Trace, draw, theme
 from drawing.layout import FINE, LINES, Layout
+from drawing.marks import text_width
+from drawing.memory import steps_of
 from drawing.numbers import plan
 from drawing.picture import LARGEST
-from lib import Cost, Model, PuzzleError, Run, run
+from drawing.trace import trace_of
+from lib import Cost, Dist, Model, PuzzleError, Run, run
 from lib.events import MARKS
 from tests.drawing_events import (
     SVG,
@@ -67,7 +73,7 @@ FIGURES = {
     "every kind": lambda: draw(EVERY_KIND),
     "grouped": lambda: draw(sharded_run(32, 2)),
     "many events": lambda: draw(MANY),
-    "one narrow": lambda: draw(staged_run(1, 2), width=480),
+    "one narrow": lambda: draw(staged_run(1, 2), width=560),
     "no memory": lambda: draw(staged_run(), memory=False, links="none"),
     "not attempted": lambda: draw(run(lambda model: model)),
     "no time": lambda: draw(trace([event(0, "loss", 0, 0)])),
@@ -99,8 +105,6 @@ def test_nothing_lies_outside_the_view_box(figure: Figure) -> None:
 
 
 def test_texts_do_not_run_out_of_the_picture(figure: Figure) -> None:
-    from drawing.marks import text_width
-
     for element in parse(figure).iter(SVG + "text"):
         if element.get("text-anchor") == "start" and float(element.get("x", 0)) > figure.size[0] / 2:
             width = text_width(element.text or "", float(element.get("font-size", 0)))
@@ -224,6 +228,69 @@ def test_boxes_of_ranks_are_framed_and_named() -> None:
     assert not any(title.startswith("box") for title in titles(draw(sharded_run(4))))
 
 
+def test_a_frame_holds_ranks_of_its_own_box_only() -> None:
+    odd = (0, 7, 8, 15)
+    ranks = [chain(rank, 4, offset=rank in odd and 1 + rank) for rank in range(32)]
+    layout = Layout(trace(*ranks, node_size=8), 980, 74)
+    frames = [title for title in titles(draw(trace(*ranks, node_size=8))) if title.startswith("box")]
+    assert len(layout.rows) == 5
+    assert frames == ["box 0: ranks 0", "box 0: ranks 7", "box 1: ranks 8, 15"]
+
+
+def test_names_of_boxes_stand_beside_names_of_ranks() -> None:
+    for made in (
+        trace(*(chain(rank, 4, offset=rank // 8) for rank in range(32)), node_size=8),
+        trace(*(chain(rank, 4) for rank in range(15)), node_size=1),
+    ):
+        found = [(e, e.text or "") for e in parse(draw(made, memory=False)).iter(SVG + "text")]
+        boxes = [e for e, text in found if text.startswith("box ")]
+        ends = [float(e.get("x", 0)) + text_width(e.text or "", 9) for e in boxes]
+        names = [e for e, text in found if text.startswith("rank")]
+        starts = [float(e.get("x", 0)) - text_width(e.text or "", float(e.get("font-size", 0))) for e in names]
+        assert boxes and max(ends) <= min(starts)
+
+
+def test_a_peak_at_the_very_end_can_be_seen() -> None:
+    events = [event(0, "forward", 0, 9, held=(1, 0, 0, 0, 0, 0, 0)), event(0, "end", 9, 9, held=(5, 0, 0, 0, 0, 0, 0))]
+    layout = Layout(trace(events), 980, 74)
+    assert [held[0] for _, held in steps_of(layout, events)] == [1, 5]
+    assert steps_of(layout, events)[-1][0] <= layout.x1 - 1
+
+
+def test_what_differs_within_a_row_is_not_said_of_all() -> None:
+    ranks = [chain(rank, 2) for rank in range(20)]
+    ranks[3] = [one._replace(held=(99, 0, 0, 0, 0, 0, 0)) for one in ranks[3]]
+    assert not any("memory when issued" in title for title in titles(draw(trace(*ranks))))
+    assert any("memory when issued: 10" in title for title in titles(draw(trace(*ranks[4:], *ranks[:3]))))
+
+
+def test_arrows_find_their_receivers_in_shared_rows() -> None:
+    async def cross(model: Model) -> None:
+        if model.rank < 20:
+            await model.pass_to(20 + (model.rank + 3) % 20, "hello")
+        else:
+            await model.receive()
+
+    figure = draw(run(cross, 40), links="all")
+    assert shafts(figure, theme.KINDS["pass_to"]) == 1
+
+
+@pytest.mark.parametrize("width", [560, 640, 720, 800])
+def test_the_head_has_no_text_on_another_at_any_width(width: float) -> None:
+    figure = draw(sharded_run(8, 6, node_size=4), width=width, time_target=1, memory_target=1, title="A title " * 9)
+    head = [e for e in parse(figure).iter(SVG + "text") if float(e.get("y", 0)) < 112]
+    places = []
+    for element in head:
+        x, y = float(element.get("x", 0)), float(element.get("y", 0))
+        size = float(element.get("font-size", 0))
+        if element.get("text-anchor") == "start" and x < width - 80 and size not in (9.0, 9.5, 11.0):
+            places.append((x, x + text_width(element.text or "", size), y - size, y))
+    assert len(places) >= 10
+    for (a, b, top, low), (c, d, top2, low2) in combinations(places, 2):
+        assert b <= c or d <= a or low <= top2 + 2 or low2 <= top + 2
+    assert all(b <= width for _, b, _, _ in places)
+
+
 def test_many_equal_ranks_share_a_row() -> None:
     result = sharded_run(32, 2)
     figure = draw(result)
@@ -325,6 +392,13 @@ def test_a_static_picture_is_an_image_with_words() -> None:
     assert base64.b64decode(data).decode() == figure.svg()
 
 
+def test_a_page_has_the_whole_title(tmp_path: Path) -> None:
+    draw(staged_run(), title="GPipe: four ranks").save(tmp_path / "x.html")
+    assert "<h1>GPipe: four ranks</h1>" in (tmp_path / "x.html").read_text(encoding="utf-8")
+    with pytest.raises(PuzzleError, match="name of a file"):
+        draw(staged_run()).save(None)  # type: ignore[arg-type]
+
+
 def test_files_are_pictures_or_pages(tmp_path: Path) -> None:
     figure = draw(staged_run())
     figure.save(tmp_path / "x.html")
@@ -420,6 +494,20 @@ def test_no_picture_is_too_large_for_a_notebook(ranks: int, kinds: list[Any], re
     assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
 
 
+def test_memory_of_any_shape_keeps_a_picture_small() -> None:
+    random = Random(1)
+    ranks = [
+        [
+            event(rank, "forward", at, at + 1, at % 7, held=tuple(random.randrange(99) for _ in range(7)))
+            for at in range(3000)
+        ]
+        for rank in range(8)
+    ]
+    made = trace(*ranks)
+    for options in ({"width": 20_000}, {"width": 20_000, "static": True}):
+        assert len(draw(made, **options)._repr_html_()) <= LARGEST  # type: ignore[arg-type]
+
+
 def test_the_largest_of_boxes_is_still_small_enough() -> None:
     groups = tuple(range(0, 200, 2))
     call: dict[str, Any] = {"op": (1,), "group": groups, "tensor": "WeightGrad", "elements": 123456789}
@@ -448,6 +536,38 @@ def test_models_run_and_trace_give_the_same_picture() -> None:
     assert draw(trace(*ranks, title="same")).svg() == from_run
 
 
+def test_machines_side_by_side_keep_their_messages_and_lines_apart() -> None:
+    async def ping(model: Model) -> None:
+        weight, _ = model.load_weights(0)
+        model.weights[0] = weight
+        if model.rank == 0:
+            model.activations[0] = model.forward(0, model.get_activation([0]), weight)
+            await model.pass_to(1, model.activations[0])
+        else:
+            model.activations[0] = await model.receive()
+
+    async def both() -> list[Model]:
+        machines = [Dist(2), Dist(2)]
+        models = [Model(rank, dist) for dist in machines for rank in range(2)]
+        await asyncio.gather(*map(ping, models))
+        return models
+
+    models = asyncio.run(both())
+    figure = draw(models, links="all", memory=False)
+    said = [title for title in titles(figure) if "from rank" in title]
+    assert [re.findall(r"^rank (\d)|from rank (\d) to rank (\d)", title, re.MULTILINE) for title in said] == [
+        [("0", "", ""), ("", "0", "1")], [("1", "", ""), ("", "0", "1")],
+        [("2", "", ""), ("", "2", "3")], [("3", "", ""), ("", "2", "3")],
+    ]  # fmt: skip
+    arrows = next(e for e in parse(figure) if e.get("stroke") == theme.KINDS["pass_to"]).get("d", "")
+    heights = [abs(float(b) - float(a)) for a, b in re.findall(r"M[\d.]+ ([\d.]+)L[\d.]+ ([\d.]+)", arrows)]
+    assert len(heights) == 2 and max(heights) < 40  # to the next row, not across the picture
+    made = trace_of(models)
+    for rank, lines in made.lines.items():
+        for record, line in zip(made.by_rank[rank], lines, strict=True):
+            assert record.kind in str(line), (rank, record.kind, str(line))
+
+
 def test_some_of_the_models_can_be_drawn() -> None:
     result = staged_run()
     figure = draw(result.models[1:3])
@@ -467,6 +587,7 @@ def test_a_function_without_a_body_is_not_attempted_yet() -> None:
 
     figure = draw(run(fsdp, 4, 2, 4))
     assert texts(figure) == [figure.summary] == ["fsdp: not attempted yet"]
+    assert draw(run(fsdp, 4, 2, 4), static=True)._repr_html_().startswith("<img ")
 
 
 async def _never_awaited(model: Model) -> Model:
@@ -498,7 +619,16 @@ def test_a_coroutine_is_refused_without_a_warning_later() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"links": "some"}, {"width": 100}, {"width": None}, {"time_target": "x"}, {"memory_target": [1]}],
+    [
+        {"links": "some"},
+        {"width": 100},
+        {"width": None},
+        {"time_target": "x"},
+        {"memory_target": [1]},
+        {"time_target": float("inf")},
+        {"memory_target": float("nan")},
+        {"width": 500},
+    ],
 )
 def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(PuzzleError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import re
@@ -12,7 +13,7 @@ import pytest
 
 from drawing import play
 from drawing.player import CARDS, OPERATIONS, Player
-from lib import Model, PuzzleError, run
+from lib import Dist, Model, PuzzleError, run
 from lib.events import MARKS
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 
@@ -122,6 +123,47 @@ def test_a_page_too_large_for_a_notebook_says_so() -> None:
 def test_many_ranks_have_cards_for_the_first_rows() -> None:
     assert len(data(play(trace(*(chain(rank, 4, offset=rank) for rank in range(100)))))["rows"]) == CARDS
     assert len(data(play(sharded_run(32, 2)))["rows"]) == 1
+
+
+def test_a_card_of_several_ranks_says_what_is_true_of_all() -> None:
+    async def cross(model: Model) -> None:
+        if model.rank < 16:
+            await model.pass_to(16 + model.rank, "hello")
+        else:
+            await model.receive()
+        if model.rank == 3:
+            model.weights[0], _ = model.load_weights(0)
+
+    shown = data(play(run(cross, 32)))
+    assert [row["name"] for row in shown["rows"]] == ["ranks 0-15", "16-31"] or len(shown["rows"]) == 2
+    assert shown["words"] == ["send", "receive"]
+    assert [row["holder"] for row in shown["rows"]] == ["rank 3: ", ""]
+    assert max(sample[1] for sample in shown["rows"][0]["held"]) == 262144
+
+
+def test_what_has_no_card_is_counted_and_compute_comes_before_what_it_hides() -> None:
+    assert data(play(trace(*(chain(rank, 4, offset=rank) for rank in range(100)))))["more"] == 36
+    assert data(play(staged_run()))["more"] == 0
+    many = data(play(trace(*([event(rank, "forward", rank, rank + 1)] for rank in range(600)))))
+    assert [len(row["ops"]) for row in many["rows"]] == [1] * CARDS
+    assert many["rows"][1]["name"] == "rank 1"
+    hidden = data(play(sharded_run(2, 2)))["rows"][0]["ops"]
+    assert {op[7] for op in hidden} == {0, 1}
+
+
+def test_calls_in_flight_can_be_played() -> None:
+    async def waiting() -> None:
+        models = [Model(rank, dist) for dist in [Dist(2)] for rank in range(2)]
+        models[0].weights[0], _ = models[0].load_weights(0)
+        models[0].activations[0] = models[0].forward(0, models[0].get_activation([0]), models[0].weights[0])
+        call = models[0].receive(1)
+        assert len(models[0].lines()) == len(models[0].log)
+        assert data(play(models))["rows"]
+        await models[1].pass_to(0, "now")
+        await call
+        assert all(line is not None for line in models[0].lines())
+
+    asyncio.run(waiting())
 
 
 def test_too_many_operations_are_refused() -> None:

@@ -58,3 +58,9 @@ def test_an_unknown_one_is_refused_with_the_known() -> None:
     with pytest.raises(PuzzleError, match="no such primitive") as caught:
         draw_primitive("broadcast")
     assert "allgather" in caught.value.expected
+
+
+@pytest.mark.parametrize("ranks", [0, 1, 17, 2.0, None, True])
+def test_a_machine_that_has_no_room_is_refused(ranks: object) -> None:
+    with pytest.raises(PuzzleError, match="no such machine"):
+        draw_primitive("allgather", ranks=ranks)  # type: ignore[arg-type]

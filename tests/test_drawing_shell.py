@@ -76,6 +76,8 @@ def test_several_functions_are_compared_and_one_is_played(tmp_path: Path) -> Non
     both = tmp_path / "both.svg"
     assert main([f"{GPIPE}:gpipe", f"{GPIPE}:one_forward_one_backward", *size, "-o", str(both)]) == DRAWN
     assert "2 schedules under one time axis" in both.read_text(encoding="utf-8")
+    assert main([f"{GPIPE}:gpipe", f"{GPIPE}:gpipe", *size, "-o", str(both)]) == DRAWN
+    assert f"{GPIPE}:gpipe (4 ranks" in both.read_text(encoding="utf-8")
     page = tmp_path / "page.html"
     assert main([f"{GPIPE}:gpipe", "--play", "-o", str(page)]) == DRAWN
     assert "const data = " in page.read_text(encoding="utf-8")
@@ -97,6 +99,7 @@ def test_a_notebook_can_be_drawn(own: str, tmp_path: Path) -> None:
         ([f"{GPIPE}:gpipe", "-o", "x.png"], ".svg, .html, .json, .txt"),
         ([f"{GPIPE}:gpipe", "--play"], "-o schedule.html"),
         ([f"{GPIPE}:gpipe", f"{GPIPE}:gpipe", "-o", "x.json"], "one schedule"),
+        ([f"{GPIPE}:gpipe", f"{GPIPE}:gpipe", "-o", "x.svg", "--title", "x"], "for one function"),
     ],
 )
 def test_what_is_not_understood_says_why(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

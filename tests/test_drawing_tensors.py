@@ -14,6 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import drawing.notebook
 from drawing import Figure, draw_group, draw_tensor
+from drawing.marks import text_width
 from lib import Activation, ActivationGrad, Model, OptState, PuzzleError, Weight, WeightGrad
 from tests.drawing_events import SVG, corners, parse, staged_run, texts, titles
 
@@ -100,6 +101,25 @@ def test_groups_of_any_size_keep_inside(group: object, count: int) -> None:
     assert width < 1100
     assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
     assert ("empty" in texts(figure)) == (count == 0)
+
+
+def test_long_keys_and_many_of_them_are_cut() -> None:
+    weight = Weight(0, 2, 0)
+    for group in (
+        {"k" * 10_000 + str(at): weight for at in range(200)},
+        {f"rank {at}": {} for at in range(5000)},
+        {"n" * 9000: dict.fromkeys(range(3), weight)},
+    ):
+        figure = draw_group(group)
+        assert len(figure._repr_html_()) < 700_000
+        assert figure.size[0] < 1300
+    assert "and 4,936 more" in texts(draw_group({f"rank {at}": {} for at in range(5000)}))
+    wide = draw_group([Activation(0, 2, range(0, 200, 13), 200)])
+    assert max(text_width(text, 8.5) for text in texts(wide)) <= 125
+
+
+def test_a_group_can_be_an_image() -> None:
+    assert draw_group([Weight(0, 2, 0)], static=True)._repr_html_().startswith("<img ")
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "weights", [1], {"a": 1}, {"a": {"b": 1}}, {"a": Weight(0, 1, 0), "b": {}}])

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -374,7 +375,7 @@ def test_what_cannot_be_written_is_said_and_stops_nothing_else(lib: Lib, tmp_pat
 
 def test_a_report_that_nobody_takes(tmp_path: Path) -> None:
     solved(0, tmp_path)
-    command = f"{sys.executable} -m lib grade 0 --json a.json"
+    command = f"{shlex.quote(sys.executable)} -m lib grade 0 --json a.json"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     for end, code in (("> /dev/full", 3), ("| true; exit ${PIPESTATUS[0]}", 0)):
         (tmp_path / "a.json").unlink(missing_ok=True)
