@@ -84,7 +84,7 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     parts: list[Diagram] = []
     layouts = []
     for trace in traces:
-        layout = Layout(replace(trace, layers=layers), width, y + 22, until, rough, tight=True)
+        layout = Layout(replace(trace, layers=layers), width, y + 22, until, rough, beside=traces)
         layouts += [layout] if trace.attempted else []
         parts += [*_name(trace, y), *(draw_timeline(layout, links) if trace.attempted else ()), *_end(layout, until)]
         y = (layout.bottom if trace.attempted else y + 22) + GAP

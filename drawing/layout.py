@@ -74,7 +74,7 @@ class Layout:
     """Where rows, lanes and moments are; ``top`` is the upper edge of the rows, ``bottom`` the lower.
 
     ``until``: the tick at the right end (the end of the run, if not given); ``rough``: 0 where every operation
-    may be a box, else how many times as rough as pixels allow; ``tight``: with lower rows, to stand beside
+    may be a box, else how many times as rough as pixels allow; ``beside``: with lower rows, to stand beside these
     other schedules.
     """
 
@@ -85,15 +85,17 @@ class Layout:
         top: float,
         until: float | None = None,
         rough: int = 0,
-        tight: bool = False,
+        beside: Sequence[Trace] = (),
     ) -> None:
         self.trace, self.width, self.top, self.rough = trace, width, top, max(1, rough)
         self.until = trace.time if until is None else until
         self.rows = _in_lines(rows_of(trace.by_rank))
         count = len(self.rows)
-        self.height = _height(count, tight)
+        self.height = _height(count, tight=bool(beside))
         self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
-        self.x0, self.x1 = PAD + LEFT + (BOX if self._has_boxes() else 0.0), width - PAD - RIGHT
+        self.boxes = len({self.box_of(row) for row in self.rows} - {None}) > 1  # to be told apart
+        room = BOX if self.boxes or any(trace.node_size for trace in beside) else 0.0
+        self.x0, self.x1 = PAD + LEFT + room, width - PAD - RIGHT
         self.per_tick = (self.x1 - self.x0) / (self.until or 1.0)
         shown = sum(len(row.operations) for row in self.rows)
         self.fine = not rough and self.height >= LEGIBLE and shown <= FINE
@@ -103,10 +105,6 @@ class Layout:
         self.thin = max(5.0, 0.3 * self.height)
         self.lanes = max((max(row.lanes, default=0) for row in self.rows), default=0)
         self.bottom = self._place(top)
-
-    def _has_boxes(self) -> bool:
-        """Whether rows of different boxes are to be told apart."""
-        return len({self.box_of(row) for row in self.rows} - {None}) > 1
 
     def _place(self, y: float) -> float:
         """Give every row its place, boxes of ranks a little apart."""

@@ -103,7 +103,7 @@ def _boxes(layout: Layout) -> Iterator[Diagram]:
         if not found or found[-1][0] != node:
             found.append((node, []))
         found[-1][1].append(row)
-    if layout.x0 == PAD + LEFT:  # no rows of different boxes
+    if not layout.boxes:
         return
     for node, rows in found:
         if node is None:

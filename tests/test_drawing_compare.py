@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from drawing import compare, draw
+from drawing import Trace, compare, draw
 from drawing.marks import text_width
 from drawing.picture import LARGEST
 from drawing.trace import trace_of
@@ -38,7 +38,11 @@ def test_one_axis_and_a_box_for_every_operation() -> None:
 
 
 def test_a_moment_is_at_the_same_place_in_all() -> None:
-    short, long = (trace([event(0, "forward", 0, 2), event(0, "backward", 2, end)]) for end in (4, 8))
+    def made(end: float, ranks: int, node_size: int | None) -> Trace:
+        events = [[event(rank, "forward", 0, 2), event(rank, "backward", 2, end)] for rank in range(ranks)]
+        return trace(*events, node_size=node_size)
+
+    short, long = made(4, 2, 1), made(8, 1, None)
     places = re.findall(
         r'<title>rank 0: backward[^<]*</title><rect x="([\d.]+)"[^>]* width="([\d.]+)"', compare(short, long).svg()
     )
