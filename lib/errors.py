@@ -102,6 +102,11 @@ class Line(NamedTuple):
         return show_line(self.code, self.number)
 
 
+def line_at(code: CodeType, place: int) -> int:
+    """The number of the line that a place in compiled code (a frame's ``f_lasti``) comes from."""
+    return next((line for start, end, line in code.co_lines() if start <= place < end and line), code.co_firstlineno)
+
+
 def show_line(code: CodeType, number: int) -> str:
     """A line of code for people: its function, number and text, without the machine's paths."""
     text = linecache.getline(code.co_filename, number).strip()

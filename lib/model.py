@@ -12,7 +12,7 @@ from .calls import Call
 from .check import check_finals
 from .collectives import TAKES
 from .dist import Dist
-from .errors import Line, PuzzleError, is_learners
+from .errors import Line, PuzzleError, is_learners, line_at
 from .events import Event
 from .ledger import Closing
 from .mesh import one_of, whole_number
@@ -68,9 +68,9 @@ class Model:
         self._account = self._books.open(self._rank, self._layers, self._batches)
         self._by_hand = dist._watch is not None
         self._shared = False
-        # Where each record of the log was written: two plain lists cost least.
+        # Where each record of the log was written. Two plain lists cost least, and places in the code less than lines.
         self._codes: list[CodeType] = []
-        self._lines: list[int] = []
+        self._places: list[int] = []
         self.final_weights: dict[int, Weight] = {}
         for name in ("weights", "opt_states", "activations", "grad_activations", "grad_weights"):
             setattr(self, name, Storage(self, name))
@@ -109,8 +109,11 @@ class Model:
 
     def lines(self) -> list[Line | None]:
         """For each record of ``log``, the line of the learner's code that it comes from."""
-        places = zip(self._codes, self._lines, strict=True)
-        lines = [Line(code, number) if is_learners(code) else None for code, number in places]
+        known: dict[tuple[CodeType, int], Line | None] = {}
+        for code, place in zip(self._codes, self._places, strict=True):
+            if (code, place) not in known:
+                known[code, place] = Line(code, line_at(code, place)) if is_learners(code) else None
+        lines = [known[place] for place in zip(self._codes, self._places, strict=True)]
         missing = len(self.log) - len(lines)
         if missing < 0:  # by hand, a call in flight has a line and no record yet: nobody knows which
             return [None] * len(self.log)
@@ -327,7 +330,7 @@ class Model:
     def _note(self, frame: FrameType) -> None:
         """The record just made was written there."""
         self._codes.append(frame.f_code)
-        self._lines.append(frame.f_lineno)
+        self._places.append(frame.f_lasti)
 
     def _call(self, flight: Flight, frame: FrameType) -> Call:
         self._note(frame)
