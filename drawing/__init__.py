@@ -26,6 +26,7 @@ perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``
 course             the map of all puzzles: ``draw_course``
+reference          the whole interface on one page: ``reference``
 notebook           how runs and tensors show themselves
 shell              ``python -m lib draw``
 =================  ===============================================================
@@ -40,6 +41,7 @@ from .perfetto import perfetto
 from .picture import draw
 from .player import Player, play
 from .primitives import draw_primitive
+from .reference import reference
 from .tensors import draw_tensor
 from .trace import Trace
 
@@ -55,6 +57,7 @@ __all__ = [
     "draw_tensor",
     "perfetto",
     "play",
+    "reference",
 ]
 
 register()

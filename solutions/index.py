@@ -37,6 +37,7 @@ progress()
 #
 # - `draw(run(...))` draws a schedule, `play(run(...))` steps through it, with the line of your code that each rank is at.
 # - `grade(fsdp)` tells what is wrong, or how good it is. `hint("fsdp")` gives one hint at a time.
+# - `from drawing import reference`, then `reference()`: everything there is on one page, with what it costs.
 # - `print(model)` and `model.status()` say what a rank holds. An error names the rank, the operation and your line.
 # - At a shell, `python -m lib grade` grades these notebooks, `python -m lib start 4 my_fsdp.py` begins a puzzle as a
 #   script, and `python -m lib watch my_fsdp.py` grades it whenever you save it.

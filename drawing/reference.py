@@ -1,0 +1,121 @@
+"""The whole interface on one page, from the docstrings: what there is, what it costs, what it insists on."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from lib.cost import Cost
+from lib.grading.notebook import grade, hint, progress
+from lib.model import Model
+from lib.run import run
+from lib.units import HIDDEN, LENGTH
+
+from .compare import compare
+from .files import page, write
+from .group import draw_group
+from .picture import draw
+from .player import play
+from .primitives import PRIMITIVES, draw_primitive
+from .svg import escape
+
+MODEL = {
+    "What a rank knows": ("rank", "RANKS", "LAYERS", "BATCHES", "time", "log"),
+    "Sources": ("load_weights", "get_activation", "fake_grad"),
+    "Operations": ("forward", "loss", "backward", "update", "set_final_weight"),
+    "Communication": ("allreduce", "allgather", "scatterreduce", "pass_to", "receive"),
+    "Mesh": ("axis_index", "axis_size", "rank_at"),
+    "Looking at it": ("memory", "status", "storage", "lines", "check"),
+}
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    run,
+    grade,
+    hint,
+    progress,
+    draw,
+    compare,
+    play,
+    draw_group,
+    draw_primitive,
+)
+STARS = {"VAR_POSITIONAL": 1, "VAR_KEYWORD": 2}
+CELL = "padding:3px 14px 3px 0;text-align:left;vertical-align:top"
+HEAD = f"{CELL};font-weight:normal;white-space:pre-wrap"
+
+
+class Reference:
+    """A page to look things up: shows itself in a notebook and as text, and can be saved."""
+
+    def entries(self) -> dict[str, list[tuple[str, str]]]:
+        """Everything there is, group by group: how it is written, and what it does."""
+        found = {
+            group: [(_written(_method(name), getattr(Model, name)), _says(getattr(Model, name))) for name in names]
+            for group, names in MODEL.items()
+        }
+        found["Running, grading, drawing"] = [(_written(f.__name__, f), _says(f)) for f in FUNCTIONS]
+        prices = [(field.name, f"{getattr(Cost(), field.name):,}") for field in fields(Cost)]
+        found["Prices: Cost(...), in ticks and elements"] = prices
+        return found
+
+    def __str__(self) -> str:
+        lines = [_sizes()]
+        for group, entries in self.entries().items():
+            lines += ["", group, *(f"  {written}\n      {says}" for written, says in entries)]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return "reference(): the whole interface on one page; print it, show it in a notebook, or save it as .html"
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p>{escape(_sizes())}</p>"]
+        for group, entries in self.entries().items():
+            rows = (
+                f'<tr><th scope="row" style="{HEAD}"><code>{escape(written)}</code></th>'
+                f'<td style="{CELL}">{escape(says)}</td></tr>'
+                for written, says in entries
+            )
+            caption = f'<caption style="text-align:left;font-weight:bold;padding-top:10px">{escape(group)}</caption>'
+            parts.append(f'<table style="border-collapse:collapse">{caption}<tbody>{"".join(rows)}</tbody></table>')
+            if group == "Communication":
+                parts += [draw_primitive(kind, ranks=3)._repr_html_() for kind in PRIMITIVES]
+        return "".join(parts)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an ``.html`` page. Raises PuzzleError where it cannot."""
+        write(path, {".html": lambda: page("LLM training puzzles: reference", self._repr_html_())})
+
+
+def reference() -> Reference:
+    """The whole interface on one page: operations, what they cost and insist on, and what collectives do."""
+    return Reference()
+
+
+def _sizes() -> str:
+    weight, activation = f"{HIDDEN * HIDDEN:,}", f"{HIDDEN * LENGTH:,}"
+    return (
+        f"Times are in ticks, sizes in elements: a weight has {weight}, its optimizer state and its gradient as many, a "
+        f"micro-batch's activation {activation}. The five dictionaries weights, opt_states, activations, grad_activations "
+        "and grad_weights are the memory of a rank; what is in none of them is gone after the next operation."
+    )
+
+
+def _method(name: str) -> str:
+    return f"{'Model' if isinstance(Model.__dict__[name], staticmethod) else 'model'}.{name}"
+
+
+def _written(name: str, thing: Any) -> str:
+    """A call as one writes it: names of parameters, and what they are without."""
+    if isinstance(thing, property):
+        return name
+    parameters = [p for p in inspect.signature(thing).parameters.values() if p.name != "self" and p.name[0] != "_"]
+    shown = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters]
+    shown = ["*" * STARS.get(p.kind.name, 0) + text for p, text in zip(parameters, shown, strict=True)]
+    awaited = "await " if name.removeprefix("model.") in MODEL["Communication"] else ""
+    return f"{awaited}{name}({', '.join(shown)})"
+
+
+def _says(thing: Any) -> str:
+    return " ".join((inspect.getdoc(thing) or "").replace("``", "").split())
