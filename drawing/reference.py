@@ -96,9 +96,10 @@ def reference() -> Reference:
 def _sizes() -> str:
     weight, activation = f"{HIDDEN * HIDDEN:,}", f"{HIDDEN * LENGTH:,}"
     return (
-        f"Times are in ticks, sizes in elements: a weight has {weight}, its optimizer state and its gradient as many, a "
-        f"micro-batch's activation {activation}. The five dictionaries weights, opt_states, activations, grad_activations "
-        "and grad_weights are the memory of a rank; what is in none of them is gone after the next operation."
+        f"Times are in ticks, sizes in elements: a weight has {weight}, its optimizer state and its gradient as many, "
+        f"a micro-batch's activation {activation}. The five dictionaries weights, opt_states, activations, "
+        "grad_activations and grad_weights are the memory of a rank; what is in none of them is gone after the next "
+        "operation."
     )
 
 
