@@ -80,7 +80,9 @@ class Reference:
             caption = f'<caption style="text-align:left;font-weight:bold;padding-top:10px">{escape(group)}</caption>'
             parts.append(f'<table style="border-collapse:collapse">{caption}<tbody>{"".join(rows)}</tbody></table>')
             if group == "Communication":
-                parts += [draw_primitive(kind, ranks=3)._repr_html_() for kind in PRIMITIVES]
+                shown = (draw_primitive(kind, ranks=3)._repr_html_() for kind in PRIMITIVES)
+                cells = (f'<div style="flex:1 1 380px;max-width:480px">{picture}</div>' for picture in shown)
+                parts.append(f'<div style="display:flex;flex-wrap:wrap;gap:8px">{"".join(cells)}</div>')
         return "".join(parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -38,7 +38,7 @@ errors, units  what goes wrong, said well; ticks and elements
 from .cost import Cost
 from .dist import Dist
 from .errors import Deadlock, PuzzleError
-from .grading.notebook import grade, hint, progress
+from .grading.notebook import grade, hint, progress, solution
 from .grading.seal import seal
 from .model import Model
 from .nested import allow_nested_loops
@@ -68,6 +68,7 @@ __all__ = [
     "hint",
     "progress",
     "run",
+    "solution",
 ]
 
 seal()

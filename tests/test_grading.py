@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -14,14 +15,14 @@ from xml.etree import ElementTree
 import pytest
 
 import lib
-from lib import Model, PuzzleError, grade, hint, progress, run
+from lib import Model, PuzzleError, grade, hint, progress, run, solution
 from lib.forms import FORMS
 from lib.grading import page, seal
 from lib.grading.judge import OTHER_SIZES, judge, other_sizes
 from lib.grading.progress import Progress
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from lib.layouts import LAYOUTS, SIZES
-from lib.specs import puzzles
+from lib.specs import Puzzle, puzzles
 from tests.programs import solutions
 
 SOLUTIONS = {spec["name"]: fn for fn, spec in solutions()}
@@ -310,3 +311,37 @@ def test_a_folder_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     kept = Progress()
     kept.record(verdicts()[0])
     assert (tmp_path / "progress.json").exists()
+
+
+# -- solutions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("puzzle", list(puzzles().values()), ids=list(puzzles()))
+def test_a_solution_is_shown_to_who_is_sure(puzzle: Puzzle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLM_TRAINING_PUZZLES_PROGRESS", str(tmp_path))
+    asked = str(solution(puzzle.name))
+    assert "sure=True" in asked and "hint(" in asked
+    assert "model.load_weights" not in asked
+    shown = str(solution(puzzle.name, sure=True))
+    code = re.findall("```python\n(.*?)\n```", shown, re.DOTALL)
+    assert re.search(rf"def {puzzle.name}\(model", code[0])
+    assert "SOLUTION" not in shown
+    for block in code:
+        ast.parse(block)
+
+
+def test_a_solution_is_shown_after_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "progress.json"
+    monkeypatch.setenv("LLM_TRAINING_PUZZLES_PROGRESS", str(tmp_path))
+    best = {"fsdp": {"status": "PASS", "time": 20.4, "memory": 1966080}}
+    path.write_text(json.dumps({"version": 1, "best": best, "hints": {}}), encoding="utf-8")
+    assert "async def fsdp" in str(solution("fsdp"))
+    assert "sure=True" in str(solution("ddp"))
+
+
+def test_where_there_are_no_solutions_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lib.grading.answer.SOLUTIONS", tmp_path)
+    with pytest.raises(PuzzleError, match="is not here"):
+        solution("fsdp", sure=True)
+    with pytest.raises(PuzzleError, match="did you mean 'fsdp'"):
+        solution("fdsp")

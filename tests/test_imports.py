@@ -52,6 +52,7 @@ READING_ORDER = (
     "lib.grading.page",
     "lib.grading.progress",
     "lib.grading.seal",
+    "lib.grading.answer",
     "lib.grading.notebook",
     "lib.nested",
     "lib",

@@ -6,7 +6,8 @@ judge               right or not, at its own size and others; layout, rules, tar
 page                to be read: a table for notebooks, a text
 progress            the best so far, in a small file beside the notebooks
 seal                whether this library is still what it was
-notebook            grade, hint and progress, as a learner calls them in a cell
+answer              the solution of a puzzle, for those who are through with it
+notebook            grade, hint, progress and solution, as a learner calls them in a cell
 files               for other programs: JSON, JUnit, Gradescope, CSV
 wire                one message a line, between a worker and the grader
 clerk               the grader's end: answers out of the books, believes nothing

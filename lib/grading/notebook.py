@@ -1,4 +1,4 @@
-"""``grade``, ``hint`` and ``progress``, as a learner calls them in a notebook's cell.
+"""``grade``, ``hint``, ``progress`` and ``solution``, as a learner calls them in a notebook's cell.
 
 Here everything shares one process: mistakes are found with certainty, somebody who wants to fool the grader is
 not always stopped. The referee is the shell: ``python -m lib grade``.
@@ -17,6 +17,7 @@ from ..run import run
 from ..specs import Puzzle, find
 from ..tensors import describe
 from . import page
+from .answer import Answer, answer
 from .judge import judge, new_seed
 from .progress import Progress, next_hint
 from .seal import broken_seal
@@ -102,3 +103,12 @@ def hint(puzzle: str) -> Hint:
 def progress() -> Progress:
     """All puzzles and the best so far, from the file beside the notebook."""
     return Progress()
+
+
+def solution(puzzle: str, sure: bool = False) -> Answer:
+    """The solution of a puzzle with its explanation, once it is solved, or if you are ``sure``.
+
+    Raises PuzzleError for an unknown puzzle, and where there are no solutions (in Colab).
+    """
+    spec = find(getattr(puzzle, "__name__", puzzle))
+    return answer(spec, spec.name in Progress().solved, sure)

@@ -1,0 +1,59 @@
+"""The solution of a puzzle with its explanation, for those who have solved it, or are sure that they want to see it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ..errors import PuzzleError
+from ..specs import Puzzle
+
+# Not in lib: a worker can read lib, and no submission is to find a solution there.
+SOLUTIONS = Path(__file__).resolve().parent.parent.parent / "solutions"
+_CELL = re.compile(r"^# %%(.*)$", re.MULTILINE)
+_MARKS = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION\n", re.MULTILINE)
+
+
+class Answer:
+    """What was asked for, as Markdown; or the question whether it is really wanted."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_markdown_(self) -> str:
+        return self.text
+
+
+def answer(puzzle: Puzzle, solved: bool, sure: bool) -> Answer:
+    """The solution. Raises PuzzleError where it is not beside lib, as in Colab."""
+    if not solved and not sure:
+        return Answer(
+            f"{puzzle.name} is not solved yet. `hint({puzzle.name!r})` gives the next hint. "
+            f"If you are sure that you want to see the solution: `solution({puzzle.name!r}, sure=True)`"
+        )
+    path = SOLUTIONS / f"p{puzzle.number:02}_{puzzle.name}.py"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        raise PuzzleError(
+            f"the solution of {puzzle.name} is not here",
+            got=f"no {path.name} in a folder solutions beside lib",
+            cure="it is in a clone of the project",
+            line="",
+        ) from None
+    return Answer("\n\n".join([f"## {puzzle.title}", *_parts(text)]))
+
+
+def _parts(text: str) -> list[str]:
+    """The function itself, and what is said about it only in the solved notebook."""
+    pieces = _CELL.split(text)
+    parts = []
+    for head, body in zip(pieces[1::2], pieces[2::2], strict=True):
+        if "### BEGIN SOLUTION" in body or "solution" in head:
+            body = _MARKS.sub("", body).strip("\n")
+            prose = "[markdown]" in head
+            parts.append(re.sub(r"^# ?", "", body, flags=re.MULTILINE) if prose else f"```python\n{body}\n```")
+    return parts
