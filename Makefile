@@ -23,7 +23,7 @@ BROKEN := yes
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab reset test browser colab build check-built lint bench ci
+.PHONY: help setup lab reset test browser colab lite build check-built lint bench ci
 
 help: ## list what there is to do
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -68,6 +68,11 @@ $(BROWSER_STAMP): $(STAMP)
 
 colab: $(STAMP) ## notebooks for Colab, each complete by itself, in dist/
 	@$(RUN) -m solutions.colab
+
+lite: $(STAMP) ## a site that plays the puzzles in the browser alone, in dist/lite, and a test of it
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[lite]"
+	@$(RUN) -m solutions.lite
+	@$(RUN) -m pytest -q tests/test_lite.py
 
 build: $(STAMP) ## make puzzles/*.ipynb and lib/specs.json from solutions/
 	@$(RUN) -m solutions.build

@@ -30,10 +30,10 @@ READY = f"""() => {{ const panel = ({NOTEBOOK})(), kernel = panel?.sessionContex
     return !!kernel && panel.sessionContext.isReady && kernel.connectionStatus === 'connected'
         && kernel.status === 'idle' }}"""
 """The indicator on the page says idle before there is a kernel; what is run then is lost."""
-RUN = """() => { const prompts = [...document.querySelectorAll('.jp-NotebookPanel .jp-CodeCell .jp-InputPrompt')]
+RUN = """() => { const prompts = [...document.querySelectorAll('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell .jp-InputPrompt')]
     .map(prompt => prompt.textContent.trim());
     return prompts.length > 0 && prompts.every(prompt => /^\\[\\d+\\]:$/.test(prompt)) }"""
-OUTPUTS = """() => [...document.querySelectorAll('.jp-NotebookPanel .jp-OutputArea-output')].map(output => {
+OUTPUTS = """() => [...document.querySelectorAll('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea-output')].map(output => {
     const cell = output.getBoundingClientRect(), picture = output.querySelector('svg.ltp')?.getBoundingClientRect();
     return {text: output.innerText, left: cell.left, right: cell.right,
         picture: picture && [picture.left, picture.right, picture.height],

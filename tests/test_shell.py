@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -83,7 +84,7 @@ def lib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 def solved(number: int, folder: Path, suffix: str = ".ipynb") -> Path:
     """A solved puzzle as a learner would have it."""
-    source = build.sources(ROOT / "solutions")[number + 1]
+    [source] = (ROOT / "solutions").glob(f"p{number:02}_*.py")
     path = folder / (source.stem + suffix)
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(build.notebook(source, solved=True)) if suffix == ".ipynb" else source.read_text()
@@ -462,6 +463,8 @@ def test_watch_grades_again_when_a_file_is_saved(tmp_path: Path) -> None:
     (tmp_path / "p00_basic.ipynb").write_text(blank)
     command = start(tmp_path, "watch", "basic", "--plain")
     assert command.stdout is not None and command.stderr is not None
+    patience = threading.Timer(120, command.kill)  # what never comes ends the test, too
+    patience.start()
     try:
         seen = read_until(command.stdout, "Graded")
         assert "TODO  puzzle 0" in seen
@@ -474,6 +477,7 @@ def test_watch_grades_again_when_a_file_is_saved(tmp_path: Path) -> None:
         solved(0, tmp_path)
         assert "PASS  puzzle 0" in read_until(command.stdout, "PASS")
     finally:
+        patience.cancel()
         command.send_signal(signal.SIGINT)
         command.communicate(timeout=30)
     assert command.returncode == 130
