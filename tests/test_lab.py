@@ -30,15 +30,20 @@ READY = f"""() => {{ const panel = ({NOTEBOOK})(), kernel = panel?.sessionContex
     return !!kernel && panel.sessionContext.isReady && kernel.connectionStatus === 'connected'
         && kernel.status === 'idle' }}"""
 """The indicator on the page says idle before there is a kernel; what is run then is lost."""
-RUN = """() => { const prompts = [...document.querySelectorAll('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell .jp-InputPrompt')]
+OPEN = ".jp-NotebookPanel:not(.lm-mod-hidden)"
+RUN = f"""() => {{ const prompts = [...document.querySelectorAll('{OPEN} .jp-CodeCell .jp-InputPrompt')]
     .map(prompt => prompt.textContent.trim());
-    return prompts.length > 0 && prompts.every(prompt => /^\\[\\d+\\]:$/.test(prompt)) }"""
-OUTPUTS = """() => [...document.querySelectorAll('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea-output')].map(output => {
+    return prompts.length > 0 && prompts.every(prompt => /^\\[\\d+\\]:$/.test(prompt)) }}"""
+OUTPUTS = (
+    f"const open = '{OPEN} .jp-OutputArea-output';"
+    + """
+[...document.querySelectorAll(open)].map(output => {
     const cell = output.getBoundingClientRect(), picture = output.querySelector('svg.ltp')?.getBoundingClientRect();
     return {text: output.innerText, left: cell.left, right: cell.right,
         picture: picture && [picture.left, picture.right, picture.height],
         words: [...output.querySelectorAll('svg.ltp')].map(svg => svg.getAttribute('aria-label')).join(),
         inks: [...new Set([...output.querySelectorAll('text.f-ink')].map(text => getComputedStyle(text).fill))]} })"""
+)
 COMMAND = "([id, options]) => window.jupyterapp.commands.execute(id, options)"
 
 
