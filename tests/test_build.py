@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import warnings
 from pathlib import Path
 
@@ -430,3 +431,18 @@ def test_make_says_what_to_write(arguments: list[str], said: str) -> None:
     )
     assert said in done.stdout + done.stderr
     assert (done.returncode == 0) == (not arguments)
+
+
+# --- what is installed ---------------------------------------------------------------------------
+
+
+def test_every_package_and_every_file_that_it_needs_is_installed() -> None:
+    """Named one by one in pyproject.toml: what is forgotten there is missed only by who installs without a clone."""
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    inside = [
+        path for name in ("lib", "drawing") for path in (ROOT / name).rglob("*") if "__pycache__" not in path.parts
+    ]
+    packages = {".".join(p.parent.relative_to(ROOT).parts) for p in inside if p.name == "__init__.py"}
+    assert sorted(tool["packages"]) == sorted(packages)
+    data = {p.relative_to(ROOT).as_posix() for p in inside if p.is_file() and p.suffix != ".py"}
+    assert data == {f"{package}/{name}" for package, names in tool["package-data"].items() for name in names}
