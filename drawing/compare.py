@@ -18,13 +18,14 @@ from .layout import PAD, Layout
 from .legend import draw_legend
 from .links import LINKS
 from .marks import Diagram, label, lines, style, text_width
+from .numbers import Plans, plan
 from .picture import WIDTH, card, check_choice, check_width, small_enough
 from .timeline import axis, draw_timeline
 from .trace import Trace, trace_of
 from .words import machine, share_text, size_of
 
-TITLES, GAP, LINE = 420.0, 14.0, 19.0
-"""Width of a title at most, room between schedules, and for a line of the table, in pixels."""
+TITLES, NAME, GAP, LINE = 420.0, 22.0, 14.0, 19.0
+"""Width of a title at most; room for it, between schedules, and for a line of the table, in pixels."""
 LEAST = 800.0
 """A narrower picture has no room for the table."""
 
@@ -66,12 +67,11 @@ def compare(
     """
     if len(sources) < 2:
         raise PuzzleError("compare takes two runs or more", where="compare", cure="compare(run_a, run_b)")
-    titles = titles if titles is None or isinstance(titles, str) else list(titles)
-    if titles is not None and (isinstance(titles, str) or len(titles) != len(sources)):
+    names: list[str | None] = [None] * len(sources) if titles is None else [*titles]
+    if isinstance(titles, str) or len(names) != len(sources):
         raise PuzzleError("a title for each run is needed", where="compare", got=describe(titles))
     check_choice("links", links, LINKS, "compare")
     check_width(width, "compare", LEAST)
-    names: Sequence[str | None] = titles or [None] * len(sources)
     traces = [trace_of(source, title) for source, title in zip(sources, names, strict=True)]
     with collector_off():
         return small_enough(lambda rough: _figure(traces, width, links, static, rough))
@@ -82,25 +82,26 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     until = max(trace.time for trace in traces)
     y = PAD
     parts: list[Diagram] = []
-    layouts = []
+    layouts: list[Layout] = []
+    plans: list[Plans] = []
     for trace in traces:
-        layout = Layout(replace(trace, layers=layers), width, y + 22, until, rough, beside=traces)
-        layouts += [layout] if trace.attempted else []
-        parts += [*_name(trace, y), *(draw_timeline(layout, links) if trace.attempted else ()), *_end(layout, until)]
-        y = (layout.bottom if trace.attempted else y + 22) + GAP
-    if not layouts:
-        return card(parts, width, y, in_words(traces), static, " and ".join(trace.title for trace in traces))
-    scale, y = axis(layouts[-1], y - GAP)
-    table, y = _table(traces, width, y + 14)
-    legend, y = draw_legend(layouts, y + 12, memory=False)
-    return card(
-        [*parts, *scale, *table, *legend],
-        width,
-        y + 12,
-        in_words(traces),
-        static,
-        " and ".join(trace.title for trace in traces),
-    )
+        parts += _name(trace, y)
+        y += NAME
+        if trace.attempted:
+            layout = Layout(replace(trace, layers=layers), width, y, until, rough, beside=traces)
+            layouts.append(layout)
+            plans.append(plan(layout))
+            parts += [*draw_timeline(layout, links, plans[-1]), *_end(layout, until)]
+            y = layout.bottom
+        y += GAP
+    if layouts:
+        scale, y = axis(layouts[-1], y - GAP)
+        table, y = _table(traces, width, y + 14)
+        legend, y = draw_legend(layouts, plans, y + 12, memory=False)
+        parts += [*scale, *table, *legend]
+        y += 12
+    title = " and ".join(trace.title for trace in traces)
+    return card(parts, width, y, in_words(traces), static, title)
 
 
 def _name(trace: Trace, y: float) -> list[Diagram]:
@@ -119,7 +120,7 @@ def _machine(trace: Trace) -> str:
 def _end(layout: Layout, until: float) -> list[Diagram]:
     """Where a schedule ends before the longest one: a line and the time."""
     trace = layout.trace
-    if trace.time >= until or not trace.attempted:
+    if trace.time >= until:
         return []
     x, middle = layout.x(trace.time), layout.rows[0].y + layout.height / 2
     text = f"{show_ticks(trace.time)} ticks"

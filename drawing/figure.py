@@ -19,8 +19,9 @@ class Figure(Compose):
     """A picture. Still a chalk Diagram: put it beside others, scale it, render it with chalk.
 
     ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it;
-    ``title``: that of its page; ``static``: shows itself in a notebook as an image, which survives wherever
-    notebooks are shown, but has no hover texts.
+    ``title``: that of its page; ``area``: where the timeline of a schedule is (left, top, right, bottom);
+    ``static``: shows itself in a notebook as an image, which survives wherever notebooks are shown, but has no
+    hover texts.
     """
 
     # IPython would store a second copy, rendered by chalk: of fixed size, black on black in dark themes.
@@ -38,6 +39,7 @@ class Figure(Compose):
         super().__init__(box_envelope(0, 0, width, height), list(parts))
         self.size, self.summary, self.static = (width, height), summary, static
         self.title = title or "A picture"
+        self.area: tuple[float, float, float, float] | None = None
 
     def __repr__(self) -> str:
         return self.summary

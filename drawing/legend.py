@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from lib.events import COLLECTIVE, COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT
@@ -10,7 +10,7 @@ from lib.events import COLLECTIVE, COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT
 from . import theme
 from .layout import PAD, Layout
 from .marks import Diagram, box, label, lines, style, text_width, together
-from .numbers import plan
+from .numbers import Plans
 from .operations import operation
 from .timeline import hatching
 
@@ -28,12 +28,15 @@ class Entry(NamedTuple):
     text: str
 
 
-def draw_legend(layouts: Sequence[Layout], y: float, memory: bool) -> tuple[list[Diagram], float]:
+def draw_legend(
+    layouts: Sequence[Layout], plans: Sequence[Plans], y: float, memory: bool
+) -> tuple[list[Diagram], float]:
     """The legend of some schedules with equally many layers from ``y`` down, and where it ends."""
+    numbered = {kind for numbers in plans for kind, how in numbers.items() if how.size}
     parts: list[Diagram] = []
     width = layouts[0].width
     groups = [
-        [_layers(layouts[0].trace.layers), *_operations(layouts)],
+        [_layers(layouts[0].trace.layers), *_operations(layouts, numbered)],
         [entry for layout in layouts for entry in _memory(layout)] if memory else [],
     ]
     for group in filter(None, groups):
@@ -49,12 +52,11 @@ def draw_legend(layouts: Sequence[Layout], y: float, memory: bool) -> tuple[list
     return parts, y - LINE + TALL
 
 
-def _operations(layouts: Sequence[Layout]) -> Iterator[Entry]:
+def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterator[Entry]:
     layers = layouts[0].trace.layers
     looks = {(event.kind, not event.length) for layout in layouts for event in layout.trace.events}
     happened, moments = {kind for kind, _ in looks}, {kind for kind, moment in looks if moment} - set(MARKS)
     color = theme.layer_color(layers // 2, layers)
-    numbered = {kind for layout in layouts for kind, how in plan(layout).items() if how.size}
     known = (*COMPUTE, *COLLECTIVE, *POINT_TO_POINT)
     for kind in [*known, *sorted(happened - {*known, *MARKS})]:
         if kind not in happened:

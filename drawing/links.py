@@ -85,19 +85,19 @@ def _arrows(layout: Layout) -> Iterator[Line]:
 
     A row shows its first rank; the receiver may be another rank of its own row, which did the same things.
     """
-    rows = {rank: row for row in layout.rows for rank in row.ranks}
+    rows = {rank: place for place, row in enumerate(layout.rows) for rank in row.ranks}
+    shown = [[at for at, event in enumerate(row.events) if event.kind not in MARKS] for row in layout.rows]
     receives: dict[object, tuple[int, int]] = {}
     for rank, events in layout.trace.by_rank.items():
-        shown = (event for event in events if event.kind not in MARKS)
-        receives |= {event.op: (rank, place) for place, event in enumerate(shown) if event.kind == "receive"}
-    for row in layout.rows:
+        operations = (event for event in events if event.kind not in MARKS)
+        receives |= {event.op: (rank, nth) for nth, event in enumerate(operations) if event.kind == "receive"}
+    for here, row in enumerate(layout.rows):
         for index, event in enumerate(row.events):
-            receiver, place = receives.get(event.op, (-1, 0)) if event.kind == "pass_to" else (-1, 0)
-            there = rows.get(receiver)
-            if there is not None and there is not row:
-                shown_there = [at for at, other in enumerate(there.events) if other.kind not in MARKS]
-                down = there.y > row.y
-                end = layout.place(there, shown_there[place])
+            receiver, nth = receives.get(event.op, (-1, 0)) if event.kind == "pass_to" else (-1, 0)
+            there = rows.get(receiver, here)
+            if there != here:
+                end = layout.place(layout.rows[there], shown[there][nth])
+                down = there > here
                 yield (*_edge(layout.place(row, index), down), *_edge(end, not down))
 
 

@@ -25,7 +25,11 @@ class Plan(NamedTuple):
     each: bool = True
 
 
-def plan(layout: Layout) -> dict[str, Plan]:
+Plans = dict[str, Plan]
+"""Of every kind that has numbers."""
+
+
+def plan(layout: Layout) -> Plans:
     """The plan of every kind that has numbers."""
     return {kind: _plan(layout, kind) for kind in ("forward", "backward")}
 
@@ -45,7 +49,7 @@ def _plan(layout: Layout, kind: str) -> Plan:
     return Plan()
 
 
-def over_runs(layout: Layout, row: Row, plans: dict[str, Plan]) -> Iterator[Diagram]:
+def over_runs(layout: Layout, row: Row, plans: Plans) -> Iterator[Diagram]:
     """The numbers of a row that stand over several boxes."""
     for kind, (size, each) in plans.items():
         if size and not each and row.same_batches:

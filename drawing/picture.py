@@ -17,17 +17,15 @@ from .legend import draw_legend
 from .links import LINKS
 from .marks import Diagram, box, label, style
 from .memory import draw_memory
+from .numbers import plan
 from .timeline import axis, draw_timeline
 from .trace import Trace, trace_of
 from .words import summary
 
 WIDTH, NARROWEST, WIDEST = 980.0, 560.0, 20_000.0
 """Width of a picture in pixels: what a notebook's cell has room for, the least, and the most."""
-
-
-ROUGHEST = 256
-LARGEST = 1_450_000
-"""Bytes of an output in a notebook at most, with what is around the picture."""
+LARGEST, ROUGHEST = 1_450_000, 256
+"""Bytes of an output in a notebook at most, with what is around the picture; how rough it may become for that."""
 
 
 def draw(
@@ -92,13 +90,16 @@ def card(
 def _schedule(trace: Trace, width: float, links: str, memory: bool, static: bool, rough: int) -> Figure:
     head, top = draw_header(trace, width)
     layout = Layout(trace, width, top, rough=rough)
+    plans = plan(layout)
     scale, y = axis(layout, layout.bottom)
-    parts = [*head, *draw_timeline(layout, links), *scale]
+    parts = [*head, *draw_timeline(layout, links, plans), *scale]
     if memory:
         panel, y = draw_memory(layout, y + 12)
         parts += panel
-    legend, y = draw_legend([layout], y + 12, memory)
-    return card([*parts, *legend], width, y + 12, summary(trace), static, trace.title)
+    legend, y = draw_legend([layout], [plans], y + 12, memory)
+    figure = card([*parts, *legend], width, y + 12, summary(trace), static, trace.title)
+    figure.area = (layout.x0, layout.top, layout.x1, layout.bottom)
+    return figure
 
 
 def _not_attempted(trace: Trace, width: float, static: bool) -> Figure:

@@ -16,12 +16,12 @@ from lib.events import COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT, Event
 from lib.units import Elements
 
 from . import theme
+from .figure import Figure
 from .files import page as page_of
 from .files import write
-from .header import draw_header
-from .layout import Layout, Row, rows_of
+from .layout import Row, rows_of
 from .operations import color_of
-from .picture import LARGEST, WIDTH, draw
+from .picture import LARGEST, draw
 from .svg import escape
 from .trace import Trace, trace_of
 from .words import brief_ranks, ranges
@@ -72,7 +72,6 @@ def play(source: object, *, title: str | None = None, memory_target: Elements | 
     if not count:
         nothing = draw(trace)
         return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), int(nothing.size[1]) + 40)
-    layout = Layout(trace, WIDTH, draw_header(trace, WIDTH)[1])
     every = rows_of(trace.by_rank)
     rows = every[:CARDS]
     if sum(len(row.operations) for row in rows) > OPERATIONS:
@@ -85,7 +84,7 @@ def play(source: object, *, title: str | None = None, memory_target: Elements | 
         )
     figure = draw(trace, memory=False)
     # The template has braces and dollars of its own: only these three are ours.
-    data = _data(layout, rows) | {"more": sum(len(row.ranks) for row in every[CARDS:])}
+    data = _data(trace, rows, figure) | {"more": sum(len(row.ranks) for row in every[CARDS:])}
     parts = {"title": escape(trace.title), "picture": figure.svg(), "data": _script(data)}
     page = re.sub(r"\$(title|picture|data)\b", lambda found: parts[found[1]], TEMPLATE.read_text(encoding="utf-8"))
     below = max(-(-len(rows) // 2) * 102, 430)  # about: where it can, the page tells the frame its height
@@ -97,16 +96,16 @@ def _script(data: dict[str, Any]) -> str:
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _data(layout: Layout, rows: Sequence[Row]) -> dict[str, Any]:
-    trace, words = layout.trace, Table()
+def _data(trace: Trace, rows: Sequence[Row], figure: Figure) -> dict[str, Any]:
+    words = Table()
     code = Code(line for lines in trace.lines.values() for line in lines if line)
-    peak = trace.peak
-    assert peak is not None
+    peak, area = trace.peak, figure.area
+    assert peak is not None and area is not None
     shown = [slot for slot in range(len(MEMORY_KINDS)) if any(event.held[slot] for event in trace.events)]
     return {
         "time": trace.time or 1.0,
         "seconds": SECONDS,
-        "box": {"x0": layout.x0, "x1": layout.x1, "top": layout.top, "bottom": layout.bottom, "width": layout.width},
+        "box": {**dict(zip(("x0", "top", "x1", "bottom"), area, strict=True)), "width": figure.size[0]},
         "full": max(float(peak.memory), float(trace.memory_target or 0)) * 1.02 or 1.0,
         "target": float(trace.memory_target or 0),
         "kinds": [theme.MEMORY[MEMORY_KINDS[slot]] for slot in shown],

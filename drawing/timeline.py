@@ -12,20 +12,19 @@ from .coarse import draw_coarse
 from .layout import LEFT, PAD, Layout, Rect, Row, idle_spans, ticks
 from .links import draw_arrows, draw_ties
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
-from .numbers import Plan, over_runs, plan
+from .numbers import Plan, Plans, over_runs
 from .operations import color_of, operation
 from .words import hover, ranges, share_text
 
 NO_NUMBERS = Plan()
 
 
-def draw_timeline(layout: Layout, links: str) -> list[Diagram]:
+def draw_timeline(layout: Layout, links: str, plans: Plans) -> list[Diagram]:
     """All rows with their names, links and the boxes of ranks; the time axis is drawn by ``axis``."""
     parts: list[Diagram] = [*_boxes(layout), _lanes(layout), grid(layout, layout.top, layout.bottom)]
     hatch = [line for row in layout.rows for line in _idle(layout, row)] if layout.fine else []
     if hatch:  # chalk's own renderer refuses an empty path
         parts.append(lines(hatch, style(None, theme.HATCH, 0.75)))
-    plans = plan(layout)
     parts += draw_ties(layout, links)
     parts += [_row(layout, row, plans) for row in layout.rows] if layout.fine else draw_coarse(layout)
     return [*parts, *draw_arrows(layout, links), *_names(layout)]
@@ -48,7 +47,7 @@ def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     ], y + 18
 
 
-def _row(layout: Layout, row: Row, plans: dict[str, Plan]) -> Diagram:
+def _row(layout: Layout, row: Row, plans: Plans) -> Diagram:
     shown = [(index, event) for index, event in enumerate(row.events) if event.kind not in MARKS]
     shown.sort(key=lambda pair: not pair[1].length)  # moments on top
     boxes = [_operation(layout, row, index, event, plans.get(event.kind, NO_NUMBERS)) for index, event in shown]

@@ -109,11 +109,9 @@ class Model:
 
     def lines(self) -> list[Line | None]:
         """For each record of ``log``, the line of the learner's code that it comes from."""
-        known: dict[tuple[CodeType, int], Line | None] = {}
-        for code, place in zip(self._codes, self._places, strict=True):
-            if (code, place) not in known:
-                known[code, place] = Line(code, line_at(code, place)) if is_learners(code) else None
-        lines = [known[place] for place in zip(self._codes, self._places, strict=True)]
+        places = list(zip(self._codes, self._places, strict=True))
+        known = {(code, at): Line(code, line_at(code, at)) if is_learners(code) else None for code, at in set(places)}
+        lines = [known[place] for place in places]
         missing = len(self.log) - len(lines)
         if missing < 0:  # by hand, a call in flight has a line and no record yet: nobody knows which
             return [None] * len(self.log)

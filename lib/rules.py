@@ -97,6 +97,11 @@ def update(account: Account, layer: int, grad: Labels, weight: Labels, opt_state
             got=show_set(grad.batches),
             cure="add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update",
         )
+    _pieces_fit(where, grad, weight, opt_state)
+
+
+def _pieces_fit(where: str, grad: Labels, weight: Labels, opt_state: Labels) -> None:
+    """What is wrong with the pieces of an update. One of these is."""
     if weight.step != opt_state.step:
         raise PuzzleError(
             "weight and optimizer state are of different steps",

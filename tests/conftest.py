@@ -20,6 +20,6 @@ def browser() -> Iterator[Browser]:
     try:
         opened = Browser()
     except NoBrowser as why:
-        pytest.skip(f"NOBODY LOOKED AT THE PICTURES: {why}. To have a browser: make browser")
+        pytest.skip(f"NOBODY LOOKED IN A BROWSER: {why}. To have a browser: make browser")
     with opened:
         yield opened

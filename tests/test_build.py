@@ -229,6 +229,12 @@ def test_each_notebook_is_valid_short_and_has_fixed_ids(path: Path) -> None:
         assert len(ids) <= 12
 
 
+def test_the_overview_leads_to_every_notebook() -> None:
+    text = (ROOT / "solutions" / "index.py").read_text(encoding="utf-8")
+    links = re.findall(r"\]\((\w+\.ipynb)\)", text)
+    assert links == [build.notebook_name(path) for path in SOURCES[1:]]
+
+
 @pytest.mark.parametrize("path", PUZZLES, ids=lambda path: path.stem)
 def test_each_puzzle_hides_its_solution(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

@@ -105,7 +105,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     python = python_of_colab()
     if python is None:
         pytest.skip(
-            "NOT TRIED ON COLAB'S PACKAGES: there is no Python 3.13 (pyenv install 3.13, or uv python install 3.13)"
+            "NOT TRIED ON COLAB'S PACKAGES: no Python 3.13 with venv (pyenv install 3.13, or uv python install 3.13)"
         )
     folder = tmp_path_factory.mktemp("colab") / "venv"
     subprocess.run([python, "-m", "venv", str(folder)], check=True)

@@ -18,7 +18,7 @@ import pytest
 import lib
 from lib import PuzzleError, grade
 from lib.grading.referee import Referee, Submission
-from lib.grading.sandbox import available
+from lib.grading.sandbox import MECHANISMS
 from lib.grading.session import verdict_on
 from lib.grading.shelf import Attempt
 from lib.grading.submission import load
@@ -29,7 +29,7 @@ from tests.corpus.cheats import APART, CHEATS
 from tests.corpus.endless import ENDLESS
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
-from tests.test_referee import works
+from tests.test_referee import CUT_OFF, missing, tried
 
 SHORT = 3.0
 """Seconds for a run of a program that never ends."""
@@ -73,10 +73,10 @@ def at_a_shell() -> dict[str, Verdict]:
 def cheats() -> dict[str, dict[str, Verdict]]:
     """Programs that tamper, by the way in which they are kept apart."""
 
-    def tried(mechanism: str) -> dict[str, Verdict]:
-        return graded([*CHEATS, *(APART if mechanism != "process" else ())], Referee(SHORT, [mechanism]))
+    def with_all(mechanism: str) -> dict[str, Verdict]:
+        return graded([*CHEATS, *(APART if mechanism in CUT_OFF else ())], Referee(SHORT, [mechanism]))
 
-    return {mechanism: tried(mechanism) for mechanism in available() if works(mechanism)}
+    return {mechanism: with_all(mechanism) for mechanism in MECHANISMS if not missing(mechanism)}
 
 
 @pytest.mark.parametrize("title", titles(HONEST))
@@ -90,19 +90,15 @@ def test_no_other_passes_at_a_shell(at_a_shell: dict[str, Verdict], program: Pro
 
 
 @pytest.mark.parametrize("program", CHEATS, ids=titles(CHEATS))
-@pytest.mark.parametrize("mechanism", available())
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_tampering_makes_no_verdict(cheats: dict[str, dict[str, Verdict]], mechanism: str, program: Program) -> None:
-    if mechanism not in cheats:
-        pytest.skip(f"this machine refuses {mechanism}")
-    check(program, cheats[mechanism][titles([program])[0]])
+    check(program, cheats[tried(mechanism)][titles([program])[0]])
 
 
 @pytest.mark.parametrize("program", APART, ids=titles(APART))
-@pytest.mark.parametrize("mechanism", [name for name in available() if name != "process"])
+@pytest.mark.parametrize("mechanism", CUT_OFF)
 def test_the_machine_is_out_of_reach(cheats: dict[str, dict[str, Verdict]], mechanism: str, program: Program) -> None:
-    if mechanism not in cheats:
-        pytest.skip(f"this machine refuses {mechanism}")
-    check(program, cheats[mechanism][titles([program])[0]])
+    check(program, cheats[tried(mechanism)][titles([program])[0]])
 
 
 def check(program: Program, verdict: Verdict) -> None:

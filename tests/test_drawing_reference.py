@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -35,7 +34,6 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
     assert "Needs the complete weight of layer, not yet updated" in text
     assert "0.3 ticks (1.5 across boxes)" in text
     assert "``" not in text
-    assert inspect.getdoc(Model.forward)
 
 
 def test_it_is_a_page_with_tables_and_pictures(tmp_path: Path) -> None:

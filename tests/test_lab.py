@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -91,7 +92,12 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     options = ["--ServerApp.port_retries=0", "--IdentityProvider.token=t", "--expose-app-in-browser"]
     with open(root / "server.log", "w") as log:
         server = subprocess.Popen(
-            [*command, *options, f"--ServerApp.root_dir={folder}"], env=environment, stdout=log, stderr=log, cwd=folder
+            [*command, *options, f"--ServerApp.root_dir={folder}"],
+            env=environment,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            start_new_session=True,
         )
     try:
         address = f"http://127.0.0.1:{port}"
@@ -105,8 +111,17 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                 time.sleep(0.25)
         yield Lab(address, folder)
     finally:
-        server.terminate()
+        end(server)
+
+
+def end(server: subprocess.Popen[bytes]) -> None:
+    """Ask a server to end; where it waits too long for its kernels, end it."""
+    server.terminate()
+    try:
         server.wait(30)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
 
 
 def run_all(page: Page) -> list[dict[str, Any]]:

@@ -24,9 +24,10 @@ import pytest
 from lib import PuzzleError
 from lib.grading import session, shell
 from lib.grading.referee import Referee, Submission
-from lib.grading.sandbox import available
+from lib.grading.sandbox import MECHANISMS
 from lib.specs import Puzzle, puzzles
 from solutions import build
+from tests.test_referee import tried
 
 ROOT = build.ROOT
 BASIC = """
@@ -492,7 +493,7 @@ def read_until(stream: Any, word: str) -> str:
     return seen
 
 
-@pytest.mark.parametrize("mechanism", available())
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_solutions_cannot_be_read_even_from_the_folder_they_are_in(mechanism: str) -> None:
     reads = """
 import os, pathlib
@@ -507,7 +508,7 @@ def basic(model):
     printed: list[str] = []
     outcome: object = None
     try:
-        referee = Referee(10.0, [mechanism])
+        referee = Referee(10.0, [tried(mechanism)])
         outcome = referee.play(Submission("x.py", source, str(ROOT)), "basic", puzzles()["basic"].size, printed)
     except PuzzleError as error:
         outcome = error

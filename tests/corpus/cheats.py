@@ -9,9 +9,6 @@ from textwrap import indent
 
 from . import Program, after, changed, whole
 
-DO_NOTHING = "async def fsdp(model):\n    return model\n"
-FINALS = "        model.set_final_weight(layer, model.weights[layer])\n"
-
 
 def fsdp(name: str, says: str, *lines: str) -> Program:
     """A program of these lines."""
@@ -174,7 +171,7 @@ CHEATS += [
     plain("two processes that talk at once", "", "if ctypes.CDLL(None).fork() == 0:\n    for _ in range(100):\n        model._books.wire.end.sendall(b'[\"time\",0,null]\\n')\n    os._exit(0)\nfor _ in range(100):\n    model.load_weights(0)"),
     plain("a child that says done later", "not attempted|ended before", "if ctypes.CDLL(None).fork() == 0:\n    ctypes.CDLL(None).setsid()\n    time.sleep(0.3)\n    model._books.wire.end.sendall(b'[\"done\"]\\n')\n    os._exit(0)\ntime.sleep(1)\nos._exit(0)"),
     plain("descriptors sent over the line", "written to the line", "socket.send_fds(model._books.wire.end, [b'[\"time\",0,null]\\n'], [0, 1, 2])\nawait model.receive()"),
-    plain("the results file written", "not attempted|Permission|Read-only|No such", "for name in ('results.json', 'report.xml', '/autograder/results/results.json', '/tmp/results.json'):\n    try:\n        with open(name, 'w') as file:\n            file.write('{\"score\": 9}')\n    except OSError:\n        pass"),
+    plain("the results file written", "not attempted|Permission|Read-only|No such", "import tempfile\ngradescope = os.path.join(os.sep, 'autograder', 'results', 'results.json')\nfor name in ('results.json', 'report.xml', gradescope, os.path.join(tempfile.gettempdir(), 'results.json')):\n    try:\n        with open(name, 'w') as file:\n            file.write('{\"score\": 9}')\n    except OSError:\n        pass"),
     # -- the line to the grader -----------------------------------------------------------------------------------
     talk("done, and then done again", "not attempted", "books.wire.end.sendall(b'[\"done\"]\\n[\"done\"]\\n')\ntime.sleep(0.5)"),
     talk("done with a verdict in it", "written to the line", "books.wire.send(['done', 'PASS'])\ntime.sleep(0.5)"),
@@ -283,6 +280,6 @@ APART: list[Program] = [
     plain(
         "a home searched for keys",
         "not attempted",
-        "for folder in ('/root/.ssh', '/home', '/etc/ssh', '/var/run'):\n    print([os.path.join(at, name) for at, _, names in os.walk(folder) for name in names if 'ssh' in name or 'solution' in at])",
+        "for folder in (os.path.join(os.sep, *names) for names in (('root', '.ssh'), ('home',), ('etc', 'ssh'), ('var', 'run'))):\n    print([os.path.join(at, name) for at, _, names in os.walk(folder) for name in names if 'ssh' in name or 'solution' in at])",
     ),
 ]
