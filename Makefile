@@ -11,6 +11,8 @@ endif
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/installed
+PINS := tests/pins/stack.txt
+PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
 BROWSER_STAMP := $(VENV)/installed-browser
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -23,7 +25,7 @@ BROKEN := yes
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab reset test browser colab lite build check-built lint bench ci
+.PHONY: help setup lab reset test test-all browser colab lite build check-built lint bench pins ci
 
 help: ## list what there is to do
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -40,7 +42,7 @@ reset: $(STAMP) ## make reset P=4: keep your puzzle 4 under another name, start 
 setup: $(STAMP) ## make the environment in .venv, nothing else
 	@echo "The environment in $(VENV) is ready."
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(PINS)
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or later was found. Install one, or say where it is:" \
 		"make setup PYTHON=/path/to/python3.12"; exit 1; } >&2
 	@"$(PYTHON)" -c "" || { echo "PYTHON=$(PYTHON) does not run." >&2; exit 1; }
@@ -51,18 +53,23 @@ $(STAMP): pyproject.toml
 		echo "$(PYTHON) has no venv module. On Debian and Ubuntu: sudo apt install $$package"; exit 1; } >&2
 	@echo "Filling $(VENV), which takes some minutes the first time ..."
 	$(if $(BROKEN),@"$(PYTHON)" -m venv --clear $(VENV))
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@$(PIP) -c $(PINS) --editable ".[dev]" || { \
+		echo "THE TESTED VERSIONS ($(PINS)) CANNOT BE HAD HERE: trying the newest ones instead." >&2; \
+		$(PIP) --editable ".[dev]"; }
 	@touch $(STAMP)
 
 test: $(STAMP) ## run the tests
 	@$(RUN) -m pytest
+
+test-all: test lite ## the same, the site for the browser alone, and the notebooks on the newest packages
+	@$(RUN) -m tests.pythons
 
 browser: $(BROWSER_STAMP) ## have a headless Chromium, with which `make test` looks at the pictures
 	@$(RUN) -m tests.browser 2>/dev/null || .ci/browser
 
 $(BROWSER_STAMP): $(STAMP)
 	@echo "Installing Playwright and axe-core into $(VENV) ..."
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[browser]" || { \
+	@$(PIP) -c $(PINS) --editable ".[browser]" || { \
 		echo "NO BROWSER: pip could not install the extra 'browser' (Playwright, axe-core)."; exit 1; } >&2
 	@touch $(BROWSER_STAMP)
 
@@ -70,14 +77,14 @@ colab: $(STAMP) ## notebooks for Colab, each complete by itself, in dist/
 	@$(RUN) -m solutions.colab
 
 lite: $(STAMP) ## a site that plays the puzzles in the browser alone, in dist/lite, and a test of it
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[lite]"
+	@$(PIP) -c $(PINS) --editable ".[lite]"
 	@$(RUN) -m solutions.lite
 	@$(RUN) -m pytest -q tests/test_lite.py
 
-build: $(STAMP) ## make puzzles/*.ipynb and lib/specs.json from solutions/
+build: $(STAMP) ## make puzzles/*.ipynb, the tables in lib and the links in README.md from their sources
 	@$(RUN) -m solutions.build
 
-check-built: $(STAMP) ## fail where puzzles/ or lib/specs.json differ from what solutions/ make
+check-built: $(STAMP) ## fail where these differ from what their sources make
 	@$(RUN) -m solutions.build --check
 
 lint: $(STAMP) ## ruff and mypy
@@ -87,6 +94,11 @@ lint: $(STAMP) ## ruff and mypy
 bench: $(STAMP) ## microseconds per event of runs and pictures, beside their floors (some minutes)
 	@$(RUN) tests/bench.py
 	@$(RUN) tests/bench_drawing.py
+
+pins: $(STAMP) ## take the newest versions that are allowed, and note them as those to be tested
+	@$(PIP) --upgrade --upgrade-strategy eager --editable ".[dev,browser,lite]"
+	@{ sed -n 1p $(PINS); $(RUN) -m pip freeze --exclude-editable --disable-pip-version-check; } > $(PINS).new
+	@mv $(PINS).new $(PINS)
 
 ci: ## all that must hold before a change is merged
 	@.ci/run

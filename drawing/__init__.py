@@ -25,6 +25,7 @@ player             a page that plays a schedule
 perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``
+sketch             half of a schedule; yours beside the target's outline: ``draw_sketch``, ``beside_target``
 course             the map of all puzzles: ``draw_course``
 reference          the whole interface on one page: ``reference``
 notebook           how runs and tensors show themselves
@@ -42,6 +43,7 @@ from .picture import draw
 from .player import Player, play
 from .primitives import draw_primitive
 from .reference import reference
+from .sketch import beside_target, draw_sketch
 from .tensors import draw_tensor
 from .trace import Trace
 
@@ -49,11 +51,13 @@ __all__ = [
     "Figure",
     "Player",
     "Trace",
+    "beside_target",
     "compare",
     "draw",
     "draw_course",
     "draw_group",
     "draw_primitive",
+    "draw_sketch",
     "draw_tensor",
     "perfetto",
     "play",

@@ -22,15 +22,17 @@ COLUMNS, WIDE, TALL, GAP = 3, 292.0, 84.0, 26.0
 
 
 def draw_course(solved: Collection[str] = (), static: bool = False) -> Figure:
-    """All puzzles as a map, the names of those that are ``solved`` ticked."""
-    known = list(puzzles().values())
+    """The puzzles as a map, the names of those that are ``solved`` ticked (without the programs to be repaired)."""
+    known = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
     places = [_place(at) for at in range(len(known))]
     width = 2 * PAD + COLUMNS * WIDE + (COLUMNS - 1) * GAP
     height = places[-1][1] + TALL + PAD
     ways = [_way(a, b) for a, b in pairwise(places)]
     how = style(None, theme.MUTE, 1.4)
     parts: list[Diagram] = [lines(ways, how), *[poly(arrow_head(way, 6), style(theme.MUTE)) for way in ways]]
-    parts += [_card(puzzle, x, y, puzzle.name in solved) for puzzle, (x, y) in zip(known, places, strict=True)]
+    parts += [
+        _card(puzzle, x, y, len(known), puzzle.name in solved) for puzzle, (x, y) in zip(known, places, strict=True)
+    ]
     return card(parts, width, height, _in_words(known, solved), static)
 
 
@@ -49,8 +51,7 @@ def _way(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float, 
     return x + WIDE / 2, y + TALL, x2 + WIDE / 2, y2
 
 
-def _card(puzzle: Puzzle, x: float, y: float, solved: bool) -> Diagram:
-    count = len(puzzles())
+def _card(puzzle: Puzzle, x: float, y: float, count: int, solved: bool) -> Diagram:
     color = theme.layer_color(puzzle.number, count)
     ink, mute = style(theme.INK), style(theme.MUTE)
     ranks = puzzle.size["ranks"]
@@ -60,9 +61,8 @@ def _card(puzzle: Puzzle, x: float, y: float, solved: bool) -> Diagram:
         box(x + 12, y + 14, 34, 34, style(color), 8),
         label(x + 29, y + 31, str(puzzle.number), 16, style(theme.text_on(color)), weight=650),
         label(x + 58, y + 22, fit(puzzle.title, 12.0, WIDE - 60), 12.0, ink, "start", 650),
-        label(
-            x + 58, y + 40, f"{puzzle.name}, {ranks} rank{plural(ranks)}, {puzzle.minutes} minutes", 10.5, mute, "start"
-        ),
+        label(x + 58, y + 40, f"{puzzle.name}, {ranks} rank{plural(ranks)}", 10.5, mute, "start"),
+        label(x + WIDE - 12, y + 40, f"{puzzle.difficulty}, {puzzle.minutes} min", 10.5, mute, "end"),
         label(x + 58, y + 62, target, 10.5, ink, "start"),
     ]
     if solved:
@@ -75,6 +75,7 @@ def _in_words(known: Collection[Puzzle], solved: Collection[str]) -> str:
     def said(puzzle: Puzzle) -> str:
         target = f"{show_ticks(puzzle.target['time'])} ticks and {show_elements(puzzle.target['memory'])} elements"
         done = ", solved" if puzzle.name in solved else ""
-        return f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {puzzle.minutes} minutes): {target}{done}"
+        effort = f"{puzzle.difficulty}, {puzzle.minutes} minutes"
+        return f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {effort}): {target}{done}"
 
     return f"The course, {len(known)} puzzles. {'. '.join(map(said, known))}."

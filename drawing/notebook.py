@@ -1,14 +1,16 @@
-"""Runs and tensors show themselves in a notebook, each as one text/html output."""
+"""Runs and tensors show themselves in a notebook, each as one text/html output; a hint shows its picture."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
+from lib.grading.notebook import Hint
 from lib.run import Run
 from lib.tensors import TENSORS, Tensor
 
 from .picture import draw
+from .sketch import draw_sketch
 from .tensors import draw_tensor
 
 
@@ -23,6 +25,7 @@ def register() -> None:
     html.for_type(Run, _show_run)
     for kind in TENSORS:
         html.for_type(kind, _show_tensor)
+    formatter.formatters["text/markdown"].for_type(Hint, _show_hint)
 
 
 def _show_run(run: Run) -> str:
@@ -31,3 +34,9 @@ def _show_run(run: Run) -> str:
 
 def _show_tensor(tensor: Tensor) -> str:
     return draw_tensor(tensor)._repr_html_()
+
+
+def _show_hint(hint: Hint) -> str:
+    """As an image with its data, which hosts show in Markdown, too."""
+    picture = draw_sketch(hint.puzzle, static=True)._repr_html_() if hint.sketched else ""
+    return f"{hint.text}\n\n{picture}"

@@ -19,15 +19,23 @@ from .words import hover, ranges, share_text
 NO_NUMBERS = Plan()
 
 
-def draw_timeline(layout: Layout, links: str, plans: Plans) -> list[Diagram]:
-    """All rows with their names, links and the boxes of ranks; the time axis is drawn by ``axis``."""
+def draw_timeline(layout: Layout, links: str, plans: Plans, notes: bool = True) -> list[Diagram]:
+    """All rows with their names, links and the boxes of ranks; the time axis is drawn by ``axis``.
+
+    ``notes``: at the right of each row, how idle its ranks are.
+    """
+    parts = [*empty_rows(layout), *draw_ties(layout, links)]
+    parts += [_row(layout, row, plans) for row in layout.rows] if layout.fine else draw_coarse(layout)
+    return [*parts, *draw_arrows(layout, links), *row_names(layout, notes)]
+
+
+def empty_rows(layout: Layout) -> list[Diagram]:
+    """What is behind the operations: the boxes of ranks, and rows that are hatched where a rank is idle."""
     parts: list[Diagram] = [*_boxes(layout), _lanes(layout), grid(layout, layout.top, layout.bottom)]
     hatch = [line for row in layout.rows for line in _idle(layout, row)] if layout.fine else []
     if hatch:  # chalk's own renderer refuses an empty path
         parts.append(lines(hatch, style(None, theme.HATCH, 0.75)))
-    parts += draw_ties(layout, links)
-    parts += [_row(layout, row, plans) for row in layout.rows] if layout.fine else draw_coarse(layout)
-    return [*parts, *draw_arrows(layout, links), *_names(layout)]
+    return parts
 
 
 def grid(layout: Layout, top: float, bottom: float) -> Diagram:
@@ -118,7 +126,8 @@ def _boxes(layout: Layout) -> Iterator[Diagram]:
 # -- beside the rows ------------------------------------------------------------------------
 
 
-def _names(layout: Layout) -> Iterator[Diagram]:
+def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
+    """The name of every row at its left, and how idle it is at its right."""
     size = 11.0 if layout.height >= 14 else 9.0
     last = -99.0
     for row in layout.rows:
@@ -128,7 +137,8 @@ def _names(layout: Layout) -> Iterator[Diagram]:
         last = middle
         name = label(layout.x0 - 8, middle, fitting(row.name, size), size, style(theme.INK), "end")
         yield Titled(row.full_name, name)
-        yield label(layout.x1 + 8, middle, _note(layout, row), 9.5, style(theme.MUTE), "start")
+        if notes:
+            yield label(layout.x1 + 8, middle, _note(layout, row), 9.5, style(theme.MUTE), "start")
 
 
 def fitting(name: str, size: float) -> str:

@@ -7,6 +7,7 @@ run            run a function on every rank, keep what happened
 turn, outcome  one turn of the machine; what it leaves behind: log and closing records
 limits         wall-clock limits, also for code that swallows what it is thrown
 loop           an event loop that knows when nothing can go on
+prints         whose print is it?
 model          a rank as the learner sees it: five dictionaries, the verbs of training
 dist, watch    the machine; knowing when everyone waits under somebody else's loop
 storage        the five dictionaries
@@ -29,6 +30,7 @@ check          right or wrong
 layouts        what a puzzle's ranks begin and end with, and at which sizes
 forms          what a puzzle's text demands beyond layout, time and memory
 specs          the puzzles
+sketches       what of their solutions may be shown
 nested         asyncio.run inside a notebook's cell, if you must
 grading        a package of its own: from a function to a verdict, here or in a process of its own
 errors, units  what goes wrong, said well; ticks and elements

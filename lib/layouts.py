@@ -57,6 +57,16 @@ def stages(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
     return wanted
 
 
+def hybrid_sharded(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
+    """Weights and states in pieces over ``shard``, the same on every replica."""
+    replicas, shards = size["mesh"]["replica"], size["mesh"]["shard"]
+    return [
+        dict.fromkeys(range(size["layers"]), ((shard, shards), (shard, shards)))
+        for _ in range(replicas)
+        for shard in range(shards)
+    ]
+
+
 def replica_sharded(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
     """Weights in pieces over ``shard``, the same on every replica; states in pieces over both axes."""
     replicas, shards = size["mesh"]["replica"], size["mesh"]["shard"]
@@ -71,6 +81,7 @@ LAYOUTS: Mapping[str, Callable[[Size, Sequence[Closing]], list[Wanted]]] = {
     "whole": whole,
     "sharded": sharded,
     "stages": stages,
+    "hybrid_sharded": hybrid_sharded,
     "replica_sharded": replica_sharded,
 }
 
@@ -150,10 +161,27 @@ def data_parallel(size: Size, random: Random) -> Size:
     return size | {"layers": random.randint(1, 7), "ranks": ranks, "batches": ranks}
 
 
+def two_each(size: Size, random: Random) -> Size:
+    """Other layers, and other ranks, each with two micro-batches."""
+    size = data_parallel(size, random)
+    return size | {"batches": 2 * size["ranks"]}
+
+
+def uneven(size: Size, random: Random) -> Size:
+    """Other layers, other ranks, and fewer micro-batches than ranks."""
+    size = data_parallel(size, random)
+    return size | {"batches": random.randint(1, size["ranks"] - 1)}
+
+
 def pipeline(size: Size, random: Random) -> Size:
     """Other ranks and micro-batches; layers a multiple of the ranks."""
     ranks = random.choice([2, 3, 5, 6])
     return size | {"ranks": ranks, "layers": ranks * random.randint(1, 3), "batches": random.randint(1, 8)}
+
+
+def two_stages(size: Size, random: Random) -> Size:
+    """Other layers, an even number, and other micro-batches; always two ranks."""
+    return size | {"layers": 2 * random.randint(1, 4), "batches": random.randint(1, 8)}
 
 
 def pipeline_fsdp(size: Size, random: Random) -> Size:
@@ -162,13 +190,14 @@ def pipeline_fsdp(size: Size, random: Random) -> Size:
 
 
 def replica_fsdp(size: Size, random: Random) -> Size:
-    """Another mesh, a box for each replica, two micro-batches for each rank; other layers."""
+    """Another mesh, a box for each replica, as many micro-batches for each rank; other layers."""
+    each = size["batches"] // size["ranks"]
     replica, shard = random.choice([(2, 2), (2, 3), (3, 2), (3, 4), (4, 2)])
     return size | {
         "ranks": replica * shard,
         "mesh": {"replica": replica, "shard": shard},
         "node_size": shard,
-        "batches": 2 * replica * shard,
+        "batches": each * replica * shard,
         "layers": random.randint(1, 5),
     }
 
@@ -176,7 +205,10 @@ def replica_fsdp(size: Size, random: Random) -> Size:
 SIZES: Mapping[str, Callable[[Size, Random], Size]] = {
     "one_rank": one_rank,
     "data_parallel": data_parallel,
+    "two_each": two_each,
+    "uneven": uneven,
     "pipeline": pipeline,
+    "two_stages": two_stages,
     "pipeline_fsdp": pipeline_fsdp,
     "replica_fsdp": replica_fsdp,
 }

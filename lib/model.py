@@ -31,7 +31,7 @@ from .tensors import (
     of_token,
     set_of,
 )
-from .units import Elements
+from .units import Elements, show_elements
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -127,10 +127,9 @@ class Model:
 
     def status(self) -> None:
         """Print what is stored."""
-        print(f"rank {self.rank} at tick {self.time:g}, {self.memory()} elements stored")
-        for store in self.storage():
-            for key, tensor in store.items():
-                print(f"  {store._name}[{key!r}] = {tensor!r}")
+        lines = [f"[rank {self.rank}, tick {self.time:g}] {show_elements(self.memory())} elements stored"]
+        lines += [f"  {store._name}[{key!r}] = {tensor!r}" for store in self.storage() for key, tensor in store.items()]
+        print("\n".join(lines))
 
     def __repr__(self) -> str:
         return (

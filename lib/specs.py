@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -24,15 +24,35 @@ class Puzzle(NamedTuple):
     best_known: dict[str, Any]
     layout: str
     rules: list[str]
+    difficulty: str
     minutes: int
     hints: list[str]
+    file: str
+    """Name of its notebook and of its source, without the ending."""
+
+    @property
+    def repair(self) -> bool:
+        """Whether it begins with a program that is to be repaired. Such ones share a notebook."""
+        return self.file == "repairs"
 
 
-@lru_cache(maxsize=1)
+@cache
 def puzzles() -> dict[str, Puzzle]:
     """All puzzles by name, in order."""
-    text = files(__package__).joinpath("specs.json").read_text(encoding="utf-8")
-    return {name: Puzzle(**spec) for name, spec in json.loads(text).items()}
+    return {name: Puzzle(**spec) for name, spec in kept("specs.json").items()}
+
+
+@cache
+def kept(name: str) -> dict[str, Any]:
+    """One of the tables that the build writes beside this module."""
+    table: dict[str, Any] = json.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+    return table
+
+
+def forget() -> None:
+    """The tables have been written anew."""
+    puzzles.cache_clear()
+    kept.cache_clear()
 
 
 def find(name: object) -> Puzzle:

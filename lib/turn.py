@@ -15,6 +15,7 @@ from .errors import PuzzleError, is_learners, show_line, witnessed
 from .limits import TimeIsUp, alarm, collector_off, end_for_good
 from .loop import QuietLoop, host_aside
 from .model import Model
+from .prints import labelled_prints
 
 _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
 
@@ -29,7 +30,7 @@ def play(
     errors: list[PuzzleError] = []
     token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
     try:
-        with collector_off(), alarm(timeout) as late, host_aside():
+        with collector_off(), alarm(timeout) as late, host_aside(), labelled_prints(_rank.get):
             Turn(fn, models, timeout, late).turn(order or range(len(models)))
     except PuzzleError as error:
         first = errors[0] if errors else error  # the first error is the cause of the others

@@ -1,11 +1,13 @@
 """Make the blank notebooks and the table of puzzles from their one source, the files beside this one.
 
-    python -m solutions.build            write puzzles/*.ipynb, lib/specs.json and the picture of README.md
+    python -m solutions.build            write puzzles/*.ipynb, the tables in lib, links and picture of README.md
     python -m solutions.build --check    write nothing, fail where they differ from what would be written
 
-A source is a Python file in jupytext's percent format. A cell tagged ``spec`` holds the puzzle's
-literal figures, which go to lib/specs.json; a cell tagged ``solution`` and everything between
-``### BEGIN SOLUTION`` and ``### END SOLUTION`` is left out of the blank notebook.
+A source is a Python file in jupytext's percent format. A cell tagged ``spec`` holds the literal
+figures of the puzzle that follows, which go to lib/specs.json; a cell tagged ``solution`` and everything
+between ``### BEGIN SOLUTION`` and ``### END SOLUTION`` is left out of the blank notebook. Where a
+program is to be repaired, ``### BROKEN`` stands between the two, and below it, as comments, what the
+blank has instead.
 """
 
 from __future__ import annotations
@@ -15,28 +17,34 @@ import ast
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jupytext
 from drawing import draw, draw_course, draw_primitive
-from lib import run
+from lib import Model, run
 from lib.grading.submission import load
+from lib.sketches import as_kept
+from lib.specs import forget
 
+from .address import address, fill, links
 from .mine import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST_CELL = Path(__file__).with_name("first_cell.py")
 BLOCK = re.compile(
-    r"^([ \t]*)### BEGIN SOLUTION\n.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL
+    r"^([ \t]*)### BEGIN SOLUTION\n.*?(?:^[ \t]*### BROKEN\n(.*?))?^[ \t]*### END SOLUTION$",
+    re.MULTILINE | re.DOTALL,
 )
 SHOWN = "p06_gpipe"
 """The source whose picture README.md shows."""
-PLACEHOLDER = r"\1# Your code here."
+PLACEHOLDER = "# Your code here."
 PICTURE = re.compile(r"!\[[^\]]*\]\(picture:(\w+)\)")
 NAMES = {"index": "index", "tour": "machine_tour"}
 """Sources that are no puzzles, and names of their notebooks: they sort before p00 wherever files are listed."""
+REPAIRS = "repairs"
+"""The source with several puzzles, each a program with a mistake."""
 
 FIGURES = {"time": (int, float), "memory": (int,)}
 SIZE = {"ranks": (int,), "layers": (int,), "batches": (int,)}
@@ -50,10 +58,12 @@ SPEC = {
     "best_known": (dict,),
     "layout": (str,),
     "rules": (list,),
+    "difficulty": (str,),
     "minutes": (int,),
     "hints": (list,),
 }
 """The keys of a spec cell, all required, and their types."""
+DIFFICULTIES = ("easy", "medium", "hard")
 
 Json = dict[str, Any]
 
@@ -74,9 +84,10 @@ class Cell(NamedTuple):
 
 
 def sources(folder: Path) -> list[Path]:
-    """The source files of a folder in the order of the course: overview, tour, puzzles."""
-    first = [path for path in (folder / f"{name}.py" for name in NAMES) if path.exists()]
-    found = first + sorted(folder.glob("p[0-9][0-9]_*.py"))
+    """The source files of a folder in the order of the course: overview, tour, puzzles, repairs."""
+    named = [path for path in (folder / f"{name}.py" for name in NAMES) if path.exists()]
+    last = [path for path in [folder / f"{REPAIRS}.py"] if path.exists()]
+    found = named + sorted(folder.glob("p[0-9][0-9]_*.py")) + last
     if not found:
         raise BuildError(f"no tour.py and no p00_*.py in {folder}: nothing to build from")
     return found
@@ -91,7 +102,7 @@ def read_cells(path: Path) -> list[Cell]:
 
 
 def is_puzzle(path: Path) -> bool:
-    """Whether the source is a puzzle."""
+    """Whether the source has puzzles."""
     return path.stem not in NAMES
 
 
@@ -99,8 +110,15 @@ def is_puzzle(path: Path) -> bool:
 
 
 def blank(source: str) -> str:
-    """A cell's code with its solution taken out."""
-    return BLOCK.sub(PLACEHOLDER, source)
+    """A cell's code with its solution taken out, or with the mistake in its place."""
+
+    def instead(block: re.Match[str]) -> str:
+        indent, broken = block.groups()
+        if broken is None:
+            return indent + PLACEHOLDER
+        return re.sub(rf"^({indent})# ?", r"\1", broken, flags=re.MULTILINE).rstrip("\n")
+
+    return BLOCK.sub(instead, source)
 
 
 def blank_cell(path: Path, cell: Cell) -> Cell:
@@ -121,18 +139,26 @@ def blank_cell(path: Path, cell: Cell) -> Cell:
     return cell._replace(source=source)
 
 
-def check_markers(path: Path, cells: Sequence[Cell], name: str) -> None:
-    """A puzzle has one cell with one solution block, in the function that the puzzle is named for."""
-    marked = [cell for cell in cells if cell.kind == "code" and BLOCK.search(cell.source)]
-    if len(marked) != 1 or len(BLOCK.findall(marked[0].source)) != 1:
+def check_markers(path: Path, cells: Sequence[Cell], puzzles: Sequence[Json]) -> None:
+    """Each puzzle has one cell with its solution, in the function that it is named for."""
+    marked = [
+        cell.source for cell in cells if cell.kind == "code" and BLOCK.search(cell.source)
+    ]
+    if len(marked) != len(puzzles):
         raise BuildError(
-            f"{path.name}: exactly one solution block is needed, {len(marked)} cells have one"
+            f"{path.name}: one cell with a solution block is needed for each puzzle, "
+            f"{len(marked)} cells have one for {len(puzzles)}"
         )
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    if not any(
-        isinstance(n, functions) and n.name == name for n in ast.parse(marked[0].source).body
-    ):
-        raise BuildError(f"{path.name}: the cell with the solution block must define {name}()")
+    for source, puzzle in zip(marked, puzzles, strict=True):
+        name, functions = puzzle["name"], (ast.FunctionDef, ast.AsyncFunctionDef)
+        body = ast.parse(source).body
+        if not any(isinstance(node, functions) and node.name == name for node in body):
+            raise BuildError(
+                f"{path.name}: the cell with the solution block must define {name}()"
+            )
+        broken = [found[2] is not None for found in BLOCK.finditer(source)]
+        if len(broken) > 1 and not all(broken):
+            raise BuildError(f"{path.name}: exactly one solution block is needed in {name}()")
 
 
 # --- notebooks -----------------------------------------------------------------------------------
@@ -143,7 +169,9 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
 
     ``first``: its first code cell, in place of the one that finds the project around the notebook.
     """
-    cells = [cell for cell in read_cells(path) if "spec" not in cell.tags]
+    cells = [cell for cell in _with_facts(path) if "spec" not in cell.tags]
+    if not first:
+        cells = _with_links(path, cells)
     cells = [
         cell._replace(source=with_pictures(cell.source)) if cell.kind == "markdown" else cell
         for cell in cells
@@ -163,6 +191,41 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
+
+
+def _with_facts(path: Path) -> list[Cell]:
+    """The cells; below the heading over each puzzle's spec, how long it takes and how hard it is."""
+    cells = read_cells(path)
+    for at, cell in enumerate(cells):
+        if "spec" in cell.tags:
+            found = _literal(path, cell.source)
+            heading = max(
+                i
+                for i in range(at)
+                if cells[i].kind == "markdown" and cells[i].source[0] == "#"
+            )
+            title, _, text = cells[heading].source.partition("\n")
+            facts = f"*{found['difficulty'].capitalize()}, about {found['minutes']} minutes.*"
+            cells[heading] = cells[heading]._replace(source=f"{title}\n\n{facts}\n{text}")
+    return cells
+
+
+def _with_links(path: Path, cells: list[Cell]) -> list[Cell]:
+    """The cells, links below the first title, where the project has an address."""
+    line = links(_address(path.parent.parent), notebook_name(path))
+    if not line or cells[0].kind != "markdown":
+        return cells
+    title, _, text = cells[0].source.partition("\n")
+    return [cells[0]._replace(source=f"{title}\n\n{line}\n{text}"), *cells[1:]]
+
+
+def _address(root: Path) -> str:
+    try:
+        return address(root)
+    except FileNotFoundError:
+        return ""
+    except ValueError as error:
+        raise BuildError(str(error)) from None
 
 
 def with_pictures(source: str) -> str:
@@ -197,14 +260,25 @@ def _as_json(cell: Cell, id: str) -> Json:
 # --- specs ---------------------------------------------------------------------------------------
 
 
-def spec(path: Path) -> Json:
-    """The figures of a puzzle, from its one spec cell."""
-    cells = [cell.source for cell in read_cells(path) if "spec" in cell.tags]
-    if len(cells) != 1:
+def specs(path: Path) -> list[Json]:
+    """The figures of a source's puzzles, from their spec cells, and where they are from."""
+    cells = read_cells(path)
+    found = [_spec(path, cell.source) for cell in cells if "spec" in cell.tags]
+    if len(found) != 1 and path.stem != REPAIRS:
         raise BuildError(
-            f'{path.name}: exactly one cell with tags=["spec"] is needed, {len(cells)} found'
+            f'{path.name}: exactly one cell with tags=["spec"] is needed, {len(found)} found'
         )
-    found = _literal(path, cells[0])
+    for puzzle in found:
+        if path.stem not in (REPAIRS, f"p{puzzle['number']:02}_{puzzle['name']}"):
+            raise BuildError(
+                f"{path.name}: number {puzzle['number']} and name {puzzle['name']} need another file name"
+            )
+    check_markers(path, cells, found)
+    return [{**puzzle, "file": path.stem} for puzzle in found]
+
+
+def _spec(path: Path, source: str) -> Json:
+    found = _literal(path, source)
     _check_keys(path, "PUZZLE", found, SPEC)
     _check_keys(
         path, 'PUZZLE["size"]', found["size"], SIZE, {"mesh": (dict,), "node_size": (int,)}
@@ -213,9 +287,9 @@ def spec(path: Path) -> Json:
         _check_keys(path, f'PUZZLE["{key}"]', found[key], FIGURES)
     if not found["hints"]:
         raise BuildError(f'{path.name}: PUZZLE["hints"] is empty')
-    if path.stem != f"p{found['number']:02}_{found['name']}":
+    if found["difficulty"] not in DIFFICULTIES:
         raise BuildError(
-            f"{path.name}: number {found['number']} and name {found['name']} need another file name"
+            f'{path.name}: PUZZLE["difficulty"] is {found["difficulty"]!r}, not one of {DIFFICULTIES}'
         )
     return found
 
@@ -258,31 +332,75 @@ def _check_keys(
 # --- the whole -----------------------------------------------------------------------------------
 
 
-def products(root: Path) -> dict[Path, str]:
-    """Every file that the build makes, relative to the root, and its text."""
-    paths = sources(root / "solutions")
-    specs = {}
-    for path in filter(is_puzzle, paths):
-        found = spec(path)
-        check_markers(path, read_cells(path), found["name"])
-        specs[found["name"]] = found
-    if len({found["number"] for found in specs.values()}) != len(specs):
-        raise BuildError("two puzzles have the same number")
-    made = {
+def products(root: Path, write: bool = False) -> dict[Path, str]:
+    """Every file that the build makes, relative to the root, and its text.
+
+    ``write``: write them, the tables first, which the pictures in the notebooks are drawn from.
+    """
+    made = tables(root)
+    if write:
+        _write(root, made)
+    notebooks = {
         Path("puzzles", notebook_name(path)): as_text(notebook(path), indent=1)
-        for path in paths
+        for path in sources(root / "solutions")
+    } | dict(_front(root))
+    if write:
+        _write(root, notebooks)
+    return made | notebooks
+
+
+def _write(root: Path, made: dict[Path, str]) -> None:
+    for path, text in made.items():
+        write_whole(root / path, text)
+    forget()
+
+
+def tables(root: Path) -> dict[Path, str]:
+    """The table of the puzzles, and what of their solutions may be shown. The rest is made with their help."""
+    paths = sources(root / "solutions")
+    for path in paths:
+        for cell in read_cells(path):
+            blank_cell(path, cell)  # what has no blank is found before anything is written
+    found = [puzzle for path in filter(is_puzzle, paths) for puzzle in specs(path)]
+    for key in ("number", "name"):
+        if len({puzzle[key] for puzzle in found}) != len(found):
+            raise BuildError(f"two puzzles have the same {key}")
+    kept = {}
+    for puzzle in found:
+        played = run(_solution(root, puzzle), **puzzle["size"])
+        kept[puzzle["name"]] = as_kept(played.events, played.time)
+    lines = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps(one, separators=(',', ':'))}"
+        for name, one in kept.items()
+    )
+    return {
+        Path("lib", "specs.json"): as_text(
+            {puzzle["name"]: puzzle for puzzle in found}, indent=2
+        ),
+        Path("lib", "sketches.json"): f"{{\n{lines}\n}}\n",
     }
-    made |= {Path("lib", "specs.json"): as_text(specs, indent=2)}
-    return made | {path: text for source in paths for path, text in _picture(source)}
 
 
-def _picture(path: Path) -> Iterator[tuple[Path, str]]:
-    """The picture that README.md shows: what one of the solutions does."""
-    if path.stem == SHOWN:
-        puzzle = spec(path)
-        function = load(path.name, path.read_text(encoding="utf-8"))[0][puzzle["name"]]
+def _solution(root: Path, puzzle: Json) -> Callable[[Model], Any]:
+    """The function of a puzzle, solved."""
+    path = root / "solutions" / f"{puzzle['file']}.py"
+    function: Callable[[Model], Any] = load(path.name, path.read_text(encoding="utf-8"))[0][
+        puzzle["name"]
+    ]
+    return function
+
+
+def _front(root: Path) -> Iterator[tuple[Path, str]]:
+    """README.md with its links, and the picture that it shows: what one of the solutions does."""
+    readme = root / "README.md"
+    if readme.exists():
+        yield Path("README.md"), fill(readme.read_text(encoding="utf-8"), _address(root))
+    path = root / "solutions" / f"{SHOWN}.py"
+    if path.exists():
+        puzzle = specs(path)[0]
         time, memory = puzzle["target"]["time"], puzzle["target"]["memory"]
-        drawn = draw(run(function, **puzzle["size"]), time_target=time, memory_target=memory)
+        played = run(_solution(root, puzzle), **puzzle["size"])
+        drawn = draw(played, time_target=time, memory_target=memory)
         yield Path("puzzles", f"{puzzle['name']}.svg"), drawn.svg() + "\n"
 
 
@@ -313,13 +431,10 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     )
     check = parser.parse_args(arguments).check
     try:
-        made = products(root)
+        made = products(root, write=not check)
     except BuildError as error:
         print(f"build: {error}", file=sys.stderr)
         return 2
-    if not check:
-        for path, text in made.items():
-            write_whole(root / path, text)
     found = list(differences(root, made))
     for line in found:
         print(line, file=sys.stderr)

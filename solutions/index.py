@@ -19,6 +19,9 @@
 # 7. [Pipeline and FSDP](p07_pipeline_fsdp.ipynb): both at once
 # 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two boxes, with slow links between them
 #
+# And whenever you like: [What is wrong here?](repairs.ipynb), five short programs with a mistake in each. The first
+# takes puzzle 1, the last puzzle 8.
+#
 # Times are in *ticks*: one micro-batch forward through one layer takes one. Memory is in *elements*. The targets leave
 # some slack, so a first idea often passes; the best known is there to be beaten.
 
@@ -36,8 +39,11 @@ progress()
 # ## What helps
 #
 # - `draw(run(...))` draws a schedule, `play(run(...))` steps through it, with the line of your code that each rank is at.
-# - `grade(fsdp)` tells what is wrong, or how good it is. `hint("fsdp")` gives one hint at a time.
+# - `grade(fsdp)` tells what is wrong, or how good it is. `hint("fsdp")` gives one hint at a time, the second with half
+#   of a schedule. `solution("fsdp")` shows ours, once you have yours.
+# - Too slow? `beside_target(run(...))` draws your schedule beside the outline of the target's.
 # - `from drawing import reference`, then `reference()`: everything there is on one page, with what it costs.
-# - `print(model)` and `model.status()` say what a rank holds. An error names the rank, the operation and your line.
+# - `print` in your function says which rank prints, and at which tick of its clock; `model.status()` prints what it holds.
+#   An error names the rank, the operation and your line.
 # - At a shell, `python -m lib grade` grades these notebooks, `python -m lib start 4 my_fsdp.py` begins a puzzle as a
 #   script, and `python -m lib watch my_fsdp.py` grades it whenever you save it.

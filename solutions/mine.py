@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import sys
 import tempfile
@@ -90,14 +91,30 @@ def copy_blanks(puzzles: Path) -> list[Path]:
 def find_blank(puzzles: Path, wanted: str) -> Path:
     """The blank for what a learner calls it: ``4``, ``fsdp``, ``p04_fsdp`` or ``tour``."""
     found = blanks(puzzles)
+    called = wanted.removesuffix(".ipynb").lower()
+    called = _shared(puzzles).get(called, called)
     for blank in found:
         number, _, name = blank.stem.partition("_")
-        if wanted.removesuffix(".ipynb").lower() in (blank.stem, name, number):
+        if called in (blank.stem, name, number):
             return blank
-        if wanted.isdecimal() and number == f"p{int(wanted):02}":
+        if called.isdecimal() and number == f"p{int(called):02}":
             return blank
     known = ", ".join(blank.stem for blank in found)
     raise MineError(f"there is no puzzle {wanted!r}. A number or one of these names: {known}")
+
+
+def _shared(puzzles: Path) -> dict[str, str]:
+    """Names and numbers of the puzzles that share a notebook, and its name."""
+    table = puzzles.parent / "lib" / "specs.json"
+    known = json.loads(table.read_text(encoding="utf-8")) if table.exists() else {}
+    shared = [
+        puzzle for puzzle in known.values() if not puzzle["file"].endswith(puzzle["name"])
+    ]
+    return {
+        key: puzzle["file"]
+        for puzzle in shared
+        for key in (puzzle["name"], str(puzzle["number"]))
+    }
 
 
 def reset(puzzles: Path, wanted: str) -> tuple[Path, Path | None]:

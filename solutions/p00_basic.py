@@ -6,10 +6,10 @@
 
 # %%
 from drawing import draw
-from lib import Model, grade, hint, run
+from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (hint is there for learners to call)
+# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 0,
     "name": "basic",
@@ -20,6 +20,7 @@ PUZZLE = {
     "best_known": {"time": 17.0, "memory": 2621440},
     "layout": "whole",
     "rules": [],
+    "difficulty": "easy",
     "minutes": 10,
     "hints": [
         "All micro-batches can go through the layers together, as one activation: "

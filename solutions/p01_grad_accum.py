@@ -5,10 +5,10 @@
 
 # %%
 from drawing import draw
-from lib import Model, grade, hint, run
+from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (hint is there for learners to call)
+# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 1,
     "name": "grad_accum",
@@ -19,6 +19,7 @@ PUZZLE = {
     "best_known": {"time": 17.0, "memory": 1966080},
     "layout": "whole",
     "rules": ["one_micro_batch"],
+    "difficulty": "easy",
     "minutes": 15,
     "hints": [
         "Look at the picture of puzzle 0. What is the peak made of, and what of it grows with the number of "

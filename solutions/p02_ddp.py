@@ -5,11 +5,11 @@
 # *all* of them.
 
 # %%
-from drawing import draw, draw_group
-from lib import Model, grade, hint, run
+from drawing import beside_target, draw, draw_group
+from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (hint is there for learners to call)
+# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 2,
     "name": "ddp",
@@ -20,6 +20,7 @@ PUZZLE = {
     "best_known": {"time": 5.6, "memory": 1572864},
     "layout": "whole",
     "rules": [],
+    "difficulty": "easy",
     "minutes": 15,
     "hints": [
         "There are as many micro-batches as ranks. Which one is yours? Everything up to the update is "

@@ -5,11 +5,11 @@
 # Four copies of one thing: does it have to be?
 
 # %%
-from drawing import draw, draw_group
-from lib import Model, grade, hint, run
+from drawing import beside_target, draw, draw_group
+from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (hint is there for learners to call)
+# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 3,
     "name": "wsdp",
@@ -20,6 +20,7 @@ PUZZLE = {
     "best_known": {"time": 18.6, "memory": 1966080},
     "layout": "sharded",
     "rules": [],
+    "difficulty": "medium",
     "minutes": 20,
     "hints": [
         "Keep a quarter of every weight, and have a whole weight only while it is used. How often is the "

@@ -4,11 +4,11 @@
 # In puzzle 3 every rank received whole gradients, used a quarter of each, and threw the rest away.
 
 # %%
-from drawing import draw, draw_group
-from lib import Model, grade, hint, run
+from drawing import beside_target, draw, draw_group
+from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (hint is there for learners to call)
+# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 4,
     "name": "fsdp",
@@ -19,6 +19,7 @@ PUZZLE = {
     "best_known": {"time": 20.4, "memory": 1966080},
     "layout": "sharded",
     "rules": [],
+    "difficulty": "medium",
     "minutes": 20,
     "hints": [
         "Which part of the summed gradient does a rank need for its update? It holds one shard of the weight "

@@ -5,11 +5,11 @@
 # hands the activations on to the next rank. Weights never travel.
 
 # %%
-from drawing import draw, play
-from lib import Model, grade, hint, run
+from drawing import beside_target, draw, play
+from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (hint is there for learners to call)
+# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 5,
     "name": "pipeline",
@@ -20,6 +20,7 @@ PUZZLE = {
     "best_known": {"time": 67.4, "memory": 2621440},
     "layout": "stages",
     "rules": ["own_layers"],
+    "difficulty": "medium",
     "minutes": 20,
     "hints": [
         "First find out which layers are yours, from `model.rank`, `model.RANKS` and `model.LAYERS`. Then ask, "

@@ -5,11 +5,11 @@
 # smaller.
 
 # %%
-from drawing import compare, draw
-from lib import Model, grade, hint, run
+from drawing import beside_target, compare, draw
+from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (hint is there for learners to call)
+# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 6,
     "name": "gpipe",
@@ -20,6 +20,7 @@ PUZZLE = {
     "best_known": {"time": 32.6, "memory": 2621440},
     "layout": "stages",
     "rules": ["own_layers", "one_micro_batch"],
+    "difficulty": "medium",
     "minutes": 30,
     "hints": [
         "While rank 1 works on one micro-batch, what could rank 0 do?",

@@ -4,11 +4,11 @@
 # Sixteen ranks now, and two ideas at once: four pipelines side by side, and every weight in sixteen shards.
 
 # %%
-from drawing import draw
-from lib import Model, grade, hint, run
+from drawing import beside_target, draw
+from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (hint is there for learners to call)
+# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 7,
     "name": "pipeline_fsdp",
@@ -19,6 +19,7 @@ PUZZLE = {
     "best_known": {"time": 16.0, "memory": 704512},
     "layout": "sharded",
     "rules": ["four_stages"],
+    "difficulty": "hard",
     "minutes": 45,
     "hints": [
         "Write it as one loop over *all* layers up, and one over all layers down. Each rank takes part in the "

@@ -5,11 +5,11 @@
 # every puzzle so far comes together.
 
 # %%
-from drawing import compare, draw, draw_group
-from lib import Model, grade, hint, run
+from drawing import beside_target, compare, draw, draw_group
+from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (hint is there for learners to call)
+# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 8,
     "name": "replica_fsdp",
@@ -26,6 +26,7 @@ PUZZLE = {
     "best_known": {"time": 55.8, "memory": 2162688},
     "layout": "replica_sharded",
     "rules": ["one_micro_batch"],
+    "difficulty": "hard",
     "minutes": 60,
     "hints": [
         "Begin with the FSDP above. Which of its collectives have to cross the boxes? Which could stay inside, if "

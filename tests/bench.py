@@ -12,8 +12,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -22,10 +25,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+import nbformat
+from jupyter_client.manager import AsyncKernelManager
+
 from lib import Model, Run, run
 from lib.events import MARKS
 from lib.grading.clerk import Clerk
 from lib.grading.referee import Referee, Submission
+from solutions import build
+from tests.kernels import run_cells
 
 ROUNDS = 5
 
@@ -176,6 +184,29 @@ def shell_grader() -> None:
     print(f"nine puzzles at the shell, every one at four sizes (one at three): {min(times):.1f} s")
 
 
+def notebooks() -> None:
+    """Print how long a kernel takes from its start through a solved notebook to its end, for the longest one."""
+    times = {}
+    for path in build.sources(build.ROOT / "solutions"):
+        start = time.perf_counter()
+        asyncio.run(in_a_kernel(nbformat.reads(json.dumps(build.notebook(path, solved=True)), 4)))
+        times[path.stem] = time.perf_counter() - start
+    longest = max(times, key=lambda name: times[name])
+    print(f"a whole notebook, solved, in a kernel of its own: at most {times[longest]:.1f} s ({longest})")
+
+
+async def in_a_kernel(notebook: nbformat.NotebookNode) -> None:
+    """Run a notebook as it is run by somebody who has just opened it."""
+    kernel = AsyncKernelManager(kernel_name="python3")
+    with tempfile.TemporaryDirectory() as folder:  # where progress is kept
+        environment = {**os.environ, "PYTHONPATH": str(build.ROOT), "LLM_TRAINING_PUZZLES_PROGRESS": folder}
+        await kernel.start_kernel(cwd=str(build.ROOT / "puzzles"), env=environment, stderr=subprocess.DEVNULL)
+        try:
+            await run_cells(notebook, kernel, build.ROOT / "puzzles")
+        finally:
+            await kernel.shutdown_kernel(now=True)
+
+
 def main() -> None:
     """Print the table."""
     print(f"{'':40} {'events':>8} {'us/event':>9} {'floor':>7} {'ratio':>6} {'bytes/event':>12}")
@@ -191,6 +222,7 @@ def main() -> None:
     few, _, many, _ = costs.values()
     print(f"1,024 ranks against 4, each over its floor: {many / few:.2f}")
     shell_grader()
+    notebooks()
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ SPEC = {
     "best_known": {"time": 20.4, "memory": 1966080},
     "layout": "sharded",
     "rules": [],
+    "difficulty": "easy",
     "minutes": 20,
     "hints": ["first"],
 }
@@ -147,7 +148,9 @@ def test_the_first_cell_comes_before_other_code_and_after_the_title(tree: Path) 
 
 
 def test_specs_are_read_back(tree: Path) -> None:
-    assert json.loads((tree / "lib" / "specs.json").read_text(encoding="utf-8")) == {"fsdp": SPEC}
+    assert json.loads((tree / "lib" / "specs.json").read_text(encoding="utf-8")) == {
+        "fsdp": SPEC | {"file": "p04_fsdp"}
+    }
 
 
 def changed(**entries: object) -> str:
@@ -155,8 +158,12 @@ def changed(**entries: object) -> str:
 
 
 BROKEN = {
-    "no markers": (re.sub(r" +### \w+ SOLUTION\n", "", PUZZLE), "exactly one solution block"),
-    "no end": (PUZZLE.replace("    ### END SOLUTION\n", ""), "exactly one solution block"),
+    "no markers": (re.sub(r" +### \w+ SOLUTION\n", "", PUZZLE), "one cell with a solution block"),
+    "no end": (PUZZLE.replace("    ### END SOLUTION\n", ""), "needs its END"),
+    "two blocks": (
+        PUZZLE.replace("    return model", "    ### BEGIN SOLUTION\n    ### END SOLUTION\n    return model"),
+        "exactly one solution block",
+    ),
     "end twice": (
         PUZZLE.replace("    return model", "    ### END SOLUTION\n    return model"),
         "needs its END",
@@ -174,6 +181,7 @@ BROKEN = {
     "no ranks": (changed(size={"layers": 6, "batches": 4}), "lacks 'ranks'"),
     "wrong type": (changed(minutes="20"), "no int"),
     "no hints": (changed(hints=[]), "is empty"),
+    "no such difficulty": (changed(difficulty="trivial"), "'trivial', not one of"),
     "wrong file": (changed(number=5), "another file name"),
 }
 
@@ -205,16 +213,18 @@ def test_the_files_in_the_project_are_what_the_build_makes() -> None:
 
 
 def test_the_course_is_complete() -> None:
-    assert [puzzle.number for puzzle in specs.puzzles().values()] == list(range(9))
+    assert [puzzle.number for puzzle in specs.puzzles().values() if not puzzle.repair] == list(range(9))
+    assert [puzzle.number for puzzle in specs.puzzles().values() if puzzle.repair] == list(range(9, 14))
     assert [path.stem for path in SOURCES if not build.is_puzzle(path)] == ["index", "tour"]
 
 
 @pytest.mark.parametrize("path", PUZZLES, ids=lambda path: path.stem)
 def test_each_spec_speaks_the_words_of_lib(path: Path) -> None:
-    spec = build.spec(path)
-    assert specs.find(spec["name"]) == specs.Puzzle(**spec)
-    assert spec["layout"] in layouts.LAYOUTS
-    assert spec["other_sizes"] in layouts.SIZES
+    for spec in build.specs(path):
+        assert specs.find(spec["name"]) == specs.Puzzle(**spec)
+        assert spec["layout"] in layouts.LAYOUTS
+        assert spec["other_sizes"] in layouts.SIZES
+        assert len(spec["hints"]) == 3
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
@@ -225,8 +235,14 @@ def test_each_notebook_is_valid_short_and_has_fixed_ids(path: Path) -> None:
     assert len(set(ids)) == len(ids)
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         nbformat.validate(notebook)
-    if build.is_puzzle(path):
-        assert len(ids) <= 12
+    assert len(ids) <= (6 + 10 * len(build.specs(path)) if build.is_puzzle(path) else 30)
+
+
+@pytest.mark.parametrize("path", PUZZLES, ids=lambda path: path.stem)
+def test_each_notebook_says_how_hard_its_puzzles_are(path: Path) -> None:
+    said = "\n".join("".join(cell["source"]) for cell in build.notebook(path)["cells"])
+    effort = [f"*{spec['difficulty'].capitalize()}, about {spec['minutes']} minutes.*" for spec in build.specs(path)]
+    assert re.findall(r"^\*\w+, about \d+ minutes\.\*$", said, re.MULTILINE) == effort
 
 
 def test_the_overview_leads_to_every_notebook() -> None:
@@ -235,7 +251,7 @@ def test_the_overview_leads_to_every_notebook() -> None:
     assert links == [build.notebook_name(path) for path in SOURCES[1:]]
 
 
-@pytest.mark.parametrize("path", PUZZLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in PUZZLES if path.stem != build.REPAIRS], ids=lambda path: path.stem)
 def test_each_puzzle_hides_its_solution(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     block = build.BLOCK.search(text)
@@ -246,6 +262,102 @@ def test_each_puzzle_hides_its_solution(path: Path) -> None:
     assert not hidden & {line.strip() for line in learners.splitlines()}
     ast.parse(learners)
     assert len(build.blank(block.group(0)).splitlines()) == 1
+
+
+# --- programs to be repaired ---------------------------------------------------------------------
+
+WRONG = """\
+def fsdp(model):
+    x = 1
+    ### BEGIN SOLUTION
+    if x:
+        return model
+    ### BROKEN
+    # while x:
+    #
+    #     x = 0
+    ### END SOLUTION
+    y = 2
+    ### BEGIN SOLUTION
+    return y
+    ### BROKEN
+    # return x
+    ### END SOLUTION
+"""
+
+
+def test_a_blank_has_the_mistake_in_place_of_the_solution() -> None:
+    assert build.blank(WRONG) == (
+        "def fsdp(model):\n    x = 1\n    while x:\n    \n        x = 0\n    y = 2\n    return x\n"
+    )
+
+
+def test_all_blocks_of_a_program_to_be_repaired_say_what_is_wrong(tree: Path) -> None:
+    cells = [build.Cell("code", WRONG.replace("    ### BROKEN\n    # return x\n", ""))]
+    with pytest.raises(build.BuildError, match="exactly one solution block"):
+        build.check_markers(tree / "repairs.py", cells, [SPEC])
+
+
+def test_a_source_of_repairs_has_many_puzzles(tree: Path) -> None:
+    second = SPEC | {"number": 10, "name": "other"}
+    text = PUZZLE + "".join(
+        [
+            "\n# %% [markdown]\n# ## 10\n",
+            f'\n# %% tags=["spec"]\nPUZZLE = {second!r}\n\n# %%\n{WRONG.replace("fsdp", "other")}',
+        ]
+    )
+    (tree / "solutions" / "p04_fsdp.py").unlink()
+    (tree / "solutions" / "repairs.py").write_text(text, encoding="utf-8")
+    (tree / "puzzles" / "p04_fsdp.ipynb").unlink()
+    assert build.main([], tree) == 0
+    assert list(json.loads((tree / "lib" / "specs.json").read_text(encoding="utf-8"))) == ["fsdp", "other"]
+    assert (tree / "puzzles" / "repairs.ipynb").exists()
+    for wanted in ("other", "10", "repairs", "repairs.ipynb"):
+        assert mine.find_blank(tree / "puzzles", wanted).name == "repairs.ipynb"
+
+
+# --- where the project is published --------------------------------------------------------------
+
+README = "# It\n\n<!-- links, made by the build -->\n<!-- end of links -->\n\nMore.\n"
+
+
+def published(tree: Path, value: str) -> int:
+    (tree / "pyproject.toml").write_text(f"[tool.llm-training-puzzles]\naddress = {value}\n", encoding="utf-8")
+    (tree / "README.md").write_text(README, encoding="utf-8")
+    return build.main([], tree)
+
+
+def first_text(tree: Path) -> str:
+    notebook = json.loads((tree / "puzzles" / "p04_fsdp.ipynb").read_text(encoding="utf-8"))
+    return "".join(notebook["cells"][0]["source"])
+
+
+def test_without_an_address_there_are_no_links(tree: Path) -> None:
+    assert published(tree, '""') == 0
+    assert (tree / "README.md").read_text(encoding="utf-8") == README
+    assert "](" not in first_text(tree)
+
+
+def test_one_address_makes_the_links_of_all(tree: Path) -> None:
+    assert published(tree, '"https://github.com/me/it/"') == 0
+    colab = "[Open in Colab](https://colab.research.google.com/github/me/it/blob/colab/"
+    assert f"{colab}index.ipynb) · [The project](https://github.com/me/it)\n" in (tree / "README.md").read_text()
+    assert first_text(tree).startswith(f"# Fully sharded — data parallel\n\n{colab}p04_fsdp.ipynb) · [The project](")
+    assert build.main(["--check"], tree) == 0
+    assert "](" not in "".join(build.notebook(tree / "solutions" / "p04_fsdp.py", first="1")["cells"][0]["source"])
+    assert published(tree, '""') == 0  # and they go again
+    assert (tree / "README.md").read_text(encoding="utf-8") == README
+
+
+def test_elsewhere_than_on_github_colab_cannot_open_it(tree: Path) -> None:
+    assert published(tree, '"https://example.org/it"') == 0
+    assert "[The project](https://example.org/it)" in first_text(tree) and "Colab" not in first_text(tree)
+
+
+@pytest.mark.parametrize("value", ['"http://example.org"', '"example.org/it"', "3", '"https://a b"'])
+def test_what_is_no_address_is_refused(tree: Path, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert published(tree, value) == 2
+    assert "does not begin with https://" in capsys.readouterr().err
 
 
 # --- a learner's own copies ----------------------------------------------------------------------

@@ -11,9 +11,16 @@ def test_every_puzzle_is_on_the_map_with_its_target() -> None:
     figure = draw_course()
     shown = texts(figure)
     for puzzle in puzzles().values():
+        if puzzle.repair:
+            assert puzzle.title not in shown
+            continue
         assert puzzle.title in shown
         assert any(f"{puzzle.target['memory']:,} elements" in text for text in shown)
-        assert f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {puzzle.minutes} minutes)" in figure.summary
+        assert (
+            f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {puzzle.difficulty}, {puzzle.minutes} minutes)"
+            in figure.summary
+        )
+        assert f"{puzzle.difficulty}, {puzzle.minutes} min" in shown
     width, height = figure.size
     assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
 

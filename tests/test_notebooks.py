@@ -17,7 +17,7 @@ from tests.kernels import Outputs, complaints, run_cells, shows_a_picture, text
 
 PUZZLES_FOLDER = build.ROOT / "puzzles"
 SOURCES = build.sources(build.ROOT / "solutions")
-PUZZLES = [path for path in SOURCES if build.is_puzzle(path)]
+PUZZLES = [path for path in SOURCES if build.is_puzzle(path) and path.stem != build.REPAIRS]
 FORGET = "%reset -f"
 
 
@@ -76,8 +76,17 @@ def test_solved_reports_success_and_shows_a_picture(executed: dict[str, dict[str
     said = text(executed[path.stem]["solved"])
     assert "not attempted yet" not in said
     assert "PASS" in said
-    name = build.spec(path)["name"]
+    name = build.specs(path)[0]["name"]
     assert shows_a_picture(executed[path.stem]["solved"], name)
+
+
+def test_programs_to_be_repaired_fail_as_shipped_and_pass_repaired(
+    executed: dict[str, dict[str, Outputs]],
+) -> None:
+    said = {state: text(outputs) for state, outputs in executed[build.REPAIRS].items()}
+    for puzzle in build.specs(build.ROOT / "solutions" / "repairs.py"):
+        head = f" puzzle {puzzle['number']}  {puzzle['name']}  "
+        assert f"FAIL {head}" in said["blank"] and f"PASS {head}" in said["solved"]
 
 
 ENDLESS = [

@@ -188,7 +188,7 @@ def test_the_line_of_a_mistake_in_a_notebook_is_named_with_its_cell(lib: Lib, tm
 def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
     source = BASIC.replace("    x = model", "    print('hello there')\n    x = model")
     (tmp_path / "mine.py").write_text(source)
-    assert "printed: hello there" in lib("grade", "mine.py").out
+    assert "printed: [rank 0, tick 0] hello there" in lib("grade", "mine.py").out
 
 
 @pytest.mark.parametrize(
@@ -431,6 +431,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "lib", *arguments],
         cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )  # fmt: skip
 
 
@@ -515,19 +516,23 @@ def basic(model):
     if mechanism == "process":
         assert "solutions are not to be read" in str(outcome)
     else:
-        assert printed == ["found []\n"] and "not attempted" in repr(outcome)
+        assert printed == ["[rank 0, tick 0] found []\n"] and "not attempted" in repr(outcome)
 
 
 # -- start --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("puzzle", list(puzzles().values()), ids=list(puzzles()))
-def test_every_blank_can_be_a_script_that_runs_and_is_graded_as_not_attempted(puzzle: Puzzle, tmp_path: Path) -> None:
+def test_every_blank_can_be_a_script_that_runs(puzzle: Puzzle, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     assert shell.main(["start", str(puzzle.number), str(path)]) == 0
     text = path.read_text(encoding="utf-8")
-    assert text.startswith(f"# %% [markdown]\n# # Puzzle {puzzle.number}: ")
-    assert "# Your code here." in text
+    if puzzle.repair:
+        assert f"# ## {puzzle.number}. {puzzle.title}\n" in text
+        assert re.findall(r"def (repair_\w+)", text) == re.findall(r"grade\((\w+)\)", text) == [puzzle.name]
+    else:
+        assert text.startswith(f"# %% [markdown]\n# # Puzzle {puzzle.number}: ")
+        assert "# Your code here." in text
     assert "base64" not in text
     assert len(text) < 12_000
     done = subprocess.run([sys.executable, str(path)], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -11,7 +11,16 @@ from ..specs import Puzzle
 # Not in lib: a worker can read lib, and no submission is to find a solution there.
 SOLUTIONS = Path(__file__).resolve().parent.parent.parent / "solutions"
 _CELL = re.compile(r"^# %%(.*)$", re.MULTILINE)
-_MARKS = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION\n", re.MULTILINE)
+_MARKS = re.compile(
+    r"^[ \t]*### (?:BEGIN SOLUTION\n|END SOLUTION\n|BROKEN\n(.*?)^[ \t]*### END SOLUTION\n)",
+    re.MULTILINE | re.DOTALL,
+)
+_SPEC = re.compile(r'tags=\["spec"\]')
+
+
+def kept_at(puzzle: Puzzle) -> Path:
+    """The file with the solution of a puzzle, in a clone of the project."""
+    return SOLUTIONS / f"{puzzle.file}.py"
 
 
 class Answer:
@@ -34,7 +43,7 @@ def answer(puzzle: Puzzle, solved: bool, sure: bool) -> Answer:
             f"{puzzle.name} is not solved yet. `hint({puzzle.name!r})` gives the next hint. "
             f"If you are sure that you want to see the solution: `solution({puzzle.name!r}, sure=True)`"
         )
-    path = SOLUTIONS / f"p{puzzle.number:02}_{puzzle.name}.py"
+    path = kept_at(puzzle)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
@@ -44,14 +53,20 @@ def answer(puzzle: Puzzle, solved: bool, sure: bool) -> Answer:
             cure="it is in a clone of the project",
             line="",
         ) from None
-    return Answer("\n\n".join([f"## {puzzle.title}", *_parts(text)]))
+    return Answer("\n\n".join([f"## {puzzle.title}", *_parts(text, puzzle.name)]))
 
 
-def _parts(text: str) -> list[str]:
+def _parts(text: str, name: str) -> list[str]:
     """The function itself, and what is said about it only in the solved notebook."""
     pieces = _CELL.split(text)
     parts = []
+    ours = False  # from the puzzle's spec to the next one's
     for head, body in zip(pieces[1::2], pieces[2::2], strict=True):
+        if _SPEC.search(head):
+            ours = f'"name": "{name}"' in body
+            continue
+        if not ours:
+            continue
         if "### BEGIN SOLUTION" in body or "solution" in head:
             body = _MARKS.sub("", body).strip("\n")
             prose = "[markdown]" in head

@@ -12,12 +12,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ..codes import grid
 from ..errors import PuzzleError
 from ..run import run
+from ..sketches import sketch
 from ..specs import Puzzle, find
 from ..tensors import describe
+from ..turn import name_of
+from ..units import show_ticks
 from . import page
-from .answer import Answer, answer
+from .answer import Answer, answer, kept_at
 from .judge import judge, new_seed
 from .progress import Progress, next_hint
 from .seal import broken_seal
@@ -64,7 +68,15 @@ def grade(
     if changed:
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
-    verdict = replace(verdict, seconds=time.perf_counter() - begun, next_hint=f'hint("{spec.name}")')
+    size = ", ".join(f"{name}={value}" for name, value in spec.size.items())
+    named = "" if getattr(fn, "__name__", "") == spec.name else f', "{spec.name}"'
+    verdict = replace(
+        verdict,
+        seconds=time.perf_counter() - begun,
+        next_hint=f'hint("{spec.name}")',
+        beside=f"beside_target(run({name_of(fn)}, {size}){named})",
+        solution=f'solution("{spec.name}")' if kept_at(spec).exists() else "",
+    )
     if "ipykernel" in sys.modules:
         kept = Progress()
         kept.record(verdict)
@@ -72,23 +84,39 @@ def grade(
     return Shown(verdict)
 
 
+LEGEND = (
+    "2F0: layer 2 forward, micro-batch 0; B backward, L loss, U update, AG all-gather, RS reduce-scatter, "
+    "AR all-reduce, >3 send to rank 3, <1 receive from rank 1"
+)
+
+
 class Hint:
-    """One hint, shown as text."""
+    """One hint: a text, and with the second one half of a schedule, which is drawn once ``drawing`` is imported."""
 
     def __init__(self, puzzle: Puzzle, number: int) -> None:
         self.puzzle, self.number = puzzle, number
+        self.sketched = number == min(1, len(puzzle.hints) - 1)
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """The hint in words."""
         hints = self.puzzle.hints
         if not hints:
             return f"{self.puzzle.name}: there are no hints"
         more = "; ask again for the next" if self.number + 1 < len(hints) else "; that was the last"
         return f"Hint {self.number + 1} of {len(hints)} for {self.puzzle.name}{more}\n\n{hints[self.number]}"
 
+    def __str__(self) -> str:
+        if not self.sketched:
+            return self.text
+        half = sketch(self.puzzle)
+        until = f"The first {show_ticks(half.until)} of {show_ticks(half.time)} ticks of a schedule"
+        return f"{self.text}\n\n{until} ({LEGEND}):\n\n{grid(half.events)}"
+
     __repr__ = __str__
 
     def _repr_markdown_(self) -> str:
-        return str(self)
+        return self.text
 
 
 _given: dict[str, int] = {}  # in this session: another day begins with the first hint again

@@ -94,8 +94,12 @@ class Progress:
         return [name for name in puzzles() if self.best.get(name, {}).get("status") == PASS]
 
     def headline(self) -> str:
-        """How many are solved."""
-        return f"Progress: {len(self.solved)} of {len(puzzles())} puzzles solved"
+        """How many are solved, and how many of the programs to be repaired."""
+        return f"Progress: {self._count(repair=False)} puzzles solved, {self._count(repair=True)} programs repaired"
+
+    def _count(self, repair: bool) -> str:
+        names = [name for name, puzzle in puzzles().items() if puzzle.repair is repair]
+        return f"{sum(name in self.solved for name in names)} of {len(names)}"
 
     def __str__(self) -> str:
         table = [HEADS, *self.rows()]

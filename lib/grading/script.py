@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from ..errors import PuzzleError
-from ..specs import Puzzle
+from ..specs import Puzzle, puzzles
 
 BLANKS = Path(__file__).resolve().parent.parent.parent / "puzzles"
 """Where the blank notebooks are, in a clone of the project."""
@@ -19,14 +19,21 @@ def blank_script(puzzle: Puzzle) -> str:
 
     Raises PuzzleError where the notebooks are not: lib alone was installed.
     """
-    path = BLANKS / f"p{puzzle.number:02}_{puzzle.name}.ipynb"
+    path = BLANKS / f"{puzzle.file}.ipynb"
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     except OSError:
         raise PuzzleError(
             f"there is no blank of {puzzle.name}", got=f"no {path.name} beside lib", cure="run it in a clone", line=""
         ) from None
-    return "\n\n".join(_cell(cell["cell_type"], "".join(cell["source"])) for cell in cells) + "\n"
+    sources = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+    return "\n\n".join(_cell(kind, source) for kind, source in sources if not _of_another(source, puzzle)) + "\n"
+
+
+def _of_another(source: str, puzzle: Puzzle) -> bool:
+    """Whether a cell belongs to another puzzle of the same notebook: by its heading, or by the name in it."""
+    others = [other for other in puzzles().values() if other.file == puzzle.file and other != puzzle]
+    return any(other.name in source or source.startswith(f"## {other.number}. ") for other in others)
 
 
 def write_script(puzzle: Puzzle, target: Path) -> None:

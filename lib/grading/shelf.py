@@ -37,6 +37,11 @@ class Attempt(NamedTuple):
     trouble: str = ""
     """Why its file cannot be graded."""
 
+    @property
+    def there(self) -> bool:
+        """Whether there is a file of it."""
+        return self.submission is not None or bool(self.trouble)
+
 
 class Student(NamedTuple):
     """Of a folder of submissions: a name that no other has, files, and what could not be looked into."""
@@ -139,7 +144,7 @@ def attempt_at(puzzle: Puzzle, folder: Path) -> Attempt:
 
 
 def _files_of(puzzle: Puzzle, folder: Path) -> list[Path]:
-    stems = (f"p{puzzle.number:02}_{puzzle.name}", puzzle.name)
+    stems = (puzzle.file, puzzle.name)
     paths = [folder / (stem + suffix) for stem in stems for suffix in SUFFIXES]
     return [path for path in paths if os.path.isfile(path)]
 
@@ -155,6 +160,7 @@ def is_file(what: str) -> bool:
 def asked_for(what: Sequence[str], chosen: Iterable[str]) -> list[Attempt]:
     """Attempts at what a command line names: puzzles and files, of those ``chosen``.
 
+    Where nothing is named, programs to be repaired count only if they are there.
     Raises PuzzleError for an unknown puzzle or a file without any, Unreadable for a file.
     """
     chosen = set(chosen)
@@ -163,7 +169,8 @@ def asked_for(what: Sequence[str], chosen: Iterable[str]) -> list[Attempt]:
     wanted = [puzzle for puzzle in puzzles().values() if puzzle.name in chosen and puzzle.name in (names or chosen)]
     if not files:
         folder = home()
-        return [attempt_at(puzzle, folder) for puzzle in wanted]
+        found = [attempt_at(puzzle, folder) for puzzle in wanted]
+        return [attempt for attempt in found if names or attempt.there or not attempt.puzzle.repair]
     attempts = []
     for path in files:
         if os.path.isdir(path):

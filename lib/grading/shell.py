@@ -152,7 +152,9 @@ def _grade_each(options: argparse.Namespace) -> int:
         whose = f"{student.name} ({place + 1} of {len(students)})"
         wanted = [attempt for attempt in attempts if attempt.puzzle in chosen]
         report = session(wanted, options.seed, options.timeout, options.plain, whose)
-        verdicts = [_with_trouble(_best(puzzle, report.verdicts), trouble) for puzzle in chosen]
+        found = [attempt.puzzle for attempt in wanted]
+        asked = [puzzle for puzzle in chosen if named or puzzle in found or not puzzle.repair]
+        verdicts = [_with_trouble(_best(puzzle, report.verdicts), trouble) for puzzle in asked]
         reports.append(replace(report, student=student.name, verdicts=verdicts))
     return _status(reports) if _write(options, reports) else GRADER_FAILED
 
@@ -212,7 +214,8 @@ def _list() -> str:
     lines = []
     for puzzle in puzzles().values():
         target = f"{show_ticks(puzzle.target['time'])} ticks, {show_elements(puzzle.target['memory'])} elements"
-        lines.append(f"{puzzle.number}  {puzzle.name:14} {puzzle.title:32} {target}\n")
+        effort = f"{puzzle.difficulty}, {puzzle.minutes} min"
+        lines.append(f"{puzzle.number:2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {target}\n")
     return "".join(lines)
 
 

@@ -43,6 +43,10 @@ class Verdict:
     """Wall-clock time of grading."""
     next_hint: str = ""
     """What to call, or to type, for the next hint."""
+    beside: str = ""
+    """What to call to see the schedule beside the target's, in a notebook."""
+    solution: str = ""
+    """What to call to see a solution, in a notebook, where there is one."""
     note: str = ""
     """What else there is to say, for example that progress could not be saved."""
 
@@ -61,6 +65,10 @@ class Verdict:
             facts.append(("printed", self.printed.rstrip("\n")))
         if self.next_hint and self.status != PASS:
             facts.append(("stuck?", f"{self.next_hint} gives the next hint"))
+        if self.beside and self.time is not None and self.time > self.puzzle.target["time"]:
+            facts.append(("too slow?", f"{self.beside} draws yours beside the outline of the target's"))
+        if self.solution and self.status == PASS:
+            facts.append(("and now?", f"{self.solution} shows a solution, with what there is to say about it"))
         if self.note:
             facts.append(("note", self.note))
         return facts

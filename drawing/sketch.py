@@ -1,0 +1,145 @@
+"""What a learner who is stuck may see: half of a schedule, and a schedule beside the outline of the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lib.errors import PuzzleError
+from lib.events import Event
+from lib.run import Run
+from lib.sketches import Outline, Span, outline
+from lib.sketches import sketch as sketch_of
+from lib.specs import Puzzle, find
+from lib.tensors import describe
+from lib.units import show_ticks
+
+from . import theme
+from .figure import Figure
+from .layout import PAD, Layout, Rect
+from .legend import draw_legend
+from .marks import Diagram, Titled, boxes, label, lines, style, text_width
+from .numbers import plan
+from .picture import WIDTH, card
+from .timeline import axis, draw_timeline, empty_rows, row_names
+from .trace import Trace, trace_of
+from .words import share_text
+
+HEAD, GAP = 24.0, 16.0
+"""Room for a heading, and between two schedules, in pixels."""
+
+
+def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
+    """The first half of a schedule that meets the target of a puzzle; the other half is empty.
+
+    Raises PuzzleError for an unknown puzzle.
+    """
+    spec = puzzle if isinstance(puzzle, Puzzle) else find(puzzle)
+    sketch = sketch_of(spec)
+    title = f"{spec.name}: the first {show_ticks(sketch.until)} of {show_ticks(sketch.time)} ticks"
+    trace = _trace(spec, title, sketch.events)
+    layout = Layout(trace, WIDTH, PAD + HEAD, sketch.time)
+    plans = plan(layout)
+    scale, y = axis(layout, layout.bottom)
+    legend, y = draw_legend([layout], [plans], y + 12, memory=False)
+    x, middle = layout.x(sketch.until), layout.rows[len(layout.rows) // 2].y + layout.height / 2
+    parts = [
+        *_heading(title, "", PAD),
+        *draw_timeline(layout, "auto", plans, notes=False),
+        lines([(x, layout.top - 4, x, layout.bottom + 2)], style(None, theme.INK, 1.5)),
+        label((x + layout.x1) / 2, middle, "the other half is yours to find", 12, style(theme.MUTE)),
+        *scale,
+        *legend,
+    ]
+    words = f"Half of a schedule for {spec.name}, from tick 0 to {show_ticks(sketch.until)}; the rest is left out."
+    return card(parts, WIDTH, y + 12, words, static, title)
+
+
+def beside_target(source: Run, puzzle: str | None = None, *, static: bool = False) -> Figure:
+    """Your schedule, and under it when the ranks of the target's work: not what they do.
+
+    ``source``: a run at the puzzle's own size; the puzzle is found by the function's name, or named. Raises
+    PuzzleError for an unknown puzzle, for another size, and for what is no run.
+    """
+    if not isinstance(source, Run):
+        raise PuzzleError(
+            "beside_target takes a run", got=describe(source), cure="beside_target(run(fsdp, ranks=4, ...))"
+        )
+    spec = find(source.name if puzzle is None else puzzle)
+    size = {key: getattr(source, key) for key in ("ranks", "layers", "batches", "mesh", "node_size")}
+    wanted = {key: spec.size.get(key) for key in size}
+    if size != wanted:
+        raise PuzzleError(
+            f"the target of {spec.name} is for another size",
+            where="beside_target",
+            expected=_arguments(wanted),
+            got=_arguments(size),
+        )
+    own, aim = trace_of(source, f"yours ({source.name})"), outline(spec)
+    until = max(own.time, aim.time)
+    target = replace(own, by_rank={rank: _events(aim, rank) for rank in own.by_rank}, models=())
+    above = Layout(own, WIDTH, PAD + HEAD, until, beside=[own, target])
+    below = Layout(target, WIDTH, above.bottom + GAP + HEAD, until, beside=[own, target])
+    plans = plan(above)
+    scale, y = axis(below, below.bottom)
+    legend, y = draw_legend([above], [plans], y + 12, memory=False)
+    parts = [
+        *_heading(own.title, _figures(own), PAD),
+        *draw_timeline(above, "none", plans),
+        *_heading(
+            "the target's outline", f"{_figures(target)} (dark: computes, light: only communicates)", above.bottom + GAP
+        ),
+        *_silhouette(below, aim),
+        *scale,
+        *legend,
+    ]
+    words = f"Yours: {_figures(own)}. The target: {_figures(target)}."
+    return card(parts, WIDTH, y + 12, words, static, f"{source.name} beside the target")
+
+
+def _trace(puzzle: Puzzle, title: str, events: Sequence[Event]) -> Trace:
+    size = puzzle.size
+    by_rank: dict[int, list[Event]] = {rank: [] for rank in range(size["ranks"])}
+    for event in events:
+        by_rank[event.rank].append(event)
+    return Trace(by_rank, size["layers"], size["batches"], size.get("node_size"), title)
+
+
+def _events(outline: Outline, rank: int) -> list[Event]:
+    """Stand-ins, from which idle time can be read: when the target works is known, not at what."""
+    spans = outline.busy.get(rank, ())
+    return [Event(rank, "forward", None, frozenset(), start, start, end, ()) for start, end in spans]
+
+
+def _silhouette(layout: Layout, outline: Outline) -> list[Diagram]:
+    """The rows of a target: dark while it computes, lighter while it only communicates."""
+
+    def bars(by_rank: Mapping[int, Sequence[Span]]) -> list[Rect]:
+        return [
+            (layout.x(start), row.y, (end - start) * layout.per_tick, layout.height)
+            for row in layout.rows
+            for start, end in by_rank.get(row.ranks[0], ())
+        ]
+
+    return [
+        *empty_rows(layout),
+        Titled("the target only communicates", boxes(bars(outline.busy), style(theme.HATCH))),
+        Titled("the target computes", boxes(bars(outline.compute), style(theme.MUTE))),
+        *row_names(layout),
+    ]
+
+
+def _heading(title: str, note: str, y: float) -> list[Diagram]:
+    end = PAD + text_width(title, 13, bold=True)
+    return [
+        label(PAD, y + 8, title, 13, style(theme.INK), "start", 650),
+        label(end + 10, y + 9, note, 11, style(theme.MUTE), "start"),
+    ]
+
+
+def _figures(trace: Trace) -> str:
+    return f"{show_ticks(trace.time)} ticks, {share_text(trace.idle)} idle"
+
+
+def _arguments(size: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in size.items() if value is not None)

@@ -1,0 +1,45 @@
+"""Where the project is published: one variable in pyproject.toml, of which links are made."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+BRANCH = "colab"
+"""Of the published repository: the notebooks that `make colab` writes, for Colab to open."""
+LINKS = re.compile(r"(<!-- links[^>]*-->\n).*?(<!-- end of links -->)", re.DOTALL)
+"""The place in README.md that the build fills."""
+
+
+def address(root: Path) -> str:
+    """The variable, such as ``https://github.com/me/it``; or nothing. Raises ValueError."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    found = project.get("tool", {}).get("llm-training-puzzles", {}).get("address", "")
+    if not isinstance(found, str) or (
+        found and not re.fullmatch(r"https://[^\s/]+(/[^\s()<>]*)?", found)
+    ):
+        raise ValueError(f"pyproject.toml: address = {found!r} does not begin with https://")
+    return found.rstrip("/")
+
+
+def links(where: str, notebook: str) -> str:
+    """A line for the head of a page: open it in Colab (from GitHub only), go to the project."""
+    if not where:
+        return ""
+    found = [f"[The project]({where})"]
+    repository = where.removeprefix("https://github.com/")
+    if repository != where:
+        colab = (
+            f"https://colab.research.google.com/github/{repository}/blob/{BRANCH}/{notebook}"
+        )
+        found.insert(0, f"[Open in Colab]({colab})")
+    return " · ".join(found)
+
+
+def fill(readme: str, where: str) -> str:
+    """README.md with its links; without an address it has none."""
+    line = links(where, "index.ipynb")
+    return LINKS.sub(
+        lambda place: place[1] + (f"\n{line}\n\n" if line else "") + place[2], readme
+    )

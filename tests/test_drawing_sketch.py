@@ -1,0 +1,132 @@
+"""Half of a schedule, and a schedule beside the outline of the target's."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from drawing import Figure, beside_target, draw_sketch
+from drawing.notebook import _show_hint
+from lib import Model, PuzzleError, grade, hint, run
+from lib.events import COMPUTE, MARKS
+from lib.grading.notebook import Hint
+from lib.sketches import as_kept, outline, sketch
+from lib.specs import Puzzle, puzzles
+from tests.programs import slack, solutions
+
+SOLUTIONS = {spec["name"]: (fn, spec) for fn, spec in solutions()}
+EVERY = list(puzzles().values())
+
+
+def each_puzzle() -> Any:
+    return pytest.mark.parametrize("puzzle", EVERY, ids=list(puzzles()))
+
+
+def words(figure: Figure) -> str:
+    return " ".join(re.findall(r">([^<>]+)</text>", figure.svg()))
+
+
+@each_puzzle()
+def test_a_sketch_is_the_first_half_and_no_more(puzzle: Puzzle) -> None:
+    half = sketch(puzzle)
+    assert half.time <= puzzle.target["time"] and half.until == pytest.approx(half.time / 2)
+    assert {event.rank for event in half.events} == set(range(puzzle.size["ranks"]))
+    assert 0 < max(event.end for event in half.events) <= half.until
+    assert all(event.start < half.until and event.held == () for event in half.events)
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_sketch_and_outline_are_those_of_the_solution(name: str) -> None:
+    fn, spec = SOLUTIONS[name]
+    played = run(fn, **spec["size"])
+    shown, until = outline(puzzles()[name]), sketch(puzzles()[name]).until
+    for rank in range(played.ranks):
+        own = [event for event in played.events if event.rank == rank and event.kind not in MARKS]
+        assert sum(event.start < until for event in own) == sum(
+            event.rank == rank and event.kind not in MARKS for event in sketch(puzzles()[name]).events
+        )
+        computing = sum(event.length for event in own if event.kind in COMPUTE)
+        assert sum(end - start for start, end in shown.compute[rank]) == pytest.approx(computing)
+        assert all(end < start for (_, end), (start, _) in zip(shown.busy[rank], shown.busy[rank][1:], strict=False))
+
+
+@each_puzzle()
+def test_an_outline_tells_when_and_not_what(puzzle: Puzzle) -> None:
+    shown = outline(puzzle)
+    assert shown.time == sketch(puzzle).time
+    spans = [span for own in (*shown.compute.values(), *shown.busy.values()) for span in own]
+    assert all(type(tick) in (int, float) and 0 <= tick <= shown.time for span in spans for tick in span)
+
+
+@each_puzzle()
+def test_a_sketch_is_drawn(puzzle: Puzzle) -> None:
+    figure = draw_sketch(puzzle.name)
+    assert "the other half is yours to find" in words(figure)
+    assert puzzle.name in figure.summary and "idle" not in re.sub(r"\bidle$", "", words(figure))
+    assert len(draw_sketch(puzzle, static=True)._repr_html_()) < 400_000
+
+
+def test_equal_ranks_are_kept_once() -> None:
+    fn, spec = SOLUTIONS["fsdp"]
+    played = run(fn, **spec["size"])
+    assert [ranks for ranks, _ in as_kept(played.events, played.time)["outline"]["compute"]] == [[0, 1, 2, 3]]
+
+
+def test_yours_is_drawn_beside_the_outline_of_the_targets() -> None:
+    fn, _ = SOLUTIONS["pipeline"]
+    size = puzzles()["gpipe"].size
+    figure = beside_target(run(fn, **size), "gpipe")
+    assert figure.summary == "Yours: 67.4 ticks, 74% idle. The target: 33.8 ticks, 43% idle."
+    shown = words(figure)
+    assert "yours (pipeline)" in shown and "the target's outline" in shown
+    assert figure.svg().count("the target computes") == 1
+    assert beside_target(run(slack("fsdp"), **puzzles()["fsdp"].size), "fsdp").summary.startswith("Yours: 20.4 ticks")
+
+
+def idle(model: Model) -> None:
+    model.get_activation([0])
+
+
+def test_of_the_target_no_operation_is_named() -> None:
+    figure = beside_target(run(idle, **puzzles()["fsdp"].size), "fsdp")
+    told = figure.svg() + figure.summary
+    for word in ("forward", "all-gather", "reduce-scatter", "layer 1", "backward"):
+        assert word not in told
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: beside_target(SOLUTIONS["fsdp"][0]), "takes a run"),  # type: ignore[arg-type]
+        (lambda: beside_target(run(SOLUTIONS["fsdp"][0], ranks=2, batches=2)), "ranks=4, layers=6, batches=4"),
+        (lambda: beside_target(run(idle, ranks=4)), "no puzzle 'idle'"),
+        (lambda: draw_sketch("fdsp"), "did you mean 'fsdp'"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(call: Any, says: str) -> None:
+    with pytest.raises(PuzzleError, match=says):
+        call()
+
+
+# -- where they are shown -------------------------------------------------------------------------
+
+
+@each_puzzle()
+def test_the_second_hint_has_half_a_schedule(puzzle: Puzzle) -> None:
+    shown = [Hint(puzzle, number) for number in range(3)]
+    assert ["<img" in _show_hint(one) for one in shown] == [False, True, False]
+    assert ["rank 0" in str(one).partition("\n\n")[2] and "tick" in str(one) for one in shown][1]
+    assert all(one.text in _show_hint(one) and one.text == one._repr_markdown_() for one in shown)
+    assert f"\nrank {puzzle.size['ranks'] - 1}" in str(shown[1])
+
+
+def test_who_is_too_slow_is_told_what_to_look_at() -> None:
+    fn, _ = SOLUTIONS["pipeline"]
+    slow = grade(fn, "gpipe")
+    assert 'beside_target(run(pipeline, ranks=4, layers=8, batches=4), "gpipe")' in str(slow)
+    named = SOLUTIONS["gpipe"][0]
+    assert "beside_target" not in str(grade(named))
+    assert 'solution("gpipe") shows a solution' in str(grade(named)) and "solution(" not in str(slow)
+    assert "half" not in hint("gpipe").text
