@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from lib.cost import Cost
-from lib.grading.notebook import grade, hint, progress
+from lib.grading.notebook import grade, hint, progress, solution
 from lib.model import Model
 from lib.run import run
 from lib.units import HIDDEN, LENGTH
@@ -20,6 +20,7 @@ from .group import draw_group
 from .picture import draw
 from .player import play
 from .primitives import PRIMITIVES, draw_primitive
+from .sketch import beside_target
 from .svg import escape
 
 MODEL = {
@@ -35,8 +36,10 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     grade,
     hint,
     progress,
+    solution,
     draw,
     compare,
+    beside_target,
     play,
     draw_group,
     draw_primitive,
