@@ -33,7 +33,7 @@ def draw_course(solved: Collection[str] = (), static: bool = False) -> Figure:
     parts += [
         _card(puzzle, x, y, len(known), puzzle.name in solved) for puzzle, (x, y) in zip(known, places, strict=True)
     ]
-    return card(parts, width, height, _in_words(known, solved), static)
+    return card(parts, width, height, _in_words(known, solved), static, "The course")
 
 
 def _place(at: int) -> tuple[float, float]:

@@ -23,3 +23,10 @@ def browser() -> Iterator[Browser]:
         pytest.skip(f"NOBODY LOOKED IN A BROWSER: {why}. To have a browser: make browser")
     with opened:
         yield opened
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what looks in a browser: ``pytest -m "not browser"`` leaves it out."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")

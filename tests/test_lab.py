@@ -45,6 +45,8 @@ OUTPUTS = (
         words: [...output.querySelectorAll('svg.ltp')].map(svg => svg.getAttribute('aria-label')).join(),
         inks: [...new Set([...output.querySelectorAll('text.f-ink')].map(text => getComputedStyle(text).fill))]} })"""
 )
+IMAGES = """() => [...document.querySelectorAll('.jp-OutputArea-output img')].map(one => {
+    const {left, right} = one.getBoundingClientRect(); return [one.naturalWidth, one.alt, left, right] })"""
 COMMAND = "([id, options]) => window.jupyterapp.commands.execute(id, options)"
 
 
@@ -194,6 +196,27 @@ def test_the_player_plays_in_a_notebook(browser: Browser, lab: Lab, tmp_path: Pa
     assert doing == ["send to rank 1", *[f"waits for receive from rank {rank}" for rank in range(3)]]
 
 
+def test_the_second_hint_has_a_picture_and_yours_stands_beside_the_targets(
+    browser: Browser, lab: Lab, tmp_path: Path
+) -> None:
+    slow = "async def gpipe(model):\n    for layer in range(model.LAYERS):\n        model.get_activation([0])"
+    setup = "import sys\nsys.path.insert(0, '../..')\nfrom lib import hint, run\nfrom drawing import beside_target"
+    beside = f"{slow}\n\nbeside_target(run(gpipe, ranks=4, layers=8, batches=4))"
+    name = lab.put("hints.ipynb", [setup, 'hint("gpipe")', 'hint("gpipe")', 'hint("gpipe")', beside])
+
+    def work(page: Page) -> Any:
+        outputs = run_all(page)
+        keep(page.screenshot(full_page=True), "lab-hints", tmp_path)
+        return outputs, page.evaluate(IMAGES)
+
+    outputs, images = browser.visit(lab.url(name), work)
+    assert [output["text"].split("\n")[0][:21] for output in outputs[:3]] == [f"Hint {n} of 3 for gpipe" for n in "123"]
+    [[natural, alt, left, right]] = images
+    assert natural == 980 and alt.startswith("Half of a schedule for gpipe")
+    assert outputs[1]["left"] <= left < right <= outputs[1]["right"]
+    assert within(outputs[3]) and "The target: 33.8 ticks" in outputs[3]["words"]
+
+
 def test_a_cell_that_hangs_is_ended_and_the_kernel_lives(browser: Browser, lab: Lab) -> None:
     setup = "import sys\nsys.path.insert(0, '../..')\nfrom lib import grade, run"
     hang = "async def fsdp(model):\n    while True:\n        pass\n\ngrade(fsdp, timeout=1)"
@@ -218,12 +241,10 @@ def test_in_a_notebook_that_is_not_trusted_images_survive_and_words_stand_for_th
 
     def work(page: Page) -> Any:
         page.locator(".jp-OutputArea-output img").wait_for()
-        return page.evaluate(OUTPUTS), page.evaluate(
-            "() => [...document.querySelectorAll('.jp-OutputArea-output img')].map(one => [one.naturalWidth, one.alt])"
-        )
+        return page.evaluate(OUTPUTS), page.evaluate(IMAGES)
 
     outputs, images = browser.visit(lab.url(name), work)
     assert outputs[0]["picture"] is None
     assert outputs[0]["text"].startswith(live.summary)
     assert "memory when issued" not in outputs[0]["text"]
-    assert images == [[static.size[0], static.summary]]
+    assert [image[:2] for image in images] == [[static.size[0], static.summary]]
