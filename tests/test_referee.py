@@ -35,7 +35,7 @@ def printed_by(code: str, mechanism: str) -> str:
     lines = "\n".join("    " + line for line in code.strip().split("\n"))
     source = f"{HEAD}def basic(model):\n{lines}\n    model.load_weights(0)\n"
     Referee(20.0, [mechanism]).play(Submission("x.py", source), "basic", BASIC.size, printed)
-    return printed[0]
+    return printed[0].replace("[rank 0, tick 0] ", "")
 
 
 @cache

@@ -282,4 +282,13 @@ async def fsdp(m):
         m.weights[l], m.opt_states[l] = m.update(l, m.grad_weights.pop(l), m.weights[l], m.opt_states[l])
         m.set_final_weight(l, m.weights[l])
 """),
+    # -- programs repaired ----------------------------------------------------------------------------------------
+    changed("repair_local", "repaired"),
+    changed("repair_skip", "repaired"),
+    changed("repair_skip", "a zero only where there is nothing", ("        grad = model.fake_grad(layer, [])\n        if busy:", "        if not busy:\n            grad = model.fake_grad(layer, [])\n        else:")),
+    changed("repair_twice", "repaired"),
+    changed("repair_twice", "summed with the last micro-batch", ("model.grad_weights[layer] = grad\n", "model.grad_weights[layer] = await model.allreduce(grad, layer) if batch >= model.RANKS else grad\n"), ("grad = await model.allreduce(model.grad_weights.pop(layer), layer)", "grad = model.grad_weights.pop(layer)")),
+    changed("repair_deadlock", "repaired"),
+    changed("repair_deadlock", "says from whom", ("await model.receive()", "await model.receive(src=1 - model.rank)")),
+    changed("repair_groups", "repaired"),
 ]  # fmt: skip
