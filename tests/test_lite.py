@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 SITE = build.ROOT / "dist" / "lite"
-SOLVE = """body => { const cells = window.jupyterapp.shell.currentWidget.content.widgets;
+SOLVE = """body => { const cells = window.jupyterapp?.shell.currentWidget?.content?.widgets ?? [];
     const cell = cells.find(cell => cell.model.sharedModel.getSource().includes("# Your code here."));
-    cell.model.sharedModel.setSource(cell.model.sharedModel.getSource().replace("    # Your code here.", body)) }"""
+    cell?.model.sharedModel.setSource(cell.model.sharedModel.getSource().replace("    # Your code here.", body));
+    return cell !== undefined }"""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def test_puzzle_0_passes_and_its_progress_stays_without_any_other_server(
     def work(page: Page) -> Any:
         page.on("request", lambda request: elsewhere.append(request.url))
         page.locator(".jp-NotebookPanel .jp-Cell").first.wait_for()
-        page.evaluate(SOLVE, body[1].rstrip())
+        page.wait_for_function(SOLVE, arg=body[1].rstrip())
         outputs = run_all(page)
         keep(page.screenshot(full_page=True), "lite", tmp_path)
         page.goto(f"{address}/lab/index.html?path=index.ipynb")
