@@ -161,3 +161,4 @@ def _show(runs: Sequence[Run], options: argparse.Namespace) -> None:
     else:
         texts = {".json": lambda: perfetto(runs[0]), ".txt": lambda: "\n\n".join(map(str, runs)) + "\n"}
         write(target, texts)
+    print(f"{target} is written")

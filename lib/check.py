@@ -28,7 +28,7 @@ def check_finals(closings: Sequence[Closing]) -> bool:
             raise PuzzleError(
                 "the final weight is not complete" if finals else "no rank has set a final weight",
                 where=f"layer {layer}",
-                expected="all ranks' shards together make the whole weight",
+                expected="all ranks' shards together make the whole weight" if finals else "one for every layer",
                 got=f"shards {show_set(shards)} of {total} are missing" if finals else "",
                 cure=f"after update: model.set_final_weight({layer}, weight)",
                 line="",

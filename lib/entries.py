@@ -108,7 +108,7 @@ def _one_account(*entries: Entry, use: str = "") -> Account | None:
     for entry in entries:
         if entry.home is not account or account is None:
             if account is not None:
-                account.examine(entry, use or "an expression", take=bool(use))
+                account.examine(entry, use or "+ or shard", take=bool(use))
             elif entry.died:
                 raise PuzzleError(gone(entry))
         if account is not None and account.several:

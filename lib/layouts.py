@@ -96,8 +96,16 @@ def check_layout(name: str, size: Size, closings: Sequence[Closing]) -> None:
         _compare(closing.rank, "begins with (load_weights)", "Weight", weights, closing.began)
         _compare(closing.rank, "begins with (load_weights)", "OptState", states, closing.began)
         _check_early(closing)
-        _compare(closing.rank, "ends with (set_final_weight)", "Weight", weights, finals)
-        _compare(closing.rank, "ends with (stored, updated)", "OptState", states, kept)
+        _compare(
+            closing.rank,
+            "ends with (set_final_weight)",
+            "Weight",
+            weights,
+            finals,
+            "model.set_final_weight({}, weight)",
+        )
+        cure = "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)"
+        _compare(closing.rank, "ends with (stored after its update)", "OptState", states, kept, cure)
 
 
 def _check_early(closing: Closing) -> None:
@@ -112,7 +120,10 @@ def _check_early(closing: Closing) -> None:
         )
 
 
-def _compare(rank: int, when: str, kind: str, wanted: Mapping[int, Part], labels: Iterable[Labels]) -> None:
+def _compare(
+    rank: int, when: str, kind: str, wanted: Mapping[int, Part], labels: Iterable[Labels], cure: str = ""
+) -> None:
+    """``cure``: what to write where nothing is there, with braces for the layer."""
     got: dict[int, list[Labels]] = {}
     for one in labels:
         if one.kind == kind:
@@ -129,6 +140,7 @@ def _compare(rank: int, when: str, kind: str, wanted: Mapping[int, Part], labels
                 where=f"rank {rank}",
                 expected=_show(want),
                 got=_show(have),
+                cure=cure.format(layer) if want is not None and have is None else "",
                 line="",
             )
 

@@ -22,6 +22,14 @@ from .values import Fingerprints
 
 LAYERED = ("forward", "backward", *COLLECTIVE)
 """Operations with a layer of the model."""
+STORES = {
+    "Weight": "weights",
+    "OptState": "opt_states",
+    "WeightGrad": "grad_weights",
+    "Activation": "activations",
+    "ActivationGrad": "grad_activations",
+}
+"""The dictionary in which a tensor is by habit."""
 END = 1 << 60
 """After every sample."""
 
@@ -174,7 +182,9 @@ class Account:
     def examine(self, entry: Entry, use: str, take: bool = True) -> None:
         """Whether an entry that is not simply at home here may be used. Raises PuzzleError if not."""
         if entry.died:
-            raise PuzzleError(gone(entry), where=f"rank {self.rank}, {use}", cure="store it to keep it")
+            store = STORES[entry.labels.kind]
+            cure = f"store it to keep it, in model.{store}[...], as soon as it is made"
+            raise PuzzleError(gone(entry), where=f"rank {self.rank}, {use}", cure=cure)
         if not self.graded:
             return
         if entry.made_up:

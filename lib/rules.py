@@ -44,6 +44,7 @@ def backward(account: Account, layer: int, inp: Labels, grad: Labels, weight: La
                 where=where,
                 expected=f"the Activation that forward({layer}, ...) read (layer={layer})",
                 got=str(inp),
+                cure=f"by habit: model.activations[{layer}]",
             )
         if grad.layer != layer:
             raise PuzzleError(

@@ -64,6 +64,6 @@ def find(name: object) -> Puzzle:
     near = get_close_matches(str(name), known, n=1)
     raise PuzzleError(
         f"there is no puzzle {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
-        expected=", ".join(known),
-        cure='the puzzle is found by the function\'s name; otherwise name it: grade(fn, puzzle="fsdp")',
+        expected=", ".join(f"{puzzle.name} ({puzzle.number})" for puzzle in known.values()),
+        cure='a name or a number; for a function of another name: grade(fn, puzzle="fsdp")',
     )

@@ -49,6 +49,9 @@ class Storage(dict[Hashable, Any]):
             f"nothing is stored in {self._name} under {key!r}",
             where=f"rank {self._rank}, {self._name}[{key!r}]",
             got=f"keys {describe(list(self))}" if self else "an empty dictionary",
+            cure=f"store the first one, add to it from the second on: model.{self._name}[{key!r}] = ..."
+            if self._name == "grad_weights"
+            else f"model.{self._name}[{key!r}] = ... before that",
         )
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:

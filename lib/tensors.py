@@ -252,7 +252,10 @@ def set_of(name: str, numbers: Iterable[int], count: int | None = None) -> froze
         raise PuzzleError(
             f"{name} must be several whole numbers, for example [0, 1]",
             got=describe(numbers),
-            cure=AWAIT.get(is_call(numbers), f"[{numbers}]" if isinstance(numbers, int) else ""),
+            cure=AWAIT.get(
+                is_call(numbers),
+                f"range({numbers}) for 0 to {numbers - 1}, [0] for one" if isinstance(numbers, int) else "",
+            ),
         ) from None
     if count is not None and not all(0 <= number < count for number in found):
         raise PuzzleError(f"{name} out of range", expected=f"numbers from 0 to {count - 1}", got=describe(found))

@@ -179,6 +179,8 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
     if not solved:
         cells = [blank_cell(path, cell) for cell in cells if "solution" not in cell.tags]
     first_code = next((i for i, cell in enumerate(cells) if cell.kind == "code"), len(cells))
+    if not first:
+        cells.append(Cell("markdown", _onward(path)))
     cells.insert(
         first_code, Cell("code", first or FIRST_CELL.read_text(encoding="utf-8").strip())
     )
@@ -208,6 +210,19 @@ def _with_facts(path: Path) -> list[Cell]:
             facts = f"*{found['difficulty'].capitalize()}, about {found['minutes']} minutes.*"
             cells[heading] = cells[heading]._replace(source=f"{title}\n\n{facts}\n{text}")
     return cells
+
+
+def _onward(path: Path) -> str:
+    """Links to the next notebook and to the overview."""
+    order = sources(path.parent)
+    following = order[order.index(path) + 1 : order.index(path) + 2]
+    found = [f"[Next: {_title(one)}]({notebook_name(one)})" for one in following]
+    return " · ".join([*found, *(["[Overview](index.ipynb)"] if path.stem != "index" else [])])
+
+
+def _title(path: Path) -> str:
+    """The first heading of a source."""
+    return read_cells(path)[0].source.partition("\n")[0].lstrip("# ")
 
 
 def _with_links(path: Path, cells: list[Cell]) -> list[Cell]:

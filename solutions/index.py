@@ -45,5 +45,6 @@ progress()
 # - `from drawing import reference`, then `reference()`: everything there is on one page, with what it costs.
 # - `print` in your function says which rank prints, and at which tick of its clock; `model.status()` prints what it holds.
 #   An error names the rank, the operation and your line.
-# - At a shell, `python -m lib grade` grades these notebooks, `python -m lib start 4 my_fsdp.py` begins a puzzle as a
-#   script, and `python -m lib watch my_fsdp.py` grades it whenever you save it.
+# - At a shell, in the project's folder: `.venv/bin/python -m lib grade` grades these notebooks,
+#   `.venv/bin/python -m lib start 4 my_fsdp.py` begins a puzzle as a script, and
+#   `.venv/bin/python -m lib watch my_fsdp.py` grades it whenever you save it.

@@ -162,10 +162,11 @@ def main(arguments: Sequence[str] | None = None, puzzles: Path = PUZZLES) -> int
 
 
 def _say_reset(fresh: Path, kept: Path | None) -> None:
+    whole = "" if fresh.stem[:1] == "p" else ", all of it"
     if kept:
         print(f"Your work is kept in {_short(kept)}.")
     print(
-        f"{_short(fresh)} is blank again. If it is open in JupyterLab: File, Reload Notebook from Disk."
+        f"{_short(fresh)} is blank again{whole}. If it is open in JupyterLab: File, Reload Notebook from Disk."
     )
 
 

@@ -42,6 +42,7 @@ PUZZLE = {
 #
 # Target, for 2 layers and 4 micro-batches: **17** ticks, peak memory **2,621,440** elements.
 #
+# - `model.get_activation(range(model.BATCHES))` is the input of all micro-batches at once.
 # - The time takes care of itself: 4 micro-batches through 2 layers, there and back, and 2 updates.
 # - The memory does not. It is measured at the beginning of every operation: all that is stored, and what the
 #   operation reads.

@@ -80,6 +80,7 @@ draw_group(
 # rank. Without `run` you would write:
 #
 # ```python
+# dist = Dist(ranks=4)  # from lib import Dist
 # models = [Model(rank=rank, dist=dist, layers=2, batches=4) for rank in range(4)]
 # await asyncio.gather(*[ddp(model) for model in models])
 # Model.check(models)
@@ -166,7 +167,7 @@ draw(run(ddp_overlap, ranks=4, layers=2, batches=4))
 #
 # This is PyTorch's `DistributedDataParallel`. It goes one step further than the target: a call that
 # communicates starts when you make it, and `await` may come later. So the sum for one layer can be on its way
-# while the layer below is still computing. Try it: 5.0 ticks are possible, within the same memory.
+# while the layer below is still computing. Try it: 5.0 ticks are possible, within the memory of the target (the best known above uses less memory, and more time).
 #
 # On real links the price of an all-reduce depends on how much is sent. The usual ring algorithm makes each of
 # n ranks send 2(n - 1)/n times the gradient: less than twice its size, however many ranks there are.

@@ -57,7 +57,8 @@ draw_group({"activations": model.activations})
 # ## Loss, and the first thing to forget
 #
 # `loss` turns the last activation into the first gradient, in no time. By habit it is stored under the key
-# of the activation that it belongs to: here 2.
+# of the activation that it belongs to: here 2. (Its own `layer` says which layer's output that is, one less; so the
+# gradient of the very first input is shown as one of layer -1.)
 #
 # Memory is counted in *elements*: a weight has 512 x 512, an activation 512 x 256 for each micro-batch.
 # Nobody will read the last activation again. Look at the memory before and after `del`.
@@ -197,6 +198,7 @@ machine = run(hello, ranks=3, layers=2, batches=6)
 # break things: nest-asyncio 1.6.0 on Python 3.14 and later, and event loops that are not asyncio's own, such
 # as uvloop.
 #
-# Now open puzzle 0. `grade(basic)` says whether your function is right, `hint("basic")` gives one hint at a time, and
-# `progress()` shows all puzzles and your best so far. At a shell, `python -m lib grade` grades your notebooks in a
-# process of their own: it is the referee where somebody has to be.
+# Now to puzzle 0. `grade(basic)` says whether your function is right, `hint("basic")` gives one hint at a time, and
+# `progress()` shows all puzzles and your best so far. At a shell, in the project's folder,
+# `.venv/bin/python -m lib grade` grades your notebooks in a process of their own: it is the referee where somebody has
+# to be.

@@ -144,7 +144,7 @@ def test_a_solved_notebook_has_the_solution_and_no_spec(tree: Path) -> None:
 
 def test_the_first_cell_comes_before_other_code_and_after_the_title(tree: Path) -> None:
     kinds = [cell["cell_type"] for cell in build.notebook(tree / "solutions" / "p04_fsdp.py")["cells"]]
-    assert kinds == ["markdown", "code", "code", "code", "code"]
+    assert kinds == ["markdown", "code", "code", "code", "code", "markdown"]
 
 
 def test_specs_are_read_back(tree: Path) -> None:

@@ -37,7 +37,7 @@ def test_from_the_command_line(own: str, tmp_path: Path) -> None:
     out = tmp_path / "out.svg"
     command = [sys.executable, "-W", "error", "-m", "lib", "draw", f"{own}:mine", "--ranks", "2", "-o", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("", "")
+    assert (done.stdout, done.stderr) == (f"{out} is written\n", "")
     assert out.read_text(encoding="utf-8").startswith("<svg ")
 
 

@@ -128,5 +128,5 @@ def test_who_is_too_slow_is_told_what_to_look_at() -> None:
     assert 'beside_target(run(pipeline, ranks=4, layers=8, batches=4), "gpipe")' in str(slow)
     named = SOLUTIONS["gpipe"][0]
     assert "beside_target" not in str(grade(named))
-    assert 'solution("gpipe") shows a solution' in str(grade(named)) and "solution(" not in str(slow)
+    assert 'solution("gpipe") shows ours' in str(grade(named)) and "solution(" not in str(slow)
     assert "half" not in hint("gpipe").text

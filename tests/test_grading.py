@@ -348,3 +348,37 @@ def test_where_there_are_no_solutions_it_says_so(tmp_path: Path, monkeypatch: py
         solution("fsdp", sure=True)
     with pytest.raises(PuzzleError, match="did you mean 'fsdp'"):
         solution("fdsp")
+
+
+# -- what a verdict says that beginners asked for ------------------------------------------------
+
+
+def test_over_the_target_it_says_where_memory_is_highest_and_what_it_is() -> None:
+    def kept(model: Model) -> Model:
+        model.activations["again"] = model.get_activation(range(4))
+        model.activations["more"] = model.get_activation(range(4))
+        return SOLUTIONS["basic"](model)
+
+    assert re.search(
+        r"over the target: [\d,]+ elements, target 2,621,440 \(on rank 0 at tick 8, when loss\(layer 2\) began: "
+        r"weights 524,288, opt states 524,288, activations [\d,]+\)",
+        grade(kept, "basic").message,
+    )
+
+
+def test_a_state_that_was_not_updated_is_told_with_its_cure() -> None:
+    def basic(model: Model) -> Model:
+        SOLUTIONS["basic"](model)
+        for layer in range(model.LAYERS):
+            del model.opt_states[layer]
+        return model
+
+    message = grade(basic).message
+    assert "ends with (stored after its update)" in message
+    assert "instead:  model.weights[0], model.opt_states[0] = model.update(0, ...)" in message
+
+
+def test_better_than_the_best_known_in_one_way_is_said() -> None:
+    from solutions.p02_ddp import ddp_overlap
+
+    assert grade(ddp_overlap, "ddp").message == "Correct, within the target, and faster than the best known."

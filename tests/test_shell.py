@@ -531,7 +531,7 @@ def test_every_blank_can_be_a_script_that_runs(puzzle: Puzzle, tmp_path: Path) -
         assert f"# ## {puzzle.number}. {puzzle.title}\n" in text
         assert re.findall(r"def (repair_\w+)", text) == re.findall(r"grade\((\w+)\)", text) == [puzzle.name]
     else:
-        assert text.startswith(f"# %% [markdown]\n# # Puzzle {puzzle.number}: ")
+        assert text.split("\n\n")[1].startswith(f"# %% [markdown]\n# # Puzzle {puzzle.number}: ")
         assert "# Your code here." in text
     assert "base64" not in text
     assert len(text) < 12_000

@@ -9,10 +9,11 @@ from typing import Any
 
 from ..check import check_finals
 from ..errors import PuzzleError
+from ..events import MEMORY_KINDS
 from ..forms import FORMS
 from ..layouts import SIZES, Size, check_layout, show_size
 from ..outcome import Outcome
-from ..score import idle_share
+from ..score import idle_share, peak_event
 from ..specs import Puzzle
 from ..units import show_elements, show_ticks
 from .verdict import FAIL, PASS, TODO, Verdict
@@ -92,8 +93,23 @@ def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
     if outcome.time > target["time"]:
         over.append(f"{show_ticks(outcome.time)} ticks, target {show_ticks(target['time'])}")
     if outcome.memory > target["memory"]:
-        over.append(f"{show_elements(outcome.memory)} elements, target {show_elements(target['memory'])}")
+        over.append(
+            f"{show_elements(outcome.memory)} elements, target {show_elements(target['memory'])} ({_peak(outcome)})"
+        )
     return "Correct, but over the target: " + "; ".join(over) if over else ""
+
+
+def _peak(outcome: Outcome) -> str:
+    """Where memory is highest, and what it is."""
+    event = peak_event(outcome.events)
+    assert event is not None  # there is none over a target
+    what = event.kind if event.layer is None else f"{event.kind}(layer {event.layer})"
+    held = [
+        f"{kind.replace('_', ' ')} {show_elements(size)}"
+        for kind, size in zip(MEMORY_KINDS, event.held, strict=True)
+        if size
+    ]
+    return f"on rank {event.rank} at tick {show_ticks(event.issued)}, when {what} began: {', '.join(held)}"
 
 
 def praise(outcome: Outcome, puzzle: Puzzle) -> str:
@@ -103,4 +119,11 @@ def praise(outcome: Outcome, puzzle: Puzzle) -> str:
         if (outcome.time, outcome.memory) != (best["time"], best["memory"]):
             return "Correct, and better than the best known!"
         return "Correct, and as good as the best known."
-    return "Correct, within the target."
+    better = [
+        name
+        for name, own, known in (("faster", outcome.time, best["time"]), ("smaller", outcome.memory, best["memory"]))
+        if own < known
+    ]
+    return (
+        f"Correct, within the target, and {better[0]} than the best known." if better else "Correct, within the target."
+    )

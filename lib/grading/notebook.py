@@ -84,10 +84,16 @@ def grade(
     return Shown(verdict)
 
 
-LEGEND = (
-    "2F0: layer 2 forward, micro-batch 0; B backward, L loss, U update, AG all-gather, RS reduce-scatter, "
-    "AR all-reduce, >3 send to rank 3, <1 receive from rank 1"
-)
+LEGEND = {
+    "backward": "B backward",
+    "loss": "L loss",
+    "update": "U update",
+    "allgather": "AG all-gather",
+    "scatterreduce": "RS reduce-scatter",
+    "allreduce": "AR all-reduce",
+    "pass_to": ">3 send to rank 3",
+    "receive": "<1 receive from rank 1",
+}
 
 
 class Hint:
@@ -111,7 +117,9 @@ class Hint:
             return self.text
         half = sketch(self.puzzle)
         until = f"The first {show_ticks(half.until)} of {show_ticks(half.time)} ticks of a schedule"
-        return f"{self.text}\n\n{until} ({LEGEND}):\n\n{grid(half.events)}"
+        happened = {event.kind for event in half.events}
+        known = "; ".join(text for kind, text in LEGEND.items() if kind in happened)
+        return f"{self.text}\n\n{until} (2F0: layer 2 forward, micro-batch 0; {known}):\n\n{grid(half.events)}"
 
     __repr__ = __str__
 

@@ -38,7 +38,10 @@ def _of_another(source: str, puzzle: Puzzle) -> bool:
 
 def write_script(puzzle: Puzzle, target: Path) -> None:
     """Write the blank there. Raises PuzzleError where something is already, or nothing can be written."""
-    text = blank_script(puzzle)
+    text = (
+        f"# Run it cell by cell in an editor, or grade it whenever you save it: python -m lib watch {target.name}\n\n"
+    )
+    text += blank_script(puzzle)
     try:
         with open(target, "x", encoding="utf-8", newline="\n") as file:
             file.write(text)

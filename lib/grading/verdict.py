@@ -68,7 +68,7 @@ class Verdict:
         if self.beside and self.time is not None and self.time > self.puzzle.target["time"]:
             facts.append(("too slow?", f"{self.beside} draws yours beside the outline of the target's"))
         if self.solution and self.status == PASS:
-            facts.append(("and now?", f"{self.solution} shows a solution, with what there is to say about it"))
+            facts.append(("and now?", f"{self.solution} shows ours"))
         if self.note:
             facts.append(("note", self.note))
         return facts
