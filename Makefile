@@ -12,6 +12,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/installed
 PINS := tests/pins/stack.txt
+# On Linux this is the build with CUDA, some GB. For the small one: TORCH="torch --index-url ...", as pytorch.org says.
+TORCH := torch
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
 BROWSER_STAMP := $(VENV)/installed-browser
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -25,7 +27,7 @@ BROKEN := yes
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab reset test test-all browser colab lite build check-built lint bench pins ci
+.PHONY: help setup lab reset test test-all browser real colab lite build check-built lint bench pins ci
 
 help: ## list what there is to do
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -34,7 +36,7 @@ help: ## list what there is to do
 
 lab: $(STAMP) ## open JupyterLab on your own copies of the puzzles (LAB=--no-browser and the like)
 	@$(RUN) -m solutions.mine
-	@$(RUN) -m jupyterlab --ServerApp.root_dir=puzzles/mine --LabApp.default_url=/lab/tree/index.ipynb $(LAB)
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(RUN) -m jupyterlab --ServerApp.root_dir=puzzles/mine --LabApp.default_url=/lab/tree/index.ipynb $(LAB)
 
 reset: $(STAMP) ## make reset P=4: keep your puzzle 4 under another name, start again from the blank
 	@$(RUN) -m solutions.mine --reset "$(P)"
@@ -73,6 +75,11 @@ $(BROWSER_STAMP): $(STAMP)
 		echo "NO BROWSER: pip could not install the extra 'browser' (Playwright, axe-core)."; exit 1; } >&2
 	@touch $(BROWSER_STAMP)
 
+real: $(STAMP) ## have PyTorch, for run(..., engine="local") and "processes" (TORCH="torch==2.13.0" for a version)
+	@$(RUN) -c "import torch" 2>/dev/null || $(PIP) $(TORCH) || { \
+		echo "NO TORCH: pip could not install $(TORCH). pytorch.org tells what to install here" >&2; exit 1; }
+	@$(PIP) -c $(PINS) cloudpickle numpy
+
 colab: $(STAMP) ## notebooks for Colab, each complete by itself, in dist/
 	@$(RUN) -m solutions.colab
 
@@ -94,6 +101,7 @@ lint: $(STAMP) ## ruff and mypy
 bench: $(STAMP) ## microseconds per event of runs and pictures, beside their floors (some minutes)
 	@$(RUN) tests/bench.py
 	@$(RUN) tests/bench_drawing.py
+	@$(RUN) tests/bench_engines.py
 
 pins: $(STAMP) ## take the newest versions that are allowed, and note them as those to be tested
 	@$(PIP) --upgrade --upgrade-strategy eager --editable ".[dev,browser,lite]"

@@ -6,16 +6,13 @@ Exit status: 0 drawn, 1 the function fails, 2 the command is not understood.
 from __future__ import annotations
 
 import argparse
-import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from lib.commandline import Usage, add_machine, function_in, size_for
 from lib.errors import PuzzleError
-from lib.grading.submission import load
 from lib.run import Run, run
-from lib.specs import puzzles
 
 from .compare import compare
 from .figure import Figure
@@ -29,21 +26,17 @@ DRAWN, FAILED, USAGE = 0, 1, 2
 ENDINGS = (".svg", ".html", ".json", ".txt")
 
 
-class Usage(Exception):
-    """A command that cannot be carried out as it stands."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line; the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        functions = [_function(what) for what in options.what]
+        functions = [function_in(what) for what in options.what]
         _check_output(options)
     except Usage as error:
         print(f"python -m lib draw: {error}", file=sys.stderr)
         return USAGE
     try:
-        runs = [run(function, timeout=options.timeout, **_size(function, options)) for function in functions]
+        runs = [run(function, timeout=options.timeout, **size_for(function, options)) for function in functions]
         _show(runs, options)
     except PuzzleError as error:
         print(error, file=sys.stderr)
@@ -66,10 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="F",
         help="file to write: .svg, .html, .txt, or .json for ui.perfetto.dev; without: text on stdout",
     )
-    for name, what in (("ranks", "simulated GPUs"), ("layers", "layers"), ("batches", "micro-batches")):
-        add(f"--{name}", metavar="N", type=int, help=f"{what} (a puzzle's function: those of the puzzle)")
-    add("--mesh", metavar="M", type=_mesh, help="names and sizes of axes: replica=2,shard=4")
-    add("--node-size", metavar="N", type=int, help="ranks in a box")
+    add_machine(parser)
     add("--play", action="store_true", help="with .html: a page that plays the schedule")
     add("--title", help="title of the picture")
     add(
@@ -82,49 +72,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--width", metavar="PIXELS", type=float, default=WIDTH, help=f"width of the picture ({WIDTH:g})")
     add("--timeout", metavar="S", type=float, default=60.0, help="seconds for a run (60)")
     return parser
-
-
-def _mesh(text: str) -> dict[str, int]:
-    pairs = [part.split("=") for part in text.split(",")]
-    if not all(len(pair) == 2 and pair[0] and pair[1].isdigit() for pair in pairs):
-        raise argparse.ArgumentTypeError("axes are written so: replica=2,shard=4")
-    return {name: int(size) for name, size in pairs}
-
-
-def _function(what: str) -> Callable[..., Any]:
-    """The function that ``FILE:function`` names; the only one of a file needs no name."""
-    name, colon, wanted = what.rpartition(":")
-    if not colon or not name or "/" in wanted or "\\" in wanted:
-        name, wanted = what, ""
-    path = Path(name)
-    try:
-        names, trouble = load(path.name, path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, PuzzleError) as error:
-        raise Usage(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    found: dict[str, Callable[..., Any]] = {key: value for key, value in names.items() if _is_own(value)}
-    if wanted in found:
-        return found[wanted]
-    if not wanted and len(found) == 1:
-        return next(iter(found.values()))
-    said = f"{name} has no function {wanted!r}" if wanted else f"which function of {name}? Write {name}:function"
-    known = f"it has {', '.join(found)}" if found else "it has no function at all"
-    raise Usage("; ".join([said, known, *trouble]))
-
-
-def _is_own(value: object) -> bool:
-    return inspect.isfunction(value) and value.__module__ == "submission"
-
-
-def _size(function: Callable[..., Any], options: argparse.Namespace) -> dict[str, Any]:
-    """The machine: what the options say; else what the puzzle of that name says."""
-    puzzle = puzzles().get(function.__name__)
-    size: dict[str, Any] = dict(puzzle.size) if puzzle else {}
-    given = {name: getattr(options, name) for name in ("ranks", "layers", "batches", "mesh", "node_size")}
-    given = {name: value for name, value in given.items() if value is not None}
-    if "ranks" in given and "mesh" not in given:
-        size.pop("mesh", None)  # the puzzle's axes are those of another machine
-        size.pop("node_size", None)
-    return size | given
 
 
 def _check_output(options: argparse.Namespace) -> None:

@@ -4,6 +4,8 @@ The modules, in reading order, from the learner's function down to the log:
 
 =============  ======================================================================
 run            run a function on every rank, keep what happened
+engines        a package of its own: the same with real tensors, if torch is there
+workload       what is trained on them
 turn, outcome  one turn of the machine; what it leaves behind: log and closing records
 limits         wall-clock limits, also for code that swallows what it is thrown
 loop           an event loop that knows when nothing can go on
@@ -31,6 +33,7 @@ layouts        what a puzzle's ranks begin and end with, and at which sizes
 forms          what a puzzle's text demands beyond layout, time and memory
 specs          the puzzles
 sketches       what of their solutions may be shown
+commandline    what commands at a shell have in common
 nested         asyncio.run inside a notebook's cell, if you must
 grading        a package of its own: from a function to a verdict, here or in a process of its own
 errors, units  what goes wrong, said well; ticks and elements
@@ -40,7 +43,7 @@ errors, units  what goes wrong, said well; ticks and elements
 from .cost import Cost
 from .dist import Dist
 from .errors import Deadlock, PuzzleError
-from .grading.notebook import grade, hint, progress, solution
+from .grading.notebook import attempt, grade, hint, progress, solution
 from .grading.seal import seal
 from .model import Model
 from .nested import allow_nested_loops
@@ -66,6 +69,7 @@ __all__ = [
     "Weight",
     "WeightGrad",
     "allow_nested_loops",
+    "attempt",
     "grade",
     "hint",
     "progress",

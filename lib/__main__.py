@@ -10,6 +10,8 @@ def main() -> int:
     if sys.argv[1:2] == ["draw"]:
         # By name: lib knows nothing of drawing, which stands above it.
         return int(importlib.import_module("drawing.shell").main(sys.argv[2:]))
+    if sys.argv[1:2] in (["run"], ["worker"]):
+        return int(importlib.import_module("lib.engines.shell").main(sys.argv[1:]))
     if os.name != "posix":
         print("python -m lib needs Linux or macOS (on Windows: WSL). In a notebook, grade works.", file=sys.stderr)
         return 2

@@ -40,12 +40,13 @@ class Books:
     """The books of all ranks of one machine.
 
     ``graded``: the rules of ``run`` (one owner, nothing made up, each piece loaded once). ``strict``: whether
-    sets are checked at each operation; off, only the values can tell.
+    sets are checked at each operation; off, only the values can tell. ``values``: what tensors carry, with the
+    methods of Fingerprints, which are what they carry by default.
     """
 
-    def __init__(self, mesh: Mesh, cost: Cost, graded: bool = False, strict: bool = True) -> None:
+    def __init__(self, mesh: Mesh, cost: Cost, graded: bool = False, strict: bool = True, values: Any = None) -> None:
         self.mesh, self.cost, self.graded, self.strict = mesh, cost, graded, strict
-        self.values = Fingerprints()
+        self.values = Fingerprints() if values is None else values
         self.cuts = Cuts()
         self.network = Network(mesh, cost, self.values, strict)
         self.prices = {kind: cost.grains(kind) for kind in ("forward", "backward", "loss", "update")}

@@ -35,7 +35,8 @@ def check_finals(closings: Sequence[Closing]) -> bool:
             )
         for rank, final in finals:
             made_up = made_up or final.made_up
-            if not final.made_up and final.value != trained_weights(layers, batches)[layer]:
+            mark = getattr(final.value, "mark", final.value)  # with real tensors the fingerprint is in the value
+            if not final.made_up and mark != trained_weights(layers, batches)[layer]:
                 raise _wrong_value(rank, layer, final)
     return made_up
 

@@ -89,7 +89,12 @@ def learner_line() -> str:
 
 def is_learners(code: CodeType) -> bool:
     """Whether code was written by the learner rather than by this library or the standard one."""
-    return not code.co_filename.startswith(_OURS)
+    return is_learners_file(code.co_filename)
+
+
+def is_learners_file(name: str) -> bool:
+    """Whether a file is neither of this library nor of the standard one."""
+    return not name.startswith(_OURS)
 
 
 class Line(NamedTuple):

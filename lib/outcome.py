@@ -36,10 +36,14 @@ class Outcome:
 
     def check(self) -> None:
         """Whether the final weights are right. Prints ``Correct!``, or raises PuzzleError."""
+        print(self.verify())
+
+    def verify(self) -> str:
+        """What to say of final weights that are right. Raises PuzzleError if they are not."""
         if not self.attempted:
             raise PuzzleError(f"{self.name} is not attempted yet: no operation was run", line="")
         check_finals(self.closings)
-        print("Correct!")
+        return "Correct!"
 
     def __repr__(self) -> str:
         if not self.attempted:

@@ -139,7 +139,7 @@ class Turn:
         if self.loop._deadline is not None and time.monotonic() > self.loop._deadline:
             self._fail(TimeIsUp())
             return
-        lines = {rank: _waiting_line(task) for rank, task in self.tasks.items() if not task.done()}
+        lines = {rank: waiting_line(task) for rank, task in self.tasks.items() if not task.done()}
         self._fail(self.books.deadlock(frozenset(self.finished), lines))
 
     def _started(self, task: asyncio.Task[Any]) -> None:
@@ -183,7 +183,7 @@ def _says(error: BaseException) -> str:
     return f": {text}" if text else ""
 
 
-def _waiting_line(task: asyncio.Task[Any]) -> str:
+def waiting_line(task: asyncio.Task[Any]) -> str:
     """The innermost line of the learner's at which a task waits."""
     line = ""
     coroutine: Any = task.get_coro()

@@ -44,7 +44,17 @@ READING_ORDER = (
     "lib.prints",
     "lib.turn",
     "lib.outcome",
+    "lib.workload",
     "lib.run",
+    "lib.engines",
+    "lib.engines.layers",
+    "lib.engines.data",
+    "lib.engines.pieces",
+    "lib.engines.numbers",
+    "lib.engines.agreement",
+    "lib.engines.reference",
+    "lib.engines.result",
+    "lib.engines.local",
     "lib.forms",
     "lib.specs",
     "lib.sketches",
@@ -54,6 +64,7 @@ READING_ORDER = (
     "lib.grading.page",
     "lib.grading.progress",
     "lib.grading.seal",
+    "lib.grading.submission",
     "lib.grading.answer",
     "lib.grading.notebook",
     "lib.nested",
@@ -62,7 +73,6 @@ READING_ORDER = (
     "lib.grading.wire",
     "lib.grading.clerk",
     "lib.grading.remote",
-    "lib.grading.submission",
     "lib.grading.jail",
     "lib.grading.worker",
     "lib.grading.start",
@@ -72,6 +82,14 @@ READING_ORDER = (
     "lib.grading.session",
     "lib.grading.script",
     "lib.grading.shell",
+    "lib.commandline",
+    "lib.engines.lane",
+    "lib.engines.host",
+    "lib.engines.meter",
+    "lib.engines.rank",
+    "lib.engines.zygote",
+    "lib.engines.processes",
+    "lib.engines.shell",
     "lib.__main__",
 )
 
@@ -132,7 +150,7 @@ def test_the_reading_order_names_every_module_of_lib() -> None:
     assert sorted(READING_ORDER) == sorted(name for name in MODULES if name.split(".")[0] == "lib")
 
 
-@pytest.mark.parametrize("package", ["lib", "lib.grading"])
+@pytest.mark.parametrize("package", ["lib", "lib.engines", "lib.grading"])
 def test_the_description_of_a_package_names_every_module(package: str) -> None:
     described = ast.get_docstring(ast.parse(MODULES[package].read_text(encoding="utf-8"))) or ""
     rows = re.findall(r"^((?:\w+, )*\w+)  +\S", described, re.MULTILINE)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ..errors import PuzzleError
 from ..specs import Puzzle
+from .submission import load
 
 # Not in lib: a worker can read lib, and no submission is to find a solution there.
 SOLUTIONS = Path(__file__).resolve().parent.parent.parent / "solutions"
@@ -21,6 +24,19 @@ _SPEC = re.compile(r'tags=\["spec"\]')
 def kept_at(puzzle: Puzzle) -> Path:
     """The file with the solution of a puzzle, in a clone of the project."""
     return SOLUTIONS / f"{puzzle.file}.py"
+
+
+def attempt_of(puzzle: Puzzle) -> Callable[[Any], Any]:
+    """The function in the learner's notebook or script of a puzzle, in this folder. Raises PuzzleError without one."""
+    for path in (Path.cwd() / f"{puzzle.file}{ending}" for ending in (".ipynb", ".py")):
+        if path.is_file():
+            names, trouble = load(path.name, path.read_text(encoding="utf-8"))
+            if callable(found := names.get(puzzle.name)):
+                return found  # type: ignore[no-any-return]
+            raise PuzzleError(f"{path.name} defines no function {puzzle.name}", got="; ".join(trouble), line="")
+    raise PuzzleError(
+        f"there is no notebook of {puzzle.name} here", expected=f"{puzzle.file}.ipynb in the same folder", line=""
+    )
 
 
 class Answer:

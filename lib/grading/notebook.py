@@ -21,7 +21,7 @@ from ..tensors import describe
 from ..turn import name_of
 from ..units import show_ticks
 from . import page
-from .answer import Answer, answer, kept_at
+from .answer import Answer, answer, attempt_of, kept_at
 from .judge import judge, new_seed
 from .progress import Progress, next_hint
 from .seal import broken_seal
@@ -109,7 +109,8 @@ class Hint:
         hints = self.puzzle.hints
         if not hints:
             return f"{self.puzzle.name}: there are no hints"
-        more = "; ask again for the next" if self.number + 1 < len(hints) else "; that was the last"
+        last = f'; that was the last. Still stuck? solution("{self.puzzle.name}")'
+        more = "; ask again for the next" if self.number + 1 < len(hints) else last
         return f"Hint {self.number + 1} of {len(hints)} for {self.puzzle.name}{more}\n\n{hints[self.number]}"
 
     def __str__(self) -> str:
@@ -130,7 +131,7 @@ class Hint:
 _given: dict[str, int] = {}  # in this session: another day begins with the first hint again
 
 
-def hint(puzzle: str) -> Hint:
+def hint(puzzle: str = "") -> Hint:
     """The next hint of a puzzle; after the last one, the last again. Raises PuzzleError for an unknown puzzle."""
     spec = find(getattr(puzzle, "__name__", puzzle))
     return Hint(spec, next_hint(_given, spec))
@@ -139,6 +140,14 @@ def hint(puzzle: str) -> Hint:
 def progress() -> Progress:
     """All puzzles and the best so far, from the file beside the notebook."""
     return Progress()
+
+
+def attempt(puzzle: str) -> Callable[[Any], Any]:
+    """Your own function for a puzzle, out of its notebook in this folder.
+
+    Raises PuzzleError for an unknown puzzle, and where there is no such notebook (in Colab).
+    """
+    return attempt_of(find(getattr(puzzle, "__name__", puzzle)))
 
 
 def solution(puzzle: str, sure: bool = False) -> Answer:

@@ -61,6 +61,8 @@ class RemoteFlight:
 class RemoteBooks:
     """Asks the grader, one message and one answer at a time."""
 
+    entry_type: type[RemoteEntry] = RemoteEntry
+
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.asking = False
@@ -100,7 +102,7 @@ class RemoteBooks:
             known = make_labels(
                 (kind, layer, layers, step, frozenset(batches), total_batches, frozenset(shards), total)
             )
-            return RemoteEntry(self, account, number, known, unpack_elements(memory))
+            return self.entry_type(self, account, number, known, unpack_elements(memory))
         return [self._unpack(account, one) for one in result]
 
     def number(self, token: Token) -> int:

@@ -1,0 +1,123 @@
+"""How far trained weights are from the reference: figures, and what to say of them. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..errors import PuzzleError
+from ..workload import Workload
+
+
+class LayerError(NamedTuple):
+    """How far the trained weight of one layer is off, over all ranks that have a part of it."""
+
+    layer: int
+    error: float
+    """The largest difference from the reference."""
+    relative: float
+    """The same by the largest update of the layer. Infinite if a part is missing, nan if a number is."""
+    rank: int | None
+    """Where it is largest; None if no rank has set the layer's weight."""
+    at: int
+    """Which number of the flat weight that is."""
+    span: tuple[int, int]
+    """The numbers that the rank has around it: the first, and the one after the last."""
+    spread: float
+    """The largest difference between ranks that have the same part: 0, or they drift apart."""
+    missing: int
+    """How many numbers no rank has set."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far the trained weights of all ranks are from the reference, layer by layer."""
+
+    work: Workload
+    parameters: int
+    """Numbers in the weight of a layer."""
+    rows: tuple[LayerError, ...]
+
+    @property
+    def tolerance(self) -> float:
+        """How large ``relative`` may be."""
+        return self.work.tolerance
+
+    @property
+    def worst(self) -> LayerError:
+        """The layer that is off most."""
+        return max(self.rows, key=lambda row: badness(row.relative))
+
+    @property
+    def error(self) -> float:
+        """The largest difference from the reference."""
+        return max((row.error for row in self.rows), key=badness)
+
+    @property
+    def relative(self) -> float:
+        """The largest difference by the largest update of its layer."""
+        return self.worst.relative
+
+    @property
+    def spread(self) -> float:
+        """The largest difference between replicas of one part on different ranks."""
+        return max((row.spread for row in self.rows), key=badness)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all is within the tolerance, and replicas are equal."""
+        return self.relative <= self.tolerance and self.spread == 0  # nan is neither
+
+    def check(self) -> None:
+        """Raises PuzzleError that names layer, rank, error and tolerance, unless all is right."""
+        if self.ok:
+            return
+        row = self.worst
+        if row.relative <= self.tolerance:
+            row = max(self.rows, key=lambda row: badness(row.spread))
+            raise PuzzleError(
+                "ranks end with different numbers in the same part of the weight",
+                where=f"layer {row.layer}",
+                expected="replicas equal to the last bit",
+                got=f"a difference of {row.spread:.2g}",
+                cure="let all ranks add up gradients in the same order",
+                line="",
+            )
+        if row.missing:
+            raise PuzzleError(
+                "the final weight is not complete, as numbers",
+                where=f"layer {row.layer}",
+                expected=f"{self.parameters:,} numbers",
+                got=f"{row.missing:,} of them are on no rank",
+                cure=f"after update: model.set_final_weight({row.layer}, weight)",
+                line="",
+            )
+        raise PuzzleError(
+            "the final weight has wrong numbers: they are not what torch's autograd and Adam give",
+            where=f"rank {row.rank}, layer {row.layer}",
+            expected=f"a relative error of at most {self.tolerance:g} ({self.work.dtype})",
+            got=("nan" if math.isnan(row.relative) else f"{row.relative:.2g} of the largest update")
+            + f", at number {row.at:,} "
+            f"(the rank has {row.span[0]:,} to {row.span[1] - 1:,} of {self.parameters:,})",
+            cure="look for a micro-batch that counts twice or not at all, a reduction over the wrong group, "
+            "or a state or weight that went stale",
+            line="",
+        )
+
+    def __str__(self) -> str:
+        head = f"{'agrees' if self.ok else 'DOES NOT AGREE'} with the reference: "
+        head += f"off by {self.relative:.2g} of the largest update ({self.work.dtype}: up to {self.tolerance:g})"
+        lines = [
+            f"  layer {row.layer}: {row.relative:8.2g} of the update, {row.error:8.2g} as a number, "
+            + (f"worst on rank {row.rank} at {row.at:,}" if row.rank is not None else "set by no rank")
+            + (f"; {row.missing:,} numbers are missing" if row.missing else "")
+            + ("" if row.spread == 0 else f"; replicas differ by {row.spread:.2g}")
+            for row in self.rows
+        ]
+        return "\n".join([head, *lines])
+
+
+def badness(error: float) -> float:
+    """What errors are ordered by: nan is the worst of all."""
+    return math.inf if math.isnan(error) else min(error, 1.7e308)

@@ -1,0 +1,395 @@
+"""Keeps the books of a run whose ranks are processes: what is right, who waits for whom, when nobody can go on.
+
+Every rank asks here before it computes and before it sends, as a worker asks the grader, and the same clerk answers
+out of the same books: so rules, clock, memory, log and messages are those of the simulated machine. Numbers never
+come here. When a collective is complete, or a message has found its receiver, the ranks are told to move the real
+tensors among themselves, all in one order.
+"""
+
+from __future__ import annotations
+
+import hmac
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from ..cost import Cost
+from ..dist import Dist
+from ..errors import PuzzleError
+from ..flights import Flight, Meeting
+from ..grading.clerk import Clerk
+from ..grading.wire import Wire, pack_labels, unpack_error
+from ..labels import Labels
+from ..ledger import Account
+from ..model import Model
+from ..network import Network
+from ..units import Elements
+
+RECORDED = ("load_weights", "get_activation", "forward", "loss", "backward", "update", "meet", "pass_to", "receive")
+"""Questions that leave a record in the log; the end of a rank leaves another."""
+COLLECTING = 60.0
+"""Seconds within which the final weights have to be compared."""
+PATIENCE = 1.0
+"""Seconds that a rank which has hung up is given to be reported dead, with the reason."""
+
+
+class Move(NamedTuple):
+    """Tensors that can now be moved: the calls of a group in its order, or a send and its receive."""
+
+    kind: str
+    flights: Sequence[Flight]
+    inputs: Sequence[Labels]
+    outputs: Sequence[Labels]
+
+
+class Links(Network):
+    """Links that tell what can be moved."""
+
+    moves: list[Move]
+    sends: dict[tuple[object, ...] | None, Flight]
+
+    def _hold(self, meeting: Meeting, heads: list[Flight]) -> None:
+        flights: list[Flight] = [*meeting.flights]  # type: ignore[list-item]
+        inputs = [flight.operand.labels for flight in flights if flight.operand is not None]
+        super()._hold(meeting, heads)
+        self.moves.append(Move(meeting.kind, flights, inputs, [flight.result[0][0] for flight in flights]))
+
+    def _transmit(self, flight: Flight, start: int, heads: list[Flight]) -> None:
+        self.sends[flight.op] = flight
+        super()._transmit(flight, start, heads)
+
+    def _receive(self, account: Account, flight: Flight, sender: int) -> None:
+        super()._receive(account, flight, sender)
+        sent = self.sends.pop(flight.op)
+        if flight.labels is not None:
+            self.moves.append(Move("pass_to", [sent, flight], [flight.labels], [flight.labels]))
+
+
+class HostClerk(Clerk):
+    """The grader's clerk, for ranks that ask one by one: it knows which call has which number."""
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        books = models[0]._books
+        self.books, self.layers = books, models[0].LAYERS
+        self.accounts = [model._account for model in models]
+        self.entries, self.flights, self.woken = [], [], []
+        self.asked, self.holder, self.holders = "", None, {}
+        self.finished, self.errors = set(), []
+        self.numbers: dict[Flight, int] = {}
+
+    def _pack(self, result: Any) -> Any:
+        packed = super()._pack(result)
+        if isinstance(result, Flight):
+            self.numbers[result] = packed
+        return packed
+
+
+class RankState:
+    """What the host knows of one rank."""
+
+    def __init__(self, rank: int, ask: Wire, lane: Wire, hello: Mapping[str, Any]) -> None:
+        self.rank, self.ask, self.lane, self.pid = rank, ask, lane, int(hello["pid"])
+        self.waits = self.timer = False
+        self.done = False
+        self.woken: list[int] = []
+        self.doing, self.line = "starting", ""
+        self.waiting = ""
+        self.heard = time.monotonic()
+        self.gone: float | None = None
+        self.error: PuzzleError | None = None
+        self.failed = 0.0
+        self.report: dict[str, Any] = {}
+        self.stored: list[Elements] = []
+        self.now: Elements = 0
+
+    def reply(self, answer: list[Any]) -> None:
+        """Answer what it has asked. One that is dead does not hear it, and is found to be dead elsewhere."""
+        with suppress(OSError):
+            self.ask.send(answer)
+
+    def tell(self, order: list[Any]) -> None:
+        """Tell its lane what to move."""
+        with suppress(OSError):
+            self.lane.send(order)
+
+
+class Host:
+    """Serves the ranks of one run. ``real``: sizes of the real tensors, by which what is stored is counted."""
+
+    def __init__(self, models: Sequence[Model], timeout: float | None, name: str) -> None:
+        self.models, self.name, self.timeout = models, name, timeout
+        books = models[0]._books
+        self.links = Links(books.mesh, books.cost, books.values, books.strict)
+        self.links.moves, self.links.sends, self.links.accounts = [], {}, books.network.accounts
+        books.network = self.links
+        self.books, self.clerk = books, HostClerk(models)
+        self.ranks: dict[int, RankState] = {}
+        self.real: Cost | None = None
+        self.out = sys.stdout
+        self.selector = selectors.DefaultSelector()
+        self.deaths: Callable[[], dict[int, str]] = dict
+        """Ranks whose process has ended, and how, as far as a supervisor knows."""
+
+    # -- the run -----------------------------------------------------------------------------------
+
+    def serve(self, ranks: Sequence[RankState], real: Cost) -> None:
+        """Answer until all ranks have ended. Raises PuzzleError for what is wrong with the function or a rank."""
+        with self.selector:
+            self._serve(ranks, real)
+
+    def _serve(self, ranks: Sequence[RankState], real: Cost) -> None:
+        self.real = real
+        self.ranks = {state.rank: state for state in ranks}
+        for state in ranks:
+            self.selector.register(state.ask.end, selectors.EVENT_READ, state)
+            state.heard = time.monotonic()
+            state.tell(["start"])
+        while not all(state.done for state in ranks):
+            for key, _ in self.selector.select(0.05):
+                self._hear(key.data)
+            self._look_after()
+        if self.clerk.errors:
+            raise self.clerk.errors[0]
+
+    def collect(self) -> list[Any]:
+        """Rows of the comparison with the reference, which rank 0 makes of all final weights."""
+        finals = [[state.rank, *final] for state in self.ranks.values() for final in state.report["finals"]]
+        for state in self.ranks.values():
+            state.tell(["collect", finals])
+        try:
+            said, _ = self.ranks[0].ask.receive(time.monotonic() + COLLECTING, longest=None)
+        except (EOFError, OSError):
+            dead = "; ".join(f"rank {rank} {how}" for rank, how in self.deaths().items())
+            raise PuzzleError("the final weights cannot be brought together", got=dead, line="") from None
+        for state in self.ranks.values():
+            state.tell(["end"])
+        rows: list[Any] = said[1]
+        return rows
+
+    def _hear(self, state: RankState) -> None:
+        state.heard = time.monotonic()
+        try:
+            said = state.ask.receive(longest=None)
+        except (EOFError, OSError):
+            self.selector.unregister(state.ask.end)
+            state.gone = time.monotonic()
+            return
+        while True:
+            self._answer(state, *said)
+            if b"\n" not in state.ask.buffer or state.waits:
+                return
+            said = state.ask.receive(longest=None)
+
+    def _answer(self, state: RankState, message: list[Any], line: str) -> None:
+        verb = message[0]
+        if verb == "print":
+            self.out.write(message[1])
+            self.out.flush()
+            return
+        if verb == "done":
+            state.done, state.report = True, message[1]
+            self.selector.unregister(state.ask.end)
+            self._settle()
+            return
+        if verb == "failed":
+            state.error, state.failed = PuzzleError(**unpack_error(message[1])), time.monotonic()
+            if not message[2]:
+                raise state.error from None
+            self.selector.unregister(state.ask.end)  # another rank is why, and is given time to be found
+            return
+        state.line = line or state.line
+        if verb == "settle":
+            state.waits, state.timer, state.waiting = True, message[3], message[4]
+            self._settle()
+            return
+        layer = next((a for a in message[3:] if type(a) is int), None) if verb in RECORDED[2:6] else None
+        layer = message[5] if verb == "meet" else layer
+        kind = message[3] if verb == "meet" else verb
+        if verb in (*RECORDED, "finish"):
+            state.stored.append(state.now)
+            state.doing = kind if layer is None else f"{kind}(layer {layer})"
+        answer = self.clerk.answer(message)
+        self._count(state, verb, message)
+        self._wake(answer.pop())
+        self._move()
+        mine, state.woken = state.woken, []
+        state.reply([*answer, mine])
+        self._settle()
+
+    def _count(self, state: RankState, verb: str, message: list[Any]) -> None:
+        """What of the real tensors is stored, if the sizes of labels tell it."""
+        if verb in ("store", "drop") and self.real is not None:
+            size = self.real.elements(self.clerk.entries[message[3]].labels)
+            state.now += size if verb == "store" else -size
+
+    def _wake(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self.ranks[self.clerk.flights[number].account.rank].woken.append(number)
+
+    def _move(self) -> None:
+        """Tell the ranks what to move. All hear of it in the same order, so no two wait for each other."""
+        moves, self.links.moves = self.links.moves, []
+        for kind, flights, inputs, outputs in moves:
+            numbers = [self.clerk.numbers[flight] for flight in flights]
+            ranks = [flight.account.rank for flight in flights]
+            packed = [[pack_labels(labels) for labels in one] for one in (inputs, outputs)]
+            for number, rank in zip(numbers, ranks, strict=True):
+                self.ranks[rank].tell([kind, number, ranks, *packed])
+
+    def _settle(self) -> None:
+        """Let those go on that can; when everybody waits, decide what ends first."""
+        while True:
+            for state in self.ranks.values():
+                if state.waits and state.woken:
+                    woken, state.woken, state.waits = state.woken, [], False
+                    state.reply([0, True, woken])
+            left = [state for state in self.ranks.values() if not state.done]
+            if not left or not all(state.waits for state in left):
+                return
+            self.clerk.woken = []
+            if self.books.settle():
+                self._wake(self.clerk.woken)
+                self._move()
+                continue
+            timed = next((state for state in left if state.timer), None)
+            if timed is not None:
+                timed.waits = False
+                timed.reply([0, False, []])
+                return
+            lines = {state.rank: state.waiting for state in left}
+            raise self.books.deadlock(frozenset(self.clerk.finished), lines)
+
+    # -- what goes wrong -------------------------------------------------------------------------------
+
+    def _look_after(self) -> None:
+        """Raises PuzzleError for a rank that has died, or of which nothing is heard."""
+        now = time.monotonic()
+        deaths = self.deaths()
+        left = [state for state in self.ranks.values() if not state.done]
+        for state in left:
+            how = deaths.get(state.rank)
+            if how is not None and state.error is None:
+                if b"\n" not in state.ask.buffer and state.gone is None:
+                    self._drain(state)
+                if not state.done:
+                    raise self._lost(state, how)
+            if state.gone is not None and now - state.gone > PATIENCE:
+                raise self._lost(state, "has hung up")
+        for state in left:
+            if state.error is not None and now - state.failed > PATIENCE:
+                raise state.error
+        silent = [
+            state
+            for state in left
+            if not state.waits and not state.error and self.timeout and now - state.heard > self.timeout
+        ]
+        if silent:
+            raise self._late(silent[0], left)
+
+    def _drain(self, state: RankState) -> None:
+        """What a rank has said before it died counts."""
+        state.ask.end.settimeout(0.0)
+        try:
+            while not state.done:
+                said = state.ask.receive(longest=None)
+                if said[0][0] in ("done", "failed", "print"):
+                    self._answer(state, *said)
+        except (EOFError, OSError):
+            pass
+        finally:
+            state.ask.end.settimeout(None)
+
+    def _lost(self, state: RankState, how: str) -> PuzzleError:
+        return PuzzleError(
+            f"its process (pid {state.pid}) {how} while in {state.doing}",
+            where=f"rank {state.rank}",
+            line=state.line,
+        )
+
+    def _late(self, state: RankState, left: Sequence[RankState]) -> PuzzleError:
+        waiting = [
+            f"rank {other.rank} waits in {other.doing}" + (f" [{other.waiting}]" if other.waiting else "")
+            for other in left
+            if other.waits
+        ]
+        return PuzzleError(
+            f"nothing was heard of it for {self.timeout:g} seconds, since {state.doing}",
+            where=f"rank {state.rank}",
+            got="; ".join(waiting[:8]),
+            cure="look for a loop that never ends; slow machines and large layers need a longer timeout",
+            line=state.line,
+        )
+
+
+# -- how ranks come here -------------------------------------------------------------------------------
+
+
+class Door:
+    """Where the ranks of a run connect: each with two lines, one to ask, one to be told what to move."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self.token = token
+        self.listener = socket.create_server((address, 0), backlog=256)
+        self.ends: list[socket.socket] = []
+
+    @property
+    def port(self) -> int:
+        """Where to connect."""
+        return int(self.listener.getsockname()[1])
+
+    def admit(
+        self, ranks: int, timeout: float, deaths: Callable[[], dict[int, str]]
+    ) -> list[tuple[RankState, dict[str, Any]]]:
+        """All ranks, when they are there, with what each says of itself. Raises PuzzleError when one does not come."""
+        lines: dict[tuple[int, str], tuple[Wire, dict[str, Any]]] = {}
+        deadline = time.monotonic() + timeout
+        self.listener.settimeout(0.1)
+        while len(lines) < 2 * ranks:
+            for rank, how in deaths().items():
+                raise PuzzleError(f"its process {how} before it began", where=f"rank {rank}", line="")
+            if time.monotonic() > deadline:
+                missing = sorted(set(range(ranks)) - {rank for rank, _ in lines})
+                raise PuzzleError(
+                    f"ranks {missing} did not come within {timeout:g} seconds", where="starting the processes", line=""
+                )
+            try:
+                end, _ = self.listener.accept()
+            except TimeoutError:
+                continue
+            self.ends.append(end)
+            wire = Wire(end)
+            try:
+                hello = wire.receive(time.monotonic() + 5)
+                end.settimeout(None)
+            except (EOFError, OSError):
+                end.close()
+                continue
+            if not hmac.compare_digest(str(hello.get("token")), self.token):
+                end.close()  # somebody else, who has no business here
+                continue
+            if hello.get("failed"):
+                raise PuzzleError(**unpack_error(hello["failed"]))
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            lines[hello["rank"], hello["line"]] = wire, hello
+        return [
+            (
+                RankState(rank, lines[rank, "ask"][0], lines[rank, "lane"][0], lines[rank, "ask"][1]),
+                lines[rank, "ask"][1],
+            )
+            for rank in range(ranks)
+        ]
+
+    def close(self) -> None:
+        """Nobody else comes, and who is there is let go."""
+        for end in (self.listener, *self.ends):
+            end.close()
+
+
+def machine(ranks: int, layers: int, batches: int, mesh: Any, node_size: Any, cost: Any) -> list[Model]:
+    """The models of all ranks, whose books the host keeps."""
+    dist = Dist(ranks, mesh, node_size, cost, _graded=True)
+    return [Model(rank, dist, layers, batches) for rank in range(dist.ranks)]

@@ -1,0 +1,69 @@
+"""What a layer computes: pure functions of an input and one flat weight, in any precision, on any device.
+
+``x`` is (length, hidden), the output too; ``flat`` is (parameters,), all matrices of the layer one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+
+Shape = tuple[int, ...]
+
+
+class Layer(NamedTuple):
+    """A kind of layer."""
+
+    shapes: Callable[[int], tuple[Shape, ...]]
+    """Hidden size -> shapes of the parameters, in their order in the flat weight. One dimension: a gain, near 1."""
+    function: Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor]
+    """Input and parameters -> output."""
+
+
+def residual_mlp(x: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+    """``x + tanh(x W)``: as many parameters as a simulated weight has elements."""
+    (w,) = parameters
+    return x + torch.tanh(x @ w)
+
+
+def transformer_block(x: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Causal attention among the tokens of the micro-batch, then an MLP; a layer norm before each, and a bypass."""
+    gain1, to_qkv, from_heads, gain2, up, down = parameters
+    hidden = x.shape[-1]
+    queries, keys, values = (
+        part.unflatten(-1, (heads(hidden), -1)).transpose(0, 1)  # (heads, length, hidden / heads)
+        for part in ((functional.layer_norm(x, (hidden,)) * gain1) @ to_qkv).chunk(3, -1)
+    )
+    scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])
+    future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
+    attention = scores.masked_fill(future, -math.inf).softmax(-1)
+    x = x + (attention @ values).transpose(0, 1).flatten(-2) @ from_heads
+    return x + functional.gelu((functional.layer_norm(x, (hidden,)) * gain2) @ up) @ down
+
+
+def heads(hidden: int) -> int:
+    """Heads of the attention: up to 8, of equal size, at least 16 wide."""
+    return next((count for count in (8, 4, 2) if hidden % count == 0 and hidden // count >= 16), 1)
+
+
+LAYERS = {
+    "mlp": Layer(lambda h: ((h, h),), residual_mlp),
+    "block": Layer(lambda h: ((h,), (h, 3 * h), (h, h), (h,), (h, 4 * h), (4 * h, h)), transformer_block),
+}
+"""The kinds of layer (``lib.workload.KINDS``)."""
+
+
+def parameters(kind: str, hidden: int) -> int:
+    """Numbers in the weight of a layer."""
+    return sum(map(math.prod, LAYERS[kind].shapes(hidden)))
+
+
+def apply(kind: str, x: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+    """The output of a layer with this flat weight."""
+    shapes = LAYERS[kind].shapes(x.shape[-1])
+    parts = flat.split([math.prod(shape) for shape in shapes])  # split, whose gradient is a single concatenation
+    return LAYERS[kind].function(x, [part.view(shape) for part, shape in zip(parts, shapes, strict=True)])

@@ -1,0 +1,61 @@
+"""All tensors that live in a rank, stored or not: what an operation needs while it works, and what code hides.
+
+The books count what is stored and what is under way. torch itself knows every tensor that is made; a dispatch mode sees
+them, and a finalizer of its storage says when one is gone. Above what is stored are the inputs of operations while
+they work, their gradients, buffers of collectives, and m, v and the update of Adam.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+
+class Meter:
+    """Bytes of the storages that live, and the most there were. ``watch()`` is entered by each thread."""
+
+    def __init__(self) -> None:
+        self.now = self.peak = 0
+        self.known: set[int] = set()
+        self.lock = threading.RLock()
+
+    def watch(self) -> Any:
+        """To be entered by each thread that computes."""
+        return _Watch(self)
+
+    def saw(self, tensor: torch.Tensor) -> None:
+        """A tensor is there; that of a storage that is known already adds nothing."""
+        storage = tensor.untyped_storage()
+        key, size = id(storage), storage.nbytes()
+        with self.lock:
+            if key in self.known or not size:
+                return
+            self.known.add(key)
+            self.now += size
+            self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._gone, key, size)
+
+    def _gone(self, key: int, size: int) -> None:
+        with self.lock:
+            self.known.discard(key)
+            self.now -= size
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[misc]
+    """Looks at what every operation of torch makes."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self.meter = meter
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for one in tree_iter(made):
+            if isinstance(one, torch.Tensor):
+                self.meter.saw(one)
+        return made

@@ -1,0 +1,103 @@
+"""Numbers of a part of a weight: which they are of the flat whole, so that parts of any cut fit together.
+
+Piece i of n of a weight with p parameters is numbers ``i * p // n`` up to ``(i + 1) * p // n``. Pieces of a finer cut
+make up those of a coarser one exactly, for every p, so nothing is padded; in a cut into more pieces than there are
+numbers some pieces are empty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+
+Span = tuple[int, int]
+"""Numbers of the flat whole: the first, and the one after the last."""
+Spans = tuple[Span, ...]
+"""Apart from each other, ascending."""
+
+
+class Pieces(NamedTuple):
+    """A part of a weight, of a gradient or of an optimizer state. Never changed in place: ranks may share it."""
+
+    spans: Spans
+    """Which numbers of the whole these are."""
+    flat: torch.Tensor
+    """(rows, numbers), ascending: one row, or Adam's two, m and v."""
+    step: int = 0
+    """Of an optimizer state: the steps that lie behind it."""
+
+
+def spans_of(shards: Iterable[int], total: int, parameters: int) -> Spans:
+    """Which numbers some shards are.
+
+    >>> spans_of({0, 1, 3}, 4, 10)
+    ((0, 5), (7, 10))
+    """
+    return merged([(shard * parameters // total, (shard + 1) * parameters // total) for shard in sorted(shards)])
+
+
+def merged(spans: Iterable[Span]) -> Spans:
+    """Spans put together, where they touch or overlap."""
+    found: list[Span] = []
+    for start, stop in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(stop, found[-1][1])
+        elif start < stop:
+            found.append((start, stop))
+    return tuple(found)
+
+
+def size(spans: Iterable[Span]) -> int:
+    """How many numbers these are."""
+    return sum(stop - start for start, stop in spans)
+
+
+def nothing(like: torch.Tensor, spans: Spans) -> torch.Tensor:
+    """(rows, numbers) of nan: what there is where a number should be and is not."""
+    return like.new_full((len(like), size(spans)), math.nan)
+
+
+def take(part: Pieces, spans: Spans) -> torch.Tensor:
+    """These numbers of a part, (rows, numbers); nan where the part does not have them.
+
+    A copy, unless it is all of the part: a view would keep all of it in memory.
+    """
+    if part.spans == spans:
+        return part.flat
+    taken = nothing(part.flat, spans)
+    _lay(taken, spans, part)
+    return taken
+
+
+def together(parts: Sequence[Pieces]) -> Pieces:
+    """Parts as one; nan everywhere if they have a number in common, or are no parts of one thing."""
+    first = parts[0]
+    spans = merged(span for part in parts for span in part.spans)
+    whole = nothing(first.flat, spans)
+    alike = all(part.step == first.step and len(part.flat) == len(first.flat) for part in parts)
+    if alike and size(spans) == sum(size(part.spans) for part in parts):
+        for part in parts:
+            _lay(whole, spans, part)
+    return Pieces(spans, whole, first.step)
+
+
+def _lay(flat: torch.Tensor, spans: Spans, part: Pieces) -> None:
+    """Write the numbers of a part into those of some spans, wherever both have them."""
+    for (start, stop), place in zip(spans, _places(spans), strict=True):
+        for (first, last), source in zip(part.spans, _places(part.spans), strict=True):
+            low, high = max(start, first), min(stop, last)
+            if low < high:
+                flat[:, place + low - start : place + high - start] = part.flat[
+                    :, source + low - first : source + high - first
+                ]
+
+
+def _places(spans: Spans) -> list[int]:
+    """Where in the flat numbers each span begins."""
+    places = [0]
+    for start, stop in spans:
+        places.append(places[-1] + stop - start)
+    return places[:-1]

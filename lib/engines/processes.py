@@ -1,0 +1,258 @@
+"""One process a rank, and torch.distributed between them: the proof that a function is truly distributed.
+
+This process keeps the books (see ``host``) and needs no torch. The ranks are forked by a zygote, which is started at
+the first run and stays for the next ones.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from ..cost import Cost
+from ..errors import PuzzleError, is_learners_file, witnessed
+from ..grading.wire import Wire
+from ..limits import collector_off
+from ..model import Model
+from ..turn import name_of
+from ..workload import Workload
+from .agreement import Agreement, LayerError
+from .host import Door, Host, machine
+from .result import ProcessRun
+
+for _name in ("torch", "cloudpickle"):
+    if find_spec(_name) is None:  # the ranks import it, not this process
+        raise ModuleNotFoundError(f"No module named {_name!r}", name=_name)
+
+START = 60.0
+"""Seconds within which the ranks have to be there."""
+
+
+def run(
+    fn: Callable[[Model], Any],
+    ranks: int,
+    layers: int,
+    batches: int,
+    mesh: Mapping[str, int] | None,
+    node_size: int | None,
+    cost: Cost | None,
+    timeout: float | None,
+    *,
+    layer: str,
+    dtype: str,
+    hidden: int,
+    length: int,
+    seed: int,
+    pace: float,
+    device: str,
+    meter: bool,
+    _order: Sequence[int] | None = None,
+    _strict: bool = True,
+) -> ProcessRun:
+    """As ``lib.run``, whose arguments these are. ``timeout``: seconds for which a rank may be silent."""
+    task = {"pickled": _pickled(fn), "path": [entry or os.getcwd() for entry in sys.path]}
+    work = {"layer": layer, "dtype": dtype, "hidden": hidden, "length": length, "seed": seed}
+    Workload(layers, batches, **work)  # type: ignore[arg-type]
+    models = machine(ranks, layers, batches, mesh, node_size, cost)
+    return play(name_of(fn), models, task, {"work": work, "pace": pace, "device": device, "meter": meter}, timeout)
+
+
+def play(
+    name: str, models: Sequence[Model], task: Mapping[str, Any], options: Mapping[str, Any], timeout: float | None
+) -> ProcessRun:
+    """A run of ``task``'s function on these models' machine. Raises PuzzleError for what goes wrong."""
+    begun = time.monotonic()
+    dist, first = models[0].dist, models[0]
+    size: dict[str, Any] = {"ranks": dist.ranks, "layers": first.LAYERS, "batches": first.BATCHES}
+    size |= {"mesh": dist.mesh, "node_size": dist.node_size}
+    zygote = Zygote.get()
+    with tempfile.TemporaryDirectory() as folder:
+        door = Door("127.0.0.1", secrets.token_hex(16))
+        try:
+            place = {"address": "127.0.0.1", "port": door.port, "token": door.token}
+            store = os.path.join(folder, "store")
+            zygote.start({**task, **place, "size": size, "options": dict(options), "store": store})
+            return serve(door, models, name, options, timeout, zygote.deaths, "processes", begun)
+        finally:
+            door.close()
+            zygote.clear()
+
+
+def serve(
+    door: Door,
+    models: Sequence[Model],
+    name: str,
+    options: Mapping[str, Any],
+    timeout: float | None,
+    deaths: Callable[[], dict[int, str]],
+    engine: str,
+    begun: float,
+) -> ProcessRun:
+    """Keep the books for the ranks that come to a door, to the end."""
+    host = Host(models, timeout, name)
+    host.deaths = deaths
+    token = witnessed.set(host.clerk.errors)
+    try:
+        admitted = door.admit(len(models), START, deaths)
+        hello = admitted[0][1]
+        parameters, activation = hello["sizes"]
+        real = Cost(weight_elements=parameters, activation_elements=activation)
+        host.serve([state for state, _ in admitted], real)
+        work = Workload(models[0].LAYERS, models[0].BATCHES, **options["work"])
+        agreement = Agreement(work, parameters, tuple(LayerError(*row) for row in host.collect()))
+        wall = time.monotonic() - begun
+        with collector_off():
+            return ProcessRun(host, engine, work, wall, agreement, hello["backend"], hello["device"], options["pace"])
+    finally:
+        witnessed.reset(token)
+
+
+def _pickled(fn: Callable[[Model], Any]) -> str:
+    """A function by value, with what it needs of a notebook."""
+    import cloudpickle
+
+    module = sys.modules.get(getattr(fn, "__module__", None) or "")
+    try:
+        with _by_value(module):
+            return base64.b64encode(cloudpickle.dumps(fn)).decode()
+    except Exception as error:
+        raise PuzzleError(
+            f"the function cannot be sent to other processes: {type(error).__name__}: {error}",
+            where=name_of(fn),
+            cure="let it use only what can be pickled: functions, classes, constants",
+            line="",
+        ) from None
+
+
+@contextmanager
+def _by_value(module: ModuleType | None) -> Iterator[None]:
+    """Let what a learner's own module defines travel with the function: another process need not find it."""
+    import cloudpickle
+
+    file = getattr(module, "__file__", None) or ""
+    if (
+        module is None
+        or module.__name__ == "__main__"
+        or "site-packages" in file
+        or (file and not is_learners_file(file))
+    ):
+        yield
+        return
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+class Zygote:
+    """The process that forks the ranks."""
+
+    _one: Zygote | None = None
+
+    def __init__(self) -> None:
+        mine, its = socket.socketpair()
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo" + "0" * (sys.platform == "darwin"),
+        }
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
+        with its:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "lib.engines.zygote", str(its.fileno())],
+                pass_fds=[its.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env=environment,
+            )
+        self.wire = Wire(mine)
+        self.dead: dict[int, str] = {}
+        self.left = 0
+        try:
+            self.wire.receive(time.monotonic() + START)
+        except (EOFError, OSError):
+            self.end()
+            raise PuzzleError(
+                "the process that starts the ranks did not come up",
+                cure="see what it says: python -c 'import torch, torch.distributed'",
+                line="",
+            ) from None
+        mine.settimeout(None)
+
+    @classmethod
+    def get(cls) -> Zygote:
+        """The one that is there, or a new one."""
+        if cls._one is None or cls._one.process.poll() is not None:
+            cls._one = cls()
+            atexit.register(cls._one.end)
+        return cls._one
+
+    def start(self, task: Mapping[str, Any]) -> None:
+        """Fork the ranks of a run."""
+        self.dead, self.left = {}, task["size"]["ranks"]
+        self.wire.send(["start", task])
+
+    def deaths(self) -> dict[int, str]:
+        """Ranks that have ended, and how."""
+        self.wire.end.settimeout(0.0)
+        try:
+            while True:
+                what, rank, code = self.wire.receive()
+                self.left -= what == "exited"
+                self.dead[rank] = _how(what, code)
+        except (BlockingIOError, TimeoutError):
+            pass
+        except (EOFError, OSError):
+            raise PuzzleError("the process that starts the ranks is gone", cure="run it again", line="") from None
+        finally:
+            self.wire.end.settimeout(None)
+        return self.dead
+
+    def clear(self) -> None:
+        """No rank of the last run is left."""
+        try:
+            deadline = time.monotonic() + 5
+            self.wire.send(["kill", None]) if self.left else None
+            while self.left and time.monotonic() < deadline:
+                self.deaths()
+                time.sleep(0.005)
+            if self.left:
+                self.end()
+        except (PuzzleError, OSError):
+            self.end()
+
+    def end(self) -> None:
+        """End it, and all that it has forked."""
+        self.wire.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(2)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if Zygote._one is self:
+            Zygote._one = None
+
+
+def _how(what: str, code: int) -> str:
+    if what == "stopped":
+        return f"was stopped by {signal.Signals(code).name}"
+    if code >= 0:
+        return f"ended with exit status {code}"
+    return f"was killed by {signal.Signals(-code).name}"

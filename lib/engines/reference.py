@@ -1,0 +1,91 @@
+"""The same training by torch itself, and how far the ranks' weights are from it.
+
+The reference shares a layer's formula and the starting numbers with the engines, and nothing else: it is one
+function of all weights and all micro-batches, differentiated as a whole, and updated by ``torch.optim.Adam``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+
+import torch
+
+from ..workload import Workload
+from . import data
+from .agreement import Agreement, LayerError, badness
+from .layers import apply, parameters
+from .numbers import Real
+from .pieces import Pieces, Span
+
+
+@lru_cache(maxsize=4)
+def reference(work: Workload) -> tuple[torch.Tensor, ...]:
+    """Every layer's weight after one step of plain training, (parameters,), on the CPU in the workload's precision."""
+    weights = [torch.nn.Parameter(data.weight(work, layer)) for layer in range(work.layers)]
+    adam = torch.optim.Adam(weights, lr=data.RATE, betas=data.BETAS, eps=data.EPSILON)
+    for layer, weight in enumerate(weights):
+        m, v = data.moments(work, layer)
+        adam.state[weight] = {"step": torch.tensor(float(data.WARM)), "exp_avg": m, "exp_avg_sq": v}
+    with torch.enable_grad():
+        loss = torch.zeros((), dtype=weights[0].dtype)
+        for batch in range(work.batches):
+            x = data.inputs(work, batch)
+            for weight in weights:
+                x = apply(work.layer, x, weight)
+            loss = loss + (x - data.target(work, batch)).square().sum() / 2 / data.loss_scale(work)
+        loss.backward()
+    adam.step()
+    return tuple(weight.detach() for weight in weights)
+
+
+def compare(work: Workload, finals: Mapping[int, Mapping[int, Real]]) -> Agreement:
+    """How far the ranks' final weights, {rank: {layer: value}}, are from the reference.
+
+    A rank may have any part of a layer. Wrong or missing numbers raise nothing here: see ``Agreement.check``.
+    """
+    trained = reference(work)
+    return Agreement(
+        work,
+        parameters(work.layer, work.hidden),
+        tuple(
+            _compare_layer(
+                layer,
+                trained[layer].double(),
+                data.weight(work, layer).double(),
+                {rank: finals[rank][layer].data for rank in sorted(finals) if layer in finals[rank]},
+            )
+            for layer in range(work.layers)
+        ),
+    )
+
+
+def _compare_layer(layer: int, right: torch.Tensor, before: torch.Tensor, found: Mapping[int, object]) -> LayerError:
+    update = (right - before).abs().max().item()
+    first = torch.zeros_like(right)  # what the first rank that has a number says it is
+    known = torch.zeros_like(right, dtype=torch.bool)
+    worst: tuple[float, int | None, int, Span] = (0.0, None, 0, (0, 0))
+    spread = 0.0
+    for rank, part in found.items():
+        if not isinstance(part, Pieces):
+            continue
+        place = 0
+        for start, stop in part.spans:
+            here = slice(start, stop)
+            numbers = part.flat[0, place : place + stop - start].double().cpu()
+            place += stop - start
+            off = (numbers - right[here]).abs()
+            at = int(off.argmax())  # of nan, if there is any
+            if worst[1] is None or badness(off[at].item()) > badness(worst[0]):
+                worst = off[at].item(), rank, start + at, (start, stop)
+            differ = torch.where(known[here], (numbers - first[here]).abs(), 0.0).max().item()
+            spread = max(spread, differ, key=badness)
+            first[here] = torch.where(known[here], first[here], numbers)
+            known[here] = True
+    error, rank_of_worst, at, span = worst
+    missing = int((~known).sum())
+    relative = math.inf if missing or not update else error / update
+    if math.isnan(error):
+        relative = error
+    return LayerError(layer, math.inf if missing else error, relative, rank_of_worst, at, span, spread, missing)

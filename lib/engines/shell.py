@@ -1,0 +1,183 @@
+"""``python -m lib run``: a function of a file on an engine; ``worker``: one rank of that, under torchrun."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..commandline import Usage, add_machine, function_in, size_for
+from ..errors import PuzzleError
+from ..run import ENGINES, run
+from ..turn import name_of
+from ..workload import KINDS, TOLERANCES
+
+RIGHT, WRONG, USAGE = 0, 1, 2
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Carry out a command line; the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        function = function_in(options.what)
+        return int(options.do(function, size_for(function, options), options))
+    except Usage as error:
+        print(f"python -m lib {options.command}: {error}", file=sys.stderr)
+        return USAGE
+    except PuzzleError as error:
+        print(error, file=sys.stderr)
+        return WRONG
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lib", description="Run a function of a file of yours.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, do, says in (
+        ("run", _run, "run a function on the simulated machine, or on real tensors"),
+        ("worker", _worker, "be one rank of a run, as torchrun starts it on one machine or many"),
+    ):
+        command = commands.add_parser(
+            name,
+            help=says,
+            description=says.capitalize() + ". Of the file only imports, definitions, classes and constants are run.",
+            epilog="Exit status: 0 right, 1 wrong or failed, 2 usage.",
+        )
+        command.set_defaults(do=do)
+        add = command.add_argument
+        add("what", metavar="FILE:function", help="a .py or .ipynb file and a function in it")
+        if name == "run":
+            add("--engine", choices=ENGINES, default="simulated", help="who runs it (simulated)")
+        add_machine(command)
+        add(
+            "--layer", choices=KINDS, default="mlp", help="what a layer is: a residual MLP or a transformer block (mlp)"
+        )
+        add("--dtype", choices=tuple(TOLERANCES), default="float32", help="precision (float32)")
+        for size, usual, what in (
+            ("hidden", 64, "numbers a token"),
+            ("length", 16, "tokens a micro-batch"),
+            ("seed", 0, "of all numbers"),
+        ):
+            add(f"--{size}", metavar="N", type=int, default=usual, help=f"{what} ({usual})")
+        add("--pace", metavar="S", type=float, default=0.0, help="seconds that a tick of compute takes at least (0)")
+        add("--device", choices=("auto", "cpu"), default="auto", help="auto: a GPU for each rank, if there are so many")
+        add("--meter", action="store_true", help="count all tensors that live, stored or not")
+        add("--timeout", metavar="S", type=float, default=60.0, help="seconds for which a rank may be silent (60)")
+    return parser
+
+
+def _run(function: Any, size: dict[str, Any], options: argparse.Namespace) -> int:
+    real = {} if options.engine == "simulated" else _numbers(options)
+    if options.engine == "processes":
+        real |= {"pace": options.pace, "device": options.device, "meter": options.meter}
+    done = run(function, **size, engine=options.engine, timeout=options.timeout, **real)
+    _show(done)
+    done.check()
+    return RIGHT
+
+
+def _numbers(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in ("layer", "dtype", "hidden", "length", "seed")}
+
+
+def _show(done: Any) -> None:
+    print(repr(done))
+    for line in getattr(done, "facts", list)():
+        print(line)
+
+
+# -- under torchrun ---------------------------------------------------------------------------------------
+
+
+def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) -> int:
+    missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise Usage(
+            f"{', '.join(missing)} not set: it is started by torchrun, for example\n"
+            f"    torchrun --standalone --nproc-per-node 4 -m lib worker {options.what}"
+        )
+    import torch.distributed as dist
+
+    from .rank import work
+
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    size = {"mesh": None, "node_size": None, "layers": 2, "batches": 1, **size}
+    if size.setdefault("ranks", ranks) != ranks:
+        raise Usage(f"torchrun has started {ranks} ranks, and {size['ranks']} are asked for")
+    # The store comes first: through it the ranks learn where the books are kept.
+    store, _, _ = next(dist.rendezvous("env://", rank, ranks))
+    served = threading.Event()
+    result: list[int] = []
+    task: dict[str, Any] = {"size": size, "local_rank": int(os.environ.get("LOCAL_RANK", rank))}
+    every_has_one = _all_have_gpus(store, rank, ranks) and options.device == "auto"
+    task["options"] = {"work": _numbers(options), "pace": options.pace, "meter": options.meter}
+    task["options"]["device"] = "auto" if every_has_one else "cpu"
+    if rank == 0:
+        place = _keep_books(name_of(function), size, task["options"], options.timeout, served, result)
+        store.set("books", json.dumps(place))
+    task |= json.loads(store.get("books"))
+
+    def join(backend: str) -> None:
+        dist.init_process_group(backend, store=dist.PrefixStore("ranks", store), rank=rank, world_size=ranks)
+
+    try:
+        right = work(task, rank, lambda: function, join)
+    except (EOFError, OSError):  # the books are closed: whoever keeps them has said why
+        right = False
+    if rank == 0:
+        served.wait()
+        right = result == [RIGHT]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(RIGHT if right else WRONG)  # without a word of torch's threads
+
+
+def _all_have_gpus(store: Any, rank: int, ranks: int) -> bool:
+    """Whether every rank has a GPU of its own: else all of them use their processors."""
+    import torch
+
+    here = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    store.set(f"gpu {rank}", str(int(here > int(os.environ.get("LOCAL_RANK", rank)))))
+    return all(store.get(f"gpu {other}") == b"1" for other in range(ranks))
+
+
+def _keep_books(
+    name: str,
+    size: Mapping[str, Any],
+    options: Mapping[str, Any],
+    timeout: float,
+    served: threading.Event,
+    result: list[int],
+) -> dict[str, Any]:
+    """Keep the books in a thread of this process; where to connect."""
+    from .host import Door, machine
+    from .processes import serve
+
+    models = machine(**size, cost=None)
+    door = Door("", secrets.token_hex(16))
+
+    def keep() -> None:
+        try:
+            done = serve(door, models, name, options, timeout, dict, "torchrun", time.monotonic())
+            _show(done)
+            done.check()
+            result.append(RIGHT)
+        except PuzzleError as error:
+            print(error, file=sys.stderr, flush=True)
+            result.append(WRONG)
+        finally:
+            served.set()
+            door.close()
+            if result != [RIGHT]:
+                os._exit(WRONG)
+
+    threading.Thread(target=keep, name="books", daemon=True).start()
+    return {"address": os.environ["MASTER_ADDR"], "port": door.port, "token": door.token}

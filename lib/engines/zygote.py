@@ -1,0 +1,115 @@
+"""A process that has imported torch once, and forks a run's ranks: that makes a second run start at once.
+
+It computes nothing itself and has one thread, so that a fork is safe. It ends when the line to its parent does, and
+takes the ranks with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import importlib
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..grading.submission import load
+from ..grading.wire import Wire
+
+LAZY = ("sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")
+"""What torch imports when it first differentiates or makes an optimizer: a second, here once for all ranks."""
+DIE_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+
+
+def main(descriptor: int) -> None:
+    """Serve the parent until it hangs up."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded
+    for name in LAZY:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    from . import rank  # what takes a second and more
+
+    wire = Wire(socket.socket(fileno=descriptor))
+    children: dict[int, int] = {}
+    wire.send(["ready"])
+    while True:
+        ready, _, _ = select.select([wire.end], [], [], 0.02 if children else None)
+        if ready:
+            try:
+                verb, task = wire.receive(longest=None)
+            except (EOFError, OSError):
+                _kill(children)
+                os._exit(0)
+            if verb == "kill":
+                _kill(children)
+            else:
+                for place in range(task["size"]["ranks"]):
+                    pid = os.fork()
+                    if pid == 0:
+                        wire.close()
+                        _be(rank, task, place)
+                    children[pid] = place
+        _reap(wire, children)
+
+
+def _reap(wire: Wire, children: dict[int, int]) -> None:
+    while children:
+        pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+        if pid == 0:
+            return
+        if pid in children:
+            stopped = os.WIFSTOPPED(status)
+            code = os.WSTOPSIG(status) if stopped else os.waitstatus_to_exitcode(status)
+            with suppress(OSError):
+                wire.send(["stopped" if stopped else "exited", children[pid] if stopped else children.pop(pid), code])
+
+
+def _kill(children: Mapping[int, int]) -> None:
+    for pid in children:
+        for target in (-pid, pid):  # with what it has started, if it has got so far as to have a group
+            with suppress(OSError):
+                os.kill(target, signal.SIGKILL)
+
+
+def _be(rank: Any, task: Mapping[str, Any], place: int) -> None:
+    """What the child of a fork does with its life."""
+    code = 1
+    try:
+        os.setsid()
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        code = (
+            0 if rank.work(task, place, lambda: function_of(task), lambda backend: _join(task, place, backend)) else 1
+        )
+    finally:
+        os._exit(code)
+
+
+def _join(task: Mapping[str, Any], place: int, backend: str) -> None:
+    import torch.distributed as dist
+
+    ranks = task["size"]["ranks"]
+    store = dist.FileStore(task["store"], ranks)
+    dist.init_process_group(backend, store=store, rank=place, world_size=ranks)
+
+
+def function_of(task: Mapping[str, Any]) -> Any:
+    """The learner's function: out of a pickle, or out of a file. Raises PuzzleError for a file without it."""
+    sys.path[:] = list(dict.fromkeys([*task["path"], *sys.path]))
+    if task.get("pickled"):
+        return pickle.loads(base64.b64decode(task["pickled"]))
+    file = Path(task["file"])
+    return load(file.name, file.read_text(encoding="utf-8"))[0][task["name"]]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

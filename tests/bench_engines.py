@@ -1,0 +1,82 @@
+"""What engines with real tensors make of the solutions: errors, equal records, seconds, and how soon a fault is told.
+
+python tests/bench_engines.py
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from lib import PuzzleError, run
+from lib.workload import KINDS, TOLERANCES
+from tests.programs import solutions
+
+PACE = 0.1
+
+
+def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    """How long it took, and what came of it."""
+    begun = time.perf_counter()
+    made = work()
+    return time.perf_counter() - begun, made
+
+
+def errors() -> None:
+    """Print errors by puzzle, engine, layer and precision, equal records, and seconds of later calls."""
+    columns = [(layer, dtype) for layer in KINDS for dtype in TOLERANCES]
+    heads = "".join(f"{f'{layer} {dtype[5:]}':>11}" for layer, dtype in columns)
+    print(
+        f"{'error by the largest update':38}{heads} {'records':>9} {'equal':>6} {'stored':>7} {'wall':>7} {'paced':>12}"
+    )
+    for fn, spec in solutions():
+        for engine in ("local", "processes"):
+            runs = [run(fn, **spec["size"], engine=engine, layer=kind, dtype=dtype) for kind, dtype in columns]
+            wall, again = seconds(lambda e=engine, f=fn, s=spec: run(f, **s["size"], engine=e))  # type: ignore[misc]
+            simulated = [event._replace(op=None) for event in run(fn, **spec["size"]).events]
+            found = [event._replace(op=None) for event in again.events]
+            equal = sum(a == b for a, b in zip(found, simulated, strict=True))
+            stored, paced = "", ""
+            if engine == "processes":
+                stored = str(again.stored[0])
+                measured = run(fn, **spec["size"], engine=engine, pace=PACE).measured
+                paced = f"{measured.time:.1f}/{again.time:.1f}"
+            values = "".join(f"{one.agreement.relative:11.1e}" for one in runs)
+            name = f"{spec['name']}, {engine}"
+            print(f"{name:38}{values} {len(found):9} {equal:6} {stored:>7} {wall:6.2f}s {paced:>12}")
+
+
+def faults() -> None:
+    """Print how soon each fault is told."""
+    from tests.test_engine_processes import FAULTS
+
+    for fault in FAULTS:
+        begun = time.perf_counter()
+        try:
+            run(fault, 4, 2, 4, engine="processes", timeout=1.0)
+        except PuzzleError as error:
+            said = str(error).split("\n")[0]
+            print(f"{fault.__name__:16} {time.perf_counter() - begun:5.2f} s  {said[:100]}")
+
+
+def main() -> None:
+    """Print all of it."""
+    if any(importlib.util.find_spec(name) is None for name in ("torch", "cloudpickle")):
+        print("NOT MEASURED: real tensors and processes, for there is no torch (make real)")
+        return
+    fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == "ddp")
+    first, _ = seconds(lambda: run(fn, **spec["size"], engine="processes"))
+    later = min(seconds(lambda: run(fn, **spec["size"], engine="processes"))[0] for _ in range(5))
+    print(f"ddp on 4 processes: first call {first:.2f} s, later ones {later:.2f} s")
+    errors()
+    faults()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,405 @@
+"""Every solution, unmodified, with real tensors in this process: right numbers, the same log, the same memory."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lib import Cost, Deadlock, Model, PuzzleError, Run, run
+from lib.entries import SLOT
+from lib.ledger import Account
+from lib.network import Network
+from lib.outcome import Outcome
+from lib.workload import KINDS, TOLERANCES
+from tests.programs import solutions
+from tests.test_values import SIZE, WRONG, hybrid
+
+ROOT = Path(__file__).parent.parent
+RUN = importlib.import_module("lib.run")  # in `lib`, that name is the function's
+
+needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="NOT TRIED WITH REAL TENSORS: torch is not installed")
+
+
+def examples() -> list[Any]:
+    """The solutions, and the programs that the notebooks show besides them."""
+    cases = [pytest.param(fn, spec["size"], id=spec["name"]) for fn, spec in solutions()]
+    four, boxes = {"ranks": 4, "batches": 4}, {"mesh": {"replica": 2, "shard": 4}, "node_size": 4}
+    for module, name, size in (
+        ("p02_ddp", "ddp_overlap", {**four, "layers": 2}),
+        ("p03_wsdp", "wsdp_prefetch", {**four, "layers": 6}),
+        ("p06_gpipe", "one_forward_one_backward", {**four, "layers": 8}),
+        ("p06_gpipe", "pipeline", {**four, "layers": 8}),
+        ("p08_replica_fsdp", "fsdp_on_boxes", {"ranks": 8, "layers": 6, "batches": 16, **boxes}),
+    ):
+        program = getattr(importlib.import_module(f"solutions.{module}"), name)
+        cases.append(pytest.param(program, size, id=f"{module}:{name}"))
+    return cases
+
+
+EXAMPLES = examples()
+
+
+def real(fn: Callable[[Model], Any], size: dict[str, Any], **how: Any) -> Any:
+    return run(fn, **size, timeout=None, engine="local", **how)
+
+
+# -- right -------------------------------------------------------------------------------------------------------------
+
+
+@needs_torch
+@pytest.mark.parametrize("layer", KINDS)
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize(("fn", "size"), EXAMPLES)
+def test_the_numbers_are_right(
+    fn: Any, size: dict[str, Any], dtype: str, layer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = real(fn, size, dtype=dtype, layer=layer, hidden=32)
+    result.check()
+    assert capsys.readouterr().out.startswith(f"Correct! With real tensors (local, {layer}, {dtype}) off by ")
+    assert result.agreement.relative <= {"float32": 1e-4, "float64": 1e-10}[dtype]
+    assert result.agreement.spread == 0  # replicas are equal to the last bit
+    assert result.agreement.error > 0  # which it would not be if the reference were the engine itself
+    assert (result.engine, result.dtype) == ("local", dtype) and result.wall > 0
+
+
+@needs_torch
+@pytest.mark.parametrize(("layer", "hidden"), [("mlp", 1), ("mlp", 5), ("mlp", 17), ("block", 5)])
+def test_sizes_that_nothing_divides(layer: str, hidden: int) -> None:
+    for fn, spec in solutions():
+        if spec["name"] in ("wsdp", "fsdp", "pipeline_fsdp", "replica_fsdp"):
+            real(fn, spec["size"], layer=layer, hidden=hidden, length=3, seed=4, dtype="float64").check()
+
+
+@needs_torch
+def test_honest_reorderings_have_the_right_numbers() -> None:
+    """Cut and joined in pieces of several totals, added in any tree."""
+
+    async def program(model: Model) -> None:
+        model.weights[0], model.opt_states[0] = model.load_weights(0)
+        batches = [2 * model.rank, 2 * model.rank + 1]
+        for batch in batches:
+            model.activations[0] = model.get_activation([batch])
+            model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
+            model.grad_activations[0] = model.loss(model.activations[1])
+            model.grad_weights[batch], _ = model.backward(
+                0, model.activations[0], model.grad_activations[0], model.weights[0]
+            )
+        model.grad_weights["mine"] = sum(model.grad_weights.pop(batch) for batch in batches)  # type: ignore[arg-type]
+        zero = model.fake_grad(0, [])
+        model.grad_weights["all"] = await model.allreduce(zero + model.grad_weights.pop("mine"), 0)
+        whole = model.grad_weights.pop("all")
+        model.grad_weights[0] = (
+            whole.shard(1, 3).combine(whole.shard(0, 6).combine(whole.shard(2, 3))).combine(whole.shard(1, 6))
+        )
+        for name in (model.weights, model.opt_states):
+            tensor = name.pop(0)
+            name[0] = tensor.shard(model.rank, 2).shard(1, 2).combine(tensor.shard(model.rank, 2).shard(0, 2))
+        model.weights[0], model.opt_states[0] = model.update(
+            0, model.grad_weights[0], model.weights[0], model.opt_states[0]
+        )
+        model.set_final_weight(0, await model.allgather(model.weights[0], 0))
+
+    for strict in (True, False):
+        real(program, {"ranks": 2, "layers": 1, "batches": 4}, hidden=7, dtype="float64", _strict=strict).check()
+
+
+# -- the same run ------------------------------------------------------------------------------------------------------
+
+
+@needs_torch
+@pytest.mark.parametrize(("fn", "size"), EXAMPLES)
+def test_log_time_memory_and_fingerprints_are_those_of_the_simulated_run(fn: Any, size: dict[str, Any]) -> None:
+    simulated, found = run(fn, **size), real(fn, size)
+    assert found.events == simulated.events and len(found.events) > size["ranks"]
+    assert (found.time, found.memory, found.name) == (simulated.time, simulated.memory, simulated.name)
+    assert found.closings == simulated.closings
+    assert str(found) == str(simulated)
+    assert isinstance(found, Run)
+    assert [model.lines() for model in found.models] == [model.lines() for model in simulated.models]
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("fn", "size", "layer"),
+    [
+        pytest.param(*example.values, layer, id=f"{example.id}-{layer}")
+        for layer in KINDS
+        for example in (EXAMPLES if layer == "mlp" else EXAMPLES[:4])
+    ],
+)
+def test_what_is_really_stored_is_what_the_simulator_counts(
+    fn: Any, size: dict[str, Any], layer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every event. Once the books are given the counted numbers of every tensor instead of a formula's; and once
+    the ranks' dictionaries are gone through."""
+    from lib.engines import numbers
+    from lib.engines.layers import parameters
+
+    models: dict[int, Model] = {}
+    walked: dict[int, list[list[int]]] = {rank: [] for rank in range(size["ranks"])}
+    formula = Cost(weight_elements=parameters(layer, 64), activation_elements=64 * 16)
+    wanted = run(fn, **size, cost=formula)
+
+    def counted(value: numbers.Real) -> int:
+        assert numbers.nbytes(value) == 4 * numbers.numel(value)  # no view of anything larger
+        return numbers.elements(value)
+
+    def walk(account: Account, operands: Any) -> None:
+        held = [0] * 5
+        stored = [entry for store in models[account.rank].storage() for entry in store.tokens()]
+        for entry in stored + [entry for entry in operands if not entry.stored]:
+            held[SLOT[entry.labels.kind]] += counted(entry.value)
+        walked[account.rank].append(held)
+
+    init, mint, fetch = Model.__init__, Account.mint, Network.fetch
+    sample, mark = Account.sample, Account.mark
+
+    def known(self: Model, rank: int = 0, *rest: Any) -> None:
+        models[rank] = self
+        init(self, rank, *rest)
+
+    def weighed(
+        self: Account, labels: Any, value: Any, made_up: bool = False, memory: Any = None, *a: Any, **k: Any
+    ) -> Any:
+        return mint(self, labels, value, made_up, counted(value), *a, **k)
+
+    def fetched(self: Network, flight: Any) -> Any:
+        if flight.meeting is not None:
+            flight.result_memory = counted(flight.result[0][1])
+        return fetch(self, flight)
+
+    def sampled(self: Account, kind: str, layer: Any, operands: Any) -> Any:
+        walk(self, operands)
+        return sample(self, kind, layer, operands)
+
+    def marked(self: Account, *args: Any) -> None:
+        walk(self, ())
+        mark(self, *args)
+
+    monkeypatch.setattr(Model, "__init__", known)
+    for owner, name, wrapped in (
+        (Account, "mint", weighed),
+        (Account, "sample", sampled),
+        (Account, "mark", marked),
+        (Network, "fetch", fetched),
+    ):
+        monkeypatch.setattr(owner, name, wrapped)
+    found = real(fn, size, layer=layer, cost=Cost(weight_elements=10**9, activation_elements=10**9))
+    assert [event.held for event in found.events] == [event.held for event in wanted.events]
+    assert [tuple(held) for rank in range(size["ranks"]) for held in walked[rank]] == [
+        event.held[:5] for event in wanted.events
+    ]
+    assert found.memory == wanted.memory > 0
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ["ddp", "pipeline_fsdp"])
+def test_the_order_in_which_ranks_start_changes_no_bit(name: str) -> None:
+    fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == name)
+    ranks = spec["size"]["ranks"]
+    first, second = (real(fn, spec["size"], _order=order) for order in (range(ranks), range(ranks)[::-1]))
+    assert first.events == second.events
+    assert first.agreement == second.agreement
+
+
+# -- wrong -------------------------------------------------------------------------------------------------------------
+
+
+@needs_torch
+@pytest.mark.parametrize("layer", KINDS)
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
+def test_what_the_fingerprints_find_the_numbers_find_too(wrong: dict[str, Any], layer: str) -> None:
+    honest = real(hybrid(), SIZE, _strict=False, layer=layer)
+    assert honest.agreement.ok
+    agreement = real(hybrid(**wrong), SIZE, _strict=False, layer=layer).agreement
+    assert not agreement.ok
+    assert not agreement.relative <= 1e-2  # far from any tolerance
+    with pytest.raises(PuzzleError, match=r"wrong numbers|different numbers"):
+        agreement.check()
+
+
+def one_step(
+    grads: Callable[[Model, Any], Any] = lambda model, grad: grad,
+    weights: Callable[[Model], tuple[int, int]] = lambda model: (0, 1),
+    stale: bool = False,
+) -> Callable[[Model], Any]:
+    """Two layers on one rank, with something done to the gradient of layer 0, or to the weights that backward gets."""
+
+    def program(model: Model) -> None:
+        for layer in range(2):
+            model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+        model.activations[0] = model.get_activation(range(model.BATCHES))
+        for layer in range(2):
+            model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+        model.grad_activations[0] = model.loss(model.activations[2])
+        for layer in (1, 0):
+            weight = model.weights[weights(model)[layer]]
+            model.grad_weights[0], model.grad_activations[0] = model.backward(
+                layer, model.activations[layer], model.grad_activations[0], weight
+            )
+            if layer == 0:
+                model.grad_weights[0] = grads(model, model.grad_weights[0])
+            model.weights["new"], model.opt_states[layer] = model.update(
+                layer, model.grad_weights[0], model.weights[layer], model.opt_states[layer]
+            )
+            model.set_final_weight(layer, model.weights["new"])
+            if stale:
+                model.weights[0] = model.weights["new"]  # of layer 1, then taken for that of layer 0
+
+    return program
+
+
+@needs_torch
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_mistakes_that_no_shape_gives_away(dtype: str) -> None:
+    size = {"ranks": 1, "layers": 2, "batches": 4}
+    how: dict[str, Any] = {"_strict": False, "dtype": dtype}
+    real(one_step(), size, **how).check()
+    wrong = {
+        "doubled": one_step(lambda model, grad: grad + grad),
+        "zero": one_step(lambda model, grad: model.fake_grad(0, [])),
+        "weight of another layer": one_step(weights=lambda model: (1, 1)),
+        "stale": one_step(stale=True),
+    }
+    for name, program in wrong.items():
+        result = real(program, size, **how)
+        assert result.agreement.relative > 0.05, name
+        with pytest.raises(PuzzleError, match="wrong"):
+            result.agreement.check()
+        with pytest.raises(PuzzleError):
+            result.check()
+
+
+@needs_torch
+def test_numbers_that_are_wrong_fail_though_the_fingerprints_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two are judged apart: an engine whose sums are off by a little, or nan, is found out."""
+    from lib.engines.numbers import Numbers, Real
+
+    fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == "ddp")
+    add = Numbers.add
+    for factor in (1.001, float("nan")):
+
+        def off(self: Numbers, values: Any, factor: float = factor) -> Real:
+            total = add(self, values)
+            return total._replace(data=total.data._replace(flat=total.data.flat * factor))  # type: ignore[union-attr]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Numbers, "add", off)
+            result = real(fn, spec["size"])
+        Outcome.verify(result)
+        with pytest.raises(PuzzleError, match="wrong numbers"):
+            result.check()
+
+
+@needs_torch
+def test_models_of_a_real_run_pass_the_check_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    Model.check(real(one_step(), {"ranks": 1, "layers": 2, "batches": 1}).models)
+    assert capsys.readouterr().out == "Correct!\n"
+
+
+@needs_torch
+def test_errors_of_a_run_are_those_of_the_simulated_run() -> None:
+    async def stuck(model: Model) -> None:
+        await model.receive()
+
+    def twice(model: Model) -> None:
+        one_step(lambda model, grad: grad + grad)(model)
+
+    for program, kind in ((stuck, Deadlock), (twice, PuzzleError)):
+        texts = []
+        for engine in ("simulated", "local"):
+            with pytest.raises(kind) as caught:
+                run(program, ranks=1, layers=2, batches=1, engine=engine)
+            texts.append(str(caught.value))
+        assert texts[0] == texts[1]
+    with pytest.raises(PuzzleError, match="not attempted"):
+        run(lambda model: None, engine="local").check()
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+def nothing(model: Model) -> None:
+    pass
+
+
+@pytest.mark.parametrize("engine", ["simulated", "local", "processes"])
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("layer", "conv", "'mlp' or 'block'"),
+        ("layer", None, "'mlp' or 'block'"),
+        ("dtype", "float16", "'float32' or 'float64'"),
+        ("dtype", ["float32"], "'float32' or 'float64'"),
+        ("hidden", 0, "from 1 up"),
+        ("hidden", 64.0, "from 1 up"),
+        ("length", True, "from 1 up"),
+        ("seed", -1, "from 0 up"),
+        ("seed", "x", "from 0 up"),
+    ],
+)
+def test_bad_options_are_refused_by_every_engine(engine: str, option: str, value: Any, says: str) -> None:
+    with pytest.raises(PuzzleError, match=option) as caught:
+        run(nothing, engine=engine, **{option: value})
+    assert says in str(caught.value)
+    assert f"got:      {value!r}" in str(caught.value)
+    assert caught.value.line.endswith("run(nothing, engine=engine, **{option: value})")
+
+
+@pytest.mark.parametrize("engine", ["real", "", None, 3, ["local"]])
+def test_an_unknown_engine_is_refused_with_those_that_there_are(engine: Any) -> None:
+    with pytest.raises(PuzzleError, match="no such engine") as caught:
+        run(nothing, engine=engine)
+    assert "'simulated' or 'local' or 'processes'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("engine", "missing"), [("local", "torch"), ("processes", "torch"), ("processes", "cloudpickle")]
+)
+def test_without_torch_one_line_says_what_to_install(
+    engine: str, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str, package: str | None = None) -> Any:
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.setattr(RUN, "import_module", absent)
+    with pytest.raises(PuzzleError) as caught:
+        run(nothing, engine=engine)
+    text = str(caught.value)
+    assert "\n" not in text and missing in text and "pip install torch cloudpickle (torch's CPU build is enough" in text
+    run(nothing)  # the simulator asks for nothing
+
+
+def test_lib_runs_without_torch_and_never_imports_it_by_itself() -> None:
+    program = """if True:
+        import sys
+        sys.modules["torch"] = None  # importing it fails
+        from lib import Model, PuzzleError, run
+        def nothing(model: Model) -> None: ...
+        print(run(nothing))
+        assert not [name for name in sys.modules if name.startswith("lib.engines")]
+        try:
+            run(nothing, engine="local")
+        except PuzzleError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    assert first == "nothing: not attempted yet"
+    assert second.startswith('engine="local" needs torch, which is not installed here: pip install torch cloudpickle')
+
+
+def test_another_missing_module_is_no_missing_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str, package: str | None = None) -> Any:
+        raise ModuleNotFoundError("No module named 'x'", name="x")
+
+    monkeypatch.setattr(RUN, "import_module", absent)
+    with pytest.raises(ModuleNotFoundError, match="'x'"):
+        run(nothing, engine="local")

@@ -1,0 +1,365 @@
+"""One process a rank: the same logs, right numbers, and a message for whatever goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.manager import AsyncKernelManager
+
+from lib import Deadlock, Model, PuzzleError, run
+from lib.events import Event
+from solutions import build
+from tests.kernels import complaints, run_cells, text
+from tests.programs import solutions
+
+SOLUTIONS = {spec["name"]: (fn, spec["size"]) for fn, spec in solutions()}
+MISSING = [name for name in ("torch", "cloudpickle") if importlib.util.find_spec(name) is None]
+pytestmark = pytest.mark.skipif(
+    bool(MISSING), reason=f"NOT TRIED ON REAL PROCESSES: {' and '.join(MISSING)} not installed (make real)"
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No process and no file outlives the runs."""
+    folder = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield
+    if not MISSING:
+        from lib.engines.processes import Zygote
+
+        assert children_of(os.getpid(), "lib.engines.zygote") == 1
+        zygote = Zygote.get()
+        assert children_of(zygote.process.pid, "") == 0
+        zygote.end()
+    assert list(folder.iterdir()) == []
+
+
+def children_of(pid: int, what: str) -> int:
+    found = subprocess.run(["ps", "-ww", "-eo", "ppid,args"], capture_output=True, text=True, check=True).stdout
+    return sum(line.split()[0] == str(pid) and what in line for line in found.splitlines()[1:])
+
+
+def zygotes() -> set[int]:
+    """Whose zygotes there are."""
+    found = subprocess.run(["ps", "-ww", "-eo", "ppid,args"], capture_output=True, text=True, check=True).stdout
+    return {int(line.split()[0]) for line in found.splitlines()[1:] if "-m lib.engines.zygote" in line}
+
+
+def apart(fn: Callable[..., Any], ranks: int = 4, layers: int = 2, batches: int = 4, **more: Any) -> Any:
+    return run(fn, ranks, layers, batches, engine="processes", **more)
+
+
+def bare(events: tuple[Event, ...]) -> list[Event]:
+    """Events without the names of their meetings, which may be counted differently."""
+    return [event._replace(op=None) for event in events]
+
+
+# -- what is right ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_a_solution_agrees_with_torch_and_with_the_simulator(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fn, size = SOLUTIONS[name]
+    done = apart(fn, **size)
+    done.check()
+    assert "Correct! With real tensors (processes, mlp, float32)" in capsys.readouterr().out
+    assert done.agreement.relative <= 1e-4 and done.agreement.spread == 0
+    simulated = run(fn, **size)
+    assert bare(done.events) == bare(simulated.events)
+    assert (done.time, done.memory) == (simulated.time, simulated.memory)
+    equal, count = done.stored
+    assert equal == count == len(done.events)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "replica_fsdp"])
+def test_a_transformer_block_in_double_precision(name: str) -> None:
+    fn, size = SOLUTIONS[name]
+    agreement = apart(fn, **size, layer="block", dtype="float64").agreement
+    assert agreement.ok and agreement.relative <= 1e-10
+
+
+def test_at_sizes_that_do_not_divide() -> None:
+    fn, _ = SOLUTIONS["fsdp"]
+    done = apart(fn, ranks=3, layers=2, batches=3, hidden=10)
+    assert done.agreement.ok
+
+
+async def overlapped(model: Model) -> None:
+    """Fully sharded, with the next gather under way while a layer computes."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+    model.activations[0] = model.get_activation([model.rank])
+    coming = model.allgather(model.weights[0], 0)
+    for layer in range(model.LAYERS):
+        model.weights["whole"] = await coming
+        if layer + 1 < model.LAYERS:
+            coming = model.allgather(model.weights[layer + 1], layer + 1)
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights.pop("whole"))
+    model.grad_activations[0] = model.loss(model.activations.pop(model.LAYERS))
+    for layer in reversed(range(model.LAYERS)):
+        weight = await model.allgather(model.weights[layer], layer)
+        grad, model.grad_activations[0] = model.backward(
+            layer, model.activations.pop(layer), model.grad_activations.pop(0), weight
+        )
+        model.grad_weights[layer] = await model.scatterreduce(grad, layer)
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+
+def test_calls_under_way_and_a_picture_by_the_clock_on_the_wall() -> None:
+    from drawing import compare, draw
+
+    done = apart(overlapped, layers=4, pace=0.02)
+    assert done.agreement.ok and done.tick == 0.02
+    measured = done.measured
+    assert 0.9 < measured.time / done.time < 3
+    assert [event.kind for event in measured.events] == [event.kind for event in done.events]
+    assert "measured" in draw(measured).summary
+    assert "overlapped" in compare(done, measured, titles=["overlapped", "on the wall"]).summary
+
+
+def test_a_meter_sees_more_than_is_stored() -> None:
+    fn, size = SOLUTIONS["ddp"]
+    done = apart(fn, **size, meter=True)
+    assert done.agreement.ok
+    assert done.live.keys() == done.peak_stored.keys() == {0, 1, 2, 3}
+    assert all(done.live[rank] > done.peak_stored[rank] > 0 for rank in range(4))
+    assert any("numbers lived" in fact for fact in done.facts())
+
+
+async def ring(model: Model) -> None:
+    """All send first: what blocks where a send waits for its receiver."""
+    model.weights[0], model.opt_states[0] = model.load_weights(0)
+    await model.pass_to((model.rank + 1) % model.RANKS, model.weights[0])
+    print("from", model.rank)
+    model.weights["other"] = await model.receive()
+    await model.pass_to((model.rank + 1) % model.RANKS, f"hello from {model.rank}")
+    assert await model.receive() == f"hello from {(model.rank - 1) % model.RANKS}"
+
+
+def test_all_send_first_and_prints_say_whose_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    done = apart(ring, layers=1, batches=1)
+    assert sorted(capsys.readouterr().out.splitlines()) == [f"[rank {n}, tick 0.2] from {n}" for n in range(4)]
+    assert not done.agreement.ok  # nothing was trained
+    with pytest.raises(PuzzleError):
+        done.check()
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------
+
+
+async def gather(model: Model) -> None:
+    model.weights[0], _ = model.load_weights(0, model.rank, model.RANKS)
+    await model.allgather(model.weights[0], 0)
+
+
+async def raises(model: Model) -> None:
+    if model.rank == 2:
+        raise ValueError("boom")
+    await gather(model)
+
+
+async def killed(model: Model) -> None:
+    model.weights[0], _ = model.load_weights(0, model.rank, model.RANKS)
+    if model.rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    await model.allgather(model.weights[0], 0)
+
+
+async def stops(model: Model) -> None:
+    if model.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    await gather(model)
+
+
+async def leaves(model: Model) -> None:
+    if model.rank == 3:
+        os._exit(7)
+    await gather(model)
+
+
+async def another(model: Model) -> None:
+    if model.rank == 1:
+        await model.allreduce(model.fake_grad(0, []), 0)
+    await gather(model)
+
+
+async def another_layer(model: Model) -> None:
+    for layer in range(2):
+        model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)
+    for layer in (0, 1) if model.rank else (1, 0):
+        await model.allgather(model.weights[layer], layer)
+
+
+async def waits(model: Model) -> None:
+    if model.rank == 2:
+        await model.receive()
+    await gather(model)
+
+
+async def unread(model: Model) -> None:
+    if model.rank == 0:
+        await model.pass_to(1, "x")
+
+
+async def spins(model: Model) -> None:
+    if model.rank == 1:
+        while True:
+            pass
+    await gather(model)
+
+
+async def swallows(model: Model) -> None:
+    with contextlib.suppress(AssertionError):
+        await gather(model) if model.rank else model.load_weights(9)
+
+
+FAULTS: dict[Callable[..., Any], str] = {
+    raises: r"rank 2: the function raised ValueError: boom\n  at: .*test_engine_processes.py in raises",
+    killed: r"rank 2: its process \(pid \d+\) was killed by SIGKILL while in load_weights",
+    stops: r"rank 1: its process \(pid \d+\) was stopped by SIGSTOP while in",
+    leaves: r"rank 3: its process \(pid \d+\) ended with exit status 7",
+    another: r"rank \d calls all\w+\(layer 0\) where rank \d calls all\w+\(layer 0\)",
+    another_layer: r"rank \d calls allgather\(layer \d\) where rank \d calls allgather\(layer \d\)",
+    waits: r"rank 2 waits for receive from anyone, since tick 0 \[line .* in waits",
+    unread: r"rank 0 to rank 1: a message was sent and never received: 'x'",
+    spins: r"rank 1: nothing was heard of it for 1 seconds",
+    swallows: r"(?s)load_weights.*from 0 to 1",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_fault_is_told_with_rank_and_operation(fault: Callable[..., Any]) -> None:
+    with pytest.raises(PuzzleError, match=FAULTS[fault]) as failed:
+        apart(fault, timeout=1.0)
+    assert isinstance(failed.value, Deadlock) == (fault is waits)
+
+
+def test_whoever_is_killed_whenever_is_named() -> None:
+    chance = random.Random(7)
+    fn, size = SOLUTIONS["fsdp"]
+    for _ in range(6):
+        victim, after = chance.randrange(4), chance.randrange(1, 25)
+
+        async def program(model: Model, victim: int = victim, after: int = after) -> None:
+            if model.rank == victim:
+                real, count = model._books.ask, [0]  # type: ignore[attr-defined]
+
+                def ask(*arguments: Any) -> Any:
+                    count[0] += 1
+                    if count[0] == after:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    return real(*arguments)
+
+                model._books.ask = ask  # type: ignore[attr-defined]
+            await fn(model)
+
+        with pytest.raises(PuzzleError, match=rf"rank {victim}: its process \(pid \d+\) was killed by SIGKILL"):
+            apart(program, **size)
+    assert apart(fn, **size).agreement.ok
+
+
+def test_a_function_that_cannot_travel_is_refused() -> None:
+    held = threading.Lock()
+
+    def program(model: Model) -> None:
+        held.acquire()
+
+    with pytest.raises(PuzzleError, match="cannot be sent to other processes"):
+        apart(program)
+
+
+# -- where it is used ----------------------------------------------------------------------------------
+
+
+async def in_a_kernel(folder: Path, cells: list[str]) -> list[Any]:
+    kernel = AsyncKernelManager(kernel_name="python3")
+    await kernel.start_kernel(cwd=str(folder))
+    try:
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        await run_cells(notebook, kernel, folder)
+        return [cell["outputs"] for cell in notebook.cells]
+    finally:
+        await kernel.shutdown_kernel(now=False)
+
+
+def test_functions_of_cells_and_the_stop_button(tmp_path: Path) -> None:
+    cells = [
+        f"import os, signal, sys, threading\nsys.path.insert(0, {str(build.ROOT)!r})\nfrom lib import run\nSHARDS = 4",
+        "def mine(model, layer):\n    return model.load_weights(layer, model.rank, SHARDS)",
+        "async def program(model):\n    model.weights[0], _ = mine(model, 0)\n"
+        "    w = await model.allgather(model.weights[0], 0)\n    print(sorted(w.shards))\n"
+        "run(program, 4, 1, 4, engine='processes')",
+        "def spin(model):\n    while True:\n        pass\n"
+        "threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+        "try:\n    run(spin, 4, 1, 4, engine='processes', timeout=60)\nexcept KeyboardInterrupt:\n    print('stopped')",
+        "run(program, 4, 1, 4, engine='processes')",
+    ]
+    outputs = asyncio.run(in_a_kernel(tmp_path, cells))
+    assert [complaints(cell) for cell in outputs] == [[]] * len(outputs)
+    assert text(outputs[2]).count("[0]\n") == text(outputs[4]).count("[0]\n") == 4
+    assert "stopped" in text(outputs[3])
+    patience = time.monotonic() + 10  # the kernel has gone; its zygote hears of it, and goes
+    while zygotes() - {os.getpid()} and time.monotonic() < patience:
+        time.sleep(0.05)
+    assert zygotes() <= {os.getpid()}
+
+
+def test_at_a_shell(tmp_path: Path) -> None:
+    file = build.ROOT / "solutions" / "p02_ddp.py"
+    command = [sys.executable, "-m", "lib", "run", f"{file}:ddp", "--engine", "processes", "--dtype", "float64"]
+    done = subprocess.run(command, cwd=build.ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ddp on 4 ranks: time 5.6 ticks" in done.stdout and "Correct! With real tensors" in done.stdout
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_under_torchrun(right: bool, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    source = (build.ROOT / "solutions" / "p02_ddp.py").read_text(encoding="utf-8")
+    file.write_text(source if right else source.replace("model.allreduce(grad, layer)", "model.receive()"))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    done = subprocess.run(
+        [*torchrun, "-m", "lib", "worker", f"{file}:ddp"], cwd=build.ROOT, capture_output=True, text=True, check=False
+    )
+    if right:
+        assert done.returncode == 0 and "Correct! With real tensors (torchrun, mlp, float32)" in done.stdout
+    else:
+        assert done.returncode != 0 and "deadlock: no rank can ever go on" in done.stderr
+
+
+async def dies_while_tensors_move(model: Model) -> None:
+    """Rank 1 goes in the middle of many gathers, so that the others see their links break."""
+    model.weights[0], _ = model.load_weights(0, model.rank, model.RANKS)
+    if model.rank == 1:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    while True:
+        await model.allgather(model.weights[0], 0)
+
+
+def test_who_has_died_is_named_and_not_who_lost_a_link() -> None:
+    for _ in range(3):
+        with pytest.raises(
+            PuzzleError, match=r"rank 1: its process \(pid \d+\) was killed by SIGKILL while in allgather"
+        ):
+            apart(dies_while_tensors_move, hidden=256)
