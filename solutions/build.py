@@ -41,8 +41,8 @@ SHOWN = "p06_gpipe"
 """The source whose picture README.md shows."""
 PLACEHOLDER = "# Your code here."
 PICTURE = re.compile(r"!\[[^\]]*\]\(picture:(\w+)\)")
-NAMES = {"index": "index", "tour": "machine_tour"}
-"""Sources that are no puzzles, and names of their notebooks: they sort before p00 wherever files are listed."""
+NAMES = {"index": "index", "tour": "machine_tour", "for_real": "for_real"}
+"""Sources that are no puzzles, and names of their notebooks."""
 REPAIRS = "repairs"
 """The source with several puzzles, each a program with a mistake."""
 
@@ -84,10 +84,13 @@ class Cell(NamedTuple):
 
 
 def sources(folder: Path) -> list[Path]:
-    """The source files of a folder in the order of the course: overview, tour, puzzles, repairs."""
-    named = [path for path in (folder / f"{name}.py" for name in NAMES) if path.exists()]
-    last = [path for path in [folder / f"{REPAIRS}.py"] if path.exists()]
-    found = named + sorted(folder.glob("p[0-9][0-9]_*.py")) + last
+    """The source files of a folder in the order of the course: overview, tour, puzzles, repairs, real processes."""
+    first, last = ("index", "tour"), (REPAIRS, "for_real")
+    named = [
+        [path for name in names if (path := folder / f"{name}.py").exists()]
+        for names in (first, last)
+    ]
+    found = [*named[0], *sorted(folder.glob("p[0-9][0-9]_*.py")), *named[1]]
     if not found:
         raise BuildError(f"no tour.py and no p00_*.py in {folder}: nothing to build from")
     return found

@@ -20,10 +20,12 @@
 # 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two boxes, with slow links between them
 #
 # And whenever you like: [What is wrong here?](repairs.ipynb), five short programs with a mistake in each. The first
-# takes puzzle 1, the last puzzle 8.
+# takes puzzle 1, the last puzzle 8. When you have solved puzzle 4: [For real](for_real.ipynb), your function on real
+# processes with real tensors.
 #
-# Times are in *ticks*: one micro-batch forward through one layer takes one. Memory is in *elements*. The targets leave
-# some slack, so a first idea often passes; the best known is there to be beaten.
+# Times are in *ticks*: one micro-batch forward through one layer takes one. Memory is in *elements*. In puzzles 0
+# and 1 the target is the best known, since they teach what memory is; the later ones leave some slack, so a first idea
+# often passes, and the best known is there to be beaten.
 
 # %%
 from drawing import draw_course

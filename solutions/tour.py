@@ -61,7 +61,9 @@ draw_group({"activations": model.activations})
 # gradient of the very first input is shown as one of layer -1.)
 #
 # Memory is counted in *elements*: a weight has 512 x 512, an activation 512 x 256 for each micro-batch.
-# Nobody will read the last activation again. Look at the memory before and after `del`.
+# The peak is what counts, and it is measured at the beginning of every operation: all that is stored, and what the
+# operation reads. So what is deleted before the next operation begins never counts. Nobody will read the last activation
+# again. Look at the memory before and after `del`.
 
 # %%
 model.grad_activations[2] = model.loss(model.activations[2])
