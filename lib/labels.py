@@ -226,6 +226,6 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
             got=", ".join(show_set(part.batches) for part in real[:8]) + (" ..." if len(real) > 8 else ""),
             cure="add the gradient of each micro-batch once: was it added before, or made of the same micro-batch?"
             if where == "+"
-            else "reduce each gradient once; after an all-reduce every rank has the whole sum",
+            else "train each micro-batch on one rank, and reduce each gradient once: then everyone has the whole sum",
         )
     return first._replace(batches=batches)

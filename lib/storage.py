@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _set, _delete = dict.__setitem__, dict.__delitem__
 _MISSING = object()
 
+FIRST = "store the first gradient as it is, and add to it from the second on"
+
 
 class Storage(dict[Hashable, Any]):
     """A dictionary of tensors under keys of the learner's choice. Raises PuzzleError for what is no tensor."""
@@ -31,7 +33,7 @@ class Storage(dict[Hashable, Any]):
                 f"only tensors can be stored in {self._name}",
                 where=f"rank {self._rank}, {self._name}[{key!r}]",
                 got=describe(tensor),
-                cure=AWAIT.get(is_call(tensor), ""),
+                cure=AWAIT.get(is_call(tensor), FIRST if self._name == "grad_weights" else ""),
             )
         old = self.get(key)
         if old is tensor:
@@ -49,9 +51,7 @@ class Storage(dict[Hashable, Any]):
             f"nothing is stored in {self._name} under {key!r}",
             where=f"rank {self._rank}, {self._name}[{key!r}]",
             got=f"keys {describe(list(self))}" if self else "an empty dictionary",
-            cure=f"store the first one, add to it from the second on: model.{self._name}[{key!r}] = ..."
-            if self._name == "grad_weights"
-            else f"model.{self._name}[{key!r}] = ... before that",
+            cure=FIRST if self._name == "grad_weights" else f"model.{self._name}[{key!r}] = ... before that",
         )
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:

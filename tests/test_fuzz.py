@@ -22,10 +22,10 @@ import lib.books
 from lib import PuzzleError, Run, run
 from lib.check import check_finals
 from lib.grading.submission import load
+from lib.specs import puzzles
 from tests import arithmetic
 from tests.corpus import HEAD, Program, function
 from tests.corpus.honest import HONEST
-from tests.programs import solutions
 
 pytestmark = [
     # A broken program leaves coroutines behind that nobody awaits.
@@ -45,6 +45,11 @@ SIZES: dict[str, dict[str, Any]] = {
     "gpipe": {"ranks": 2, "layers": 4, "batches": 3},
     "pipeline_fsdp": {"ranks": 4, "layers": 4, "batches": 2},
     "replica_fsdp": {"ranks": 4, "layers": 2, "batches": 8, "mesh": {"replica": 2, "shard": 2}, "node_size": 2},
+    "repair_local": {"ranks": 1, "layers": 2, "batches": 3},
+    "repair_skip": {"ranks": 3, "layers": 2, "batches": 2},
+    "repair_twice": {"ranks": 2, "layers": 2, "batches": 4},
+    "repair_deadlock": {"ranks": 2, "layers": 2, "batches": 2},
+    "repair_groups": {"ranks": 4, "layers": 2, "batches": 4, "mesh": {"replica": 2, "shard": 2}, "node_size": 2},
 }
 SECOND = (("ddp", "ddp_overlap"), ("wsdp", "wsdp_prefetch"), ("gpipe", "one_forward_one_backward"))
 PROGRAMS = [
@@ -268,8 +273,8 @@ def test_gradients_are_those_of_the_loss() -> None:
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("name", SIZES)
 def test_solutions_are_right_by_the_numbers(name: str, strict: bool) -> None:
-    fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == name)
-    for size in (SIZES[name], spec["size"]):
+    fn, _ = compile_(HEAD + function(name), name)
+    for size in (SIZES[name], puzzles()[name].size):
         assert right(with_numbers(fn, size, strict), size)
 
 

@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m lib",
         description="LLM training puzzles at a shell.",
-        epilog="One more command draws schedules: python -m lib draw --help",
+        epilog="More commands: python -m lib draw --help, python -m lib run --help (and worker, for torchrun)",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for name, do, says in (
