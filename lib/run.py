@@ -76,6 +76,9 @@ def run(
         raise PuzzleError("timeout must be a number of seconds, or None", got=describe(timeout))
     whole_number("ranks", ranks)
     one_of_names("engine", engine, ENGINES)
+    one_of_names("device", device, ("auto", "cpu"))
+    if not isinstance(pace, (int, float)) or not 0 <= pace < float("inf"):
+        raise PuzzleError("pace must be a number of seconds for a tick", got=describe(pace), cure="pace=0.03")
     Workload(layer=layer, dtype=dtype, hidden=hidden, length=length, seed=seed)  # are they any good?
     if engine != "simulated":
         return _engine(engine).run(  # type: ignore[no-any-return]

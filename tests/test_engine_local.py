@@ -343,6 +343,9 @@ def nothing(model: Model) -> None:
         ("length", True, "from 1 up"),
         ("seed", -1, "from 0 up"),
         ("seed", "x", "from 0 up"),
+        ("device", "tpu", "'auto' or 'cpu'"),
+        ("pace", "fast", "pace=0.03"),
+        ("pace", -1, "pace=0.03"),
     ],
 )
 def test_bad_options_are_refused_by_every_engine(engine: str, option: str, value: Any, says: str) -> None:

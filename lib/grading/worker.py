@@ -127,7 +127,7 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
 
 def _make_quiet(hidden: list[str]) -> None:
     """What a file does beside defining things does nothing here, and what it prints comes to an end."""
-    for name in ("run", "grade", "hint", "progress"):
+    for name in ("run", "grade", "hint", "progress", "solution", "attempt"):
         setattr(lib, name, NOTHING)
     drawing = ModuleType("drawing")
     drawing.__dict__["__getattr__"] = lambda name: NOTHING
