@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +24,11 @@ def browser() -> Iterator[Browser]:
         pytest.skip(f"NOBODY LOOKED IN A BROWSER: {why}. To have a browser: make browser")
     with opened:
         yield opened
+
+
+def pytest_runtest_setup() -> None:
+    """No test takes this process for a notebook's, where progress is kept, because another has imported ipykernel."""
+    sys.modules.pop("ipykernel", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
