@@ -63,7 +63,7 @@ def zygotes() -> set[int]:
 
 
 def apart(fn: Callable[..., Any], ranks: int = 4, layers: int = 2, batches: int = 4, **more: Any) -> Any:
-    return run(fn, ranks, layers, batches, engine="processes", **more)
+    return run(fn, ranks, layers, batches, engine="processes", **{"timeout": 60.0, **more})
 
 
 def bare(events: tuple[Event, ...]) -> list[Event]:
@@ -243,7 +243,7 @@ FAULTS: dict[Callable[..., Any], str] = {
     another_layer: r"rank \d calls allgather\(layer \d\) where rank \d calls allgather\(layer \d\)",
     waits: r"rank 2 waits for receive from anyone, since tick 0 \[line .* in waits",
     unread: r"rank 0 to rank 1: a message was sent and never received: 'x'",
-    spins: r"rank 1: nothing was heard of it for 1 seconds",
+    spins: r"rank 1: nothing was heard of it for 3 seconds",
     swallows: r"(?s)load_weights.*from 0 to 1",
 }
 
@@ -251,7 +251,7 @@ FAULTS: dict[Callable[..., Any], str] = {
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_fault_is_told_with_rank_and_operation(fault: Callable[..., Any]) -> None:
     with pytest.raises(PuzzleError, match=FAULTS[fault]) as failed:
-        apart(fault, timeout=1.0 if fault is spins else 60.0)
+        apart(fault, timeout=3.0 if fault is spins else 60.0)
     assert isinstance(failed.value, Deadlock) == (fault is waits)
 
 
