@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from lib.errors import PuzzleError
-from lib.limits import collector_off
-from lib.tensors import describe
-from lib.units import show_ticks
+from lib.basics.errors import PuzzleError
+from lib.basics.units import show_ticks
+from lib.learner.tensors import describe
+from lib.running.limits import collector_off
 
 from . import theme
 from .figure import Figure

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import pairwise
 
-from lib.specs import Puzzle, puzzles
-from lib.units import show_elements, show_ticks
+from lib.basics.units import show_elements, show_ticks
+from lib.course.specs import Puzzle, puzzles
 
 from . import theme
 from .figure import Figure

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from lib.errors import PuzzleError
+from lib.basics.errors import PuzzleError
 
 from .svg import escape
 

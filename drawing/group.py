@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from lib.errors import PuzzleError
-from lib.tensors import Tensor, describe
+from lib.basics.errors import PuzzleError
+from lib.learner.tensors import Tensor, describe
 
 from . import theme
 from .figure import Figure

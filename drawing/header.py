@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lib.units import show_ticks
+from lib.basics.units import show_ticks
 
 from . import theme
 from .layout import PAD

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from lib.events import COMPUTE, MARKS, Event
+from lib.record.events import COMPUTE, MARKS, Event
 
 from .trace import Trace
 from .words import brief_ranks, plural, ranges

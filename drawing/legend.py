@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from lib.events import COLLECTIVE, COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT
+from lib.record.events import COLLECTIVE, COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT
 
 from . import theme
 from .layout import PAD, Layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from lib.events import COLLECTIVE, MARKS
+from lib.record.events import COLLECTIVE, MARKS
 
 from . import theme
 from .layout import Layout, Rect

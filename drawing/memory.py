@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lib.events import MEMORY_KINDS, Event
-from lib.units import Elements, show_elements, show_ticks
+from lib.basics.units import Elements, show_elements, show_ticks
+from lib.record.events import MEMORY_KINDS, Event
 
 from . import theme
 from .layout import PAD, Layout

@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 from lib.grading.notebook import Hint
-from lib.run import Run
-from lib.tensors import TENSORS, Tensor
+from lib.learner.tensors import TENSORS, Tensor
+from lib.running.run import Run
 
 from .picture import draw
 from .sketch import draw_sketch

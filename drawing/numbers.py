@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lib.events import COMPUTE, Event
+from lib.record.events import COMPUTE, Event
 
 from . import theme
 from .layout import Layout, Row

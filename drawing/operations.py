@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lib.events import COLLECTIVE, Event
+from lib.record.events import COLLECTIVE, Event
 
 from . import theme
 from .layout import Rect

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from lib.events import COMPUTE, MARKS, MEMORY_KINDS, Event
+from lib.record.events import COMPUTE, MARKS, MEMORY_KINDS, Event
 
 from . import theme
 from .trace import Trace, trace_of

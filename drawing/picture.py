@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lib.errors import PuzzleError
-from lib.limits import collector_off
-from lib.tensors import describe
-from lib.units import Elements
+from lib.basics.errors import PuzzleError
+from lib.basics.units import Elements
+from lib.learner.tensors import describe
+from lib.running.limits import collector_off
 
 from . import theme
 from .figure import Figure

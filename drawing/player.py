@@ -11,9 +11,9 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from lib.errors import Line, PuzzleError
-from lib.events import COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT, Event
-from lib.units import Elements
+from lib.basics.errors import Line, PuzzleError
+from lib.basics.units import Elements
+from lib.record.events import COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT, Event
 
 from . import theme
 from .figure import Figure

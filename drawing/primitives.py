@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from lib.errors import PuzzleError
-from lib.events import COLLECTIVE, Event
-from lib.model import Model
-from lib.run import run
-from lib.tensors import Tensor, describe
-from lib.units import show_elements, show_ticks
+from lib.basics.errors import PuzzleError
+from lib.basics.units import show_elements, show_ticks
+from lib.learner.model import Model
+from lib.learner.tensors import Tensor, describe
+from lib.record.events import COLLECTIVE, Event
+from lib.running.run import run
 
 from . import theme
 from .figure import Figure

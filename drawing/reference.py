@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from lib.cost import Cost
+from lib.basics.units import HIDDEN, LENGTH
 from lib.grading.notebook import grade, hint, progress, solution
-from lib.model import Model
-from lib.run import run
-from lib.units import HIDDEN, LENGTH
+from lib.learner.model import Model
+from lib.machine.cost import Cost
+from lib.running.run import run
 
 from .compare import compare
 from .files import page, write

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lib.commandline import Usage, add_machine, function_in, size_for
-from lib.errors import PuzzleError
-from lib.run import Run, run
+from lib.basics.errors import PuzzleError
+from lib.grading.commandline import Usage, add_machine, function_in, size_for
+from lib.running.run import Run, run
 
 from .compare import compare
 from .figure import Figure

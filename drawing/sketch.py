@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lib.errors import PuzzleError
-from lib.events import Event
-from lib.run import Run
-from lib.sketches import Outline, Span, outline
-from lib.sketches import sketch as sketch_of
-from lib.specs import Puzzle, find
-from lib.tensors import describe
-from lib.units import show_ticks
+from lib.basics.errors import PuzzleError
+from lib.basics.units import show_ticks
+from lib.course.sketches import Outline, Span, outline
+from lib.course.sketches import sketch as sketch_of
+from lib.course.specs import Puzzle, find
+from lib.learner.tensors import describe
+from lib.record.events import Event
+from lib.running.run import Run
 
 from . import theme
 from .figure import Figure

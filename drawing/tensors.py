@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lib.labels import SHARDED
-from lib.tensors import Tensor
-from lib.units import Elements, show_elements
+from lib.basics.units import Elements, show_elements
+from lib.learner.tensors import Tensor
+from lib.record.labels import SHARDED
 
 from . import theme
 from .figure import Figure

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lib.events import MARKS, Event
-from lib.units import show_ticks
+from lib.basics.units import show_ticks
+from lib.record.events import MARKS, Event
 
 from . import theme
 from .coarse import draw_coarse

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
 
-from lib.cost import Cost
-from lib.errors import Line, PuzzleError
-from lib.events import COLLECTIVE, COMPUTE, MARKS, POINT_TO_POINT, Event
-from lib.model import Model
-from lib.run import Run
-from lib.score import idle_share, makespan, part_of_time, peak_event, share
-from lib.specs import puzzles
-from lib.tensors import describe
-from lib.units import Elements
+from lib.basics.errors import Line, PuzzleError
+from lib.basics.units import Elements
+from lib.course.specs import puzzles
+from lib.learner.model import Model
+from lib.learner.tensors import describe
+from lib.machine.cost import Cost
+from lib.record.events import COLLECTIVE, COMPUTE, MARKS, POINT_TO_POINT, Event
+from lib.record.score import idle_share, makespan, part_of_time, peak_event, share
+from lib.running.run import Run
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence, Sized
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from lib.errors import folded
-from lib.events import COLLECTIVE, COMPUTE, MARKS, POINT_TO_POINT, Event
-from lib.units import Elements, show_elements, show_ticks
+from lib.basics.errors import folded
+from lib.basics.units import Elements, show_elements, show_ticks
+from lib.record.events import COLLECTIVE, COMPUTE, MARKS, POINT_TO_POINT, Event
 
 from .theme import name_of
 from .trace import Trace

@@ -15,7 +15,7 @@ def main() -> int:
     if os.name != "posix":
         print("python -m lib needs Linux or macOS (on Windows: WSL). In a notebook, grade works.", file=sys.stderr)
         return 2
-    from .grading.shell import main as grading
+    from .referee.shell import main as grading
 
     return grading()
 

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import jupytext
 from drawing import draw, draw_course, draw_primitive
 from lib import Model, run
+from lib.course.sketches import as_kept
+from lib.course.specs import forget
 from lib.grading.submission import load
-from lib.sketches import as_kept
-from lib.specs import forget
 
 from .address import address, fill, links
 from .mine import write_whole

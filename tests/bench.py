@@ -29,9 +29,9 @@ import nbformat
 from jupyter_client.manager import AsyncKernelManager
 
 from lib import Model, Run, run
-from lib.events import MARKS
-from lib.grading.clerk import Clerk
-from lib.grading.referee import Referee, Submission
+from lib.record.events import MARKS
+from lib.referee.referee import Referee, Submission
+from lib.remote.clerk import Clerk
 from solutions import build
 from tests.kernels import run_cells
 

@@ -25,7 +25,7 @@ from colour import Color
 from drawing import draw, theme
 from drawing.trace import Trace, trace_of
 from lib import run
-from lib.events import MARKS, Event
+from lib.record.events import MARKS, Event
 from tests.bench import fsdp, pipeline, timed
 
 ROUNDS = 5

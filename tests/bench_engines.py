@@ -15,7 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from lib import PuzzleError, run
-from lib.workload import KINDS, TOLERANCES
+from lib.running.workload import KINDS, TOLERANCES
 from tests.programs import solutions
 
 PACE = 0.1

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from drawing import Figure, Trace
 from lib import Model, Run, run
-from lib.events import Event
+from lib.record.events import Event
 
 SVG = "{http://www.w3.org/2000/svg}"
 

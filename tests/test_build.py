@@ -17,7 +17,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from lib import layouts, specs
+from lib.course import layouts, specs
 from solutions import build, mine
 
 ROOT = build.ROOT

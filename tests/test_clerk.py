@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from lib import Cost, Dist, Model, PuzzleError, run
-from lib.books import Books
-from lib.errors import Deadlock, witnessed
-from lib.grading.clerk import MOST_ERRORS, VERBS, Clerk
-from lib.grading.remote import RemoteBooks
+from lib.basics.errors import Deadlock, witnessed
+from lib.course.specs import puzzles
 from lib.grading.submission import load
-from lib.grading.wire import LONGEST, LONGEST_TEXT, Garbled, Wire, pack_event, shown, unpack_event
-from lib.mesh import Mesh
-from lib.outcome import Outcome
-from lib.specs import puzzles
-from lib.turn import play
+from lib.machine.books import Books
+from lib.machine.mesh import Mesh
+from lib.machine.outcome import Outcome
+from lib.remote.clerk import MOST_ERRORS, VERBS, Clerk
+from lib.remote.remote_books import RemoteBooks
+from lib.remote.wire import LONGEST, LONGEST_TEXT, Garbled, Wire, pack_event, shown, unpack_event
+from lib.running.execution import play
 from tests.corpus import Program
 from tests.corpus.honest import HONEST
 from tests.programs import slack, solutions

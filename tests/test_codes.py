@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lib import Model, PuzzleError, run
-from lib.codes import CELLS, Code, code_of, grid, read_code
-from lib.events import MARKS
+from lib.record.codes import CELLS, Code, code_of, grid, read_code
+from lib.record.events import MARKS
 from tests.drawing_events import chain, event, sharded_run, staged_run
 
 STAGED = """\

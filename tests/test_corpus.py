@@ -17,13 +17,13 @@ import pytest
 
 import lib
 from lib import PuzzleError, grade
-from lib.grading.referee import Referee, Submission
-from lib.grading.sandbox import MECHANISMS
-from lib.grading.session import verdict_on
-from lib.grading.shelf import Attempt
+from lib.course.specs import puzzles
 from lib.grading.submission import load
 from lib.grading.verdict import FAIL, PASS, TODO, Verdict
-from lib.specs import puzzles
+from lib.referee.referee import Referee, Submission
+from lib.referee.sandbox import MECHANISMS
+from lib.referee.session import verdict_on
+from lib.referee.shelf import Attempt
 from tests.corpus import HEAD, Program
 from tests.corpus.cheats import APART, CHEATS
 from tests.corpus.endless import ENDLESS
@@ -171,17 +171,17 @@ def test_what_never_ends_is_ended_in_a_notebook(program: Program) -> None:
 # -- every rule has a program that it fells -----------------------------------------------------------------
 
 DECIDING = [
-    "rules",
-    "check",
-    "layouts",
-    "forms",
-    "labels",
-    "books",
-    "network",
-    "ledger",
-    "entries",
-    "storage",
-    "collectives",
+    "machine/rules",
+    "machine/check",
+    "course/layouts",
+    "course/demands",
+    "record/labels",
+    "machine/books",
+    "machine/network",
+    "machine/rank_state",
+    "machine/tensor_state",
+    "learner/storage",
+    "machine/collectives",
 ]
 ELSEWHERE = {  # the problem, and what comes to it
     "the final weight has a wrong value: it is not what plain training on one device gives": "test_values.py",

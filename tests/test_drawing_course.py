@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drawing import draw_course
-from lib.specs import puzzles
+from lib.course.specs import puzzles
 from tests.drawing_events import corners, texts, titles
 
 

@@ -15,7 +15,7 @@ from drawing import theme
 from drawing.layout import Layout, idle_spans, lanes_of, rows_of, ticks
 from drawing.memory import steps_of
 from drawing.trace import trace_of
-from lib.events import COMPUTE, MARKS, Event
+from lib.record.events import COMPUTE, MARKS, Event
 from tests import drawing_events
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 
@@ -166,7 +166,7 @@ def test_roles_are_known_by_their_light_color() -> None:
 
 
 def test_every_kind_has_a_name_and_every_memory_a_color() -> None:
-    from lib.events import COLLECTIVE, MEMORY_KINDS, POINT_TO_POINT
+    from lib.record.events import COLLECTIVE, MEMORY_KINDS, POINT_TO_POINT
 
     assert set(theme.MEMORY) == set(MEMORY_KINDS)
     assert set(theme.NAMES) == {*COMPUTE, *COLLECTIVE, *POINT_TO_POINT}

@@ -12,7 +12,7 @@ import pytest
 from drawing import Trace, perfetto
 from drawing.perfetto import TICK
 from lib import Cost, PuzzleError, Run
-from lib.events import COLLECTIVE, MARKS, MEMORY_KINDS
+from lib.record.events import COLLECTIVE, MARKS, MEMORY_KINDS
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 
 RUNS = {

@@ -25,7 +25,7 @@ from drawing.numbers import plan
 from drawing.picture import LARGEST
 from drawing.trace import trace_of
 from lib import Cost, Dist, Model, PuzzleError, Run, run
-from lib.events import MARKS
+from lib.record.events import MARKS
 from tests.drawing_events import (
     SVG,
     chain,

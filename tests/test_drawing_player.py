@@ -14,7 +14,7 @@ import pytest
 from drawing import play
 from drawing.player import CARDS, OPERATIONS, Player
 from lib import Dist, Model, PuzzleError, run
-from lib.events import MARKS
+from lib.record.events import MARKS
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 
 

@@ -10,10 +10,10 @@ import pytest
 from drawing import Figure, beside_target, draw_sketch
 from drawing.notebook import _show_hint
 from lib import Model, PuzzleError, grade, hint, run
-from lib.events import COMPUTE, MARKS
+from lib.course.sketches import as_kept, outline, sketch
+from lib.course.specs import Puzzle, puzzles
 from lib.grading.notebook import Hint
-from lib.sketches import as_kept, outline, sketch
-from lib.specs import Puzzle, puzzles
+from lib.record.events import COMPUTE, MARKS
 from tests.programs import slack, solutions
 
 SOLUTIONS = {spec["name"]: (fn, spec) for fn, spec in solutions()}

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from lib import Cost, Deadlock, Model, PuzzleError, Run, run
-from lib.entries import SLOT
-from lib.ledger import Account
-from lib.network import Network
-from lib.outcome import Outcome
-from lib.workload import KINDS, TOLERANCES
+from lib.machine.network import Network
+from lib.machine.outcome import Outcome
+from lib.machine.rank_state import Account
+from lib.machine.tensor_state import SLOT
+from lib.running.workload import KINDS, TOLERANCES
 from tests.programs import solutions
 from tests.test_values import SIZE, WRONG, hybrid
 
 ROOT = Path(__file__).parent.parent
-RUN = importlib.import_module("lib.run")  # in `lib`, that name is the function's
+RUN = importlib.import_module("lib.running.run")  # in `lib`, that name is the function's
 
 needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="NOT TRIED WITH REAL TENSORS: torch is not installed")
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.errors import PuzzleError
-from lib.labels import Labels, cut, join
-from lib.values import Fingerprints
-from lib.workload import KINDS, TOLERANCES, Workload
+from lib.basics.errors import PuzzleError
+from lib.machine.values import Fingerprints
+from lib.record.labels import Labels, cut, join
+from lib.running.workload import KINDS, TOLERANCES, Workload
 
 if not find_spec("torch"):
     pytest.skip("NOT TRIED WITH REAL TENSORS: torch is not installed", allow_module_level=True)

@@ -22,7 +22,7 @@ import pytest
 from jupyter_client.manager import AsyncKernelManager
 
 from lib import Deadlock, Model, PuzzleError, run
-from lib.events import Event
+from lib.record.events import Event
 from solutions import build
 from tests.kernels import complaints, run_cells, text
 from tests.programs import solutions

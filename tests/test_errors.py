@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lib import Dist, Model, PuzzleError, Weight, WeightGrad, grade, hint, run
-from lib.errors import learner_line
+from lib.basics.errors import learner_line
 
 
 def start(model: Model) -> None:

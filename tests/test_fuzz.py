@@ -18,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import lib.books
+import lib.machine.books
 from lib import PuzzleError, Run, run
-from lib.check import check_finals
+from lib.course.specs import puzzles
 from lib.grading.submission import load
-from lib.specs import puzzles
+from lib.machine.check import check_finals
 from tests import arithmetic
 from tests.corpus import HEAD, Program, function
 from tests.corpus.honest import HONEST
@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "800"))
-LIB = str(Path(lib.books.__file__).parent)
+LIB = str(Path(lib.machine.books.__file__).parent)
 
 SIZES: dict[str, dict[str, Any]] = {
     "basic": {"ranks": 1, "layers": 2, "batches": 2},
@@ -195,7 +195,7 @@ def right(result: Run | PuzzleError, size: dict[str, Any]) -> bool:
 def with_numbers(fn: Any, size: dict[str, Any], strict: bool) -> Run | PuzzleError:
     """A run whose tensors carry numbers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lib.books, "Fingerprints", arithmetic.Numbers)
+        patch.setattr(lib.machine.books, "Fingerprints", arithmetic.Numbers)
         return outcome(fn, size, _strict=strict)
 
 
@@ -287,10 +287,10 @@ def test_the_search_finds_a_checker_that_is_broken(monkeypatch: pytest.MonkeyPat
     size = SIZES[program.puzzle]
     assert not accepted(outcome(fn, size, _strict=False)) and not right(with_numbers(fn, size, False), size)
     blind = lambda self, weight, opt_state, grad, aligned: (hash((weight, opt_state)), 0)  # noqa: E731
-    monkeypatch.setattr("lib.values.Fingerprints.update", blind)
-    lib.values.trained_weights.cache_clear()
+    monkeypatch.setattr("lib.machine.values.Fingerprints.update", blind)
+    lib.machine.values.trained_weights.cache_clear()
     try:
         assert accepted(outcome(fn, size, _strict=False)) and not right(with_numbers(fn, size, False), size)
     finally:
         monkeypatch.undo()
-        lib.values.trained_weights.cache_clear()
+        lib.machine.values.trained_weights.cache_clear()

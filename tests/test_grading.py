@@ -16,13 +16,13 @@ import pytest
 
 import lib
 from lib import Model, PuzzleError, grade, hint, progress, run, solution
-from lib.forms import FORMS
+from lib.course.demands import FORMS
+from lib.course.layouts import LAYOUTS, SIZES
+from lib.course.specs import Puzzle, puzzles
 from lib.grading import page, seal
 from lib.grading.judge import OTHER_SIZES, judge, other_sizes
 from lib.grading.progress import Progress
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
-from lib.layouts import LAYOUTS, SIZES
-from lib.specs import Puzzle, puzzles
 from tests.programs import solutions
 
 SOLUTIONS = {spec["name"]: fn for fn, spec in solutions()}
@@ -147,12 +147,12 @@ def test_a_form_fells_a_verdict() -> None:
 @pytest.mark.parametrize(
     ("owner", "name", "value"),
     [
-        (lib.model.Model, "load_weights", lambda *a: None),
-        (lib.books.Books, "forward", lambda *a: None),
-        (lib.check, "check_finals", lambda *a: False),
+        (lib.learner.model.Model, "load_weights", lambda *a: None),
+        (lib.machine.books.Books, "forward", lambda *a: None),
+        (lib.machine.check, "check_finals", lambda *a: False),
         (lib.grading.judge, "check", lambda *a: None),
-        (lib.ledger.Account, "sample", lambda *a: ()),
-        (lib.score, "makespan", lambda *a: 0.0),
+        (lib.machine.rank_state.Account, "sample", lambda *a: ()),
+        (lib.record.score, "makespan", lambda *a: 0.0),
     ],
 )
 def test_a_changed_library_is_seen(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, value: Any) -> None:
@@ -166,12 +166,12 @@ def test_changed_builtins_and_code_are_seen(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("builtins.len", lambda thing: 1)
     assert seal.broken_seal() == "len"
     monkeypatch.undo()
-    code = lib.check.check_finals.__code__
+    code = lib.machine.check.check_finals.__code__
     try:
-        lib.check.check_finals.__code__ = (lambda closings: False).__code__
+        lib.machine.check.check_finals.__code__ = (lambda closings: False).__code__
         assert "check_finals.__code__" in seal.broken_seal()
     finally:
-        lib.check.check_finals.__code__ = code
+        lib.machine.check.check_finals.__code__ = code
     assert seal.broken_seal() == ""
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib import Activation, ActivationGrad, OptState, PuzzleError, Weight, WeightGrad
-from lib.labels import Labels, coarsest, cut, join
+from lib.record.labels import Labels, coarsest, cut, join
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.data())

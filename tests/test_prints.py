@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from lib import Dist, Model, run
-from lib.grading.referee import Referee, Submission
-from lib.specs import puzzles
+from lib.course.specs import puzzles
+from lib.referee.referee import Referee, Submission
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from lib import PuzzleError
-from lib.grading import referee as module
-from lib.grading import sandbox
-from lib.grading.referee import Missing, Referee, Submission
-from lib.grading.sandbox import MECHANISMS, Worker, available, visible
-from lib.specs import puzzles
+from lib.course.specs import puzzles
+from lib.referee import referee as module
+from lib.referee import sandbox
+from lib.referee.referee import Missing, Referee, Submission
+from lib.referee.sandbox import MECHANISMS, Worker, available, visible
 from tests.corpus import HEAD, function
 
 BASIC = puzzles()["basic"]

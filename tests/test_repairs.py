@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from lib import Model, PuzzleError, grade, run, solution
-from lib.grading.shell import main
+from lib.course.layouts import SIZES, check_layout
+from lib.course.specs import puzzles
 from lib.grading.submission import load
-from lib.layouts import SIZES, check_layout
-from lib.specs import puzzles
+from lib.referee.shell import main
 from solutions import build
 
 SOURCE = build.ROOT / "solutions" / "repairs.py"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lib.grading import shelf
-from lib.grading.referee import Submission
-from lib.grading.shelf import LARGEST, MOST_FILES, Student, Unreadable, attempts_in, attempts_of, read, submissions
+from lib.referee import shelf
+from lib.referee.referee import Submission
+from lib.referee.shelf import LARGEST, MOST_FILES, Student, Unreadable, attempts_in, attempts_of, read, submissions
 
 ATTEMPTED = {
     "def fsdp(model): pass": "fsdp",

@@ -22,10 +22,10 @@ from xml.etree import ElementTree
 import pytest
 
 from lib import PuzzleError
-from lib.grading import session, shell
-from lib.grading.referee import Referee, Submission
-from lib.grading.sandbox import MECHANISMS
-from lib.specs import Puzzle, puzzles
+from lib.course.specs import Puzzle, puzzles
+from lib.referee import session, shell
+from lib.referee.referee import Referee, Submission
+from lib.referee.sandbox import MECHANISMS
 from solutions import build
 from tests.test_referee import tried
 

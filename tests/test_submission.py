@@ -8,7 +8,7 @@ import json
 import pytest
 
 from lib.grading.submission import load
-from lib.grading.worker import CHARACTERS, Printed
+from lib.referee.worker import CHARACTERS, Printed
 
 KINDS = "class Config:\n    depth: int\n\nkind = Config.__annotations__['depth']\n"
 

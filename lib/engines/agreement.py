@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..errors import PuzzleError
-from ..workload import Workload
+from ..basics.errors import PuzzleError
+from ..running.workload import Workload
 
 
 class LayerError(NamedTuple):

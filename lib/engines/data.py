@@ -10,7 +10,7 @@ from hashlib import sha256
 
 import torch
 
-from ..workload import Workload
+from ..running.workload import Workload
 from .layers import LAYERS, parameters
 
 RATE, BETAS, EPSILON = 1e-2, (0.9, 0.95), 1e-8

@@ -17,17 +17,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from ..cost import Cost
-from ..dist import Dist
-from ..errors import PuzzleError
-from ..flights import Flight, Meeting
-from ..grading.clerk import Clerk
-from ..grading.wire import Wire, pack_labels, unpack_error
-from ..labels import Labels
-from ..ledger import Account
-from ..model import Model
-from ..network import Network
-from ..units import Elements
+from ..basics.errors import PuzzleError
+from ..basics.units import Elements
+from ..learner.dist import Dist
+from ..learner.model import Model
+from ..machine.cost import Cost
+from ..machine.in_flight import Flight, Meeting
+from ..machine.network import Network
+from ..machine.rank_state import Account
+from ..record.labels import Labels
+from ..remote.clerk import Clerk
+from ..remote.wire import Wire, pack_labels, unpack_error
 
 RECORDED = ("load_weights", "get_activation", "forward", "loss", "backward", "update", "meet", "pass_to", "receive")
 """Questions that leave a record in the log; the end of a rank leaves another."""

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..grading.wire import Wire, unpack_labels
-from ..labels import Labels
+from ..record.labels import Labels
+from ..remote.wire import Wire, unpack_labels
 from .numbers import Numbers
 
 

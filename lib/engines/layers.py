@@ -54,7 +54,7 @@ LAYERS = {
     "mlp": Layer(lambda h: ((h, h),), residual_mlp),
     "block": Layer(lambda h: ((h,), (h, 3 * h), (h, h), (h,), (h, 4 * h), (4 * h, h)), transformer_block),
 }
-"""The kinds of layer (``lib.workload.KINDS``)."""
+"""The kinds of layer (``lib.running.workload.KINDS``)."""
 
 
 def parameters(kind: str, hidden: int) -> int:

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from ..books import Books
-from ..cost import Cost
-from ..dist import Dist
-from ..errors import PuzzleError
-from ..limits import collector_off
-from ..model import Model
-from ..run import train
-from ..turn import name_of
-from ..workload import Workload
+from ..basics.errors import PuzzleError
+from ..learner.dist import Dist
+from ..learner.model import Model
+from ..machine.books import Books
+from ..machine.cost import Cost
+from ..running.execution import name_of
+from ..running.limits import collector_off
+from ..running.run import train
+from ..running.workload import Workload
 from .numbers import Numbers
 from .reference import compare
 from .result import RealRun

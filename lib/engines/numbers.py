@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..labels import Labels
-from ..values import Fingerprints
-from ..workload import Workload
+from ..machine.values import Fingerprints
+from ..record.labels import Labels
+from ..running.workload import Workload
 from . import data
 from .layers import apply, parameters
 from .pieces import Pieces, Spans, nothing, size, spans_of, take, together

@@ -22,13 +22,13 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from ..cost import Cost
-from ..errors import PuzzleError, is_learners_file, witnessed
-from ..grading.wire import Wire
-from ..limits import collector_off
-from ..model import Model
-from ..turn import name_of
-from ..workload import Workload
+from ..basics.errors import PuzzleError, is_learners_file, witnessed
+from ..learner.model import Model
+from ..machine.cost import Cost
+from ..remote.wire import Wire
+from ..running.execution import name_of
+from ..running.limits import collector_off
+from ..running.workload import Workload
 from .agreement import Agreement, LayerError
 from .host import Door, Host, machine
 from .result import ProcessRun

@@ -14,17 +14,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..dist import Dist
-from ..entries import Token
-from ..errors import PuzzleError, is_learners
-from ..grading.remote import RemoteAccount, RemoteBooks, RemoteEntry, RemoteFlight
-from ..grading.wire import Wire, pack_error, pack_labels
-from ..labels import Labels
-from ..mesh import Mesh
-from ..model import Model
-from ..run import check_function
-from ..turn import play, waiting_line
-from ..workload import Workload
+from ..basics.errors import PuzzleError, is_learners
+from ..learner.dist import Dist
+from ..learner.model import Model
+from ..machine.mesh import Mesh
+from ..machine.tensor_state import Token
+from ..record.labels import Labels
+from ..remote.remote_books import RemoteAccount, RemoteBooks, RemoteEntry, RemoteFlight
+from ..remote.wire import Wire, pack_error, pack_labels
+from ..running.execution import play, waiting_line
+from ..running.run import check_function
+from ..running.workload import Workload
 from .host import RECORDED
 from .lane import Broken, Lane
 from .meter import Meter

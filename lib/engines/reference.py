@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import torch
 
-from ..workload import Workload
+from ..running.workload import Workload
 from . import data
 from .agreement import Agreement, LayerError, badness
 from .layers import apply, parameters

@@ -7,14 +7,14 @@ from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..events import MARKS, Event
-from ..ledger import Closing, Piece
-from ..mesh import Mesh
-from ..model import Model
-from ..outcome import Outcome
-from ..run import Run
-from ..score import makespan
-from ..workload import Workload
+from ..learner.model import Model
+from ..machine.mesh import Mesh
+from ..machine.outcome import Outcome
+from ..machine.rank_state import Closing, Piece
+from ..record.events import MARKS, Event
+from ..record.score import makespan
+from ..running.run import Run
+from ..running.workload import Workload
 from .agreement import Agreement
 
 if TYPE_CHECKING:

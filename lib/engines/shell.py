@@ -12,11 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..commandline import Usage, add_machine, function_in, size_for
-from ..errors import PuzzleError
-from ..run import ENGINES, run
-from ..turn import name_of
-from ..workload import KINDS, TOLERANCES
+from ..basics.errors import PuzzleError
+from ..grading.commandline import Usage, add_machine, function_in, size_for
+from ..running.execution import name_of
+from ..running.run import ENGINES, run
+from ..running.workload import KINDS, TOLERANCES
 
 RIGHT, WRONG, USAGE = 0, 1, 2
 

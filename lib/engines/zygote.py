@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..grading.submission import load
-from ..grading.wire import Wire
+from ..remote.wire import Wire
 
 LAZY = ("sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")
 """What torch imports when it first differentiates or makes an optimizer: a second, here once for all ranks."""

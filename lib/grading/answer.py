@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import PuzzleError
-from ..specs import Puzzle
+from ..basics.errors import PuzzleError
+from ..course.specs import Puzzle
 from .submission import load
 
 # Not in lib: a worker can read lib, and no submission is to find a solution there.

@@ -7,15 +7,15 @@ from dataclasses import replace
 from random import Random, SystemRandom
 from typing import Any
 
-from ..check import check_finals
-from ..errors import PuzzleError
-from ..events import MEMORY_KINDS
-from ..forms import FORMS
-from ..layouts import SIZES, Size, check_layout, show_size
-from ..outcome import Outcome
-from ..score import idle_share, peak_event
-from ..specs import Puzzle
-from ..units import show_elements, show_ticks
+from ..basics.errors import PuzzleError
+from ..basics.units import show_elements, show_ticks
+from ..course.demands import FORMS
+from ..course.layouts import SIZES, Size, check_layout, show_size
+from ..course.specs import Puzzle
+from ..machine.check import check_finals
+from ..machine.outcome import Outcome
+from ..record.events import MEMORY_KINDS
+from ..record.score import idle_share, peak_event
 from .verdict import FAIL, PASS, TODO, Verdict
 
 OTHER_SIZES = 3

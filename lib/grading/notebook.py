@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ..codes import grid
-from ..errors import PuzzleError
-from ..run import run
-from ..sketches import sketch
-from ..specs import Puzzle, find
-from ..tensors import describe
-from ..turn import name_of
-from ..units import show_ticks
+from ..basics.errors import PuzzleError
+from ..basics.units import show_ticks
+from ..course.sketches import sketch
+from ..course.specs import Puzzle, find
+from ..learner.tensors import describe
+from ..record.codes import grid
+from ..running.execution import name_of
+from ..running.run import run
 from . import page
 from .answer import Answer, answer, attempt_of, kept_at
 from .judge import judge, new_seed

@@ -10,8 +10,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..specs import Puzzle, puzzles
-from ..units import show_elements, show_ticks
+from ..basics.units import show_elements, show_ticks
+from ..course.specs import Puzzle, puzzles
 from .page import CAPTION, HEAD, INK, badge
 from .verdict import PASS, TODO, Verdict, plain
 

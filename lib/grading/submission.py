@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ..errors import PuzzleError, shown_files
+from ..basics.errors import PuzzleError, shown_files
 
 EXPERIMENTS = ("lib", "drawing", "asyncio")
 """What is assigned from a call of something of these packages is an experiment, no constant."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..specs import Puzzle
-from ..units import Elements, show_elements, show_ticks
+from ..basics.units import Elements, show_elements, show_ticks
+from ..course.specs import Puzzle
 
 VERSION = 1
 """Of the model. It changes when a field changes its meaning or goes; new fields may come at any time."""

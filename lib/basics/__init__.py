@@ -1,0 +1,7 @@
+"""What everything stands on.
+
+======  ======================================================================
+units   ticks and elements, kept exact
+errors  errors that say where, what was expected, what came, and what to write instead
+======  ======================================================================
+"""

@@ -1,0 +1,148 @@
+"""Errors that say where, what was expected, what came, and what to write instead."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import sysconfig
+from collections.abc import Iterable
+from contextvars import ContextVar
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+_LIB = Path(__file__).parent.parent
+_OURS = (
+    str(_LIB),
+    str(_LIB.parent / "drawing"),
+    sysconfig.get_paths()["stdlib"],
+    "<frozen",
+)
+
+
+witnessed: ContextVar[list[PuzzleError] | None] = ContextVar("witnessed", default=None)
+"""Where a graded run collects the errors made in it, so that one that is swallowed still counts."""
+
+
+shown_files: set[str] = set()
+"""Names of code that are shown to people though no file has them: cells of a notebook that is being graded."""
+
+
+class PuzzleError(AssertionError):
+    """What a learner sees when something is not right.
+
+    It stays an AssertionError, so that code written to catch those goes on working, but it is
+    always raised explicitly: nothing changes under ``python -O``.
+    """
+
+    sticks = True
+    """Whether it fails a graded run even if it is caught."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        where: str = "",
+        expected: str = "",
+        got: str = "",
+        cure: str = "",
+        line: str | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.where = where
+        self.expected = expected
+        self.got = got
+        self.cure = cure
+        self.line = learner_line() if line is None else line
+        errors = witnessed.get()
+        if self.sticks and errors is not None:
+            errors.append(self)
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.problem}" if self.where else self.problem
+        parts = [("expected", self.expected), ("got", self.got), ("instead", self.cure), ("at", self.line)]
+        return "\n".join([head, *(f"  {name + ':':9} {text}" for name, text in parts if text)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.problem, self.where, self.expected, self.got, self.cure, self.line)
+
+
+class Deadlock(PuzzleError):
+    """No rank can ever go on. The message lists every rank and what it waits for."""
+
+    sticks = False  # the run that reports it fails by it anyway
+
+
+def _rebuilt(
+    kind: type[PuzzleError], problem: str, where: str, expected: str, got: str, cure: str, line: str
+) -> PuzzleError:
+    return kind(problem, where=where, expected=expected, got=got, cure=cure, line=line)
+
+
+def learner_line() -> str:
+    """The innermost line that is the learner's: not ours, not the standard library's."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back  # type: ignore[assignment]
+    return show_line(frame.f_code, frame.f_lineno) if frame is not None else ""
+
+
+def is_learners(code: CodeType) -> bool:
+    """Whether code was written by the learner rather than by this library or the standard one."""
+    return is_learners_file(code.co_filename)
+
+
+def is_learners_file(name: str) -> bool:
+    """Whether a file is neither of this library nor of the standard one."""
+    return not name.startswith(_OURS)
+
+
+class Line(NamedTuple):
+    """A line of the learner's code."""
+
+    code: CodeType
+    number: int
+
+    def __str__(self) -> str:
+        return show_line(self.code, self.number)
+
+
+def line_at(code: CodeType, place: int) -> int:
+    """The number of the line that a place in compiled code (a frame's ``f_lasti``) comes from."""
+    return next((line for start, end, line in code.co_lines() if start <= place < end and line), code.co_firstlineno)
+
+
+def show_line(code: CodeType, number: int) -> str:
+    """A line of code for people: its function, number and text, without the machine's paths."""
+    text = linecache.getline(code.co_filename, number).strip()
+    path = Path(code.co_filename)
+    known = code.co_filename in shown_files or (path.is_file() and "ipykernel" not in code.co_filename)
+    file = f" of {path.name}" if known else ""
+    place = "" if code.co_name == "<module>" else f" in {code.co_name}"
+    return f"line {number}{file}{place}" + (f": {text}" if text else "")
+
+
+def show_set(numbers: Iterable[int]) -> str:
+    """A set of numbers for people, ranges folded; of very many ranges, the first ones.
+
+    >>> show_set({0, 1, 2, 5})
+    '{0-2, 5}'
+    """
+    shown = folded(numbers)
+    return "{" + ", ".join(shown[:50]) + (f", ... in {len(shown):,} ranges" if len(shown) > 50 else "") + "}"
+
+
+def folded(numbers: Iterable[int]) -> list[str]:
+    """Numbers in order, as ranges.
+
+    >>> folded({0, 1, 2, 5, 7, 8})
+    ['0-2', '5', '7, 8']
+    """
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return [f"{a}" if a == b else f"{a}, {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs]

@@ -1,0 +1,235 @@
+"""Where weights and states live: what each rank of a puzzle begins and ends with, and at which sizes.
+
+Both are vocabularies that a puzzle's spec names from. Neither reads code: a layout looks at what a
+rank took from load_weights, at the final weights it set, and at the states it has stored in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import lcm
+from random import Random
+from typing import Any
+
+from ..basics.errors import PuzzleError, show_set
+from ..machine.rank_state import Closing
+from ..record.labels import Labels, coarsest, refined
+
+Size = dict[str, Any]
+"""Arguments of ``run``: ranks, layers, batches, and mesh and node_size where there are boxes."""
+Part = tuple[int, int]
+"""Piece ``index`` of ``total``."""
+Wanted = dict[int, tuple[Part, Part]]
+"""For each layer that a rank has: its piece of the weight, its piece of the state."""
+
+WHOLE: Part = (0, 1)
+
+
+def whole(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
+    """Every rank has all of every layer (plain training, data parallel)."""
+    return [dict.fromkeys(range(size["layers"]), (WHOLE, WHOLE)) for _ in closings]
+
+
+def sharded(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
+    """Rank r has piece r of ``ranks`` of every layer (weight-sharded and fully sharded data parallel)."""
+    ranks = size["ranks"]
+    return [dict.fromkeys(range(size["layers"]), ((r, ranks), (r, ranks))) for r in range(ranks)]
+
+
+def stages(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
+    """Every layer is on one rank, every rank has equally many (pipelines). Which ones, the ranks may choose."""
+    share = size["layers"] // size["ranks"]
+    owner: dict[int, int] = {}
+    wanted: list[Wanted] = []
+    for closing in closings:
+        layers = {labels.layer for labels in closing.began}
+        twice = sorted(layer for layer in layers if layer in owner)
+        if twice or len(layers) != share:
+            raise PuzzleError(
+                f"it loads layers {show_set(layers)}"
+                + (f", of which rank {owner[twice[0]]} has loaded {show_set(twice)}" if twice else ""),
+                where=f"rank {closing.rank}",
+                expected=f"{share} layer{'s' * (share > 1)} for each rank, each layer on one rank",
+                line="",
+            )
+        owner.update(dict.fromkeys(layers, closing.rank))
+        wanted.append(dict.fromkeys(layers, (WHOLE, WHOLE)))
+    return wanted
+
+
+def hybrid_sharded(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
+    """Weights and states in pieces over ``shard``, the same on every replica."""
+    replicas, shards = size["mesh"]["replica"], size["mesh"]["shard"]
+    return [
+        dict.fromkeys(range(size["layers"]), ((shard, shards), (shard, shards)))
+        for _ in range(replicas)
+        for shard in range(shards)
+    ]
+
+
+def replica_sharded(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
+    """Weights in pieces over ``shard``, the same on every replica; states in pieces over both axes."""
+    replicas, shards = size["mesh"]["replica"], size["mesh"]["shard"]
+    return [
+        dict.fromkeys(range(size["layers"]), ((shard, shards), (shard * replicas + replica, shards * replicas)))
+        for replica in range(replicas)
+        for shard in range(shards)
+    ]
+
+
+LAYOUTS: Mapping[str, Callable[[Size, Sequence[Closing]], list[Wanted]]] = {
+    "whole": whole,
+    "sharded": sharded,
+    "stages": stages,
+    "hybrid_sharded": hybrid_sharded,
+    "replica_sharded": replica_sharded,
+}
+
+
+def check_layout(name: str, size: Size, closings: Sequence[Closing]) -> None:
+    """Every rank begins and ends with what the layout says. Raises PuzzleError that says who does not."""
+    for closing, wanted in zip(closings, LAYOUTS[name](size, closings), strict=True):
+        weights = {layer: weight for layer, (weight, _) in wanted.items()}
+        states = {layer: state for layer, (_, state) in wanted.items()}
+        finals = [final.labels for final in closing.finals.values()]
+        kept = [piece.labels for piece in closing.kept if piece.labels.kind == "OptState" and piece.labels.step == 1]
+        _compare(closing.rank, "begins with (load_weights)", "Weight", weights, closing.began)
+        _compare(closing.rank, "begins with (load_weights)", "OptState", states, closing.began)
+        _check_early(closing)
+        _compare(
+            closing.rank,
+            "ends with (set_final_weight)",
+            "Weight",
+            weights,
+            finals,
+            "model.set_final_weight({}, weight)",
+        )
+        cure = "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)"
+        _compare(closing.rank, "ends with (stored after its update)", "OptState", states, kept, cure)
+
+
+def _check_early(closing: Closing) -> None:
+    """What a rank begins with is in memory from the beginning: a state loaded at its update would be held by nobody."""
+    if closing.late:
+        raise PuzzleError(
+            f"it has loaded the optimizer state of layer {closing.late[0].layer} only after work on that layer",
+            where=f"rank {closing.rank}",
+            expected="weight and state loaded before the first operation of their layer",
+            cure="model.weights[l], model.opt_states[l] = model.load_weights(l) before anything else with layer l",
+            line="",
+        )
+
+
+def _compare(
+    rank: int, when: str, kind: str, wanted: Mapping[int, Part], labels: Iterable[Labels], cure: str = ""
+) -> None:
+    """``cure``: what to write where nothing is there, with braces for the layer."""
+    got: dict[int, list[Labels]] = {}
+    for one in labels:
+        if one.kind == kind:
+            got.setdefault(one.layer, []).append(one)
+    for layer in sorted(wanted.keys() | got.keys()):
+        have = _union(got.get(layer, []))
+        want = None
+        if layer in wanted:
+            index, total = wanted[layer]
+            want = coarsest(frozenset([index]), total)
+        if have != want:
+            raise PuzzleError(
+                f"it {when} the wrong pieces of the {kind} of layer {layer}",
+                where=f"rank {rank}",
+                expected=_show(want),
+                got=_show(have),
+                cure=cure.format(layer) if want is not None and have is None else "",
+                line="",
+            )
+
+
+def _union(parts: Sequence[Labels]) -> tuple[frozenset[int], int] | None:
+    if not parts:
+        return None
+    total = lcm(*(part.total for part in parts))
+    return coarsest(frozenset().union(*(refined(part.shards, part.total, total) for part in parts)), total)
+
+
+def _show(part: tuple[frozenset[int], int] | None) -> str:
+    if part is None:
+        return "nothing of it"
+    shards, total = part
+    return "all of it" if len(shards) == total else f"shard {show_set(shards)} of {total}"
+
+
+# -- other sizes ------------------------------------------------------------------------------
+
+
+def one_rank(size: Size, random: Random) -> Size:
+    """Other layers and micro-batches."""
+    return size | {"layers": random.randint(1, 6), "batches": random.randint(1, 8)}
+
+
+def data_parallel(size: Size, random: Random) -> Size:
+    """Other layers, and other ranks, each with one micro-batch."""
+    ranks = random.choice([2, 3, 5, 6, 8])
+    return size | {"layers": random.randint(1, 7), "ranks": ranks, "batches": ranks}
+
+
+def two_each(size: Size, random: Random) -> Size:
+    """Other layers, and other ranks, each with two micro-batches."""
+    size = data_parallel(size, random)
+    return size | {"batches": 2 * size["ranks"]}
+
+
+def uneven(size: Size, random: Random) -> Size:
+    """Other layers, other ranks, and fewer micro-batches than ranks."""
+    size = data_parallel(size, random)
+    return size | {"batches": random.randint(1, size["ranks"] - 1)}
+
+
+def pipeline(size: Size, random: Random) -> Size:
+    """Other ranks and micro-batches; layers a multiple of the ranks."""
+    ranks = random.choice([2, 3, 5, 6])
+    return size | {"ranks": ranks, "layers": ranks * random.randint(1, 3), "batches": random.randint(1, 8)}
+
+
+def two_stages(size: Size, random: Random) -> Size:
+    """Other layers, an even number, and other micro-batches; always two ranks."""
+    return size | {"layers": 2 * random.randint(1, 4), "batches": random.randint(1, 8)}
+
+
+def pipeline_fsdp(size: Size, random: Random) -> Size:
+    """Other layers: as many as the four stages, or a multiple."""
+    return size | {"layers": random.choice([8, 12])}
+
+
+def replica_fsdp(size: Size, random: Random) -> Size:
+    """Another mesh, a box for each replica, as many micro-batches for each rank; other layers."""
+    each = size["batches"] // size["ranks"]
+    replica, shard = random.choice([(2, 2), (2, 3), (3, 2), (3, 4), (4, 2)])
+    return size | {
+        "ranks": replica * shard,
+        "mesh": {"replica": replica, "shard": shard},
+        "node_size": shard,
+        "batches": each * replica * shard,
+        "layers": random.randint(1, 5),
+    }
+
+
+SIZES: Mapping[str, Callable[[Size, Random], Size]] = {
+    "one_rank": one_rank,
+    "data_parallel": data_parallel,
+    "two_each": two_each,
+    "uneven": uneven,
+    "pipeline": pipeline,
+    "two_stages": two_stages,
+    "pipeline_fsdp": pipeline_fsdp,
+    "replica_fsdp": replica_fsdp,
+}
+
+
+def show_size(size: Size) -> str:
+    """A size for people: ``4 ranks, 6 layers, 4 micro-batches``."""
+    plural = {"ranks": "rank", "layers": "layer", "batches": "micro-batch"}
+    parts = [f"{size[k]} {v}{'' if size[k] == 1 else 'es' if v.endswith('h') else 's'}" for k, v in plural.items()]
+    if size.get("mesh"):
+        parts.append("mesh " + " x ".join(f"{axis} {count}" for axis, count in size["mesh"].items()))
+    return ", ".join(parts)

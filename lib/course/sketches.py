@@ -1,0 +1,108 @@
+"""What of a solution may be shown to who has not solved the puzzle: half of a schedule, and when its ranks are idle.
+
+Read from sketches.json, which the build makes of the runs of the solutions. The solutions themselves are not in lib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..record.events import COMPUTE, MARKS, Event
+from .specs import Puzzle, kept
+
+Span = tuple[float, float]
+"""From, to, in ticks."""
+
+
+class Sketch(NamedTuple):
+    """Half of a schedule: what the ranks do up to ``until``, of a run that takes ``time`` ticks. Without memory."""
+
+    events: Sequence[Event]
+    until: float
+    time: float
+
+
+class Outline(NamedTuple):
+    """When each rank works, and not what it does. ``time``: of the whole run, in ticks."""
+
+    compute: Mapping[int, Sequence[Span]]
+    """By rank, when it computes."""
+    busy: Mapping[int, Sequence[Span]]
+    """By rank, when it computes or communicates."""
+    time: float
+
+
+def sketch(puzzle: Puzzle) -> Sketch:
+    """Half of the schedule of a puzzle's solution."""
+    table = kept("sketches.json")[puzzle.name]["sketch"]
+    ranks = range(puzzle.size["ranks"])  # each has a row, also one that is idle all the time
+    events = [Event(rank, "load_weights", None, frozenset(), 0.0, 0.0, 0.0, ()) for rank in ranks]
+    events += [
+        Event(rank, kind, layer, frozenset(batches), start, start, end, (), op and tuple(op), tuple(group))
+        for rank, kind, layer, batches, start, end, op, group in table["events"]
+    ]
+    return Sketch(events, table["until"], table["time"])
+
+
+def outline(puzzle: Puzzle) -> Outline:
+    """When the ranks of a puzzle's solution work."""
+    table = kept("sketches.json")[puzzle.name]["outline"]
+    compute, busy = (
+        {rank: [(start, end) for start, end in spans] for ranks, spans in table[key] for rank in ranks}
+        for key in ("compute", "busy")
+    )
+    return Outline(compute, busy, table["time"])
+
+
+# -- how they are made ---------------------------------------------------------------------------
+
+
+def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
+    """Sketch and outline of a run, as they are kept."""
+    done = [event for event in events if event.kind not in MARKS]
+    until = _rounded(time / 2)
+    names: dict[object, int] = {}
+    half = [
+        [
+            event.rank,
+            event.kind,
+            event.layer,
+            sorted(event.batches),
+            _rounded(event.start),
+            min(_rounded(event.end), until),
+            None if event.op is None else [names.setdefault(event.op, len(names))],
+            list(event.group),
+        ]
+        for event in done
+        if event.start < until
+    ]
+    return {
+        "sketch": {"until": until, "time": time, "events": half},
+        "outline": {
+            "time": time,
+            "compute": _by_ranks(event for event in done if event.kind in COMPUTE),
+            "busy": _by_ranks(done),
+        },
+    }
+
+
+def _by_ranks(events: Iterable[Event]) -> list[tuple[list[int], list[Span]]]:
+    """The spans of events, joined; ranks with the same ones together."""
+    own: dict[int, list[Span]] = {}
+    for event in sorted(events, key=lambda event: event.start):
+        spans = own.setdefault(event.rank, [])
+        start, end = _rounded(event.start), _rounded(event.end)
+        if spans and start <= spans[-1][1]:
+            start, end = spans[-1][0], max(end, spans.pop()[1])
+        if end > start:
+            spans.append((start, end))
+    found: dict[tuple[Span, ...], list[int]] = {}
+    for rank, spans in sorted(own.items()):
+        found.setdefault(tuple(spans), []).append(rank)
+    return [(ranks, list(spans)) for spans, ranks in found.items()]
+
+
+def _rounded(tick: float) -> float:
+    """0.3 and not 0.30000000000000004."""
+    return round(tick, 9)

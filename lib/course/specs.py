@@ -1,0 +1,69 @@
+"""The puzzles, as their specs say: size, target, layout, hints. Read from specs.json, which the build writes."""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from ..basics.errors import PuzzleError
+from .layouts import Size
+
+
+class Puzzle(NamedTuple):
+    """One puzzle. Times in ticks, memory in elements."""
+
+    number: int
+    name: str
+    title: str
+    size: Size
+    other_sizes: str
+    target: dict[str, Any]
+    best_known: dict[str, Any]
+    layout: str
+    rules: list[str]
+    difficulty: str
+    minutes: int
+    hints: list[str]
+    file: str
+    """Name of its notebook and of its source, without the ending."""
+
+    @property
+    def repair(self) -> bool:
+        """Whether it begins with a program that is to be repaired. Such ones share a notebook."""
+        return self.file == "repairs"
+
+
+@cache
+def puzzles() -> dict[str, Puzzle]:
+    """All puzzles by name, in order."""
+    return {name: Puzzle(**spec) for name, spec in kept("specs.json").items()}
+
+
+@cache
+def kept(name: str) -> dict[str, Any]:
+    """One of the tables that the build writes beside this module."""
+    table: dict[str, Any] = json.loads(files("lib").joinpath(name).read_text(encoding="utf-8"))
+    return table
+
+
+def forget() -> None:
+    """The tables have been written anew."""
+    puzzles.cache_clear()
+    kept.cache_clear()
+
+
+def find(name: object) -> Puzzle:
+    """The puzzle of that name (or number). Raises PuzzleError that names the nearest ones."""
+    known = puzzles()
+    for puzzle in known.values():
+        if name in (puzzle.name, puzzle.number, str(puzzle.number)):
+            return puzzle
+    near = get_close_matches(str(name), known, n=1)
+    raise PuzzleError(
+        f"there is no puzzle {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+        expected=", ".join(f"{puzzle.name} ({puzzle.number})" for puzzle in known.values()),
+        cure='a name or a number; for a function of another name: grade(fn, puzzle="fsdp")',
+    )

@@ -1,0 +1,70 @@
+"""What commands at a shell have in common: a function in a file, and the machine that it is to run on."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..basics.errors import PuzzleError
+from ..course.specs import puzzles
+from .submission import load
+
+
+class Usage(Exception):
+    """A command that cannot be carried out as it stands."""
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """The options that say how large a machine is."""
+    for name, what in (("ranks", "GPUs"), ("layers", "layers"), ("batches", "micro-batches")):
+        parser.add_argument(
+            f"--{name}", metavar="N", type=int, help=f"{what} (a puzzle's function: those of the puzzle)"
+        )
+    parser.add_argument("--mesh", metavar="M", type=_mesh, help="names and sizes of axes: replica=2,shard=4")
+    parser.add_argument("--node-size", metavar="N", type=int, help="ranks in a box")
+
+
+def _mesh(text: str) -> dict[str, int]:
+    pairs = [part.split("=") for part in text.split(",")]
+    if not all(len(pair) == 2 and pair[0] and pair[1].isdigit() for pair in pairs):
+        raise argparse.ArgumentTypeError("axes are written so: replica=2,shard=4")
+    return {name: int(size) for name, size in pairs}
+
+
+def function_in(what: str) -> Callable[..., Any]:
+    """The function that ``FILE:function`` names; the only one of a file needs no name. Raises Usage."""
+    name, colon, wanted = what.rpartition(":")
+    if not colon or not name or "/" in wanted or "\\" in wanted:
+        name, wanted = what, ""
+    path = Path(name)
+    try:
+        names, trouble = load(path.name, path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, PuzzleError) as error:
+        raise Usage(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    found: dict[str, Callable[..., Any]] = {key: value for key, value in names.items() if _is_own(value)}
+    if wanted in found:
+        return found[wanted]
+    if not wanted and len(found) == 1:
+        return next(iter(found.values()))
+    said = f"{name} has no function {wanted!r}" if wanted else f"which function of {name}? Write {name}:function"
+    known = f"it has {', '.join(found)}" if found else "it has no function at all"
+    raise Usage("; ".join([said, known, *trouble]))
+
+
+def _is_own(value: object) -> bool:
+    return inspect.isfunction(value) and value.__module__ == "submission"
+
+
+def size_for(function: Callable[..., Any], options: argparse.Namespace) -> dict[str, Any]:
+    """The machine: what the options say; else what the puzzle of that name says."""
+    puzzle = puzzles().get(function.__name__)
+    size: dict[str, Any] = dict(puzzle.size) if puzzle else {}
+    given = {name: getattr(options, name) for name in ("ranks", "layers", "batches", "mesh", "node_size")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if "ranks" in given and "mesh" not in given:
+        size.pop("mesh", None)  # the puzzle's axes are those of another machine
+        size.pop("node_size", None)
+    return size | given

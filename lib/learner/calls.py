@@ -1,0 +1,156 @@
+"""A call that has started: a collective, a send or a receive on its way, to be awaited now or later.
+
+asyncio takes it for a Future, so ``gather``, ``wait``, ``wait_for`` and ``ensure_future`` work with it
+as it is. The rank's clock moves to its end when its result is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from ..basics.errors import PuzzleError, show_line
+from ..machine.tensor_state import Token
+from .tensors import of_token
+
+if TYPE_CHECKING:
+    from ..machine.in_flight import Flight
+    from .model import Model
+
+_PENDING = object()
+
+
+class Call:
+    """A call in flight. ``await`` gives its result; awaiting again gives the same result."""
+
+    __slots__ = ("_model", "_flight", "_future", "_result", "_code", "_line")
+    _asyncio_future_blocking = False  # what asyncio.isfuture looks for
+
+    def __init__(self, model: Model, flight: Flight, frame: FrameType) -> None:
+        self._model = model
+        self._flight = flight
+        self._future: asyncio.Future[None] | None = None
+        self._result: Any = _PENDING
+        self._code, self._line = frame.f_code, frame.f_lineno
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self._result is _PENDING and not self._model._books.wait(self._flight, self._wake):
+            yield from self._waiting()
+        return self._take()
+
+    def _waiting(self) -> asyncio.Future[None]:
+        """The future that a waiter blocks on."""
+        future = self._future
+        if future is None or future.cancelled():  # cancelling a waiter does not withdraw the call
+            future = self._future = asyncio.get_running_loop().create_future()
+        watch = self._model.dist._watch
+        if watch is not None:
+            watch.blocked(self, future)
+        return future
+
+    def _wake(self) -> None:
+        """The books: this call can be fetched."""
+        future = self._future
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def _take(self) -> Any:
+        if self._result is _PENDING:
+            result = self._model._books.fetch(self._flight)
+            self._result = of_token(result) if isinstance(result, Token) else result
+            if self._future is not None:
+                self._wake()  # others may wait for the same call
+        return self._result
+
+    def line(self) -> str:
+        """The learner's line that started the call."""
+        return show_line(self._code, self._line)
+
+    # -- what asyncio asks of a Future ----------------------------------------------------
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that is running."""
+        return asyncio.get_running_loop()
+
+    def done(self) -> bool:
+        """Whether the result can be taken without waiting."""
+        return self._result is not _PENDING or (self._future is not None and self._future.done())
+
+    def cancelled(self) -> bool:
+        """Whether the waiting was cancelled (the call itself goes on)."""
+        return self._result is _PENDING and self._future is not None and self._future.cancelled()
+
+    def cancel(self, msg: object = None) -> bool:
+        """End the waiting. The call is not withdrawn, and can be awaited again."""
+        return self._future is not None and self._future.cancel()
+
+    def result(self) -> Any:
+        """The result, if it is there."""
+        if self._result is _PENDING:
+            if self._future is None:
+                raise asyncio.InvalidStateError("the call has not ended: await it")
+            self._future.result()
+        return self._take()
+
+    def exception(self) -> BaseException | None:
+        """The error that ended the waiting, if any."""
+        return None if self._result is not _PENDING or self._future is None else self._future.exception()
+
+    def add_done_callback(self, callback: Callable[[Any], object], *, context: Any = None) -> None:
+        """Call back when the result can be taken. asyncio.gather and wait use this."""
+        self._model._share()
+        if self._result is not _PENDING:
+            asyncio.get_running_loop().call_soon(callback, self, context=context)
+            return
+        self._model._books.wait(self._flight, self._wake)
+        self._waiting().add_done_callback(_Forward(self, callback), context=context)
+
+    def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
+        """Take a callback back; the number that were removed."""
+        return 0 if self._future is None else self._future.remove_done_callback(_Forward(self, callback))
+
+    def set_name(self, name: object) -> None:
+        """Tasks have names; calls do not need them."""
+
+    def __repr__(self) -> str:
+        state = "in flight: await it, or pass it to asyncio.ensure_future or asyncio.gather"
+        flight = self._flight
+        name = flight.kind if flight.layer is None else f"{flight.kind}(layer {flight.layer})"
+        return f"<{name} of rank {flight.account.rank}, {state if self._result is _PENDING else 'taken'}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AwaitMissing(f"{self!r} has no {name}", cure="did you forget `await`?")
+
+    def __add__(self, other: object) -> Any:
+        raise PuzzleError(f"{self!r} is no tensor yet", cure="did you forget `await`?")
+
+    __radd__ = __getitem__ = __iter__ = __add__
+
+
+class AwaitMissing(PuzzleError, AttributeError):
+    """An attribute of a tensor asked of a call. An AttributeError too, as hasattr needs it."""
+
+    sticks = False  # hasattr asks, too
+    __str__ = PuzzleError.__str__
+
+
+class _Forward:
+    """A done-callback that hands on the call instead of the future inside it."""
+
+    __slots__ = ("call", "callback")
+
+    def __init__(self, call: Call, callback: Callable[[Any], object]) -> None:
+        self.call, self.callback = call, callback
+
+    def __call__(self, future: object) -> None:
+        self.callback(self.call)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Forward) and self.call is other.call and self.callback == other.callback
+
+    def __hash__(self) -> int:
+        return hash((id(self.call), self.callback))

@@ -1,0 +1,355 @@
+"""A rank as the learner sees it: five dictionaries and the verbs of training."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+from ..basics.errors import Line, PuzzleError, is_learners, line_at
+from ..basics.units import Elements, show_elements
+from ..machine.check import check_finals
+from ..machine.collectives import TAKES
+from ..machine.mesh import one_of, whole_number
+from ..machine.rank_state import Closing
+from ..record.events import Event
+from .calls import Call
+from .dist import Dist
+from .storage import Storage
+from .tensors import (
+    AWAIT,
+    TENSORS,
+    Activation,
+    ActivationGrad,
+    OptState,
+    Weight,
+    WeightGrad,
+    describe,
+    expect,
+    is_call,
+    of_token,
+    set_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ..machine.in_flight import Flight
+
+PLAIN = (str, int, float, bool, type(None))
+LONGEST = 1000  # characters of a plain message: messages are priced as if they weighed nothing
+
+
+class Model:
+    """Rank ``rank`` of the machine ``dist``, training ``layers`` layers on ``batches`` micro-batches.
+
+    ``weights``, ``opt_states``, ``activations``, ``grad_activations`` and ``grad_weights`` are the memory of
+    the rank: dictionaries with keys of your choice. What is in none of them is gone after the next operation.
+    """
+
+    weights: Storage
+    opt_states: Storage
+    activations: Storage
+    grad_activations: Storage
+    grad_weights: Storage
+
+    def __init__(self, rank: int = 0, dist: Dist | None = None, layers: int = 2, batches: int = 1) -> None:
+        if dist is None:
+            dist = Dist(1)
+        if not isinstance(dist, Dist):
+            raise PuzzleError("dist must be a Dist", where="Model", got=describe(dist), cure="dist=Dist(4)")
+        self.dist = dist
+        self._rank = one_of("Model: rank", rank, dist.ranks)
+        self._layers = whole_number("Model: layers", layers)
+        self._batches = whole_number("Model: batches", batches)
+        self._books = dist._books
+        self._account = self._books.open(self._rank, self._layers, self._batches)
+        self._by_hand = dist._watch is not None
+        self._shared = False
+        # Where each record of the log was written. Two plain lists cost least, and places in the code less than lines.
+        self._codes: list[CodeType] = []
+        self._places: list[int] = []
+        self.final_weights: dict[int, Weight] = {}
+        for name in ("weights", "opt_states", "activations", "grad_activations", "grad_weights"):
+            setattr(self, name, Storage(self, name))
+
+    # -- what a rank knows of itself --------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """This rank, from 0 to RANKS - 1."""
+        return self._rank
+
+    @property
+    def RANKS(self) -> int:
+        """World size: how many ranks there are."""
+        return self.dist.ranks
+
+    @property
+    def LAYERS(self) -> int:
+        """Layers of the model that is trained."""
+        return self._layers
+
+    @property
+    def BATCHES(self) -> int:
+        """Micro-batches of the batch, over all ranks."""
+        return self._batches
+
+    @property
+    def time(self) -> float:
+        """The rank's clock, in ticks."""
+        return self._books.time(self._account)
+
+    @property
+    def log(self) -> tuple[Event, ...]:
+        """What the rank has done so far, in the order in which it was issued."""
+        return tuple(self._books.events(self._account))
+
+    def lines(self) -> list[Line | None]:
+        """For each record of ``log``, the line of the learner's code that it comes from."""
+        places = list(zip(self._codes, self._places, strict=True))
+        known = {(code, at): Line(code, line_at(code, at)) if is_learners(code) else None for code, at in set(places)}
+        lines = [known[place] for place in places]
+        missing = len(self.log) - len(lines)
+        if missing < 0:  # by hand, a call in flight has a line and no record yet: nobody knows which
+            return [None] * len(self.log)
+        return [*lines, *[None] * missing]
+
+    def storage(self) -> tuple[Storage, Storage, Storage, Storage, Storage]:
+        """The five dictionaries."""
+        return self.weights, self.opt_states, self.activations, self.grad_activations, self.grad_weights
+
+    def memory(self) -> Elements:
+        """Elements stored now, in all five dictionaries."""
+        return self._books.stored(self._account)
+
+    def status(self) -> None:
+        """Print what is stored."""
+        lines = [f"[rank {self.rank}, tick {self.time:g}] {show_elements(self.memory())} elements stored"]
+        lines += [f"  {store._name}[{key!r}] = {tensor!r}" for store in self.storage() for key, tensor in store.items()]
+        print("\n".join(lines))
+
+    def __repr__(self) -> str:
+        return (
+            f"Model(rank={self.rank}, RANKS={self.RANKS}, LAYERS={self.LAYERS}, BATCHES={self.BATCHES}, "
+            f"time={self.time:g}, memory={self.memory()})"
+        )
+
+    def axis_index(self, axis: str) -> int:
+        """Where this rank is on a mesh axis."""
+        self.dist._mesh.size(axis)
+        return self.dist._mesh.coordinates(self.rank)[axis]
+
+    def axis_size(self, axis: str) -> int:
+        """Ranks along a mesh axis."""
+        return self.dist._mesh.size(axis)
+
+    def rank_at(self, **coords: int) -> int:
+        """The rank at these mesh coordinates; own coordinates where an axis is not named."""
+        mesh = self.dist._mesh
+        for axis, place in coords.items():
+            one_of(f"rank {self.rank}, rank_at: {axis}", place, mesh.size(axis))
+        return mesh.rank_at({**mesh.coordinates(self.rank), **coords}) if mesh.axes else self.rank
+
+    # -- sources ------------------------------------------------------------------------------
+
+    def load_weights(self, layer: int, shard: int = 0, total: int = 1) -> tuple[Weight, OptState]:
+        """Piece ``shard`` of ``total`` of a layer's weight and optimizer state, at step 0. Takes no time."""
+        if total.__class__ is not int or total < 1:
+            total = whole_number(f"rank {self.rank}, load_weights: total", total)
+        weight, state = self._books.load_weights(self._account, layer, shard, total)
+        self._note(sys._getframe(1))
+        return of_token(weight), of_token(state)  # type: ignore[return-value]
+
+    def get_activation(self, batches: Iterable[int]) -> Activation:
+        """The input of layer 0 for some micro-batches. Takes no time."""
+        wanted = set_of(f"rank {self.rank}, get_activation: batches", batches)
+        token = self._books.get_activation(self._account, wanted)
+        self._note(sys._getframe(1))
+        return of_token(token)  # type: ignore[return-value]
+
+    def fake_grad(self, layer: int, batches: Iterable[int]) -> WeightGrad:
+        """A made-up gradient, for demonstrations. With no micro-batches, ``[]``, it is the honest zero:
+        what a rank contributes to a reduction when it has nothing to add."""
+        wanted = set_of(f"rank {self.rank}, fake_grad: batches", batches)
+        return of_token(self._books.fake_grad(self._account, layer, wanted))  # type: ignore[return-value]
+
+    # -- operations ----------------------------------------------------------------------------
+
+    def forward(self, layer: int, inp: Activation, weight: Weight) -> Activation:
+        """The input of the next layer. 1 tick a micro-batch.
+
+        Needs the complete weight of ``layer``, not yet updated, and the input of ``layer``.
+        """
+        if type(inp) is not Activation or type(weight) is not Weight:
+            self._expect(f"forward(layer {layer})", inp=(inp, Activation), weight=(weight, Weight))
+        token = self._books.forward(self._account, layer, inp._token, weight._token)
+        self._note(sys._getframe(1))
+        return of_token(token)  # type: ignore[return-value]
+
+    def loss(self, inp: Activation) -> ActivationGrad:
+        """The gradient with respect to the last activation (``inp.layer == LAYERS``). Takes no time."""
+        if type(inp) is not Activation:
+            self._expect("loss", inp=(inp, Activation))
+        token = self._books.loss(self._account, inp._token)
+        self._note(sys._getframe(1))
+        return of_token(token)  # type: ignore[return-value]
+
+    def backward(
+        self, layer: int, inp: Activation, grad: ActivationGrad, weight: Weight
+    ) -> tuple[WeightGrad, ActivationGrad]:
+        """The gradients of the layer's weight and of its input. 1 tick a micro-batch.
+
+        Needs what forward needed, and the gradient of the layer's output for the same micro-batches.
+        """
+        if type(inp) is not Activation or type(grad) is not ActivationGrad or type(weight) is not Weight:
+            self._expect(
+                f"backward(layer {layer})",
+                inp=(inp, Activation),
+                grad=(grad, ActivationGrad),
+                weight=(weight, Weight),
+            )
+        tokens = self._books.backward(self._account, layer, inp._token, grad._token, weight._token)
+        self._note(sys._getframe(1))
+        return of_token(tokens[0]), of_token(tokens[1])  # type: ignore[return-value]
+
+    def update(
+        self, layer: int, weight_grad: WeightGrad, weight: Weight, opt_state: OptState
+    ) -> tuple[Weight, OptState]:
+        """The optimizer step: weight and state with ``step`` one higher. 0.5 ticks.
+
+        Needs a gradient with every micro-batch exactly once, that covers the pieces of weight and state.
+        """
+        if type(weight_grad) is not WeightGrad or type(weight) is not Weight or type(opt_state) is not OptState:
+            self._expect(
+                f"update(layer {layer})",
+                weight_grad=(weight_grad, WeightGrad),
+                weight=(weight, Weight),
+                opt_state=(opt_state, OptState),
+            )
+        tokens = self._books.update(self._account, layer, weight_grad._token, weight._token, opt_state._token)
+        self._note(sys._getframe(1))
+        return of_token(tokens[0]), of_token(tokens[1])  # type: ignore[return-value]
+
+    def set_final_weight(self, layer: int, weight: Weight) -> None:
+        """The rank's answer for a layer: a weight, or the shards that it has. Takes no time, and is no storage."""
+        if type(weight) is not Weight:
+            self._expect(f"set_final_weight({layer})", weight=(weight, Weight))
+        self._books.set_final_weight(self._account, layer, weight._token)
+        self.final_weights[layer] = weight
+
+    # -- communication ---------------------------------------------------------------------------
+
+    def allreduce(self, v: WeightGrad, layer: int, axis: str | None = None) -> Awaitable[WeightGrad]:
+        """All-reduce: the sum over the group, for everyone. 0.3 ticks (1.5 across boxes).
+
+        ``axis`` names a mesh axis: the group is the ranks that differ from this one in that coordinate only.
+        """
+        return self._meet("allreduce", v, layer, axis)
+
+    def allgather(self, v: Any, layer: int, axis: str | None = None) -> Awaitable[Any]:
+        """All-gather: the shards of the group (of a Weight, OptState or WeightGrad) joined, for everyone.
+        0.3 ticks (1.5 across boxes)."""
+        return self._meet("allgather", v, layer, axis)
+
+    def scatterreduce(self, v: WeightGrad, layer: int, axis: str | None = None) -> Awaitable[WeightGrad]:
+        """Reduce-scatter: the sum over the group, of which the i-th rank of the group keeps piece i.
+        0.3 ticks (1.5 across boxes)."""
+        return self._meet("scatterreduce", v, layer, axis)
+
+    def _meet(self, kind: str, v: Any, layer: int, axis: str | None) -> Call:
+        if type(v) not in TENSORS or type(v).__name__ not in TAKES[kind]:
+            raise PuzzleError(
+                f"{kind} takes a {' or '.join(TAKES[kind])}",
+                where=f"rank {self.rank}, {kind}(layer {layer})",
+                got=describe(v),
+                cure=AWAIT.get(is_call(v), ""),
+            )
+        if self._by_hand:
+            self._share()
+        if axis is not None and axis.__class__ is not str:
+            self.dist._mesh.size(axis)  # says which axes there are
+        flight = self._books.meet(self._account, kind, v._token, layer, axis)
+        return self._call(flight, sys._getframe(2))
+
+    def pass_to(self, rank: int, v: Any) -> Awaitable[None]:
+        """Send one tensor (or a small plain value: text, a number, None) to a rank. 0.2 ticks (1.0 across boxes)."""
+        tensor = type(v) in TENSORS
+        if not tensor and type(v) not in PLAIN:
+            raise PuzzleError(
+                "pass_to sends one tensor, or a text, a number or None",
+                where=f"rank {self.rank}, pass_to({rank})",
+                got=describe(v),
+                cure=AWAIT.get(is_call(v), "one pass_to for each tensor"),
+            )
+        if not tensor and len(str(v)) > LONGEST:
+            raise PuzzleError(
+                f"a plain message is at most {LONGEST:,} characters long",
+                where=f"rank {self.rank}, pass_to({rank})",
+                got=f"{len(str(v)):,} characters",
+            )
+        if self._by_hand:
+            self._share()
+        flight = self._books.pass_to(self._account, rank, v._token if tensor else None, None if tensor else v)
+        return self._call(flight, sys._getframe(1))
+
+    def receive(self, src: int | None = None) -> Awaitable[Any]:
+        """The next message, or the next from rank ``src``. 0.2 ticks, once it is there."""
+        if self._by_hand:
+            self._share()
+        return self._call(self._books.receive(self._account, src), sys._getframe(1))
+
+    # -- the answer --------------------------------------------------------------------------------
+
+    @staticmethod
+    def check(models: Iterable[Model]) -> None:
+        """Whether the final weights of these ranks are what plain training on one device gives.
+
+        Prints ``Correct!``, or raises PuzzleError that says what is wrong.
+        """
+        if isinstance(models, Model):
+            models = [models]
+        try:
+            models = list(models)
+        except TypeError:
+            models = []
+        if not models or not all(isinstance(model, Model) for model in models):
+            raise PuzzleError(
+                "check takes the models of all ranks",
+                got=describe(models),
+                cure="let the function end in `return model`, and pass the list of what the ranks return",
+            )
+        made_up = check_finals([model._closing() for model in models])
+        print("Correct!" + (" (with made-up tensors: shown, not computed)" if made_up else ""))
+
+    def _note(self, frame: FrameType) -> None:
+        """The record just made was written there."""
+        self._codes.append(frame.f_code)
+        self._places.append(frame.f_lasti)
+
+    def _call(self, flight: Flight, frame: FrameType) -> Call:
+        self._note(frame)
+        return Call(self, flight, frame)
+
+    def _closing(self) -> Closing:
+        return self._books.closing(self._account, [token for store in self.storage() for token in store.tokens()])
+
+    def _share(self) -> None:
+        """Several coroutines may run in this rank from now on."""
+        if not self._shared:
+            self._shared = True
+            self._books.share(self._account, running_task)
+
+    def _expect(self, operation: str, **operands: tuple[object, Any]) -> None:
+        for name, (thing, kind) in operands.items():
+            expect(f"rank {self.rank}, {operation}", name, thing, kind)
+
+
+def running_task() -> object:
+    """The task that is running; None in plain code and in callbacks."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

@@ -1,0 +1,112 @@
+"""A rank's five dictionaries: its memory. They do all that a dict does, and tell the books."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..basics.errors import PuzzleError
+from .tensors import AWAIT, TENSORS, Tensor, describe, is_call
+
+if TYPE_CHECKING:
+    from .model import Model
+
+_set, _delete = dict.__setitem__, dict.__delitem__
+_MISSING = object()
+
+FIRST = "store the first gradient as it is, and add to it from the second on"
+
+
+class Storage(dict[Hashable, Any]):
+    """A dictionary of tensors under keys of the learner's choice. Raises PuzzleError for what is no tensor."""
+
+    __slots__ = ("_account", "_drop", "_name", "_rank", "_store")
+
+    def __init__(self, model: Model, name: str) -> None:
+        super().__init__()
+        self._account, self._rank, self._name = model._account, model.rank, name
+        self._store, self._drop = model._books.store, model._books.drop
+
+    def __setitem__(self, key: Hashable, tensor: Any) -> None:
+        if type(tensor) not in TENSORS:
+            raise PuzzleError(
+                f"only tensors can be stored in {self._name}",
+                where=f"rank {self._rank}, {self._name}[{key!r}]",
+                got=describe(tensor),
+                cure=AWAIT.get(is_call(tensor), FIRST if self._name == "grad_weights" else ""),
+            )
+        old = self.get(key)
+        if old is tensor:
+            return
+        self._store(self._account, tensor._token)
+        _set(self, key, tensor)
+        if old is not None:
+            self._drop(self._account, old._token)
+
+    def __delitem__(self, key: Hashable) -> None:
+        self.pop(key)
+
+    def __missing__(self, key: Hashable) -> Tensor:
+        raise MissingTensor(
+            f"nothing is stored in {self._name} under {key!r}",
+            where=f"rank {self._rank}, {self._name}[{key!r}]",
+            got=f"keys {describe(list(self))}" if self else "an empty dictionary",
+            cure=FIRST if self._name == "grad_weights" else f"model.{self._name}[{key!r}] = ... before that",
+        )
+
+    def pop(self, key: Hashable, default: Any = _MISSING) -> Any:
+        """Take a tensor out: it may be held until the next operation of this coroutine."""
+        if key in self:
+            tensor = self[key]
+            _delete(self, key)
+            self._drop(self._account, tensor._token)
+            return tensor
+        return self.__missing__(key) if default is _MISSING else default
+
+    def popitem(self) -> tuple[Hashable, Any]:
+        """Take the latest tensor out, with its key."""
+        if not self:
+            raise MissingTensor(f"{self._name} is empty", where=f"rank {self._rank}")
+        key = next(reversed(self))
+        return key, self.pop(key)
+
+    def clear(self) -> None:
+        """Take everything out."""
+        while self:
+            self.popitem()
+
+    def setdefault(self, key: Hashable, default: Any = None) -> Any:
+        """The tensor under a key; if there is none, store this one."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Store several tensors."""
+        for key, tensor in dict(*args, **kwargs).items():
+            self[key] = tensor
+
+    def __ior__(self, other: Any) -> Storage:  # type: ignore[misc]
+        self.update(other)
+        return self
+
+    def copy(self) -> dict[Hashable, Any]:
+        """A plain dict of the same tensors: no storage, it keeps nothing alive."""
+        return dict(self)
+
+    def __deepcopy__(self, memo: object) -> dict[Hashable, Any]:
+        return self.copy()
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+    def tokens(self) -> Iterator[Any]:
+        """The tokens of what is stored."""
+        return (tensor._token for tensor in self.values())
+
+
+class MissingTensor(PuzzleError, KeyError):
+    """Nothing is stored under that key. A KeyError too, so that code that catches those goes on working."""
+
+    sticks = False
+    __str__ = PuzzleError.__str__

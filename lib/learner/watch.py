@@ -1,0 +1,106 @@
+"""Knowing when everyone waits under a loop that is not ours: the plain form with ``asyncio.gather``.
+
+``run`` turns a loop of its own, which knows exactly. A host's loop is asked politely: when its queue
+of ready callbacks is empty and no task that holds a Model of this machine can go on by itself, the
+books decide what ends next, or that nobody can ever go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import CoroutineType, FrameType
+from typing import TYPE_CHECKING, Any
+
+from ..machine.books import Books
+
+if TYPE_CHECKING:
+    from .calls import Call
+
+PATIENCE = 0.005  # seconds between looks while a rank waits for something outside the machine
+
+
+class Watch:
+    """Watches one machine's blocked calls; idle as long as there are none."""
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        self.waiting: dict[asyncio.Future[None], Call] = {}
+        self.looking = False
+        self.quiet_looks = 0
+
+    def blocked(self, call: Call, future: asyncio.Future[None]) -> None:
+        """A coroutine waits for a call."""
+        if future.done():
+            return
+        self.waiting[future] = call
+        self.quiet_looks = 0
+        if not self.looking:
+            self.looking = True
+            future.get_loop().call_soon(self._look, future.get_loop())
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.waiting = {future: call for future, call in self.waiting.items() if not future.done()}
+        if not self.waiting:
+            self.looking = False
+        elif self._others_ready(loop):
+            loop.call_soon(self._look, loop)
+        elif self._someone_may_go_on(loop):
+            loop.call_later(PATIENCE, self._look, loop)
+        elif self.books.settle():
+            self.quiet_looks = 0
+            loop.call_soon(self._look, loop)
+        else:
+            self.looking = False
+            self._report_deadlock()
+
+    def _others_ready(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether callbacks are due besides this one."""
+        ready = getattr(loop, "_ready", None)
+        if ready is not None:  # two machines that look at each other looking would look for ever
+            return any(getattr(handle._callback, "__func__", None) is not Watch._look for handle in ready)
+        # A loop that does not tell (uvloop): three turns without a new wait are taken for quiet.
+        self.quiet_looks += 1
+        return self.quiet_looks % 4 != 0
+
+    def _someone_may_go_on(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether a task that holds a Model of this machine waits for none of its calls."""
+        for task in asyncio.all_tasks(loop):
+            if not self._stuck(task) and any(self._is_mine(value) for value in _locals_of(task)):
+                return True
+        return False
+
+    def _stuck(self, waited: Any) -> bool:
+        """Whether a task or future waits, through whatever it waits for, for a call of this machine."""
+        while isinstance(waited, asyncio.Task):
+            waited = None if waited.done() else getattr(waited, "_fut_waiter", None)
+        if waited is None:
+            return False
+        if waited in self.waiting:
+            return True
+        children = getattr(waited, "_children", ())  # what asyncio.gather waits for
+        pending = [child for child in children if not child.done()]
+        return any(child in self.waiting.values() or self._stuck(child) for child in pending)
+
+    def _is_mine(self, value: object) -> bool:
+        dist = getattr(value, "dist", None) if type(value).__name__ == "Model" else None
+        return dist is not None and dist._books is self.books
+
+    def _report_deadlock(self) -> None:
+        lines = {call._model.rank: call.line() for call in self.waiting.values()}
+        waiting = frozenset(lines)
+        finished = frozenset(self.books.network.accounts) - waiting
+        for future in list(self.waiting):
+            if not future.done():
+                future.set_exception(self.books.deadlock(finished, lines))
+        self.waiting.clear()
+
+
+def _locals_of(task: asyncio.Task[Any]) -> Iterator[object]:
+    """The values of the local variables of a task's coroutines, outermost first."""
+    coroutine: Any = task.get_coro()
+    while isinstance(coroutine, CoroutineType):
+        frame: FrameType | None = coroutine.cr_frame
+        if frame is not None:
+            yield from frame.f_locals.values()
+        coroutine = coroutine.cr_await

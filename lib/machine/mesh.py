@@ -1,0 +1,120 @@
+"""Where ranks sit: axes, groups and boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from operator import index
+from typing import NamedTuple
+
+from ..basics.errors import PuzzleError
+
+
+class Group(NamedTuple):
+    """The ranks of one collective, in group order."""
+
+    ranks: tuple[int, ...]
+    position: dict[int, int]
+    """Index of a rank in the group."""
+    across: bool
+    """Whether the group spans boxes."""
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: ranks {', '.join(map(str, self.ranks))}" if self.name else "all ranks"
+
+
+class Mesh:
+    """``ranks`` ranks on named axes (last axis fastest), in boxes of ``node_size``.
+
+    Raises PuzzleError when the axes do not multiply to the ranks, or a number is no number.
+    """
+
+    def __init__(self, ranks: int, axes: Mapping[str, int] | None = None, node_size: int | None = None) -> None:
+        self.ranks = whole_number("ranks", ranks)
+        self.axes = dict(axes) if axes else {}
+        self.node_size = None if node_size is None else whole_number("node_size", node_size)
+        for axis, size in self.axes.items():
+            self.axes[axis] = whole_number(f"mesh axis {axis!r}", size)
+        if self.axes and prod(self.axes.values()) != self.ranks:
+            factors = " x ".join(f"{axis} {size}" for axis, size in self.axes.items())
+            raise PuzzleError(
+                f"the mesh does not multiply to the ranks: {factors} = {prod(self.axes.values())}, not {self.ranks}",
+                where="mesh",
+                cure="choose axis sizes whose product is the number of ranks",
+            )
+        self._groups: dict[tuple[object, ...], Group] = {}
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Where a rank is on every axis."""
+        found: dict[str, int] = {}
+        for axis in reversed(self.axes):
+            rank, found[axis] = divmod(rank, self.axes[axis])
+        return found
+
+    def rank_at(self, coordinates: Mapping[str, int]) -> int:
+        """The rank at these coordinates."""
+        rank = 0
+        for axis, size in self.axes.items():
+            rank = rank * size + coordinates[axis]
+        return rank
+
+    def size(self, axis: str) -> int:
+        """Ranks along an axis. Raises PuzzleError for an unknown axis."""
+        if not isinstance(axis, str) or axis not in self.axes:
+            raise PuzzleError(
+                f"there is no mesh axis {axis!r}",
+                expected=f"one of {', '.join(map(repr, self.axes))}"
+                if self.axes
+                else 'a mesh, for example run(..., mesh={"replica": 2, "shard": 4})',
+                got=repr(axis),
+            )
+        return self.axes[axis]
+
+    def group(self, rank: int, axis: str | None) -> Group:
+        """The ranks that differ from ``rank`` in this axis only; None: all ranks."""
+        if axis is None:
+            key: tuple[object, ...] = ()
+        else:
+            size, here = self.size(axis), self.coordinates(rank)
+            key = (axis, rank - here[axis] * self._stride(axis))
+        group = self._groups.get(key)
+        if group is None:
+            if axis is None:
+                ranks = tuple(range(self.ranks))
+            else:
+                ranks = tuple(self.rank_at({**here, axis: place}) for place in range(size))
+            across = len({self.box(member) for member in ranks}) > 1
+            positions = {member: place for place, member in enumerate(ranks)}
+            group = self._groups[key] = Group(ranks, positions, across, axis or "")
+        return group
+
+    def box(self, rank: int) -> int:
+        """The box that a rank sits in."""
+        return rank // self.node_size if self.node_size else 0
+
+    def _stride(self, axis: str) -> int:
+        names = list(self.axes)
+        return prod(self.axes[name] for name in names[names.index(axis) + 1 :])
+
+
+def whole_number(name: str, value: object, least: int = 1) -> int:
+    """The value as an int. Raises PuzzleError when it is none, or below ``least``."""
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
+        raise PuzzleError(f"{name} must be a whole number from {least} up", got=repr(value))
+    return number
+
+
+def one_of(name: str, value: object, count: int) -> int:
+    """The value as an int from 0 to ``count - 1``. Raises PuzzleError when it is none."""
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if isinstance(value, bool) or not 0 <= number < count:
+        raise PuzzleError(f"{name} is out of range", expected=f"a whole number from 0 to {count - 1}", got=repr(value))
+    return number

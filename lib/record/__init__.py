@@ -1,0 +1,9 @@
+"""What happened in a run, as data: what a tensor is in words and sets, which operations there are, and the log.
+
+===========  ======================================================================
+labels       what a tensor is: kind, layer, micro-batches, shards, and their arithmetic
+events       the log: one frozen record for each thing that a rank did
+score        the figures that are read off the log: time, peak memory, idle time
+codes        the log as text: a line a rank, a short code an operation
+===========  ======================================================================
+"""

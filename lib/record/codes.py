@@ -1,0 +1,123 @@
+"""A schedule as text: every operation as one short code, every rank as one line.
+
+``2F0`` is the forward of layer 2 on micro-batch 0, ``2B0`` its backward, ``L0`` the loss, ``2U`` the update;
+``2AG``, ``2RS`` and ``2AR`` are all-gather, reduce-scatter and all-reduce; ``>3`` sends to rank 3, ``<1`` receives
+from rank 1.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ..basics.errors import PuzzleError, folded
+from ..basics.units import show_ticks
+from .events import COMPUTE, MARKS, Event
+
+LETTERS = {
+    "forward": "F",
+    "backward": "B",
+    "loss": "L",
+    "update": "U",
+    "allreduce": "AR",
+    "allgather": "AG",
+    "scatterreduce": "RS",
+    "pass_to": ">",
+    "receive": "<",
+}
+KIND_OF = {letters: kind for kind, letters in LETTERS.items()}
+CELLS = 200_000
+"""Ranks times moments up to which a grid is aligned in time; larger ones list every rank's codes in order."""
+_CODE = re.compile(r"(\d*)([A-Za-z_]+|[<>])((?:\d+(?:-\d+)?(?:,(?=\d))?)*)")
+
+
+class Code(NamedTuple):
+    """What a code says: ``numbers`` are micro-batches, or the other rank of a send or receive."""
+
+    kind: str
+    layer: int | None = None
+    numbers: frozenset[int] = frozenset()
+
+    def __str__(self) -> str:
+        layer = "" if self.layer is None else str(self.layer)
+        return f"{layer}{LETTERS.get(self.kind, self.kind)}{','.join(folded(self.numbers)).replace(' ', '')}"
+
+
+def code_of(event: Event) -> Code:
+    """The code of an operation."""
+    if event.kind in ("pass_to", "receive"):
+        return Code(event.kind, None, frozenset(event.group) - {event.rank})
+    if event.kind == "loss":
+        return Code(event.kind, None, event.batches)
+    batches = event.batches if event.kind in COMPUTE and event.kind != "update" else frozenset()
+    return Code(event.kind, event.layer, batches)
+
+
+def read_code(text: str) -> Code:
+    """What a code says. Raises PuzzleError for anything else.
+
+    >>> read_code("2F0,4-6")
+    Code(kind='forward', layer=2, numbers=frozenset({0, 4, 5, 6}))
+    """
+    found = _CODE.fullmatch(text)
+    if found is None:
+        raise PuzzleError(f"{text!r} is no code of an operation", expected="such as 2F0, 2AG or >3")
+    layer, letters, numbers = found.groups()
+    spans = [span.split("-") for span in numbers.split(",") if span]
+    return Code(
+        KIND_OF.get(letters, letters),
+        int(layer) if layer else None,
+        frozenset(number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)),
+    )
+
+
+def grid(events: Iterable[Event]) -> str:
+    """One line a rank, one column for each moment at which some rank starts something.
+
+    ``+`` joins what starts at the same time, ``-`` goes on, ``.`` is idle.
+    """
+    by_rank: dict[int, list[Event]] = {}
+    for event in events:
+        own = by_rank.setdefault(event.rank, [])
+        if event.kind not in MARKS:
+            own.append(event)
+    names = {rank: f"rank {rank}" for rank in sorted(by_rank)}
+    moments = sorted({event.start for own in by_rank.values() for event in own})
+    if len(moments) * len(names) > CELLS:
+        return "\n".join(f"{name}  {_in_order(by_rank[rank])}" for rank, name in names.items())
+    rows = {"tick": [show_ticks(moment) for moment in moments]}
+    rows |= {name: _cells(by_rank[rank], moments) for rank, name in names.items()}
+    return _aligned(rows)
+
+
+def _in_order(own: Sequence[Event]) -> str:
+    return " ".join(str(code_of(event)) for event in sorted(own, key=_when))
+
+
+def _when(event: Event) -> tuple[float, float]:
+    return event.start, event.end
+
+
+def _cells(own: Sequence[Event], moments: Sequence[float]) -> list[str]:
+    cells = ["."] * len(moments)
+    for event in own:
+        for at in range(bisect_left(moments, event.start), bisect_left(moments, event.end)):
+            cells[at] = "-"
+    started: dict[int, list[str]] = {}
+    for event in sorted(own, key=_when):
+        started.setdefault(bisect_left(moments, event.start), []).append(str(code_of(event)))
+    for at, codes in started.items():
+        cells[at] = "+".join(codes)
+    return cells
+
+
+def _aligned(rows: Mapping[str, Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows.values(), strict=True)]
+    left = max(map(len, rows))
+    lines = (
+        f"{name:{left}}  " + " ".join(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
+        for name, cells in rows.items()
+    )
+    return "\n".join(line.rstrip() for line in lines)

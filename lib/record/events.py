@@ -1,0 +1,79 @@
+"""The event log: one frozen record for each thing that a rank did, and when.
+
+The log is the only truth about a run. Score, check, text grid and pictures are pure functions
+of it; nothing else is measured anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..basics.units import Elements
+
+COMPUTE = ("forward", "loss", "backward", "update")
+"""Operations of the compute lane."""
+
+COLLECTIVE = ("allreduce", "allgather", "scatterreduce")
+"""Operations in which a whole group of ranks meets."""
+
+POINT_TO_POINT = ("pass_to", "receive")
+"""A send and its receive."""
+
+MARKS = ("load_weights", "get_activation", "end")
+"""Moments without a duration that are no operations: memory is sampled there."""
+
+MEMORY_KINDS = (
+    "weights",
+    "opt_states",
+    "weight_grads",
+    "activations",
+    "activation_grads",
+    "in_flight",
+    "inbox",
+)
+"""What memory is spent on: the five kinds of tensor, what unfinished calls carry or have made,
+and messages that are there and not yet received."""
+
+
+class Event(NamedTuple):
+    """One operation of one rank. Times in ticks, sizes in elements.
+
+    ``op`` is shared by the ranks of a collective and by a send and its receive; it is None for
+    compute and marks. ``group`` names the ranks of a collective in group order, or
+    ``(sender, receiver)``.
+    """
+
+    rank: int
+    kind: str
+    """The verb that the learner wrote: ``forward``, ``allgather``, ``pass_to`` ..."""
+    layer: int | None
+    batches: frozenset[int]
+    """Micro-batches that the operation works on or carries."""
+    issued: float
+    """When the rank's clock stood where the call was written: memory is sampled then."""
+    start: float
+    end: float
+    held: tuple[Elements, ...]
+    """Elements by MEMORY_KINDS in the sample taken at ``issued``."""
+    op: tuple[object, ...] | None = None
+    group: tuple[int, ...] = ()
+    tensor: str | None = None
+    """What a communication carries: ``Weight``, ``WeightGrad`` ...; None for a plain value."""
+    elements: Elements = 0
+    """Size of what is carried."""
+
+    @property
+    def memory(self) -> Elements:
+        """Elements in memory when the operation was issued."""
+        return sum(self.held)
+
+    @property
+    def length(self) -> float:
+        """Ticks from start to end."""
+        return self.end - self.start
+
+
+# Skips the keyword-friendly constructor: events are made by the hundred thousand.
+make_event: Callable[[tuple[Any, ...]], Event] = partial(tuple.__new__, Event)

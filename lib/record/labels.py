@@ -1,0 +1,231 @@
+"""What a tensor is, in words and sets: kind, layer, step, micro-batches, shards.
+
+Labels carry no numbers and no memory address. All arithmetic of shards and micro-batches is
+here, as pure functions from labels to labels; a shard set is kept in its coarsest form, so
+pieces 4 and 5 of 8 are piece 2 of 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import gcd, lcm
+from typing import Any, NamedTuple
+
+from ..basics.errors import PuzzleError, show_set
+
+Shards = frozenset[int]
+WHOLE: Shards = frozenset([0])
+NONE: frozenset[int] = frozenset()
+
+SHARDED = ("Weight", "OptState", "WeightGrad")
+KINDS = (*SHARDED, "Activation", "ActivationGrad")
+FINEST = 1 << 16
+"""The most pieces that a tensor is cut into: sets of pieces are written out, and have to end somewhere."""
+
+
+class Labels(NamedTuple):
+    """The labels of one tensor. ``step`` counts optimizer steps; sets that do not apply are empty."""
+
+    kind: str
+    layer: int
+    layers: int
+    step: int = 0
+    batches: frozenset[int] = NONE
+    total_batches: int = 0
+    shards: Shards = WHOLE
+    total: int = 1
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{name}={show_label(getattr(self, name))}" for name in FIELDS[self.kind])
+        return f"{self.kind}({named})"
+
+    def is_whole(self) -> bool:
+        """All shards are here."""
+        return len(self.shards) == self.total
+
+
+# Skips the keyword-friendly constructor, on the way of every operation: all eight fields, in a tuple.
+make_labels: Callable[[tuple[Any, ...]], Labels] = partial(tuple.__new__, Labels)
+
+FIELDS = {
+    "Weight": ("layer", "layers", "step", "shards", "total"),
+    "OptState": ("layer", "layers", "step", "shards", "total"),
+    "WeightGrad": ("layer", "layers", "batches", "total_batches", "shards", "total"),
+    "Activation": ("layer", "layers", "batches", "total_batches"),
+    "ActivationGrad": ("layer", "layers", "batches", "total_batches"),
+}
+"""The fields that a kind has, in the order of its constructor."""
+
+
+def show_label(value: object) -> str:
+    """A field as it is written in code, sets in order."""
+    return show_set(value) if isinstance(value, frozenset) else repr(value)
+
+
+def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
+    """The same part of the whole in the fewest, largest pieces.
+
+    >>> coarsest(frozenset({4, 5}), 8)
+    (frozenset({2}), 4)
+    """
+    count = len(shards)
+    if count == total:
+        return WHOLE, 1
+    common = gcd(count, total)
+    for factor in range(common, 1, -1):
+        if common % factor == 0:
+            coarse = frozenset([shard // factor for shard in shards])
+            if len(coarse) * factor == count:
+                return coarse, total // factor
+    return shards, total
+
+
+def check_fineness(total: int) -> None:
+    """Raises PuzzleError for a cut into more than FINEST pieces."""
+    if total > FINEST:
+        raise PuzzleError(f"a tensor is cut into at most {FINEST:,} pieces", got=f"{total:,} pieces")
+
+
+class Cuts:
+    """Into how many pieces the tensors of one machine have been cut: sizes are exact fractions of a whole, and a
+    sum of them must not need thousands of digits."""
+
+    def __init__(self) -> None:
+        self.common = 1
+
+    def check(self, total: int) -> None:
+        """Note a cut. Raises PuzzleError for too many cuts that do not go together."""
+        if self.common % total:
+            self.common = lcm(self.common, total)
+            if self.common > 1 << 256:
+                raise PuzzleError(
+                    f"tensors were cut into too many different numbers of pieces, now into {total}",
+                    cure="cut everything into as many pieces, or into a multiple",
+                )
+
+
+def refined(shards: Shards, total: int, finer: int) -> Shards:
+    """The same part in pieces of ``finer``, a multiple of ``total``."""
+    factor = finer // total
+    if factor == 1:
+        return shards
+    check_fineness(finer)
+    return frozenset([shard * factor + part for shard in shards for part in range(factor)])
+
+
+def same_pieces(a: Labels, b: Labels) -> bool:
+    """Whether two tensors are the same part of their wholes."""
+    return (a.shards == b.shards and a.total == b.total) or (coarsest(a.shards, a.total) == coarsest(b.shards, b.total))
+
+
+def within(inner: Labels, outer: Labels) -> bool:
+    """Whether the part that ``inner`` is lies inside the part that ``outer`` is."""
+    if outer.shards is WHOLE and outer.total == 1:
+        return True
+    if inner.total == outer.total:
+        return inner.shards <= outer.shards
+    finer = lcm(inner.total, outer.total)
+    return refined(inner.shards, inner.total, finer) <= refined(outer.shards, outer.total, finer)
+
+
+def overlap(a: Labels, b: Labels) -> bool:
+    """Whether two parts have a piece in common."""
+    finer = lcm(a.total, b.total)
+    return not refined(a.shards, a.total, finer).isdisjoint(refined(b.shards, b.total, finer))
+
+
+def cut(labels: Labels, index: int, pieces: int) -> Labels:
+    """Piece ``index`` when this part is cut into ``pieces`` equal ones.
+
+    Raises PuzzleError for a part with gaps, or an index out of range.
+    """
+    if not 0 <= index < pieces:
+        raise PuzzleError(
+            f"there is no piece {index} of {pieces}",
+            where=f"shard({index}, {pieces}) of {labels}",
+            expected=f"an index from 0 to {pieces - 1}",
+        )
+    count, first = len(labels.shards), min(labels.shards, default=0)
+    if not count or max(labels.shards) - first + 1 != count:
+        raise PuzzleError(
+            "a part with gaps cannot be cut into equal pieces",
+            where=f"shard({index}, {pieces})",
+            got=str(labels),
+            cure="combine the missing shards first",
+        )
+    check_fineness(labels.total * pieces)
+    start = first * pieces + index * count
+    shards, total = coarsest(frozenset(range(start, start + count)), labels.total * pieces)
+    return make_labels((*labels[:6], shards, total))
+
+
+def join(parts: Sequence[Labels], where: str) -> Labels:
+    """The union of disjoint parts of one thing: same kind, layer, step and micro-batches.
+
+    Raises PuzzleError when the parts are of different things or a piece comes twice.
+    """
+    first = parts[0]
+    totals = first.total
+    for part in parts:
+        if part[:6] != first[:6]:
+            raise PuzzleError(
+                "these are not parts of one thing", where=where, expected=f"more of {first}", got=str(part)
+            )
+        if part.total != totals:
+            totals = lcm(totals, part.total)
+    pieces = [refined(part.shards, part.total, totals) for part in parts]
+    shards = NONE.union(*pieces)
+    if len(shards) != sum(map(len, pieces)):
+        raise PuzzleError(
+            "a shard comes twice",
+            where=where,
+            expected="every shard once",
+            got=", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts),
+        )
+    shards, total = coarsest(shards, totals)
+    return make_labels((*first[:6], shards, total))
+
+
+def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
+    """The labels of a sum of gradients: one layer, one shard form, every micro-batch once.
+
+    A gradient of no micro-batches adds nothing, so it fits any shard form. Raises PuzzleError,
+    unless ``strict`` is off (then the labels are only unions, and the value must tell).
+    """
+    real = [part for part in parts if part.batches]
+    if not real:
+        return parts[0]
+    first = real[0]
+    layer, shards, total, count = first.layer, first.shards, first.total, 0
+    for part in real:
+        count += len(part.batches)
+        alike = (part.shards is shards or part.shards == shards) and part.total == total
+        if strict and not alike and not same_pieces(part, first):
+            raise PuzzleError(
+                "gradients of different shards do not add up", where=where, expected=str(first), got=str(part)
+            )
+    if strict:
+        for part in parts:
+            if part.layer != layer:
+                raise PuzzleError(
+                    "gradients of different layers do not add up",
+                    where=where,
+                    expected=str(first),
+                    got=str(part),
+                )
+    if len(real) == 1:
+        return first
+    batches = NONE.union(*[part.batches for part in real])
+    if strict and len(batches) != count:
+        twice = sorted(b for b in batches if sum(b in part.batches for part in real) > 1)
+        raise PuzzleError(
+            f"micro-batch {', '.join(map(str, twice))} is in more than one of them and would count twice",
+            where=where,
+            expected="every micro-batch in one of the gradients",
+            got=", ".join(show_set(part.batches) for part in real[:8]) + (" ..." if len(real) > 8 else ""),
+            cure="add the gradient of each micro-batch once: was it added before, or made of the same micro-batch?"
+            if where == "+"
+            else "train each micro-batch on one rank, and reduce each gradient once: then everyone has the whole sum",
+        )
+    return first._replace(batches=batches)

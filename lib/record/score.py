@@ -1,0 +1,62 @@
+"""Figures of a run, read off its event log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+
+from ..basics.units import Elements
+from .events import COLLECTIVE, COMPUTE, POINT_TO_POINT, Event
+
+_end, _held = attrgetter("end"), attrgetter("held")
+
+
+def makespan(events: Iterable[Event]) -> float:
+    """The end of the last operation, in ticks."""
+    return max(map(_end, events), default=0.0)
+
+
+def peak(events: Iterable[Event]) -> Elements:
+    """The largest memory sample of any rank, in elements."""
+    return max(map(sum, map(_held, events)), default=0)
+
+
+def peak_event(events: Iterable[Event]) -> Event | None:
+    """The first event, in the order of the log, at which memory was highest."""
+    return max(events, key=lambda event: event.memory, default=None)
+
+
+def share(events: Sequence[Event], ranks: int, kinds: Iterable[str]) -> float:
+    """Part (0 to 1) of all ranks' time that is covered by events of these kinds.
+
+    Overlapping events of one rank count once, so communication hidden behind compute and the
+    compute that hides it may each reach 1, and their union never exceeds it.
+    """
+    wanted = frozenset(kinds)
+    return part_of_time([event for event in events if event.kind in wanted], makespan(events), ranks)
+
+
+def part_of_time(events: Iterable[Event], time: float, ranks: int) -> float:
+    """Part (0 to 1) of ``time`` on so many ranks that is covered by events; those that overlap count once."""
+    spans: dict[int, list[tuple[float, float]]] = {}
+    for event in events:
+        spans.setdefault(event.rank, []).append((event.start, event.end))
+    return sum(_covered(own) for own in spans.values()) / (time * ranks) if time else 0.0
+
+
+def idle_share(events: Sequence[Event], ranks: int) -> float:
+    """Part (0 to 1) of all ranks' time in which a rank neither computes nor communicates.
+
+    In a pipeline this is the bubble.
+    """
+    busy = share(events, ranks, (*COMPUTE, *COLLECTIVE, *POINT_TO_POINT))
+    return max(0.0, 1.0 - busy) if events else 0.0
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """Length of the union of spans."""
+    total, reached = 0.0, 0.0
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

@@ -1,0 +1,107 @@
+"""Verdicts for other programs: JSON, JUnit XML, Gradescope's results.json, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from ..grading.page import text
+from ..grading.verdict import ERROR, FAIL, PASS, TODO, VERSION, Report
+
+
+def as_json(reports: Sequence[Report]) -> str:
+    """The version and all results; those of a folder of submissions name their student."""
+    results = [result for report in reports for result in report.as_json()["results"]]
+    isolation = reports[0].isolation if reports else ""
+    return json.dumps({"version": VERSION, "results": results, "isolation": isolation}, indent=1) + "\n"
+
+
+def as_junit(reports: Sequence[Report]) -> str:
+    """JUnit XML: a suite for each report, a case for each puzzle; what is not attempted counts as skipped."""
+    suites = ElementTree.Element("testsuites")
+    for report in reports:
+        statuses = [verdict.status for verdict in report.verdicts]
+        suite = ElementTree.SubElement(
+            suites,
+            "testsuite",
+            name=report.student or "puzzles",
+            tests=str(len(statuses)),
+            failures=str(statuses.count(FAIL)),
+            errors=str(statuses.count(ERROR)),
+            skipped=str(statuses.count(TODO)),
+            time=f"{report.seconds:.3f}",
+        )
+        for verdict in report.verdicts:
+            whose = f"{report.student}.puzzles" if report.student else "puzzles"
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=whose, name=verdict.puzzle.name, time=f"{verdict.seconds:.3f}"
+            )
+            tag = {FAIL: "failure", ERROR: "error", TODO: "skipped"}.get(verdict.status)
+            if tag:
+                first = verdict.message.split("\n")[0]
+                ElementTree.SubElement(case, tag, message=first).text = text(verdict)
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def as_gradescope(report: Report) -> str:
+    """What Gradescope reads: a point for each puzzle, and a leaderboard of times and memory (less is better)."""
+    tests, board = [], []
+    for verdict in report.verdicts:
+        puzzle = verdict.puzzle
+        passed = verdict.status == PASS
+        tests.append(
+            {
+                "name": f"Puzzle {puzzle.number}: {puzzle.title}",
+                "number": str(puzzle.number),
+                "score": float(passed),
+                "max_score": 1.0,
+                "status": "passed" if passed else "failed",
+                "output": text(verdict),
+                "output_format": "text",
+                "tags": [puzzle.name, verdict.status],
+                "visibility": "visible",
+            }
+        )
+        if passed:
+            figures: tuple[tuple[str, Any], ...] = (("ticks", verdict.time), ("elements", verdict.as_json()["memory"]))
+            board += [{"name": f"{puzzle.name}: {unit}", "value": value, "order": "asc"} for unit, value in figures]
+    whole = {
+        "score": float(report.passed),
+        "execution_time": round(report.seconds, 3),
+        "output": f"{report.headline()}. Graded {report.isolation}.",
+        "output_format": "text",
+        "stdout_visibility": "hidden",
+        "tests": tests,
+        "leaderboard": board,
+    }
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def as_csv(reports: Sequence[Report]) -> str:
+    """A row for each student: how many pass, and of each puzzle status, time and memory."""
+    out = io.StringIO()
+    names = list(dict.fromkeys(verdict.puzzle.name for report in reports for verdict in report.verdicts))
+    columns = ["student", "passed"]
+    columns += [f"{name} {column}" for name in names for column in ("status", "ticks", "elements")]
+    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    for report in reports:
+        row: dict[str, Any] = {"student": _cell(report.student), "passed": report.passed}
+        for verdict in report.verdicts:
+            values = (verdict.status, verdict.time, verdict.as_json()["memory"])
+            row |= {
+                f"{verdict.puzzle.name} {column}": value
+                for column, value in zip(("status", "ticks", "elements"), values, strict=True)
+            }
+        writer.writerow(row)
+    return out.getvalue()
+
+
+def _cell(value: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return "'" + value if value.startswith(("=", "+", "-", "@")) else value

@@ -1,0 +1,58 @@
+"""A blank puzzle as a script, for those who would rather write in an editor than in a notebook."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from ..basics.errors import PuzzleError
+from ..course.specs import Puzzle, puzzles
+
+BLANKS = Path(__file__).resolve().parent.parent.parent / "puzzles"
+"""Where the blank notebooks are, in a clone of the project."""
+_PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>')
+
+
+def blank_script(puzzle: Puzzle) -> str:
+    """The blank notebook of a puzzle in the percent format, which editors show as cells.
+
+    Raises PuzzleError where the notebooks are not: lib alone was installed.
+    """
+    path = BLANKS / f"{puzzle.file}.ipynb"
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    except OSError:
+        raise PuzzleError(
+            f"there is no blank of {puzzle.name}", got=f"no {path.name} beside lib", cure="run it in a clone", line=""
+        ) from None
+    sources = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+    return "\n\n".join(_cell(kind, source) for kind, source in sources if not _of_another(source, puzzle)) + "\n"
+
+
+def _of_another(source: str, puzzle: Puzzle) -> bool:
+    """Whether a cell belongs to another puzzle of the same notebook: by its heading, or by the name in it."""
+    others = [other for other in puzzles().values() if other.file == puzzle.file and other != puzzle]
+    return any(other.name in source or source.startswith(f"## {other.number}. ") for other in others)
+
+
+def write_script(puzzle: Puzzle, target: Path) -> None:
+    """Write the blank there. Raises PuzzleError where something is already, or nothing can be written."""
+    text = (
+        f"# Run it cell by cell in an editor, or grade it whenever you save it: python -m lib watch {target.name}\n\n"
+    )
+    text += blank_script(puzzle)
+    try:
+        with open(target, "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        raise PuzzleError(f"{target} is there already, and stays as it is", cure="name another file", line="") from None
+    except OSError as error:
+        raise PuzzleError(f"{target} cannot be written: {error.strerror}", line="") from None
+
+
+def _cell(kind: str, source: str) -> str:
+    if kind == "code":
+        return f"# %%\n{source}"
+    text = _PICTURE.sub(r"(A picture in the notebook: \1)", source)
+    return "\n".join(["# %% [markdown]", *(f"# {line}".rstrip() for line in text.split("\n"))])

@@ -1,0 +1,265 @@
+"""Finding a learner's files: which of them attempts which puzzle."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import re
+import stat
+import tokenize
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..basics.errors import PuzzleError
+from ..course.specs import Puzzle, find, puzzles
+from ..remote.wire import shown
+from .referee import Submission
+
+LARGEST = 10 << 20
+"""Bytes of a file that is graded."""
+MOST_FILES, MOST_TEXT = 100, 10 * LARGEST
+"""Files of one student, and characters in them: they are all kept while they are graded."""
+SUFFIXES = (".ipynb", ".py")
+ENCODINGS = ("utf-8", "ascii", "iso8859", "cp", "koi8", "mac", "gb", "big5", "euc", "shift")
+"""How the names of encodings begin that people write in. Others take a time that grows faster than the file."""
+LONGEST_NAME = 200
+"""Bytes of a student's name: a file has to bear it, and its ending."""
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Attempt(NamedTuple):
+    """A puzzle, and the code that attempts it; None where there is no file of it, or one that cannot be graded."""
+
+    puzzle: Puzzle
+    submission: Submission | None
+    trouble: str = ""
+    """Why its file cannot be graded."""
+
+    @property
+    def there(self) -> bool:
+        """Whether there is a file of it."""
+        return self.submission is not None or bool(self.trouble)
+
+
+class Student(NamedTuple):
+    """Of a folder of submissions: a name that no other has, files, and what could not be looked into."""
+
+    name: str
+    paths: list[Path]
+    trouble: list[str]
+
+
+class Unreadable(Exception):
+    """A file that cannot be graded, and why."""
+
+
+def home() -> Path:
+    """The folder of the learner's notebooks: this one if they are here, else puzzles/mine, else puzzles."""
+    here = Path.cwd()
+    if any(_files_of(puzzle, here) for puzzle in puzzles().values()):
+        return here
+    mine = [root / "puzzles" / "mine" for root in (here, *here.parents, ROOT)]
+    blank = [root / "puzzles" for root in (here, *here.parents, ROOT)]
+    return next((folder for folder in (*mine, *blank) if folder.is_dir()), here)
+
+
+def called(path: Path) -> str:
+    """The name of a file or folder, safe to show in a line: what cannot be seen is written as its escape."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in path.name)
+
+
+def read(path: Path, folder: Path | None) -> Submission:
+    """A file's text. Raises Unreadable for what is no file of Python, or too large."""
+    name = called(path)
+    try:
+        facts = os.lstat(path)
+        if not stat.S_ISREG(facts.st_mode):
+            raise Unreadable(f"{name} is no ordinary file (a link, a folder, a device): it is not followed")
+        if facts.st_size > LARGEST:
+            raise Unreadable(f"{name} has {facts.st_size:,} bytes; at most {LARGEST:,} are read")
+        text = _decoded(path.read_bytes())
+    except OSError as error:
+        raise Unreadable(f"{name} cannot be read: {error.strerror}") from None
+    except (UnicodeError, SyntaxError):
+        raise Unreadable(f"{name} is no text in UTF-8 or in the encoding that it names") from None
+    return Submission(name, text, str(folder.resolve()) if folder else None)
+
+
+def _decoded(data: bytes) -> str:
+    """A file as Python reads it. Raises UnicodeError or SyntaxError."""
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    if not codecs.lookup(encoding).name.startswith(ENCODINGS):
+        raise UnicodeError(encoding)
+    return io.TextIOWrapper(io.BytesIO(data), encoding).read()
+
+
+def attempts_in(submission: Submission) -> list[Attempt]:
+    """The puzzles that a file seems to attempt, by the names it defines. Nothing is parsed or run for that."""
+    text = submission.text
+    if submission.file.endswith(".ipynb"):
+        for written, meant in IN_JSON:
+            text = text.replace(written, meant)
+    names, at = list(puzzles()), 0
+    while names and (match := _definition_of(names).search(text, at)):
+        names.remove(match[match.lastindex or 0])
+        at = match.start()  # the line may define more
+    return [Attempt(puzzle, submission) for name, puzzle in puzzles().items() if name not in names]
+
+
+IN_JSON = (("\\\\", "/"), ('\\"', "'"), ("\\t", " "), ("\\r", ""), ("\\n", "\n"), ('"', "\n"))
+"""What makes lines of Python of a notebook's text, whether it has them in one string or in many."""
+
+
+def _definition_of(names: Collection[str]) -> re.Pattern[str]:
+    """A line that gives a meaning to one of these names.
+
+    This is searched in whatever somebody hands in, so no character may be looked at again and again: each
+    alternative begins at the start of a line, and goes on to its end, to a bracket, or for so many characters.
+    """
+    name = rf"(?<![\w.])({'|'.join(names)})\b"
+    others = r"\w,* \t)\]"  # targets of the same assignment
+    items = r"(?:[ \t]*\([^()]*?|[^\n(#]*?)"  # of an import, in brackets over several lines
+    return re.compile(
+        r"^(?!\n)(?:"
+        rf"[ \t]*+(?:async[ \t]++)?(?:def|class)[ \t]++{name}[ \t]*+[(\[:]"
+        rf"|[ \t]*+from[ \t]++[\w.]++[ \t]++import\b{items}{name}(?![ \t]+as\b)"
+        rf"|[ \t]*+import[ \t][^\n#]*?\bas[ \t]++{name}"
+        rf"|(?![ \t])[(\[]?[{others}=;]{{0,80}}?{name}[{others}]{{0,80}}=(?!=)"
+        rf"|{name}[ \t]*+:[^\n=]*+=(?!=))",
+        re.MULTILINE,
+    )
+
+
+def attempt_at(puzzle: Puzzle, folder: Path) -> Attempt:
+    """The learner's attempt at a puzzle: the file that is named for it, the latest if there are several."""
+    found = _files_of(puzzle, folder)
+    if not found:
+        return Attempt(puzzle, None)
+    try:
+        return Attempt(puzzle, read(max(found, key=os.path.getmtime), folder))
+    except Unreadable as error:
+        return Attempt(puzzle, None, str(error))  # no reason to leave the others ungraded
+
+
+def _files_of(puzzle: Puzzle, folder: Path) -> list[Path]:
+    stems = (puzzle.file, puzzle.name)
+    paths = [folder / (stem + suffix) for stem in stems for suffix in SUFFIXES]
+    return [path for path in paths if os.path.isfile(path)]
+
+
+def is_file(what: str) -> bool:
+    """Whether a word of a command line means a file: a puzzle's name does not, whatever else bears it."""
+    if what.endswith(SUFFIXES) or os.sep in what:
+        return True
+    is_puzzle = any(what in (puzzle.name, str(puzzle.number)) for puzzle in puzzles().values())
+    return not is_puzzle and os.path.exists(what)
+
+
+def asked_for(what: Sequence[str], chosen: Iterable[str]) -> list[Attempt]:
+    """Attempts at what a command line names: puzzles and files, of those ``chosen``.
+
+    Where nothing is named, programs to be repaired count only if they are there.
+    Raises PuzzleError for an unknown puzzle or a file without any, Unreadable for a file.
+    """
+    chosen = set(chosen)
+    files = [Path(one) for one in what if is_file(one)]
+    names = [find(one).name for one in what if not is_file(one)]
+    wanted = [puzzle for puzzle in puzzles().values() if puzzle.name in chosen and puzzle.name in (names or chosen)]
+    if not files:
+        folder = home()
+        found = [attempt_at(puzzle, folder) for puzzle in wanted]
+        return [attempt for attempt in found if names or attempt.there or not attempt.puzzle.repair]
+    attempts = []
+    for path in files:
+        if os.path.isdir(path):
+            raise PuzzleError(f"{path.name} is a folder", cure=f"--each {path.name}", line="")
+        if not os.path.lexists(path):
+            raise Unreadable(f"there is no file {path}")
+        found = [attempt for attempt in attempts_in(read(path, path.parent)) if attempt.puzzle in wanted]
+        if not found:
+            raise PuzzleError(
+                f"{path.name} defines none of the puzzles asked for",
+                expected=f"a function of the name {' or '.join(puzzle.name for puzzle in wanted)}",
+                line="",
+            )
+        attempts += found
+    return attempts
+
+
+def submissions(folder: Path) -> list[Student]:
+    """Students and their files, in a folder that has a folder or a file for each. Raises Unreadable."""
+    try:
+        entries = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__")))
+    except OSError as error:
+        raise Unreadable(f"{folder} cannot be read: {error.strerror}") from None
+    students: dict[Path, Student] = {}
+    for path in entries:
+        if os.path.isdir(path):
+            found = ([], [f"{called(path)} is a link: it is not followed"]) if path.is_symlink() else _files_in(path)
+            students[path] = Student(_shortened(called(path)), *found)
+        elif path.suffix in SUFFIXES:
+            whose = path.with_suffix("")
+            students.setdefault(whose, Student(_shortened(called(whose)), [], [])).paths.append(path)
+    if not students:
+        raise Unreadable(f"{folder} has no submissions: a folder or a file (.py, .ipynb) for each student")
+    return _told_apart(students)
+
+
+def _files_in(folder: Path) -> tuple[list[Path], list[str]]:
+    """A student's files, and what could not be looked into. Folders may be nested deeper than Python's calls."""
+    files: list[Path] = []
+    trouble: list[str] = []
+    folders = [folder]
+    while folders:
+        at = folders.pop()
+        try:
+            with os.scandir(at) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders += [at / entry.name] * (not entry.name.startswith((".", "__")))  # caches, history
+                    elif entry.name.endswith(SUFFIXES):
+                        files.append(at / entry.name)
+        except OSError as error:
+            trouble.append(f"{called(at)[:100]} cannot be read: {error.strerror}")
+    if len(files) > MOST_FILES:
+        trouble.append(f"there are more than {MOST_FILES} files; the others are not read")
+    return sorted(files, key=lambda path: (len(path.parts), path))[:MOST_FILES], trouble
+
+
+def _shortened(name: str) -> str:
+    return name.encode()[:LONGEST_NAME].decode(errors="ignore")
+
+
+def _told_apart(students: dict[Path, Student]) -> list[Student]:
+    """The students under names that no two have, even where capitals are not told apart. Whose own it is keeps it."""
+    taken: set[str] = set()
+    names = {}
+    for path, student in sorted(students.items(), key=lambda item: item[1].name != item[0].name):
+        name, count = student.name, 1
+        while name.casefold() in taken:
+            count += 1
+            name = f"{student.name} ({count})"
+        taken.add(name.casefold())
+        names[path] = name
+    return [student._replace(name=names[path]) for path, student in students.items()]
+
+
+def attempts_of(student: Student, folder: Path) -> tuple[list[Attempt], str]:
+    """What a student's files attempt, and why some cannot be read. A file alone sees no other student's."""
+    attempts, trouble, left = [], [*student.trouble], MOST_TEXT
+    for path in student.paths:
+        try:
+            submission = read(path, None if path.parent == folder else path.parent)
+        except Unreadable as error:
+            trouble.append(str(error))
+            continue
+        left -= len(submission.text)
+        if left < 0:
+            trouble.append(f"files of more than {MOST_TEXT:,} characters; {submission.file} and others are not read")
+            break
+        attempts += attempts_in(submission)
+    if not student.paths:
+        trouble.append("no .py and no .ipynb file")
+    return attempts, shown("; ".join(trouble), 2000)

@@ -1,0 +1,351 @@
+"""The grader at a shell: ``python -m lib grade``, ``watch`` and ``start``.
+
+The report goes to stdout, progress to stderr. Exit status: 0 all pass, 1 some fail or are not attempted,
+2 the command is not understood, 3 the grader itself failed or a report could not be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..basics.errors import PuzzleError
+from ..basics.units import show_elements, show_ticks
+from ..course.specs import Puzzle, find, puzzles
+from ..grading.notebook import Hint
+from ..grading.page import report_text
+from ..grading.progress import Progress, next_hint
+from ..grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
+from . import files
+from .script import write_script
+from .session import session
+from .shelf import Unreadable, asked_for, attempts_of, home, is_file, submissions
+
+ALL_PASS, SOME_FAIL, USAGE, GRADER_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+class Usage(Exception):
+    """A command that cannot be carried out as it stands."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out a command line; the exit status."""
+    options = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows few letters is no reason to fail
+    try:
+        return int(options.do(options))
+    except (Usage, Unreadable, PuzzleError) as error:
+        print(f"python -m lib {options.command}: {error}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        _close_stdout()  # nobody reads on
+        return SOME_FAIL
+    except Exception:
+        traceback.print_exc()
+        print("The grader itself failed. Please report the lines above.", file=sys.stderr)
+        return GRADER_FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m lib",
+        description="LLM training puzzles at a shell.",
+        epilog="More commands: python -m lib draw --help, python -m lib run --help (and worker, for torchrun)",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, do, says in (
+        ("grade", grade, "grade your puzzles, or files of yours"),
+        ("watch", watch, "grade again whenever a file is saved"),
+    ):
+        command = commands.add_parser(
+            name,
+            help=says,
+            description=says.capitalize() + ". Without WHAT: the notebooks in this folder or in puzzles/mine.",
+            epilog="Exit status: 0 all pass, 1 some fail or are not attempted, 2 usage, 3 the grader failed.",
+        )
+        command.set_defaults(do=do)
+        add = command.add_argument
+        add("what", nargs="*", metavar="WHAT", help="names or numbers of puzzles, and files (.py, .ipynb)")
+        add("-k", metavar="WORDS", default="", help='puzzles whose name contains this; "not", "and", "or" work')
+        add("--timeout", metavar="S", type=_seconds, default=10.0, help="seconds for one run (10)")
+        add("--seed", metavar="N", type=int, help="draw the other sizes from this seed")
+        add("--plain", action="store_true", help="no color and no progress bar")
+        if name == "grade":
+            add("--list", action="store_true", help="list the puzzles and their targets")
+            add("--hint", metavar="P", help="the next hint for a puzzle, after those already given")
+            add("--each", metavar="DIR", type=Path, help="grade a folder of submissions, a student each")
+            add("--json", metavar="F", help="write the results as JSON (- is stdout, here and below)")
+            add("--junit", metavar="F", help="write JUnit XML")
+            add("--gradescope", metavar="F", help="write Gradescope's results.json; with --each a folder of them")
+            add("--csv", metavar="F", help="with --each: write a table, a row a student")
+    says = "write a blank puzzle as a script, for an editor that shows cells or any other"
+    command = commands.add_parser("start", help=says, description=says.capitalize() + ".")
+    command.set_defaults(do=start)
+    command.add_argument("puzzle", metavar="PUZZLE", help="name or number")
+    command.add_argument("file", metavar="FILE.py", type=Path, help="a file that is not there yet")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 86_400:
+        raise argparse.ArgumentTypeError("seconds, more than 0")
+    return value
+
+
+# -- start ------------------------------------------------------------------------------------------------
+
+
+def start(options: argparse.Namespace) -> int:
+    """The command ``start``."""
+    if options.file.suffix != ".py":
+        raise Usage(f"{options.file} is a script, so its name ends in .py")
+    puzzle = find(options.puzzle)
+    write_script(puzzle, options.file)
+    print(f"Puzzle {puzzle.number}, {puzzle.title}, is in {options.file}. To grade it whenever you save it:")
+    print(f"    python -m lib watch {shlex.quote(str(options.file))}")
+    return ALL_PASS
+
+
+# -- grade ------------------------------------------------------------------------------------------------
+
+
+def grade(options: argparse.Namespace) -> int:
+    """The command ``grade``."""
+    if options.list:
+        print(_list(), end="")
+        return ALL_PASS
+    if options.hint is not None:
+        print(_hints(options.hint))
+        return ALL_PASS
+    _check_outputs(options)
+    if options.each is not None:
+        return _grade_each(options)
+    attempts = asked_for(options.what, _chosen(options.k))
+    report = session(attempts, options.seed, options.timeout, options.plain)
+    if not any(map(is_file, options.what)):
+        _record(report)
+    return _status([report]) if _write(options, [report]) else GRADER_FAILED
+
+
+def _grade_each(options: argparse.Namespace) -> int:
+    reports = []
+    named = {find(one).name for one in options.what}
+    chosen = [puzzles()[name] for name in _chosen(options.k) if not named or name in named]
+    students = submissions(options.each)
+    for place, student in enumerate(students):
+        attempts, trouble = attempts_of(student, options.each)
+        whose = f"{student.name} ({place + 1} of {len(students)})"
+        wanted = [attempt for attempt in attempts if attempt.puzzle in chosen]
+        report = session(wanted, options.seed, options.timeout, options.plain, whose)
+        found = [attempt.puzzle for attempt in wanted]
+        asked = [puzzle for puzzle in chosen if named or puzzle in found or not puzzle.repair]
+        verdicts = [_with_trouble(_best(puzzle, report.verdicts), trouble) for puzzle in asked]
+        reports.append(replace(report, student=student.name, verdicts=verdicts))
+    return _status(reports) if _write(options, reports) else GRADER_FAILED
+
+
+def _best(puzzle: Puzzle, verdicts: Sequence[Verdict]) -> Verdict:
+    """Of a student's files that attempt a puzzle, the one that does best."""
+    tries = [verdict for verdict in verdicts if verdict.puzzle == puzzle]
+    nothing = Verdict(puzzle, TODO, "not attempted yet: no file defines it")
+    return min([*tries, nothing], key=lambda verdict: (PASS, FAIL, ERROR, TODO).index(verdict.status))
+
+
+def _with_trouble(verdict: Verdict, trouble: str) -> Verdict:
+    return replace(verdict, note=trouble) if trouble and verdict.status == TODO else verdict
+
+
+def _status(reports: Sequence[Report]) -> int:
+    statuses = {verdict.status for report in reports for verdict in report.verdicts}
+    return GRADER_FAILED if ERROR in statuses else ALL_PASS if statuses == {PASS} else SOME_FAIL
+
+
+def _record(report: Report) -> None:
+    """The learner's own notebooks were graded: keep the best beside them."""
+    kept = Progress(home())
+    for verdict in report.verdicts:
+        kept.record(verdict)
+    if kept.note:
+        print(kept.note, file=sys.stderr)
+
+
+# -- what is asked for -----------------------------------------------------------------------------------------
+
+
+def _chosen(words: str) -> list[str]:
+    """Names of the puzzles that an expression of words selects. Raises Usage when there are none."""
+    chosen = [name for name in puzzles() if _matches(words.split(), name)]
+    if not chosen:
+        raise Usage(f"-k {words!r} selects no puzzle of {', '.join(puzzles())}")
+    return chosen
+
+
+def _matches(words: Sequence[str], name: str) -> bool:
+    """Words with "or" between alternatives, "and" (or nothing) between demands, "not" before one."""
+    alternatives: list[bool] = [True]
+    negated = False
+    for word in words:
+        if word == "or":
+            alternatives.append(True)
+        elif word == "not":
+            negated = not negated
+        elif word != "and":
+            alternatives[-1] &= (word in name) != negated
+            negated = False
+    return any(alternatives)
+
+
+def _list() -> str:
+    lines = []
+    for puzzle in puzzles().values():
+        target = f"{show_ticks(puzzle.target['time'])} ticks, {show_elements(puzzle.target['memory'])} elements"
+        effort = f"{puzzle.difficulty}, {puzzle.minutes} min"
+        lines.append(f"{puzzle.number:2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {target}\n")
+    return "".join(lines)
+
+
+def _hints(name: str) -> str:
+    """All hints given so far and the next one: a shell forgets, so the count is kept beside the notebooks."""
+    puzzle = find(name)
+    kept = Progress(home())
+    number = next_hint(kept.hints, puzzle)
+    kept.save()
+    return "\n\n".join([*(str(Hint(puzzle, place)) for place in range(number + 1)), *filter(None, [kept.note])])
+
+
+# -- what is written -----------------------------------------------------------------------------------------------
+
+
+def _faces(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[Sequence[Report]], str]]]:
+    """Where to write which face of the reports."""
+    for target, face in ((options.json, files.as_json), (options.junit, files.as_junit), (options.csv, files.as_csv)):
+        if target is not None:
+            yield target, face
+    if options.gradescope is not None and options.each is None:
+        yield options.gradescope, lambda reports: files.as_gradescope(reports[0])
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Raises Usage for what cannot work, before anything is graded."""
+    if options.csv is not None and options.each is None:
+        raise Usage("--csv is a table of students: it goes with --each DIR")
+    if options.each is not None and options.gradescope == "-":
+        raise Usage("with --each, --gradescope names a folder: a file for each student")
+    targets = [target for target, _ in _faces(options)]
+    for target in targets:
+        if targets.count(target) > 1:
+            raise Usage(f"only one report can go to {'stdout' if target == '-' else target}")
+        if target != "-":
+            _check_file(target)
+    if options.gradescope is not None and options.each is not None:
+        _check_folder(options.gradescope)
+
+
+def _check_file(target: str) -> None:
+    """Raises Usage for what cannot be written to. Devices and pipes are left alone: to open one may be too much."""
+    if os.path.isdir(target):
+        raise Usage(f"{target} is a folder, not a file to write to")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(target))):
+        raise Usage(f"there is no folder to write {target} to")
+    try:
+        if os.path.isfile(target):
+            open(target, "ab").close()
+        elif not os.path.lexists(target):
+            open(target, "xb").close()
+            os.unlink(target)
+    except OSError as error:
+        raise Usage(f"{target} cannot be written: {error.strerror}") from None
+
+
+def _check_folder(target: str) -> None:
+    """Raises Usage where no folder is, and none can be made."""
+    try:
+        os.makedirs(target, exist_ok=True)
+    except OSError as error:
+        raise Usage(f"{target} is no folder, and none can be made there: {error.strerror}") from None
+    if not os.access(target, os.W_OK | os.X_OK):
+        raise Usage(f"{target} cannot be written to")
+
+
+def _write(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
+    """Write all that is asked for; whether all could be written. What could not is said, and stops nothing else."""
+    color = not options.plain and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    texts = [(target, face(reports)) for target, face in _faces(options)]
+    if "-" not in [target for target, _ in texts]:
+        texts.insert(0, ("-", "\n\n".join(report_text(report, color) for report in reports) + "\n"))
+    if options.gradescope is not None and options.each is not None:
+        folder = Path(options.gradescope)
+        texts += [(str(folder / f"{report.student}.json"), files.as_gradescope(report)) for report in reports]
+    written = True
+    for target, text in texts:
+        try:
+            if target == "-":
+                print(text, end="", flush=True)
+            else:
+                Path(target).write_text(text, encoding="utf-8")
+        except OSError as error:
+            if target == "-":
+                _close_stdout()
+                if isinstance(error, BrokenPipeError):
+                    continue  # nobody reads on
+            written = False
+            name = "the report" if target == "-" else target
+            print(f"python -m lib grade: {name} could not be written: {error.strerror or error}", file=sys.stderr)
+    return written
+
+
+def _close_stdout() -> None:
+    """What is still in its buffer goes nowhere, so that nothing complains at exit."""
+    with suppress(OSError):  # it is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# -- watch -----------------------------------------------------------------------------------------------------------
+
+
+def watch(options: argparse.Namespace) -> int:
+    """The command ``watch``: grade, and again whenever a file is saved, until interrupted."""
+    try:
+        from watchfiles import watch as changes  # only here: an optional dependency
+    except ImportError:
+        raise Usage('watch needs watchfiles: python -m pip install "watchfiles>=1"') from None
+    paths = [Path(one) for one in options.what if is_file(one)]
+    folders = {path.parent.resolve() for path in paths} or {home().resolve()}
+    graded = options.what
+    while True:
+        try:
+            attempts = asked_for(graded, _chosen(options.k))
+            report = session(attempts, options.seed, options.timeout, options.plain)
+            print(report_text(report, not options.plain and sys.stdout.isatty()), flush=True)
+        except (Unreadable, PuzzleError) as error:
+            if graded is options.what:
+                raise
+            print(error, flush=True)
+        print("\nWaiting for a file to be saved; Ctrl-C ends this.\n", file=sys.stderr)
+        graded = _next_saved(changes, folders, paths)
+
+
+def _next_saved(changes: Any, folders: set[Path], paths: Sequence[Path]) -> list[str]:
+    """The files that were saved next."""
+    for changed in changes(*folders, recursive=False, raise_interrupt=True):
+        saved = sorted({path for _, path in changed if path.endswith((".py", ".ipynb")) and os.path.exists(path)})
+        if paths:
+            saved = [path for path in saved if any(os.path.samefile(path, one) for one in paths if one.exists())]
+        if saved:
+            return saved
+    raise KeyboardInterrupt

@@ -1,0 +1,10 @@
+"""Starts a worker. Run by its path, since the package need not be installed: ``python start.py DESCRIPTOR``."""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from lib.referee.worker import main
+
+    main(int(sys.argv[1]))

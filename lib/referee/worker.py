@@ -1,0 +1,208 @@
+"""The process in which a learner's code runs: one function, one run, at one size.
+
+It is told the code, the size of this run and its limits, and nothing of seeds, other sizes and targets.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+import lib
+
+from ..basics.errors import PuzzleError
+from ..grading.submission import load
+from ..learner.dist import Dist
+from ..learner.model import Model
+from ..remote.remote_books import RemoteBooks
+from ..remote.wire import Wire, pack_error
+from ..running.execution import play
+from ..running.limits import TimeIsUp, alarm
+from ..running.run import check_function
+from . import jail
+
+MEMORY = 2 << 30
+FILE_SIZE = 1 << 20
+OPEN_FILES = 64
+PROCESSES = 64
+CHARACTERS = 100_000
+"""Printed, and no more."""
+
+REFUSED = (
+    "os.fork",
+    "os.forkpty",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.system",
+    "pty.spawn",
+    "subprocess.Popen",
+    "socket.bind",
+    "socket.connect",
+)
+"""What no honest program of a puzzle does. Refused for the sake of the message: it is no wall."""
+
+
+def main(descriptor: int) -> None:
+    """Do one task and end, whatever threads and handlers the learner's code has left.
+
+    What is the learner's comes when everything is locked, and the grader has hold of this process.
+    """
+    wire = Wire(socket.socket(fileno=descriptor))
+    place = wire.receive(longest=None)
+    try:
+        if place["mechanism"] == "namespaces":
+            jail.enter(place["visible"], place["root"], FILE_SIZE * 64)
+        elif place["mechanism"] == "process" and sys.platform == "linux":
+            jail.keep_together()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror) from error  # without the path, which can be as long as it likes
+    _limit(place["timeout"])
+    wire.send(["ready"])
+    try:
+        _work(wire, wire.receive(longest=None))
+        wire.wait_for_end()
+    finally:
+        os._exit(0)
+
+
+def _limit(seconds: float) -> None:
+    limits = {
+        resource.RLIMIT_CPU: int(seconds) + 3,
+        resource.RLIMIT_AS: MEMORY,
+        resource.RLIMIT_FSIZE: FILE_SIZE,
+        resource.RLIMIT_NOFILE: OPEN_FILES,
+        resource.RLIMIT_CORE: 0,
+    }
+    if hasattr(resource, "RLIMIT_NPROC"):
+        limits[resource.RLIMIT_NPROC] = PROCESSES
+    for limit, value in limits.items():
+        hard = resource.getrlimit(limit)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        try:
+            resource.setrlimit(limit, (value, value))
+        except (ValueError, OSError):  # macOS knows some limits and refuses to set them
+            continue
+
+
+def _work(wire: Wire, task: dict[str, Any]) -> None:
+    """Load the code, run the function, say how it ended."""
+    _make_quiet(task["hidden"])
+    if task["folder"]:
+        sys.path.append(task["folder"])  # a learner's own modules
+    trouble: list[str] = []
+    try:
+        names: dict[str, Any] = {}
+        left_out: list[str] = []
+        with alarm(task["timeout"]) as late, suppress(TimeIsUp):
+            names, trouble = load(task["file"], task["text"], left_out)
+        if late:
+            raise PuzzleError("the code did not load in time", where=task["name"], line=late[0])
+        fn = names.get(task["name"])
+        if fn is None:
+            wire.send(["missing", trouble[:20]])
+            return
+        trouble += left_out
+        check_function(fn)
+        size = task["size"]
+        books: Any = RemoteBooks(wire)
+        dist = Dist(size["ranks"], size.get("mesh"), size.get("node_size"), _graded=True, _books=books)
+        models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(dist.ranks)]
+        play(fn, models, task["timeout"])
+        wire.send(["done"])
+    except PuzzleError as error:
+        wire.send(["failed", pack_error(error), trouble[:20]])
+    except BaseException as error:  # sys.exit at load, an interrupt
+        happened = "took too long" if isinstance(error, TimeIsUp) else f"raised {type(error).__name__}"
+        said = PuzzleError(f"the code {happened}", where=task["name"], line="")
+        wire.send(["failed", pack_error(said), trouble[:20]])
+
+
+def _make_quiet(hidden: list[str]) -> None:
+    """What a file does beside defining things does nothing here, and what it prints comes to an end."""
+    for name in ("run", "grade", "hint", "progress", "solution", "attempt"):
+        setattr(lib, name, NOTHING)
+    drawing = ModuleType("drawing")
+    drawing.__dict__["__getattr__"] = lambda name: NOTHING
+    sys.modules["drawing"] = drawing
+    sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.dirname(lib.__file__))]
+    sys.stdout = sys.stderr = Printed(sys.stdout)
+    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (as long as the process)
+    folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in hidden)
+
+    def look(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in REFUSED:
+            raise PuzzleError(f"a program of a puzzle does not call {event}: the machine is simulated")
+        path = arguments[0] if event == "open" else None
+        if isinstance(path, str) and os.path.realpath(path).startswith(folders):
+            raise PuzzleError("solutions are not to be read while a puzzle is graded")
+
+    sys.addaudithook(look)
+
+
+class Nothing:
+    """Stands for what is not to happen here: can be called, looked into and walked through, and does nothing."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Nothing comes of it."""
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+NOTHING: Callable[..., Any] = Nothing()
+
+
+class Printed(io.TextIOBase):
+    """A stream of text that stops to listen after so many characters."""
+
+    encoding = "utf-8"
+    errors = "strict"
+
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.left, self.buffer = stream, CHARACTERS, PrintedBytes(self)
+
+    def write(self, text: str) -> int:
+        """Take a text; of what is too much, nothing."""
+        if self.left > 0:
+            self.stream.write(text[: self.left])
+            self.stream.flush()
+            self.left -= len(text)
+        return len(text)
+
+    def writable(self) -> bool:
+        """It is made for that."""
+        return True
+
+    def reconfigure(self, **settings: Any) -> None:
+        """All stays as it is."""
+
+
+class PrintedBytes(io.RawIOBase):
+    """What is below such a stream: bytes written here are printed there."""
+
+    def __init__(self, printed: Printed) -> None:
+        self.printed = printed
+
+    def write(self, data: Any) -> int:
+        """Take bytes."""
+        data = bytes(data)
+        self.printed.write(data.decode(errors="replace"))
+        return len(data)
+
+    def writable(self) -> bool:
+        """It is made for that."""
+        return True

@@ -1,0 +1,202 @@
+"""One turn of the machine: every rank's function, on a loop of our own, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from types import FrameType
+from typing import Any
+
+from ..basics.errors import PuzzleError, is_learners, show_line, witnessed
+from ..learner.model import Model
+from .limits import TimeIsUp, alarm, collector_off, end_for_good
+from .loop import QuietLoop, host_aside
+from .prints import labelled_prints
+
+_rank: ContextVar[Model | None] = ContextVar("rank", default=None)
+
+
+def play(
+    fn: Callable[[Model], Any], models: Sequence[Model], timeout: float | None, order: Sequence[int] | None = None
+) -> None:
+    """Run ``fn`` on every rank to its end. Raises the first PuzzleError of the run, even one that was swallowed.
+
+    ``order``: in which the ranks are started; it changes no figure.
+    """
+    errors: list[PuzzleError] = []
+    token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
+    try:
+        with collector_off(), alarm(timeout) as late, host_aside(), labelled_prints(_rank.get):
+            Turn(fn, models, timeout, late).turn(order or range(len(models)))
+    except PuzzleError as error:
+        first = errors[0] if errors else error  # the first error is the cause of the others
+        raise first.with_traceback(None) from error.__cause__
+    finally:
+        witnessed.reset(token)
+        _rank.reset(outer)
+    if errors:
+        raise errors[0].with_traceback(None) from None
+
+
+def name_of(fn: object) -> str:
+    """What a function is called; a partial or an object that can be called has no name of its own."""
+    inner = getattr(fn, "func", fn)
+    return str(getattr(inner, "__name__", type(fn).__name__))
+
+
+class Turn:
+    """One turn of the machine: the loop, the ranks' tasks, and how it ends."""
+
+    def __init__(
+        self, fn: Callable[[Model], Any], models: Sequence[Model], timeout: float | None, late: list[str]
+    ) -> None:
+        self.fn, self.models, self.timeout, self.late = fn, models, timeout, late
+        self.books = models[0]._books
+        self.tasks: dict[int, asyncio.Task[None]] = {}
+        self.started: dict[int, list[asyncio.Task[Any]]] = {}  # tasks that the ranks' own code has created
+        self.finished: set[int] = set()
+        self.error: BaseException | None = None
+        self.over = False
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self.loop = QuietLoop(self._quiet, self._stuck, self._started, deadline)
+        self.done: asyncio.Future[None] = self.loop.create_future()
+
+    def turn(self, order: Sequence[int]) -> None:
+        """Start the ranks in this order and turn the loop until all have ended, or one has failed."""
+        loop = self.loop
+        loop.set_exception_handler(lambda loop, context: None)  # what is reported is reported by us
+        try:
+            with suppress(TimeIsUp):
+                loop.run_until_complete(self._all_ranks(order))
+            if self.late or isinstance(self.error, TimeIsUp):
+                raise self._too_slow()
+            if self.error is not None:
+                raise self.error
+        finally:
+            self.over = True
+            for task in asyncio.all_tasks(loop):
+                end_for_good(task)
+            _close(loop)
+
+    async def _all_ranks(self, order: Sequence[int]) -> None:
+        for rank in order:
+            self.tasks[rank] = self.loop.create_task(self._one_rank(self.models[rank]))
+        await self.done
+        pending = [task for task in asyncio.all_tasks(self.loop) if task is not asyncio.current_task()]
+        for task in pending:
+            task.cancel()
+        for _ in range(50):  # a learner's code may swallow one cancellation, not all of them
+            if all(task.done() for task in pending):
+                break
+            await asyncio.sleep(0)
+
+    async def _one_rank(self, model: Model) -> None:
+        _rank.set(model)
+        try:
+            result = self.fn(model)
+            if inspect.isawaitable(result):
+                await result
+            await self._tasks_of(model)
+            self.books.finish(model._account)
+            self.finished.add(model.rank)
+        except asyncio.CancelledError:
+            if not self.done.done():
+                self._fail(PuzzleError("the function was cancelled by itself", where=f"rank {model.rank}", line=""))
+        except BaseException as error:
+            if not self.over:
+                self._fail(_explained(error, model))
+        if len(self.finished) == len(self.models) and not self.done.done():
+            self.done.set_result(None)
+
+    async def _tasks_of(self, model: Model) -> None:
+        """Wait for the tasks that the rank has started and not waited for."""
+        while pending := [task for task in self.started.get(model.rank, ()) if not task.done()]:
+            await asyncio.gather(*pending)
+        for task in self.started.get(model.rank, ()):
+            if getattr(task, "_log_traceback", False):  # it has failed, and nobody has asked
+                task.result()
+
+    def _fail(self, error: BaseException) -> None:
+        if self.over:
+            return
+        if self.error is None:
+            self.error = error
+        if not self.done.done():
+            self.done.set_result(None)
+
+    # -- what the loop asks ------------------------------------------------------------------
+
+    def _quiet(self) -> bool:
+        return self.done.done() or self.books.settle()
+
+    def _stuck(self) -> None:
+        if self.done.done():
+            return
+        if self.loop._deadline is not None and time.monotonic() > self.loop._deadline:
+            self._fail(TimeIsUp())
+            return
+        lines = {rank: waiting_line(task) for rank, task in self.tasks.items() if not task.done()}
+        self._fail(self.books.deadlock(frozenset(self.finished), lines))
+
+    def _started(self, task: asyncio.Task[Any]) -> None:
+        model = _rank.get()
+        if model is not None:
+            model._share()
+            self.started.setdefault(model.rank, []).append(task)
+
+    def _too_slow(self) -> PuzzleError:
+        return PuzzleError(
+            f"the run did not end within {self.timeout:.3g} seconds",
+            where=name_of(self.fn),
+            cure="look for a loop that never ends; a large machine needs a longer timeout",
+            line=self.late[0] if self.late else "",
+        )
+
+
+def _explained(error: BaseException, model: Model) -> BaseException:
+    """A learner's own error, told with its rank and line; ours as it is."""
+    while isinstance(error, BaseExceptionGroup):  # what a TaskGroup makes of one error
+        error = error.exceptions[0]
+    if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
+        return error
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        if is_learners(trace.tb_frame.f_code):
+            line = show_line(trace.tb_frame.f_code, trace.tb_lineno)
+        trace = trace.tb_next
+    explained = PuzzleError(
+        f"the function raised {type(error).__name__}{_says(error)}", where=f"rank {model.rank}", line=line
+    )
+    explained.__cause__ = error
+    return explained
+
+
+def _says(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:
+        return ", which does not say what it is"
+    return f": {text}" if text else ""
+
+
+def waiting_line(task: asyncio.Task[Any]) -> str:
+    """The innermost line of the learner's at which a task waits."""
+    line = ""
+    coroutine: Any = task.get_coro()
+    while coroutine is not None:
+        frame: FrameType | None = getattr(coroutine, "cr_frame", None)
+        if frame is not None and is_learners(frame.f_code):
+            line = show_line(frame.f_code, frame.f_lineno)
+        coroutine = getattr(coroutine, "cr_await", None)
+    return line
+
+
+def _close(loop: QuietLoop) -> None:
+    executor = loop._default_executor  # type: ignore[attr-defined]
+    if executor is not None:
+        executor.shutdown(wait=False, cancel_futures=True)
+    loop.close()

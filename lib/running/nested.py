@@ -1,0 +1,45 @@
+"""``asyncio.run`` inside a running loop, for learners who call it in a notebook's cell."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import sys
+
+from ..basics.errors import PuzzleError
+
+
+def allow_nested_loops() -> None:
+    """Let ``asyncio.run(...)`` work in a notebook's cell. Never needed here: ``await`` and ``run`` do.
+
+    It patches asyncio for the whole process (by nest_asyncio2 where that is installed, else by
+    nest-asyncio), so it is never done unasked. Does nothing when no loop is running. Raises PuzzleError
+    where it would break things: nest-asyncio 1.6.0 on Python 3.14 and later, loops that are not asyncio's own.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if not isinstance(loop, asyncio.BaseEventLoop):
+        raise PuzzleError(
+            f"a loop of type {type(loop).__module__}.{type(loop).__name__} cannot be nested",
+            where="allow_nested_loops",
+            cure="await asyncio.gather(...) instead of asyncio.run(...), or run(fn, ...)",
+        )
+    if importlib.util.find_spec("nest_asyncio2") is not None:
+        importlib.import_module("nest_asyncio2").apply()
+    elif sys.version_info >= (3, 14):
+        raise PuzzleError(
+            "nest-asyncio 1.6.0 breaks asyncio on Python 3.14 and later, for the whole process",
+            where="allow_nested_loops",
+            cure="await asyncio.gather(...) instead of asyncio.run(...), or install nest_asyncio2",
+        )
+    elif importlib.util.find_spec("nest_asyncio") is not None:
+        importlib.import_module("nest_asyncio").apply()
+    else:
+        raise PuzzleError(
+            "neither nest_asyncio2 nor nest_asyncio is installed",
+            where="allow_nested_loops",
+            cure="await asyncio.gather(...) instead of asyncio.run(...)",
+        )

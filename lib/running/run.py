@@ -1,0 +1,145 @@
+"""Run a learner's function on every rank of a machine, and keep what happened."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from ..basics.errors import PuzzleError
+from ..learner.dist import Dist
+from ..learner.model import Model
+from ..learner.tensors import describe
+from ..machine.cost import Cost
+from ..machine.mesh import whole_number
+from ..machine.outcome import Outcome
+from .execution import name_of, play
+from .limits import collector_off
+from .workload import Workload, one_of_names
+
+ENGINES = ("simulated", "local", "processes")
+"""What can carry out a run; all but the first are modules of ``lib.engines``, with tensors that hold numbers."""
+
+
+class Run(Outcome):
+    """What happened in a run. Shows itself as a picture in a notebook once ``drawing`` is imported.
+
+    ``models``: the ranks' Models; ``events``: the log, rank by rank; ``time``: the end of the last
+    operation, in ticks; ``memory``: the peak of all ranks, in elements.
+    """
+
+    def __init__(self, name: str, models: Sequence[Model]) -> None:
+        self.models = list(models)
+        closings = [model._closing() for model in models]
+        logs = [model._books.settled(model._account) for model in models]
+        super().__init__(name, models[0].dist._mesh, closings, logs)
+
+
+def run(
+    fn: Callable[[Model], Any],
+    ranks: int = 1,
+    layers: int = 2,
+    batches: int = 1,
+    mesh: Mapping[str, int] | None = None,
+    node_size: int | None = None,
+    cost: Cost | None = None,
+    timeout: float | None = 10.0,
+    *,
+    engine: str = "simulated",
+    layer: str = "mlp",
+    dtype: str = "float32",
+    hidden: int = 64,
+    length: int = 16,
+    seed: int = 0,
+    pace: float = 0.0,
+    device: str = "auto",
+    meter: bool = False,
+    _order: Sequence[int] | None = None,
+    _strict: bool = True,
+) -> Run:
+    """Run ``fn(model)``, plain or async, on every rank of a machine; see Dist and Model for the sizes.
+
+    ``timeout`` bounds wall-clock seconds (None: no bound), also for a loop that never ends where the
+    platform has timers and this is the main thread. Works in scripts, tests, and notebooks whose loop is
+    running. Raises PuzzleError (Deadlock among them) for everything that is wrong with the function.
+
+    ``engine="local"`` gives tensors real numbers, all ranks in this process; ``"processes"`` gives each rank a
+    process of its own. Both need torch. What they train is described by ``layer`` (``"mlp"``: x + tanh(x W);
+    ``"block"``: a transformer block), ``dtype`` (``"float32"`` or ``"float64"``), ``hidden`` numbers a token,
+    ``length`` tokens a micro-batch, and ``seed``. Processes compute on GPUs where there is one for each rank, unless
+    ``device="cpu"``; with a ``pace`` a tick of compute takes that many seconds at least; a ``meter`` counts all tensors
+    that live, stored or not, which costs time.
+    """
+    check_function(fn)
+    if timeout is not None and (not isinstance(timeout, (int, float)) or not timeout > 0):
+        raise PuzzleError("timeout must be a number of seconds, or None", got=describe(timeout))
+    whole_number("ranks", ranks)
+    one_of_names("engine", engine, ENGINES)
+    one_of_names("device", device, ("auto", "cpu"))
+    if not isinstance(pace, (int, float)) or not 0 <= pace < float("inf"):
+        raise PuzzleError("pace must be a number of seconds for a tick", got=describe(pace), cure="pace=0.03")
+    Workload(layer=layer, dtype=dtype, hidden=hidden, length=length, seed=seed)  # are they any good?
+    if engine != "simulated":
+        return _engine(engine).run(  # type: ignore[no-any-return]
+            fn, ranks, layers, batches, mesh, node_size, cost, timeout,
+            layer=layer, dtype=dtype, hidden=hidden, length=length, seed=seed, pace=pace, device=device, meter=meter,
+            _order=_order, _strict=_strict,
+        )  # fmt: skip
+    dist = Dist(ranks, mesh, node_size, cost, _graded=True, _strict=_strict)
+    models = train(fn, dist, layers, batches, timeout, _order)
+    with collector_off():
+        return Run(name_of(fn), models)
+
+
+def train(
+    fn: Callable[[Model], Any],
+    dist: Dist,
+    layers: int,
+    batches: int,
+    timeout: float | None,
+    order: Sequence[int] | None = None,
+) -> list[Model]:
+    """The models of a machine's ranks, after each has run ``fn`` to its end, and nothing is left on its way."""
+    models = [Model(rank, dist, layers, batches) for rank in range(dist.ranks)]
+    play(fn, models, timeout, order)
+    unfinished = dist._books.unfinished()
+    if unfinished is not None:
+        raise unfinished
+    return models
+
+
+def _engine(name: str) -> Any:
+    """The module of an engine with real tensors. Raises PuzzleError if what it needs is not installed."""
+    try:
+        return import_module(f"lib.engines.{name}")
+    except ModuleNotFoundError as missing:
+        needed = (missing.name or "").split(".")[0]
+        if needed not in ("torch", "cloudpickle"):
+            raise
+    raise PuzzleError(
+        f'engine="{name}" needs {needed}, which is not installed here: '
+        "pip install torch cloudpickle (torch's CPU build is enough; pytorch.org says how to choose it)",
+        line="",
+    )
+
+
+def check_function(fn: object) -> None:
+    """Whether something can be run on a rank. Raises PuzzleError that says why not."""
+    if not callable(fn) or isinstance(fn, type):
+        hint = "pass the function itself: run(fsdp, ...), not run(fsdp(...), ...)"
+        if inspect.iscoroutine(fn):
+            fn.close()
+        raise PuzzleError("run takes a function of one model", got=describe(fn), cure=hint)
+    try:
+        inspect.signature(fn).bind(object())
+    except TypeError:
+        raise PuzzleError(
+            "run calls the function with one argument, the model",
+            where=f"{getattr(fn, '__name__', fn)}{inspect.signature(fn)}",
+            cure="async def fsdp(model): ...",
+        ) from None
+    except ValueError:
+        pass  # a builtin without a signature: the call will tell
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise PuzzleError(f"{name_of(fn)} has a yield in it, so nobody runs it to its end", cure="await, not yield")
