@@ -69,11 +69,9 @@ def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, int | N
 
 
 def _look(kind: str, layer_color: str) -> Look:
-    if kind == "forward":
-        return layer_color, None
-    if kind == "backward":
+    if theme.outlined(kind):
         return layer_color, theme.STRONG_TINT
-    return theme.kind_color(kind), None
+    return layer_color if theme.in_layer_color(kind) else theme.kind_color(kind), None
 
 
 def _runs(looks: Sequence[Look | None]) -> Iterator[tuple[Look, int, int]]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import show_ticks
-from lib.learner.tensors import describe
 from lib.running.limits import collector_off
 
 from . import theme

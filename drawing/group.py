@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
-from lib.learner.tensors import Tensor, describe
+from lib.learner.tensors import Tensor
 
 from . import theme
 from .figure import Figure

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from lib.record.events import COMPUTE, MARKS, Event
+from lib.record.events import MARKS, Event
 
 from .trace import Trace
 from .words import brief_ranks, plural, ranges
@@ -187,11 +187,11 @@ def lanes_of(events: Sequence[Event]) -> list[int]:
 
     Communication beside compute or beside other communication goes into the first thin lane that is free.
     """
-    compute = sorted((e.start, e.end) for e in events if e.kind in COMPUTE and e.length > 0)
+    compute = sorted((e.start, e.end) for e in events if e.lane == "compute" and e.length > 0)
     starts, ends = [start for start, _ in compute], [end for _, end in compute]
     lanes = [0] * len(events)
     free = [0.0]  # until when each lane is taken by communication
-    talk = [i for i, e in enumerate(events) if e.kind not in COMPUTE and e.kind not in MARKS]
+    talk = [i for i, e in enumerate(events) if e.lane in ("collective", "message")]
     for i in sorted(talk, key=lambda i: (events[i].start, events[i].end)):
         event = events[i]
         after = bisect_right(ends, event.start)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from lib.record.events import COLLECTIVE, COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT
+from lib.record.events import MARKS
+from lib.record.kinds import MEMORY_KINDS
+from lib.record.table import OPERATIONS, lane_of
 
 from . import theme
 from .layout import PAD, Layout
@@ -57,17 +59,17 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
     looks = {(event.kind, not event.length) for layout in layouts for event in layout.trace.events}
     happened, moments = {kind for kind, _ in looks}, {kind for kind, moment in looks if moment} - set(MARKS)
     color = theme.layer_color(layers // 2, layers)
-    known = (*COMPUTE, *COLLECTIVE, *POINT_TO_POINT)
+    known = list(OPERATIONS)
     for kind in [*known, *sorted(happened - {*known, *MARKS})]:
         if kind not in happened:
             continue
         text = theme.name_of(kind)
-        if kind == min(numbered, default="", key=COMPUTE.index):
+        if kind == min(numbered, default="", key=known.index):
             text += " (number: micro-batch)"
         if kind in moments:
             yield Entry(operation(kind, (4, 4.5, 0, TALL), color), 8, text)
         else:
-            wide = WIDE if kind in COMPUTE else 13.0
+            wide = WIDE if lane_of(kind) == "compute" else 13.0
             yield Entry(operation(kind, (0, 0, wide, TALL), color, "0" if kind in numbered else ""), wide, text)
     if any(layout.fine and layout.trace.idle > 1e-9 for layout in layouts):
         yield Entry(_idle(), WIDE, "idle")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from lib.record.events import COLLECTIVE, MARKS
+from lib.record.events import MARKS
+from lib.record.table import RECEIVE, SEND
 
 from . import theme
 from .layout import Layout, Rect
@@ -27,8 +28,8 @@ def draw_arrows(layout: Layout, links: str) -> list[Diagram]:
     arrows = list(_arrows(layout))
     if not arrows:
         return []
-    how = style(None, theme.KINDS["pass_to"], 1)
-    heads = [poly(arrow_head(arrow), style(theme.KINDS["pass_to"])) for arrow in arrows]
+    how = style(None, theme.kind_color(SEND.kind), 1)
+    heads = [poly(arrow_head(arrow), style(theme.kind_color(SEND.kind))) for arrow in arrows]
     return [lines(arrows, how), *heads]
 
 
@@ -54,7 +55,7 @@ def _together(layout: Layout) -> Iterator[tuple[str, list[list[Rect]]]]:
     meetings: dict[tuple[object, ...], tuple[str, list[Rect]]] = {}
     for row in layout.rows:
         for index, event in enumerate(row.events):
-            if event.kind in COLLECTIVE and event.op is not None:
+            if event.lane == "collective" and event.op is not None:
                 meetings.setdefault(event.op, (event.kind, []))[1].append(layout.place(row, index))
     found: dict[tuple[str, float], list[list[Rect]]] = {}
     for kind, places in meetings.values():
@@ -76,7 +77,7 @@ def _slots(meetings: list[list[Rect]]) -> list[int]:
 
 
 def _has_room(layout: Layout) -> bool:
-    sends = max((sum(e.kind == "pass_to" for e in row.events) for row in layout.rows), default=0)
+    sends = max((sum(e.kind == SEND.kind for e in row.events) for row in layout.rows), default=0)
     return layout.height >= 11 and sends * ROOM <= layout.x1 - layout.x0
 
 
@@ -90,10 +91,10 @@ def _arrows(layout: Layout) -> Iterator[Line]:
     receives: dict[object, tuple[int, int]] = {}
     for rank, events in layout.trace.by_rank.items():
         operations = (event for event in events if event.kind not in MARKS)
-        receives |= {event.op: (rank, nth) for nth, event in enumerate(operations) if event.kind == "receive"}
+        receives |= {event.op: (rank, nth) for nth, event in enumerate(operations) if event.kind == RECEIVE.kind}
     for here, row in enumerate(layout.rows):
         for index, event in enumerate(row.events):
-            receiver, nth = receives.get(event.op, (-1, 0)) if event.kind == "pass_to" else (-1, 0)
+            receiver, nth = receives.get(event.op, (-1, 0)) if event.kind == SEND.kind else (-1, 0)
             there = rows.get(receiver, here)
             if there != here:
                 end = layout.place(layout.rows[there], shown[there][nth])

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lib.basics.units import Elements, show_elements, show_ticks
-from lib.record.events import MEMORY_KINDS, Event
+from lib.record.events import Event
+from lib.record.kinds import MEMORY_KINDS
 
 from . import theme
 from .layout import PAD, Layout

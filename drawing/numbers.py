@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lib.record.events import COMPUTE, Event
+from lib.record.events import Event
+from lib.record.table import training
 
 from . import theme
 from .layout import Layout, Row
@@ -31,7 +32,7 @@ Plans = dict[str, Plan]
 
 def plan(layout: Layout) -> Plans:
     """The plan of every kind that has numbers."""
-    return {kind: _plan(layout, kind) for kind in ("forward", "backward")}
+    return {kind: _plan(layout, kind) for kind in training()}
 
 
 def _plan(layout: Layout, kind: str) -> Plan:
@@ -68,7 +69,7 @@ def _runs(row: Row, kind: str) -> Iterator[Sequence[Event]]:
     """Boxes of one kind and micro-batch that touch each other."""
     run: list[Event] = []
     for event in row.events:
-        if event.kind not in COMPUTE or not event.length:
+        if event.lane != "compute" or not event.length:
             continue
         goes_on = run and (run[-1].kind, run[-1].batches, run[-1].end) == (event.kind, event.batches, event.start)
         if run and not goes_on:
@@ -82,7 +83,7 @@ def _runs(row: Row, kind: str) -> Iterator[Sequence[Event]]:
 
 def _under(layout: Layout, run: Sequence[Event], size: float) -> list[str]:
     """The colors that a number in the middle of a run lies on."""
-    if run[0].kind == "backward":
+    if theme.outlined(run[0].kind):
         return [theme.CARD]
     middle = (run[0].start + run[-1].end) / 2
     half = (text_width(ranges(run[0].batches), size) / 2 + 1) / layout.per_tick
@@ -91,7 +92,7 @@ def _under(layout: Layout, run: Sequence[Event], size: float) -> list[str]:
 
 
 def _ink(layout: Layout, run: Sequence[Event], size: float) -> str:
-    return theme.INK if run[0].kind == "backward" else theme.text_on(*_under(layout, run, size))
+    return theme.INK if theme.outlined(run[0].kind) else theme.text_on(*_under(layout, run, size))
 
 
 def _contrast(layout: Layout, run: Sequence[Event], size: float) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lib.record.events import COLLECTIVE, Event
+from lib.record.codes import letters_of
+from lib.record.events import Event
+from lib.record.table import lane_of
 
 from . import theme
 from .layout import Rect
@@ -20,14 +22,13 @@ def operation(kind: str, place: Rect, layer_color: str, text: str = "", size: fl
     """
     x, y, width, height = place
     if not width:
-        own = kind in ("forward", "backward")
-        opacity = theme.STRONG_TINT if kind == "backward" else None
-        return lozenge(x, y, layer_color if own else theme.kind_color(kind), opacity)
+        opacity = theme.STRONG_TINT if theme.outlined(kind) else None
+        return lozenge(x, y, layer_color if theme.in_layer_color(kind) else theme.kind_color(kind), opacity)
     pad = min(0.5, width * 0.06)
     x, width = x + pad, max(width - 2 * pad, 0.3)
-    if kind in ("forward", "backward"):
+    if theme.in_layer_color(kind):
         return _pass(kind, (x, y, width, height), layer_color, text, size)
-    inset = 0.0 if kind == "update" or height < 9 else height * 0.1
+    inset = 0.0 if lane_of(kind) == "compute" or height < 9 else height * 0.1
     return _signed(kind, (x, y + inset, width, height - 2 * inset), layer_color)
 
 
@@ -55,7 +56,7 @@ def glyph(name: str, x: float, y: float, k: float) -> list[Point]:
 def _pass(kind: str, place: Rect, color: str, text: str, size: float) -> Diagram:
     x, y, width, height = place
     radius = min(2.5, height / 5, width / 5)
-    if kind == "forward":
+    if not theme.outlined(kind):
         body, ink = box(x, y, width, height, style(color), radius), theme.text_on(color)
     else:
         line = 0.75 if width >= 8 and height >= theme.OUTLINED else 0.0
@@ -70,11 +71,14 @@ def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
     x, y, width, height = place
     color = theme.kind_color(kind)
     parts: list[Diagram] = [box(x, y, width, height, style(color), min(2.5, height / 5, width / 5))]
-    strip = max(2.0, height * 0.14) if kind in COLLECTIVE and height >= 9 else 0.0
+    strip = max(2.0, height * 0.14) if lane_of(kind) == "collective" and height >= 9 else 0.0
     if strip:
         parts.append(box(x, y + height - strip, width, strip, style(layer_color)))
-    if kind == "update" and width >= 9 and height >= 11:
-        parts.append(label(x + width / 2, y + height / 2, "U", min(10, height * 0.55), style(theme.CARD), weight=600))
+    if lane_of(kind) == "compute" and width >= 9 and height >= 11:
+        letters = letters_of(kind)
+        parts.append(
+            label(x + width / 2, y + height / 2, letters, min(10, height * 0.55), style(theme.CARD), weight=600)
+        )
     if kind in theme.GLYPHS and width >= LEGIBLE_SIGN and height >= 4:
         k = min(width * 0.32, height * 0.28, 4.0)
         middle = y + (height - strip) / 2

@@ -9,7 +9,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from lib.record.events import COMPUTE, MARKS, MEMORY_KINDS, Event
+from lib.record.events import MARKS, Event
+from lib.record.kinds import MEMORY_KINDS
+from lib.record.table import RECEIVE, SEND
 
 from . import theme
 from .trace import Trace, trace_of
@@ -51,7 +53,7 @@ def _threads(trace: Trace, rank: int) -> list[int]:
     talk = [
         (event.start, event.end, at)
         for at, event in enumerate(trace.by_rank[rank])
-        if event.kind not in (*COMPUTE, *MARKS)
+        if event.lane in ("collective", "message")
     ]
     for start, end, at in sorted(talk):
         lane = next((lane for lane, until in enumerate(free) if until <= start), len(free))
@@ -62,9 +64,9 @@ def _threads(trace: Trace, rank: int) -> list[int]:
 
 def _messages(trace: Trace) -> frozenset[object]:
     """Messages of which both ends can be shown as slices: a flow needs both."""
-    sent = {event.op for event in trace.events if event.kind == "pass_to" and event.length}
+    sent = {event.op for event in trace.events if event.kind == SEND.kind and event.length}
     return frozenset(
-        event.op for event in trace.events if event.kind == "receive" and event.length and event.op in sent
+        event.op for event in trace.events if event.kind == RECEIVE.kind and event.length and event.op in sent
     )
 
 
@@ -86,7 +88,7 @@ def _operation(event: Event, thread: int, flows: bool) -> Iterator[Json]:
     yield {**slice_, "ph": "X", "dur": event.length * TICK}
     if flows and event.op is not None:
         flow: Json = {**place, "name": "message", "cat": "message", "id": "-".join(map(str, event.op))}
-        if event.kind == "pass_to":
+        if event.kind == SEND.kind:
             yield {**flow, "ph": "s"}
         else:
             yield {**flow, "ph": "f", "bp": "e"}

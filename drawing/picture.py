@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import Elements
-from lib.learner.tensors import describe
 from lib.running.limits import collector_off
 
 from . import theme

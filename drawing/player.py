@@ -13,7 +13,9 @@ from typing import Any
 
 from lib.basics.errors import Line, PuzzleError
 from lib.basics.units import Elements
-from lib.record.events import COMPUTE, MARKS, MEMORY_KINDS, POINT_TO_POINT, Event
+from lib.record.codes import code_of
+from lib.record.events import MARKS, Event
+from lib.record.kinds import MEMORY_KINDS
 
 from . import theme
 from .figure import Figure
@@ -119,11 +121,11 @@ def _row(trace: Trace, row: Row, shown: Sequence[int], words: Table, code: Code)
     ops: list[list[Any]] = []
     for event, line in zip(row.events, trace.lines[row.ranks[0]], strict=True):
         if event.kind not in MARKS and event.length:
-            opacity = theme.STRONG_TINT if event.kind == "backward" else 1
-            own = event.kind in ("forward", "backward")
+            opacity = theme.STRONG_TINT if theme.outlined(event.kind) else 1
+            own = theme.in_layer_color(event.kind)
             color = color_of(event, trace.layers) if own else theme.kind_color(event.kind)
             text = words.place(_words(event, row))
-            hides = int(event.kind not in COMPUTE)
+            hides = int(event.lane != "compute")
             ops.append([event.issued, event.start, event.length, color, opacity, text, code.place(line), hides])
     ops.sort(key=lambda op: op[1])
     fullest = max(row.ranks, key=lambda rank: max((e.memory for e in trace.by_rank[rank]), default=0))
@@ -135,12 +137,14 @@ def _row(trace: Trace, row: Row, shown: Sequence[int], words: Table, code: Code)
 
 def _words(event: Event, row: Row) -> str:
     said = theme.name_of(event.kind)
-    if event.kind in POINT_TO_POINT:
-        other = {"pass_to": f" to rank {event.group[-1]}", "receive": f" from rank {event.group[0]}"}[event.kind]
+    if event.lane == "message":
+        sender, receiver = event.group
+        other = f" to rank {receiver}" if event.rank == sender else f" from rank {sender}"
         return said + other if len(row.ranks) == 1 else said
-    if event.layer is not None and event.kind != "loss":
-        said += f" layer {event.layer}"
-    if event.kind in COMPUTE and event.kind != "update" and row.same_batches:
+    code = code_of(event)
+    if code.layer is not None:
+        said += f" layer {code.layer}"
+    if code.numbers and row.same_batches:
         said += f", mb {ranges(event.batches)}"
     return said
 

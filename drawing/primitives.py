@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
+from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import show_elements, show_ticks
 from lib.learner.model import Model
-from lib.learner.tensors import Tensor, describe
-from lib.record.events import COLLECTIVE, Event
+from lib.learner.tensors import Tensor
+from lib.record.events import Event
+from lib.record.table import RECEIVE, SEND, collective, in_lane, lane_of
 from lib.running.run import run
 
 from . import theme
@@ -21,7 +23,6 @@ from .operations import operation
 from .picture import card, check_choice
 from .tensors import TALL, WIDE, icon, in_words
 
-PRIMITIVES = (*COLLECTIVE, "pass_to")
 MOST = 16
 """Ranks that have room beside each other."""
 STEP, SIGN = WIDE + 10.0, (34.0, 24.0)
@@ -39,16 +40,21 @@ class Exchange(NamedTuple):
     events: dict[int, Event]
 
 
+def primitives() -> tuple[str, ...]:
+    """Return the names of what ``draw_primitive`` draws."""
+    return (*in_lane("collective"), SEND.kind)
+
+
 def draw_primitive(kind: str, ranks: int = 4, static: bool = False) -> Figure:
-    """``allreduce``, ``allgather``, ``scatterreduce`` or ``pass_to``: what each rank brings, and what it gets.
+    """A collective, such as ``allgather``, or ``pass_to``: what each rank brings, and what it gets.
 
     A picture of a run on so many ranks (a send has two). Raises PuzzleError for any other name.
     """
-    check_choice("primitive", kind, PRIMITIVES, "draw_primitive")
+    check_choice("primitive", kind, primitives(), "draw_primitive")
     if type(ranks) is not int or not 2 <= ranks <= MOST:
         expected = f"2 to {MOST} ranks"
         raise PuzzleError("no such machine", where="draw_primitive", expected=expected, got=describe(ranks))
-    exchange = _exchange(kind, 2 if kind == "pass_to" else ranks)
+    exchange = _exchange(kind, 2 if lane_of(kind) == "message" else ranks)
     width = PAD + LEFT + STEP * len(exchange.before) + PAD - 10
     upper, lower = 68.0, 68.0 + TALL + BETWEEN
     parts = [
@@ -71,27 +77,20 @@ def _exchange(kind: str, ranks: int) -> Exchange:
         return model
 
     done = run(program, ranks=ranks, layers=1, batches=ranks)
-    wanted = ("pass_to", "receive") if kind == "pass_to" else (kind,)
+    wanted = (SEND.kind, RECEIVE.kind) if kind == SEND.kind else (kind,)
     events = {event.rank: event for event in done.events if event.kind in wanted}
     return Exchange(kind, dict(sorted(before.items())), dict(sorted(after.items())), events)
 
 
 def _brought(kind: str, model: Model) -> tuple[Tensor | None, Callable[[], Coroutine[Any, Any, Tensor | None]]]:
     """What a rank has before, and the call that turns it into what it has after."""
-    if kind == "allgather":
-        shard, _ = model.load_weights(0, model.rank, model.RANKS)
-        return shard, lambda: _awaited(model.allgather(shard, 0))
+    if kind != SEND.kind:
+        brought = collective(kind).example(model)
+        return brought, lambda: _awaited(getattr(model, kind)(brought, 0))
+    if model.rank:
+        return None, lambda: _awaited(model.receive(0))
     own = model.get_activation([model.rank])
-    if kind == "pass_to":
-        return (
-            (None, lambda: _awaited(model.receive(0))) if model.rank else (own, lambda: _awaited(model.pass_to(1, own)))
-        )
-    model.weights[0], _ = model.load_weights(0)
-    model.activations[0] = own
-    gradient = model.loss(model.forward(0, own, model.weights[0]))
-    partial, _ = model.backward(0, own, gradient, model.weights[0])
-    call = model.allreduce if kind == "allreduce" else model.scatterreduce
-    return partial, lambda: _awaited(call(partial, 0))
+    return own, lambda: _awaited(model.pass_to(1, own))
 
 
 async def _awaited(call: Any) -> Tensor | None:
@@ -111,7 +110,7 @@ def _head(exchange: Exchange) -> list[Diagram]:
     size = show_elements(exchange.events[0].elements)
     ink, mute = style(theme.INK), style(theme.MUTE)
     said = f"{ticks} ticks, each with {size} elements"
-    if exchange.kind == "pass_to":
+    if exchange.kind == SEND.kind:
         name, said = "send and receive", f"{ticks} ticks on each side, {size} elements"
     return [
         label(PAD, 20, name, 14, ink, "start", 650),
@@ -136,9 +135,9 @@ def _operations(exchange: Exchange, y: float) -> list[Diagram]:
     middle, (wide, tall) = y + BETWEEN / 2, SIGN
     centers = [_x(rank) + WIDE / 2 for rank in exchange.before]
     color = theme.kind_color(exchange.kind)
-    across = (centers[0], middle, centers[-1] - (wide / 2 if exchange.kind == "pass_to" else 0), middle)
+    across = (centers[0], middle, centers[-1] - (wide / 2 if exchange.kind == SEND.kind else 0), middle)
     parts: list[Diagram] = [lines([across], style(None, color, 1.6))]
-    if exchange.kind == "pass_to":
+    if exchange.kind == SEND.kind:
         parts.append(poly(arrow_head(across, 7), style(color)))
     downs = []
     for rank, x in enumerate(centers):

@@ -6,12 +6,14 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from lib.basics.units import HIDDEN, LENGTH
 from lib.grading.notebook import grade, hint, progress, solution
 from lib.learner.model import Model
 from lib.machine.cost import Cost
+from lib.record.table import in_lane, lane_of, operation
 from lib.running.run import run
 
 from .compare import compare
@@ -19,15 +21,15 @@ from .files import page, write
 from .group import draw_group
 from .picture import draw
 from .player import play
-from .primitives import PRIMITIVES, draw_primitive
+from .primitives import draw_primitive, primitives
 from .sketch import beside_target
 from .svg import escape
 
-MODEL = {
+MODEL: dict[str, tuple[str, ...]] = {
     "What a rank knows": ("rank", "RANKS", "LAYERS", "BATCHES", "time", "log"),
     "Sources": ("load_weights", "get_activation", "fake_grad"),
-    "Operations": ("forward", "loss", "backward", "update", "set_final_weight"),
-    "Communication": ("allreduce", "allgather", "scatterreduce", "pass_to", "receive"),
+    "Operations": (),
+    "Communication": (),
     "Mesh": ("axis_index", "axis_size", "rank_at"),
     "Looking at it": ("memory", "status", "storage", "lines", "check"),
 }
@@ -44,6 +46,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     draw_group,
     draw_primitive,
 )
+TALK = ("collective", "message")
 STARS = {"VAR_POSITIONAL": 1, "VAR_KEYWORD": 2}
 CELL = "padding:3px 14px 3px 0;text-align:left;vertical-align:top"
 HEAD = f"{CELL};font-weight:normal;white-space:pre-wrap"
@@ -54,9 +57,10 @@ class Reference:
 
     def entries(self) -> dict[str, list[tuple[str, str]]]:
         """Everything there is, group by group: how it is written, and what it does."""
+        verbs = {"Operations": (*in_lane("compute"), "set_final_weight"), "Communication": in_lane(*TALK)}
         found = {
-            group: [(_written(_method(name), getattr(Model, name)), _says(getattr(Model, name))) for name in names]
-            for group, names in MODEL.items()
+            group: [(_written(_method(name), _verb(name)), _says(_verb(name))) for name in names]
+            for group, names in (MODEL | verbs).items()
         }
         found["Running, grading, drawing"] = [(_written(f.__name__, f), _says(f)) for f in FUNCTIONS]
         prices = [(field.name, f"{getattr(Cost(), field.name):,}") for field in fields(Cost)]
@@ -83,7 +87,7 @@ class Reference:
             caption = f'<caption style="text-align:left;font-weight:bold;padding-top:10px">{escape(group)}</caption>'
             parts.append(f'<table style="border-collapse:collapse">{caption}<tbody>{"".join(rows)}</tbody></table>')
             if group == "Communication":
-                shown = (draw_primitive(kind, ranks=3)._repr_html_() for kind in PRIMITIVES)
+                shown = (draw_primitive(kind, ranks=3)._repr_html_() for kind in primitives())
                 cells = (f'<div style="flex:1 1 380px;max-width:480px">{picture}</div>' for picture in shown)
                 parts.append(f'<div style="display:flex;flex-wrap:wrap;gap:8px">{"".join(cells)}</div>')
         return "".join(parts)
@@ -109,17 +113,25 @@ def _sizes() -> str:
 
 
 def _method(name: str) -> str:
-    return f"{'Model' if isinstance(Model.__dict__[name], staticmethod) else 'model'}.{name}"
+    return f"{'Model' if isinstance(Model.__dict__.get(name), staticmethod) else 'model'}.{name}"
+
+
+def _verb(name: str) -> Any:
+    """Return the method of Model of that name, or what its row has in place of one."""
+    found = getattr(Model, name, None)
+    return found if found is not None else partial(cast(Any, operation(name).verb), None)
 
 
 def _written(name: str, thing: Any) -> str:
     """A call as one writes it: names of parameters, and what they are without."""
     if isinstance(thing, property):
         return name
-    parameters = [p for p in inspect.signature(thing).parameters.values() if p.name != "self" and p.name[0] != "_"]
+    parameters = [
+        p for p in inspect.signature(thing).parameters.values() if p.name not in ("self", "model") and p.name[0] != "_"
+    ]
     shown = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters]
     shown = ["*" * STARS.get(p.kind.name, 0) + text for p, text in zip(parameters, shown, strict=True)]
-    awaited = "await " if name.removeprefix("model.") in MODEL["Communication"] else ""
+    awaited = "await " if lane_of(name.removeprefix("model.")) in TALK else ""
     return f"{awaited}{name}({', '.join(shown)})"
 
 

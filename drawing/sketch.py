@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import show_ticks
 from lib.course.sketches import Outline, Span, outline
 from lib.course.sketches import sketch as sketch_of
 from lib.course.specs import Puzzle, find
-from lib.learner.tensors import describe
 from lib.record.events import Event
+from lib.record.training import FORWARD
 from lib.running.run import Run
 
 from . import theme
@@ -108,7 +109,7 @@ def _trace(puzzle: Puzzle, title: str, events: Sequence[Event]) -> Trace:
 def _events(outline: Outline, rank: int) -> list[Event]:
     """Stand-ins, from which idle time can be read: when the target works is known, not at what."""
     spans = outline.busy.get(rank, ())
-    return [Event(rank, "forward", None, frozenset(), start, start, end, ()) for start, end in spans]
+    return [Event(rank, FORWARD.kind, None, frozenset(), start, start, end, ()) for start, end in spans]
 
 
 def _silhouette(layout: Layout, outline: Outline) -> list[Diagram]:

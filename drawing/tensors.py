@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lib.basics.units import Elements, show_elements
 from lib.learner.tensors import Tensor
-from lib.record.labels import SHARDED
+from lib.record.kinds import KINDS
 
 from . import theme
 from .figure import Figure
@@ -20,14 +20,6 @@ WIDE, TALL = 120.0, 92.0
 """Size of a picture in pixels."""
 CELLS = 32
 """Pieces drawn one by one at most; more are drawn as so many groups."""
-KINDS = {
-    "Weight": ("weight", "weights"),
-    "OptState": ("optimizer state", "opt_states"),
-    "WeightGrad": ("weight gradient", "weight_grads"),
-    "Activation": ("activation", "activations"),
-    "ActivationGrad": ("activation gradient", "activation_grads"),
-}
-"""Kind of tensor: its name, and the kind of memory whose color it has."""
 
 
 class View(NamedTuple):
@@ -48,14 +40,13 @@ class View(NamedTuple):
 
 def view_of(tensor: Tensor) -> View:
     """A tensor as the picture sees it."""
-    name, memory = KINDS[type(tensor).__name__]
-    sharded = type(tensor).__name__ in SHARDED
+    row = KINDS[type(tensor).__name__]
     return View(
-        name,
-        theme.MEMORY[memory][1],
+        row.word,
+        theme.MEMORY[row.memory][1],
         tensor.layer,
         tensor.layers,
-        getattr(tensor, "shards", None) if sharded else None,
+        getattr(tensor, "shards", None) if row.sharded else None,
         getattr(tensor, "total", 1),
         getattr(tensor, "batches", None),
         getattr(tensor, "total_batches", 0),

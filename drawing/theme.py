@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from functools import cache
 
+from lib.record.kinds import KINDS as TENSOR_KINDS
+from lib.record.table import OPERATIONS
+
 ROLES = {
     "card": ("#ffffff", "#16191f"),
     "ink": ("#1a1d23", "#eceef2"),
@@ -33,17 +36,6 @@ KINDS = {
     "pass_to": "#7a5cc8",
     "receive": "#a48fe0",
 }
-NAMES = {
-    "forward": "forward",
-    "backward": "backward",
-    "loss": "loss",
-    "update": "update",
-    "allreduce": "all-reduce",
-    "allgather": "all-gather",
-    "scatterreduce": "reduce-scatter",
-    "pass_to": "send",
-    "receive": "receive",
-}
 GLYPHS = {
     "allreduce": "diamond",
     "allgather": "up",
@@ -51,22 +43,39 @@ GLYPHS = {
     "pass_to": "right",
     "receive": "left",
 }
+TENSORS = {
+    "Weight": "#3f6fb0",
+    "OptState": "#93b5e1",
+    "WeightGrad": "#b0557e",
+    "Activation": "#e39a2d",
+    "ActivationGrad": "#f5d58c",
+}
 MEMORY = {
-    "weights": ("weights", "#3f6fb0"),
-    "opt_states": ("optimizer states", "#93b5e1"),
-    "weight_grads": ("weight gradients", "#b0557e"),
-    "activations": ("activations", "#e39a2d"),
-    "activation_grads": ("activation gradients", "#f5d58c"),
+    **{row.memory: (f"{row.word}s", TENSORS.get(name, "#7d9a6c")) for name, row in TENSOR_KINDS.items()},
     "in_flight": ("in flight", "#8f8f96"),
     "inbox": ("inbox", "#c9c9cf"),
 }
+"""Kind of memory: its name, and its color."""
 # Indigo to green in OKLCH, lightness rising all the way: it reads in gray and to color-blind eyes.
 RAMP = [(0.42, 0.150, 285), (0.53, 0.130, 255), (0.64, 0.105, 215), (0.74, 0.115, 170), (0.85, 0.150, 128)]
 
 
 def name_of(kind: str) -> str:
-    """The field's word for an operation; the verb itself for one that nobody has named."""
-    return NAMES.get(kind, kind)
+    """The field's word for an operation; the verb itself for one that is in no table."""
+    row = OPERATIONS.get(kind)
+    return row.word if row else kind
+
+
+def in_layer_color(kind: str) -> bool:
+    """Whether an operation is drawn in the color of its layer: those that carry micro-batches through it."""
+    row = OPERATIONS.get(kind)
+    return row is not None and row.trains
+
+
+def outlined(kind: str) -> bool:
+    """Whether an operation is drawn as an outline with a tint: those that go backwards."""
+    row = OPERATIONS.get(kind)
+    return row is not None and row.trains and row.backward
 
 
 def kind_color(kind: str) -> str:

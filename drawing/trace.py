@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
 
+from lib.basics.arguments import describe
 from lib.basics.errors import Line, PuzzleError
 from lib.basics.units import Elements
+from lib.course.costs import cost_named
 from lib.course.specs import puzzles
 from lib.learner.model import Model
-from lib.learner.tensors import describe
-from lib.machine.cost import Cost
-from lib.record.events import COLLECTIVE, COMPUTE, MARKS, POINT_TO_POINT, Event
+from lib.record.events import MARKS, Event
 from lib.record.score import idle_share, makespan, part_of_time, peak_event, share
+from lib.record.table import in_lane
 from lib.running.run import Run
 
 
@@ -63,17 +64,17 @@ class Trace:
     @cached_property
     def communication(self) -> float:
         """Share (0 to 1) of all ranks' time with communication, hidden or not."""
-        return share(self.events, self.ranks, (*COLLECTIVE, *POINT_TO_POINT))
+        return share(self.events, self.ranks, in_lane("collective", "message"))
 
     @cached_property
     def hidden(self) -> float:
         """Share (0 to 1) of all ranks' time in which communication goes on beside compute."""
-        both = share(self.events, self.ranks, COMPUTE) + self.communication
+        both = share(self.events, self.ranks, in_lane("compute")) + self.communication
         return max(0.0, both - (1.0 - self.idle))
 
     def traffic(self, between: bool) -> float:
         """Share (0 to 1) of all ranks' time with communication inside boxes, or ``between`` them."""
-        kinds = frozenset((*COLLECTIVE, *POINT_TO_POINT))
+        kinds = frozenset(in_lane("collective", "message"))
         found = (event for event in self.events if event.kind in kinds and self._spans_boxes(event) == between)
         return part_of_time(found, self.time, self.ranks)
 
@@ -134,7 +135,11 @@ def _targets(run: Run) -> tuple[float | None, Elements | None]:
     puzzle = puzzles().get(run.name)
     dist = run.models[0].dist
     sizes = ("ranks", "layers", "batches", "mesh", "node_size")
-    if puzzle is None or dist.cost != Cost() or any(getattr(run, name) != puzzle.size.get(name) for name in sizes):
+    if (
+        puzzle is None
+        or dist.cost != cost_named(puzzle.cost)
+        or any(getattr(run, name) != puzzle.size.get(name) for name in sizes)
+    ):
         return None, None
     return puzzle.target["time"], puzzle.target["memory"]
 

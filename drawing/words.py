@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from lib.basics.errors import folded
 from lib.basics.units import Elements, show_elements, show_ticks
-from lib.record.events import COLLECTIVE, COMPUTE, MARKS, POINT_TO_POINT, Event
+from lib.record.events import MARKS, Event
+from lib.record.table import OPERATIONS
 
 from .theme import name_of
 from .trace import Trace
@@ -91,20 +92,26 @@ def hover(event: Event, row: Row) -> str:
     """What an operation says when the pointer rests on it: no more than is true of all its ranks."""
     alone = len(row.ranks) == 1
     head = f"{row.full_name}: {name_of(event.kind)}"
-    if event.layer is not None and event.kind != "loss":
+    if event.layer is not None and layered(event):
         head += f", layer {event.layer}"
     if event.batches and row.same_batches:
         head += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
     said = [head, f"tick {show_ticks(event.start)} to {show_ticks(event.end)}"]
     if event.tensor:
         said.append(f"{event.tensor}, {show_elements(event.elements)} elements")
-    if alone and event.kind in POINT_TO_POINT and len(event.group) == 2:
+    if alone and event.lane == "message" and len(event.group) == 2:
         said.append(f"from rank {event.group[0]} to rank {event.group[1]}")
-    elif alone and event.kind in COLLECTIVE:
+    elif alone and event.lane == "collective":
         said.append(f"among ranks {ranges(event.group)}")
     if row.same_memory:
         said.append(f"memory when issued: {show_elements(event.memory)} elements")
     return "\n".join(said)
+
+
+def layered(event: Event) -> bool:
+    """Return whether an operation is named with its layer: a loss is not."""
+    row = OPERATIONS.get(event.kind)
+    return row is None or row.layered or row.lane == "message"
 
 
 def summary(trace: Trace) -> str:
@@ -146,7 +153,7 @@ def _shape(trace: Trace) -> str:
         rank: Counter(event.kind for event in events if event.kind not in MARKS)
         for rank, events in trace.by_rank.items()
     }
-    kinds = [kind for kind in (*COMPUTE, *COLLECTIVE, *POINT_TO_POINT) if any(c[kind] for c in counts.values())]
+    kinds = [kind for kind in OPERATIONS if any(c[kind] for c in counts.values())]
     amounts = [f"{_span([c[kind] for c in counts.values()])} {name_of(kind)}" for kind in kinds]
     said = f"{'Each rank' if trace.ranks > 1 else 'It'} runs {', '.join(amounts)}."
     spans = [_computing(events) for events in trace.by_rank.values()]
@@ -158,7 +165,7 @@ def _shape(trace: Trace) -> str:
 
 def _computing(events: Sequence[Event]) -> tuple[float, float]:
     """The first start and the last end of compute."""
-    times = [(event.start, event.end) for event in events if event.kind in COMPUTE]
+    times = [(event.start, event.end) for event in events if event.lane == "compute"]
     return min((a for a, _ in times), default=0.0), max((b for _, b in times), default=0.0)
 
 

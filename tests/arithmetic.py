@@ -99,10 +99,10 @@ class Numbers:
     zero: Any = types.MappingProxyType({})
 
     def weight(self, piece: Any) -> Any:
-        return self.cut(first_weight(piece.layer), None, piece)
+        return self.cut(first_weight(piece.layer), piece)
 
     def opt_state(self, piece: Any) -> Any:
-        return self.cut(first_state(piece.layer), None, piece)
+        return self.cut(first_state(piece.layer), piece)
 
     def inputs(self, batches: Iterable[int]) -> dict[int, Vector]:
         return {batch: first_input(batch) for batch in batches}
@@ -118,7 +118,7 @@ class Numbers:
         both = {batch: layer_backward(x, weight, grad.get(batch, lost)) for batch, x in inp.items()}
         return self.add([w for w, _ in both.values()]), {batch: x for batch, (_, x) in both.items()}
 
-    def update(self, weight: Vector, opt_state: Any, grad: Vector, aligned: bool) -> tuple[Any, Any]:
+    def update(self, weight: Vector, opt_state: Any, grad: Vector) -> tuple[Any, Any]:
         lost = (math.nan, math.nan)
         new = {at: adam(w, grad.get(at, math.nan), opt_state.get(at, lost)) for at, w in weight.items()}
         return {at: w for at, (w, _) in new.items()}, {at: state for at, (_, state) in new.items()}
@@ -131,7 +131,7 @@ class Numbers:
         total = {at: math.fsum(value[at] for value in real) for at in where}
         return total | {at: math.nan for value in real for at in value if at not in where}
 
-    def cut(self, value: Any, whole: Any, piece: Any) -> Any:
+    def cut(self, value: Any, piece: Any) -> Any:
         bounds = [(shard * WIDTH // piece.total, (shard + 1) * WIDTH // piece.total) for shard in piece.shards]
         return {at: value[at] for first, last in bounds for at in range(first, last) if at in value}
 

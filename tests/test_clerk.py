@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from lib import Cost, Dist, Model, PuzzleError, run
+from lib import Dist, Model, PuzzleError, run
 from lib.basics.errors import Deadlock, witnessed
 from lib.course.specs import puzzles
 from lib.grading.submission import load
-from lib.machine.books import Books
-from lib.machine.mesh import Mesh
+from lib.machine.books import LocalBooks
 from lib.machine.outcome import Outcome
+from lib.machine.shape import Shape
 from lib.remote.clerk import MOST_ERRORS, VERBS, Clerk
-from lib.remote.remote_books import RemoteBooks
-from lib.remote.wire import LONGEST, LONGEST_TEXT, Garbled, Wire, pack_event, shown, unpack_event
-from lib.running.execution import play
+from lib.remote.remote_books import remote_books
+from lib.remote.wire import LONGEST, LONGEST_TEXT, Garbled, Wire, pack_event, shown, unpack_error, unpack_event
+from lib.running.execution import execute
 from tests.corpus import Program
 from tests.corpus.honest import HONEST
 from tests.programs import slack, solutions
@@ -31,8 +31,8 @@ from tests.programs import slack, solutions
 
 def through_a_wire(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
     """Run a function with its books at the other end of a socket, in this process."""
-    mesh = Mesh(size["ranks"], size.get("mesh"), size.get("node_size"))
-    clerk = Clerk(Books(mesh, Cost(), graded=True), size["layers"], size["batches"])
+    shape = Shape.of(size["ranks"], size.get("mesh"), size.get("node_size"))
+    clerk = Clerk(LocalBooks(shape, graded=True), size["layers"], size["batches"])
     ours, theirs = socket.socketpair()
     wire, trouble = Wire(theirs), []
 
@@ -47,8 +47,8 @@ def through_a_wire(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
     server = threading.Thread(target=serve)
     server.start()
     try:
-        dist = Dist(size["ranks"], size.get("mesh"), size.get("node_size"), _graded=True, _books=RemoteBooks(wire))
-        play(fn, [Model(rank, dist, size["layers"], size["batches"]) for rank in range(dist.ranks)], 60)
+        dist = Dist.of(shape, remote_books(wire))
+        execute(fn, [Model(rank, dist, size["layers"], size["batches"]) for rank in range(dist.ranks)], 60)
         wire.send(["done"])
     finally:
         theirs.close()
@@ -63,10 +63,12 @@ def test_a_run_through_the_wire_is_the_same_run(fn: Any, spec: dict[str, Any]) -
         near, far = run(program, **spec["size"]), through_a_wire(program, spec["size"])
         assert far.events == near.events
         assert (far.time, far.memory) == (near.time, near.memory)
-        assert [(c.rank, c.began, c.finals) for c in far.closings] == [
-            (c.rank, c.began, c.finals) for c in near.closings
+        assert [(c.rank, c.began, c.finals) for c in far.final_states] == [
+            (c.rank, c.began, c.finals) for c in near.final_states
         ]
-        assert [sorted(map(str, c.kept)) for c in far.closings] == [sorted(map(str, c.kept)) for c in near.closings]
+        assert [sorted(map(str, c.kept)) for c in far.final_states] == [
+            sorted(map(str, c.kept)) for c in near.final_states
+        ]
 
 
 @pytest.mark.parametrize("program", HONEST, ids=[f"{one.puzzle}: {one.name}" for one in HONEST])
@@ -185,21 +187,21 @@ def test_events_survive_the_wire() -> None:
 
 
 def clerk(ranks: int = 2) -> Clerk:
-    return Clerk(Books(Mesh(ranks), Cost(), graded=True), 2, 2)
+    return Clerk(LocalBooks(Shape.of(ranks), graded=True), 2, 2)
 
 
 NONSENSE: dict[str, list[Any]] = {
     "no verb": ["grade", 0, None],
-    "a verb that is no text": [["forward"], 0, None],
-    "too short": ["forward"],
-    "a rank too high": ["settle", 2, None],
-    "a rank below 0": ["settle", -1, None],
-    "a rank that is true": ["settle", True, None],
-    "a holder that is text": ["settle", 0, "me"],
-    "an argument too many": ["settle", 0, None, 1],
-    "an argument too few": ["forward", 0, None, 0, 0],
-    "a tensor that is not there": ["loss", 0, None, 0],
-    "a tensor below 0": ["loss", 0, None, -1],
+    "a verb that is no text": [["compute"], 0, None],
+    "too short": ["compute"],
+    "a rank too high": ["decide_next", 2, None],
+    "a rank below 0": ["decide_next", -1, None],
+    "a rank that is true": ["decide_next", True, None],
+    "a holder that is text": ["decide_next", 0, "me"],
+    "an argument too many": ["decide_next", 0, None, 1],
+    "an argument too few": ["compute", 0, None, "forward", 0],
+    "a tensor that is not there": ["compute", 0, None, "loss", None, [0]],
+    "a tensor below 0": ["compute", 0, None, "loss", None, [-1]],
     "a call that is not there": ["fetch", 0, None, 0],
     "waiting for a call that is not there": ["wait", 0, None, 0],
     "batches that are no list": ["get_activation", 0, None, 0],
@@ -235,14 +237,20 @@ def test_kinds_releases_and_ends_are_checked_at_this_end() -> None:
 
     def ask(*message: Any) -> Any:
         failed, result, _ = office.answer([message[0], message[1], None, *message[2:]])
-        return PuzzleError(**result) if failed else result
+        return PuzzleError(**unpack_error(result)) if failed else result
 
     (_, weight, *_), (_, state, *_) = ask("load_weights", 0, 0, 0, 1)
     _, inp, *_ = ask("get_activation", 0, [0])
     for message in (
-        ("forward", 0, 0, weight, weight),
-        ("forward", 0, 0, inp, state),
-        ("update", 0, 0, weight, weight, state),
+        ("compute", 0, "forward", 0, [weight, weight]),
+        ("compute", 0, "forward", 0, [inp, state]),
+        ("compute", 0, "forward", 0, [inp]),
+        ("compute", 0, "loss", 0, [inp]),
+        ("compute", 0, "allreduce", 0, [weight]),
+        ("compute", 0, "no operation", 0, [weight]),
+        ("compute", 0, "update", 0, [weight, weight, state]),
+        ("meet", 0, "forward", weight, 0, None),
+        ("meet", 0, "allgather", None, 0, None),
         ("meet", 0, "allreduce", weight, 0, None),
         ("add", 0, weight, weight),
         ("combine", 0, weight, state),
@@ -260,7 +268,7 @@ def test_kinds_releases_and_ends_are_checked_at_this_end() -> None:
     for message in (("finish", 0), ("load_weights", 0, 1, 0, 1), ("store", 0, inp)):
         with pytest.raises(Garbled, match="a rank that has finished"):
             ask(*message)
-    assert ask("settle", 0) is False and ask("time", 0) == 0.0
+    assert ask("decide_next", 0) is False and ask("time", 0) == 0.0
 
 
 def test_a_made_up_coroutine_ends_lives_like_any_other() -> None:
@@ -284,18 +292,21 @@ def test_a_layer_that_is_no_number_is_a_mistake_that_can_be_shown(verb: str, lay
     inp = office.answer(["get_activation", 0, None, [0]])[1][1]
     grad = office.answer(["fake_grad", 0, None, 0, []])[1][1]
     by_hand = office.answer(["by_hand", 0, None, ["ActivationGrad", 0, 2, 0, [0], 2, [0], 1]])[1][1]
-    operands = {
-        "forward": [inp, weight], "backward": [inp, by_hand, weight], "update": [grad, weight, state],
-        "fake_grad": [[]], "set_final_weight": [weight],
-    }  # fmt: skip
-    arguments = ["allreduce", grad, layer, None] if verb == "meet" else [layer, *operands[verb]]
+    message = {
+        "forward": ["compute", "forward", layer, [inp, weight]],
+        "backward": ["compute", "backward", layer, [inp, by_hand, weight]],
+        "update": ["compute", "update", layer, [grad, weight, state]],
+        "meet": ["meet", "allreduce", grad, layer, None],
+        "fake_grad": ["fake_grad", layer, []],
+        "set_final_weight": ["set_final_weight", layer, weight],
+    }[verb]
     token = witnessed.set(office.errors)
     try:
-        failed, result, _ = office.answer([verb, 0, None, *arguments])
+        failed, result, _ = office.answer([message[0], 0, None, *message[1:]])
     finally:
         witnessed.reset(token)
     assert failed and "rank 0" in result["problem"] and "a whole number from 0 to 1" in result["expected"]
-    for text in (*result.values(), str(office.errors[0])):
+    for text in (*map(str, result.values()), str(office.errors[0])):
         assert text.replace("\n", "").isprintable() and len(text) < 1000
 
 
@@ -304,9 +315,9 @@ def test_a_layer_that_is_a_number_is_a_whole_one_in_the_books(layer: Any) -> Non
     office = clerk()
     weight = office.answer(["load_weights", 0, None, 0, 0, 1])[1][0][1]
     inp = office.answer(["get_activation", 0, None, [0]])[1][1]
-    failed, result, _ = office.answer(["forward", 0, None, layer, inp, weight])
-    assert not failed and type(office.entries[result[1]].labels.layer) is int
-    assert [type(event.layer) for event in office.books.events(office.accounts[0])] == [int, int, int]
+    failed, result, _ = office.answer(["compute", 0, None, "forward", layer, [inp, weight]])
+    assert not failed and type(office.tensors[result[0][1]].labels.layer) is int
+    assert [type(event.layer) for event in office.books.events(office.ranks[0])] == [int, int, int]
 
 
 def test_an_error_does_not_grow_with_what_it_is_about() -> None:
@@ -321,7 +332,7 @@ def test_an_error_does_not_grow_with_what_it_is_about() -> None:
     finally:
         witnessed.reset(token)
     assert failed and "a part with gaps" in result["problem"]
-    for error in (PuzzleError(**result), office.errors[0]):
+    for error in (PuzzleError(**unpack_error(result)), office.errors[0]):
         assert len(str(error)) < LONGEST_TEXT + 500 and "instead" in str(error)
     with pytest.raises(PuzzleError) as raised:
         office.outcome("program")
@@ -351,7 +362,7 @@ def test_random_messages_raise_nothing_else() -> None:
                 answered += 1
             except Garbled:
                 continue
-        assert all(account.held == [max(0, part) for part in account.held] for account in office.accounts)
+        assert all(rank.held == [max(0, part) for part in rank.held] for rank in office.ranks)
     assert answered > 1000
 
 

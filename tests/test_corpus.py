@@ -174,7 +174,7 @@ DECIDING = [
     "machine/rules",
     "machine/check",
     "course/layouts",
-    "course/demands",
+    "course/rules",
     "record/labels",
     "machine/books",
     "machine/network",

@@ -15,7 +15,9 @@ from drawing import theme
 from drawing.layout import Layout, idle_spans, lanes_of, rows_of, ticks
 from drawing.memory import steps_of
 from drawing.trace import trace_of
-from lib.record.events import COMPUTE, MARKS, Event
+from lib.record.events import MARKS, Event
+from lib.record.kinds import MEMORY_KINDS
+from lib.record.table import OPERATIONS, in_lane, training
 from tests import drawing_events
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 
@@ -49,9 +51,9 @@ def test_no_two_operations_lie_on_one_another(events: list[Event]) -> None:
 @given(logs())
 def test_compute_is_in_the_row_and_what_it_hides_below(events: list[Event]) -> None:
     for one, lane in zip(events, lanes_of(events), strict=True):
-        if one.kind in COMPUTE:
+        if one.lane == "compute":
             assert lane == 0
-        elif any(overlaps(one, other) for other in events if other.kind in COMPUTE):
+        elif any(overlaps(one, other) for other in events if other.lane == "compute"):
             assert lane > 0
 
 
@@ -166,10 +168,9 @@ def test_roles_are_known_by_their_light_color() -> None:
 
 
 def test_every_kind_has_a_name_and_every_memory_a_color() -> None:
-    from lib.record.events import COLLECTIVE, MEMORY_KINDS, POINT_TO_POINT
-
     assert set(theme.MEMORY) == set(MEMORY_KINDS)
-    assert set(theme.NAMES) == {*COMPUTE, *COLLECTIVE, *POINT_TO_POINT}
+    assert set(theme.KINDS) | set(training()) == set(OPERATIONS)
+    assert set(theme.GLYPHS) == set(in_lane("collective", "message"))
 
 
 # -- structure -----------------------------------------------------------------------------

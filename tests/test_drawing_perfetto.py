@@ -12,7 +12,9 @@ import pytest
 from drawing import Trace, perfetto
 from drawing.perfetto import TICK
 from lib import Cost, PuzzleError, Run
-from lib.record.events import COLLECTIVE, MARKS, MEMORY_KINDS
+from lib.record.events import MARKS
+from lib.record.kinds import MEMORY_KINDS
+from lib.record.table import in_lane
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 
 RUNS = {
@@ -113,7 +115,7 @@ def test_ranks_are_named_processes_with_named_threads(made: Run) -> None:
 
 
 def test_details_name_the_group() -> None:
-    gathers = [entry for entry in entries(RUNS["boxes"], "X") if entry["cat"] in COLLECTIVE]
+    gathers = [entry for entry in entries(RUNS["boxes"], "X") if entry["cat"] in in_lane("collective")]
     assert gathers
     assert all(entry["args"]["ranks"] == "0-3" for entry in gathers)
 

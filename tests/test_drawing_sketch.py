@@ -13,7 +13,7 @@ from lib import Model, PuzzleError, grade, hint, run
 from lib.course.sketches import as_kept, outline, sketch
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.notebook import Hint
-from lib.record.events import COMPUTE, MARKS
+from lib.record.events import MARKS
 from tests.programs import slack, solutions
 
 SOLUTIONS = {spec["name"]: (fn, spec) for fn, spec in solutions()}
@@ -47,7 +47,7 @@ def test_sketch_and_outline_are_those_of_the_solution(name: str) -> None:
         assert sum(event.start < until for event in own) == sum(
             event.rank == rank and event.kind not in MARKS for event in sketch(puzzles()[name]).events
         )
-        computing = sum(event.length for event in own if event.kind in COMPUTE)
+        computing = sum(event.length for event in own if event.lane == "compute")
         assert sum(end - start for start, end in shown.compute[rank]) == pytest.approx(computing)
         assert all(end < start for (_, end), (start, _) in zip(shown.busy[rank], shown.busy[rank][1:], strict=False))
 

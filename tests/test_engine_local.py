@@ -6,6 +6,7 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import pytest
 from lib import Cost, Deadlock, Model, PuzzleError, Run, run
 from lib.machine.network import Network
 from lib.machine.outcome import Outcome
-from lib.machine.rank_state import Account
-from lib.machine.tensor_state import SLOT
+from lib.machine.rank_state import RankState
+from lib.machine.tensor_state import TensorState
+from lib.record.kinds import SLOT
 from lib.running.workload import KINDS, TOLERANCES
 from tests.programs import solutions
 from tests.test_values import SIZE, WRONG, hybrid
@@ -119,7 +121,7 @@ def test_log_time_memory_and_fingerprints_are_those_of_the_simulated_run(fn: Any
     simulated, found = run(fn, **size), real(fn, size)
     assert found.events == simulated.events and len(found.events) > size["ranks"]
     assert (found.time, found.memory, found.name) == (simulated.time, simulated.memory, simulated.name)
-    assert found.closings == simulated.closings
+    assert found.final_states == simulated.final_states
     assert str(found) == str(simulated)
     assert isinstance(found, Run)
     assert [model.lines() for model in found.models] == [model.lines() for model in simulated.models]
@@ -151,44 +153,43 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
         assert numbers.nbytes(value) == 4 * numbers.numel(value)  # no view of anything larger
         return numbers.elements(value)
 
-    def walk(account: Account, operands: Any) -> None:
+    def walk(rank: RankState, operands: Any) -> None:
         held = [0] * 5
-        stored = [entry for store in models[account.rank].storage() for entry in store.tokens()]
-        for entry in stored + [entry for entry in operands if not entry.stored]:
-            held[SLOT[entry.labels.kind]] += counted(entry.value)
-        walked[account.rank].append(held)
+        stored = [tensor for store in models[rank.rank].storage() for tensor in store.tokens()]
+        for tensor in stored + [tensor for tensor in operands if not tensor.stored]:
+            held[SLOT[tensor.labels.kind]] += counted(tensor.value)
+        walked[rank.rank].append(held)
 
-    init, mint, fetch = Model.__init__, Account.mint, Network.fetch
-    sample, mark = Account.sample, Account.mark
+    init, sample, mark = Model.__init__, RankState.sample_and_expire, RankState.mark
+    make, hold = TensorState.__init__, Network._hold
 
     def known(self: Model, rank: int = 0, *rest: Any) -> None:
         models[rank] = self
         init(self, rank, *rest)
 
-    def weighed(
-        self: Account, labels: Any, value: Any, made_up: bool = False, memory: Any = None, *a: Any, **k: Any
-    ) -> Any:
-        return mint(self, labels, value, made_up, counted(value), *a, **k)
+    def weighed(self: TensorState, labels: Any, value: Any, memory: Any, rank: Any) -> None:
+        make(self, labels, value, counted(value), rank)
 
-    def fetched(self: Network, flight: Any) -> Any:
-        if flight.meeting is not None:
-            flight.result_memory = counted(flight.result[0][1])
-        return fetch(self, flight)
+    def held(self: Network, meeting: Any, heads: Any) -> None:
+        calls = list(meeting.calls.values())
+        hold(self, meeting, heads)
+        for call in calls:
+            call.result = replace(call.result, memory=counted(call.result.value))
 
-    def sampled(self: Account, kind: str, layer: Any, operands: Any) -> Any:
+    def sampled(self: RankState, kind: str, layer: Any, operands: Any) -> Any:
         walk(self, operands)
         return sample(self, kind, layer, operands)
 
-    def marked(self: Account, *args: Any) -> None:
+    def marked(self: RankState, *args: Any) -> None:
         walk(self, ())
         mark(self, *args)
 
     monkeypatch.setattr(Model, "__init__", known)
     for owner, name, wrapped in (
-        (Account, "mint", weighed),
-        (Account, "sample", sampled),
-        (Account, "mark", marked),
-        (Network, "fetch", fetched),
+        (TensorState, "__init__", weighed),
+        (RankState, "sample_and_expire", sampled),
+        (RankState, "mark", marked),
+        (Network, "_hold", held),
     ):
         monkeypatch.setattr(owner, name, wrapped)
     found = real(fn, size, layer=layer, cost=Cost(weight_elements=10**9, activation_elements=10**9))

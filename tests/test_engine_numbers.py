@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.basics.errors import PuzzleError
-from lib.machine.values import Fingerprints
+from lib.machine.fingerprints import Fingerprints
 from lib.record.labels import Labels, cut, join
 from lib.running.workload import KINDS, TOLERANCES, Workload
 
@@ -92,7 +92,7 @@ def test_values_are_cut_and_joined_as_their_labels_are(draw: st.DataObject) -> N
         labels, value = parts.pop(draw.draw(st.integers(0, len(parts) - 1)))
         count = draw.draw(st.integers(1, 4))
         made = [cut(labels, index, count) for index in range(count)]
-        parts += [(piece, NUMBERS.cut(value, labels, piece)) for piece in made]
+        parts += [(piece, NUMBERS.cut(value, piece)) for piece in made]
     for labels, value in parts:
         assert torch.equal(flat(value), flat(source(labels)))
         assert torch.equal(NUMBERS.expand(value, labels), flat(value))
@@ -106,7 +106,7 @@ def test_values_are_cut_and_joined_as_their_labels_are(draw: st.DataObject) -> N
 def test_a_cut_keeps_nothing_else_in_memory() -> None:
     whole = weight_labels({0}, 1)
     value = NUMBERS.weight(whole)
-    piece = NUMBERS.cut(value, whole, weight_labels({1}, 4))
+    piece = NUMBERS.cut(value, weight_labels({1}, 4))
     assert (numbers.numel(piece), numbers.nbytes(piece)) == (9, 36)
     state = NUMBERS.opt_state(weight_labels({1}, 4, "OptState"))
     assert (numbers.elements(state), numbers.numel(state), numbers.nbytes(state)) == (9, 18, 72)
@@ -121,11 +121,11 @@ def test_what_does_not_fit_is_nan() -> None:
     half, other = weight_labels({0}, 2), weight_labels({1}, 2)
     weight, state = NUMBERS.weight(half), NUMBERS.opt_state(other)
     grad = NUMBERS.of(weight_labels({0}, 1, "WeightGrad"), 5, torch.ones(1, 36))
-    assert all(map(is_nan, NUMBERS.update(weight, state, grad, aligned=False)))
+    assert all(map(is_nan, NUMBERS.update(weight, state, grad)))
     good = NUMBERS.opt_state(half)
-    assert not any(map(is_nan, NUMBERS.update(weight, good, grad, aligned=True)))
+    assert not any(map(is_nan, NUMBERS.update(weight, good, grad)))
     lacking = NUMBERS.of(weight_labels({1}, 2, "WeightGrad"), 5, torch.ones(1, 18))
-    assert is_nan(NUMBERS.update(weight, good, lacking, aligned=False)[0])
+    assert is_nan(NUMBERS.update(weight, good, lacking)[0])
     assert is_nan(NUMBERS.join([weight, weight]))
     third = NUMBERS.of(weight_labels({0}, 3, "WeightGrad"), 5, torch.ones(1, 12))
     assert is_nan(NUMBERS.add([third, grad]))
@@ -146,7 +146,7 @@ def test_the_gradient_of_nothing_fits_every_form() -> None:
         assert total.mark == 7 and torch.equal(flat(total), flat(grad))
     zero = NUMBERS.add([NUMBERS.zero, NUMBERS.zero])
     nothing = Labels("WeightGrad", 0, 2, 0, frozenset(), 4)
-    assert NUMBERS.cut(zero, nothing, cut(nothing, 1, 2)).data is None
+    assert NUMBERS.cut(zero, cut(nothing, 1, 2)).data is None
     assert NUMBERS.join([zero, zero]).data is None
     for labels in (nothing, weight_labels({1, 2}, 3, "WeightGrad")):
         sent = NUMBERS.expand(zero, labels)
@@ -352,7 +352,7 @@ def test_every_number_is_on_the_device(kind: str) -> None:
     weight, x = there.weight(whole), there.inputs(frozenset({0, 1}))
     of_weight, of_input = there.backward(x, there.loss(there.forward(x, weight)), weight)
     halves = [there.cut(there.add([of_weight, there.zero]), grad, cut(grad, part, 2)) for part in range(2)]
-    new = there.update(weight, there.opt_state(state), there.join(halves), aligned=True)
+    new = there.update(weight, there.opt_state(state), there.join(halves))
     zeros = there.expand(there.zero, grad)
     nans = there.made_up(grad)
     values = [of_weight, of_input, *halves, *new, nans, there.of(grad, 0, zeros)]

@@ -169,7 +169,7 @@ def refusal(result: Run | PuzzleError) -> str:
     if isinstance(result, PuzzleError):
         return result.problem
     try:
-        return "made up" if check_finals(result.closings) else ""
+        return "made up" if check_finals(result.final_states) else ""
     except PuzzleError as error:
         return error.problem
 
@@ -184,7 +184,7 @@ def right(result: Run | PuzzleError, size: dict[str, Any]) -> bool:
         return False
     wanted = arithmetic.trained(size["layers"], size["batches"])
     for layer, weight in enumerate(wanted):
-        finals = [closing.finals[layer].value for closing in result.closings if layer in closing.finals]
+        finals = [state.finals[layer].value for state in result.final_states if layer in state.finals]
         if {at for final in finals for at in final} != set(range(arithmetic.WIDTH)):
             return False
         if not all(arithmetic.error(layer, final, weight) < 1e-9 for final in finals):
@@ -286,11 +286,11 @@ def test_the_search_finds_a_checker_that_is_broken(monkeypatch: pytest.MonkeyPat
     fn, _ = compile_(source, program.puzzle)
     size = SIZES[program.puzzle]
     assert not accepted(outcome(fn, size, _strict=False)) and not right(with_numbers(fn, size, False), size)
-    blind = lambda self, weight, opt_state, grad, aligned: (hash((weight, opt_state)), 0)  # noqa: E731
-    monkeypatch.setattr("lib.machine.values.Fingerprints.update", blind)
-    lib.machine.values.trained_weights.cache_clear()
+    blind = lambda self, weight, opt_state, grad: (weight, opt_state)  # noqa: E731
+    monkeypatch.setattr("lib.machine.fingerprints.Fingerprints.update", blind)
+    lib.machine.fingerprints.trained_weights.cache_clear()
     try:
         assert accepted(outcome(fn, size, _strict=False)) and not right(with_numbers(fn, size, False), size)
     finally:
         monkeypatch.undo()
-        lib.machine.values.trained_weights.cache_clear()
+        lib.machine.fingerprints.trained_weights.cache_clear()

@@ -16,8 +16,8 @@ import pytest
 
 import lib
 from lib import Model, PuzzleError, grade, hint, progress, run, solution
-from lib.course.demands import FORMS
 from lib.course.layouts import LAYOUTS, SIZES
+from lib.course.rules import RULES
 from lib.course.specs import Puzzle, puzzles
 from lib.grading import page, seal
 from lib.grading.judge import OTHER_SIZES, judge, other_sizes
@@ -50,7 +50,7 @@ def test_other_sizes_are_others_none_twice_and_run(name: str) -> None:
 
 def test_every_word_of_a_spec_is_known() -> None:
     used = {rule for puzzle in puzzles().values() for rule in puzzle.rules}
-    assert used == FORMS.keys()  # and no form is there for nothing
+    assert used == RULES.keys()  # and no rule is there for nothing
     assert {puzzle.layout for puzzle in puzzles().values()} == LAYOUTS.keys()
     assert {puzzle.other_sizes for puzzle in puzzles().values()} == SIZES.keys()
 
@@ -107,18 +107,18 @@ def test_rules_of_form() -> None:
         SOLUTIONS["basic"](model)
 
     events = run(both_at_once, layers=2, batches=2).events
-    with pytest.raises(PuzzleError, match=r"rank 0, forward\(layer 0\) at tick 0: it works on micro-batches {0, 1}"):
-        FORMS["one_micro_batch"](events, 2)
-    FORMS["one_micro_batch"](run(SOLUTIONS["grad_accum"], layers=2, batches=2).events, 2)
+    with pytest.raises(PuzzleError, match=r"rank 0, forward\(layer 0\), at tick 0: it works on micro-batches {0, 1}"):
+        RULES["one_micro_batch"](events, 2)
+    RULES["one_micro_batch"](run(SOLUTIONS["grad_accum"], layers=2, batches=2).events, 2)
 
     size = {"ranks": 2, "layers": 2, "batches": 2}
-    FORMS["own_layers"](run(SOLUTIONS["gpipe"], **size).events, 2)
+    RULES["own_layers"](run(SOLUTIONS["gpipe"], **size).events, 2)
     with pytest.raises(PuzzleError, match="runs layer 1, whose weight it has not loaded"):
-        FORMS["own_layers"](run(sends_weights, **size).events, 2)
+        RULES["own_layers"](run(sends_weights, **size).events, 2)
 
     with pytest.raises(PuzzleError, match=r"rank 0.*it runs 2 of 4 layers"):
-        FORMS["four_stages"](run(SOLUTIONS["fsdp"], ranks=2, layers=4, batches=2).events, 4)
-    FORMS["four_stages"](run(SOLUTIONS["pipeline_fsdp"], ranks=16, layers=8, batches=4).events, 8)
+        RULES["four_stages"](run(SOLUTIONS["fsdp"], ranks=2, layers=4, batches=2).events, 4)
+    RULES["four_stages"](run(SOLUTIONS["pipeline_fsdp"], ranks=16, layers=8, batches=4).events, 8)
 
 
 async def sends_weights(model: Model) -> None:
@@ -148,10 +148,10 @@ def test_a_form_fells_a_verdict() -> None:
     ("owner", "name", "value"),
     [
         (lib.learner.model.Model, "load_weights", lambda *a: None),
-        (lib.machine.books.Books, "forward", lambda *a: None),
+        (lib.machine.books.LocalBooks, "compute", lambda *a: None),
         (lib.machine.check, "check_finals", lambda *a: False),
         (lib.grading.judge, "check", lambda *a: None),
-        (lib.machine.rank_state.Account, "sample", lambda *a: ()),
+        (lib.machine.rank_state.RankState, "sample_and_expire", lambda *a: ()),
         (lib.record.score, "makespan", lambda *a: 0.0),
     ],
 )
@@ -168,7 +168,7 @@ def test_changed_builtins_and_code_are_seen(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.undo()
     code = lib.machine.check.check_finals.__code__
     try:
-        lib.machine.check.check_finals.__code__ = (lambda closings: False).__code__
+        lib.machine.check.check_finals.__code__ = (lambda final_states: False).__code__
         assert "check_finals.__code__" in seal.broken_seal()
     finally:
         lib.machine.check.check_finals.__code__ = code

@@ -216,8 +216,9 @@ def test_different_collectives_are_named_side_by_side() -> None:
         call = model.allreduce if model.rank else model.scatterreduce
         await call(model.fake_grad(0, []), 0)
 
-    with pytest.raises(PuzzleError, match=r"rank 1 calls allreduce\(layer 0\) where rank 0 calls scatterreduce"):
-        run(program, ranks=2)
+    for order in ([0, 1], [1, 0]):
+        with pytest.raises(PuzzleError, match=r"rank 0 calls scatterreduce\(layer 0\) where rank 1 calls allreduce"):
+            run(program, ranks=2, _order=order)
 
 
 def test_timers_take_no_time_and_cancelling_does_not_withdraw() -> None:

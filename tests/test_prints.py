@@ -94,5 +94,5 @@ def test_the_stream_comes_back_whatever_happens(capsys: pytest.CaptureFixture[st
 def test_at_a_shell_too() -> None:
     said: list[str] = []
     source = "def basic(model):\n    model.get_activation([0])\n    print('hello')\n"
-    Referee(20.0).play(Submission("x.py", source), "basic", puzzles()["basic"].size, said)
+    Referee(20.0).run(Submission("x.py", source), "basic", puzzles()["basic"].size, said)
     assert said == ["[rank 0, tick 0] hello\n"]

@@ -34,7 +34,7 @@ def printed_by(code: str, mechanism: str) -> str:
     printed: list[str] = []
     lines = "\n".join("    " + line for line in code.strip().split("\n"))
     source = f"{HEAD}def basic(model):\n{lines}\n    model.load_weights(0)\n"
-    Referee(20.0, [mechanism]).play(Submission("x.py", source), "basic", BASIC.size, printed)
+    Referee(20.0, [mechanism]).run(Submission("x.py", source), "basic", BASIC.size, printed)
     return printed[0].replace("[rank 0, tick 0] ", "")
 
 
@@ -44,7 +44,7 @@ def missing(mechanism: str) -> str:
     if mechanism not in available():
         return f"NOT TRIED WITH {mechanism.upper()}: it is not installed, or not for this system"
     try:
-        Referee(20.0, [mechanism]).play(Submission("x.py", HONEST), "basic", BASIC.size, [])
+        Referee(20.0, [mechanism]).run(Submission("x.py", HONEST), "basic", BASIC.size, [])
     except RuntimeError as error:
         return f"NOT TRIED WITH {mechanism.upper()}: this machine refuses it ({str(error).splitlines()[-1]})"
     return ""
@@ -74,7 +74,7 @@ def test_one_way_works_everywhere() -> None:
 
 
 def test_a_run_is_the_same_in_each(mechanism: str) -> None:
-    outcome = Referee(20.0, [mechanism]).play(Submission("x.py", HONEST), "basic", BASIC.size, [])
+    outcome = Referee(20.0, [mechanism]).run(Submission("x.py", HONEST), "basic", BASIC.size, [])
     assert (outcome.time, outcome.memory) == (17.0, 2621440)
 
 
@@ -149,7 +149,7 @@ print(libc.unshare(0x20000), libc.mount(b'none', b'/', None, 0x20 | 0x1000, None
 def test_the_next_way_is_taken_where_one_is_refused(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
     monkeypatch.setattr(sandbox, "_bubblewrap", lambda folder: ["false"])
     judge = Referee(20.0, ["bubblewrap", "process"])
-    assert judge.play(Submission("x.py", HONEST), "basic", BASIC.size, []).time == 17.0
+    assert judge.run(Submission("x.py", HONEST), "basic", BASIC.size, []).time == 17.0
     assert judge.mechanisms == ["process"] and "NOT cut off" in judge.isolation()
 
 
@@ -174,7 +174,7 @@ def test_the_way_is_decided_before_anything_of_a_learner_is_seen(
     for _ in range(2):
         judge = Referee(20.0, [apart, "process"])
         assert judge.isolation() == MECHANISMS[apart]
-        judge.play(Submission("x.py", HONEST, str(tmp_path)), "basic", BASIC.size, [])
+        judge.run(Submission("x.py", HONEST, str(tmp_path)), "basic", BASIC.size, [])
     assert len(seen) == 3 and seen[0] != str(tmp_path) == seen[1] == seen[2]
 
 
@@ -187,7 +187,7 @@ def test_a_passing_trouble_does_not_weaken(monkeypatch: pytest.MonkeyPatch, fres
 
     monkeypatch.setattr(Worker, "begin", sometimes)
     judge = Referee(20.0, [apart, "process"])
-    assert judge.play(Submission("x.py", HONEST), "basic", BASIC.size, []).time == 17.0
+    assert judge.run(Submission("x.py", HONEST), "basic", BASIC.size, []).time == 17.0
     assert judge.mechanisms == [apart] and next(troubles, None) is None
 
 
@@ -199,7 +199,7 @@ def test_a_lasting_trouble_is_the_graders_and_does_not_weaken(
     monkeypatch.setattr(Worker, "begin", lambda *rest: False)
     for folder in (None, "/usr"):
         with pytest.raises(RuntimeError, match="no worker could be started"):
-            judge.play(Submission("x.py", HONEST, folder), "basic", BASIC.size, [])
+            judge.run(Submission("x.py", HONEST, folder), "basic", BASIC.size, [])
     assert judge.isolation() == MECHANISMS[apart]
 
 
@@ -217,7 +217,7 @@ def test_a_folder_that_the_sandbox_cannot_hold_fails_and_is_not_run(
     source = HEAD + f"def basic(model):\n    ctypes.CDLL(None).open({os.fsencode(marker)!r}, 0o101, 0o644)\n"
     judge = Referee(20.0, [apart, "process"])
     with pytest.raises(PuzzleError) as failed:
-        judge.play(Submission("x.py", source, folder), "basic", BASIC.size, [])
+        judge.run(Submission("x.py", source, folder), "basic", BASIC.size, [])
     assert not marker.exists() and judge.isolation() == MECHANISMS[apart]
     assert "cannot be started in the sandbox" in str(failed.value) and len(str(failed.value)) < 1000
     assert "File name too long\n" in str(failed.value)
@@ -229,7 +229,7 @@ def test_a_folder_whose_name_is_no_text(mechanism: str, tmp_path: Path) -> None:
     (folder / "helper.py").write_text(HONEST)
     judge = Referee(20.0, list(dict.fromkeys([mechanism, "process"])))
     submission = Submission("x.py", "import helper\n\nbasic = helper.basic\n", str(folder))
-    assert judge.play(submission, "basic", BASIC.size, []).time == 17.0
+    assert judge.run(submission, "basic", BASIC.size, []).time == 17.0
     assert judge.isolation() == MECHANISMS[mechanism]
 
 
@@ -253,14 +253,14 @@ ctypes.memset(place, 65, 1)
 def test_where_nothing_works_it_is_the_graders_fault(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
     monkeypatch.setattr(sandbox, "_bubblewrap", lambda folder: ["sh", "-c", "echo no such luck; exit 1"])
     with pytest.raises(RuntimeError, match="no worker could be started:\nno such luck"):
-        Referee(20.0, ["bubblewrap"]).play(Submission("x.py", HONEST), "basic", BASIC.size, [])
+        Referee(20.0, ["bubblewrap"]).run(Submission("x.py", HONEST), "basic", BASIC.size, [])
 
 
 def test_what_was_stopped_starts_nothing_more() -> None:
     judge = Referee(20.0)
     judge.stop()
     with pytest.raises(RuntimeError, match="stopped"):
-        judge.play(Submission("x.py", HONEST), "basic", BASIC.size, [])
+        judge.run(Submission("x.py", HONEST), "basic", BASIC.size, [])
 
 
 def test_a_worker_that_does_not_hear_its_task_to_the_end_is_not_the_graders_fault(
@@ -273,14 +273,14 @@ def test_a_worker_that_does_not_hear_its_task_to_the_end_is_not_the_graders_faul
 
     monkeypatch.setattr(Worker, "begin", once)
     with pytest.raises(PuzzleError, match="the process ended before"):
-        Referee(20.0).play(Submission("x.py", HONEST + "#" * (1 << 20)), "basic", BASIC.size, [])
+        Referee(20.0).run(Submission("x.py", HONEST + "#" * (1 << 20)), "basic", BASIC.size, [])
 
 
 def test_no_function_of_that_name() -> None:
     with pytest.raises(Missing):
-        Referee(20.0).play(Submission("x.py", "x = 1\n"), "basic", BASIC.size, [])
+        Referee(20.0).run(Submission("x.py", "x = 1\n"), "basic", BASIC.size, [])
     with pytest.raises(PuzzleError, match=r"there is no function basic(.|\n)*x.py, line 1: expected"):
-        Referee(20.0).play(Submission("x.py", "def basic(model) 1\n"), "basic", BASIC.size, [])
+        Referee(20.0).run(Submission("x.py", "def basic(model) 1\n"), "basic", BASIC.size, [])
 
 
 def test_of_the_projects_own_folder_only_scripts_are_seen() -> None:
@@ -291,9 +291,9 @@ def test_of_the_projects_own_folder_only_scripts_are_seen() -> None:
 
 def test_nothing_is_left_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    Referee(20.0).play(Submission("x.py", HONEST), "basic", BASIC.size, [])
+    Referee(20.0).run(Submission("x.py", HONEST), "basic", BASIC.size, [])
     with pytest.raises(PuzzleError):
-        Referee(0.5).play(Submission("x.py", "def basic(model):\n    while True: pass\n"), "basic", BASIC.size, [])
+        Referee(0.5).run(Submission("x.py", "def basic(model):\n    while True: pass\n"), "basic", BASIC.size, [])
     assert os.listdir(tmp_path) == []
 
 
@@ -303,7 +303,7 @@ def test_a_full_disk_is_the_graders_fault_and_said(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("tempfile.mkdtemp", full)
     with pytest.raises(OSError, match="No space left"):
-        module.Referee(20.0).play(Submission("x.py", HONEST), "basic", BASIC.size, [])
+        module.Referee(20.0).run(Submission("x.py", HONEST), "basic", BASIC.size, [])
 
 
 NASTY = """
@@ -346,7 +346,7 @@ def test_what_cannot_be_read_is_not_printed_and_nothing_is_left(
     monkeypatch.setattr(os, "pread", broken)
     printed: list[str] = []
     judge = Referee(20.0)
-    assert judge.play(Submission("x.py", HONEST), "basic", BASIC.size, printed).time == 17.0
+    assert judge.run(Submission("x.py", HONEST), "basic", BASIC.size, printed).time == 17.0
     assert printed == [""] and os.listdir(tmp_path) == [] and not judge.workers
 
 
@@ -420,5 +420,5 @@ def test_nothing_outlives_its_run(mechanism: str, name: str) -> None:
     source = f"{HEAD}LASTS = {LASTS}\n\ndef basic(model):\n" + "".join(f"    {line}\n" for line in lines)
     begun = time.monotonic()
     with contextlib.suppress(PuzzleError):
-        Referee(0.5, [mechanism]).play(Submission("x.py", source), "basic", BASIC.size, [])
+        Referee(0.5, [mechanism]).run(Submission("x.py", source), "basic", BASIC.size, [])
     assert outliving() == [] and (time.monotonic() - begun) / LASTS < 0.3  # ended, not waited for

@@ -51,7 +51,7 @@ def test_the_mistake_is_one_at_any_size(name: str) -> None:
     fails = 0
     for size in sizes:
         try:
-            check_layout(puzzle.layout, size, run(wrong, **size).closings)
+            check_layout(puzzle.layout, size, run(wrong, **size).final_states)
         except PuzzleError:
             fails += 1
     # One layer and one micro-batch leave nothing to lose; with the pieces of one size groups may be swapped.

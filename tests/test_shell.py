@@ -510,7 +510,7 @@ def basic(model):
     outcome: object = None
     try:
         referee = Referee(10.0, [tried(mechanism)])
-        outcome = referee.play(Submission("x.py", source, str(ROOT)), "basic", puzzles()["basic"].size, printed)
+        outcome = referee.run(Submission("x.py", source, str(ROOT)), "basic", puzzles()["basic"].size, printed)
     except PuzzleError as error:
         outcome = error
     if mechanism == "process":

@@ -28,8 +28,46 @@ shown_files: set[str] = set()
 """Names of code that are shown to people though no file has them: cells of a notebook that is being graded."""
 
 
+class Place(NamedTuple):
+    """Where in a run something is: what a message says first, and what other programs read as fields.
+
+    ``tick`` is the rank's clock; ``detail`` is whatever the other fields cannot say, such as the name of an argument.
+
+    >>> print(Place(rank=2, operation="forward", layer=3, batches=frozenset({0})))
+    rank 2, forward(layer 3), micro-batch {0}
+    """
+
+    rank: int | None = None
+    operation: str = ""
+    layer: int | None = None
+    batches: frozenset[int] | None = None
+    tick: float | None = None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"rank {self.rank}"] if self.rank is not None else []
+        if self.operation:
+            parts.append(show_call(self.operation, self.layer))
+        elif self.layer is not None:
+            parts.append(f"layer {self.layer}")
+        if self.batches is not None:
+            parts.append(f"micro-batch {show_set(self.batches)}")
+        return ", ".join([*parts, *filter(None, [self.detail])])
+
+
+NOWHERE = Place()
+
+
+def show_call(operation: str, layer: int | None) -> str:
+    """Return an operation for people: ``forward(layer 3)``, or ``receive`` where there is no layer."""
+    return operation if layer is None else f"{operation}(layer {layer})"
+
+
 class PuzzleError(AssertionError):
     """What a learner sees when something is not right.
+
+    Its parts stay apart to the end: ``problem`` (what is wrong), ``place`` (where), ``expected``, ``got``, ``cure``
+    (what to write instead) and ``line`` (the learner's). ``run`` is the Run up to the error, where there was one.
 
     It stays an AssertionError, so that code written to catch those goes on working, but it is
     always raised explicitly: nothing changes under ``python -O``.
@@ -37,12 +75,13 @@ class PuzzleError(AssertionError):
 
     sticks = True
     """Whether it fails a graded run even if it is caught."""
+    run: Any = None
 
     def __init__(
         self,
         problem: str,
         *,
-        where: str = "",
+        where: Place | str = NOWHERE,
         expected: str = "",
         got: str = "",
         cure: str = "",
@@ -50,7 +89,7 @@ class PuzzleError(AssertionError):
     ) -> None:
         super().__init__(problem)
         self.problem = problem
-        self.where = where
+        self.place = where if isinstance(where, Place) else Place(detail=where)
         self.expected = expected
         self.got = got
         self.cure = cure
@@ -59,13 +98,18 @@ class PuzzleError(AssertionError):
         if self.sticks and errors is not None:
             errors.append(self)
 
+    @property
+    def where(self) -> str:
+        """The place in words."""
+        return str(self.place)
+
     def __str__(self) -> str:
         head = f"{self.where}: {self.problem}" if self.where else self.problem
         parts = [("expected", self.expected), ("got", self.got), ("instead", self.cure), ("at", self.line)]
         return "\n".join([head, *(f"  {name + ':':9} {text}" for name, text in parts if text)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), self.problem, self.where, self.expected, self.got, self.cure, self.line)
+        return _rebuilt, (type(self), self.problem, self.place, self.expected, self.got, self.cure, self.line)
 
 
 class Deadlock(PuzzleError):
@@ -75,9 +119,9 @@ class Deadlock(PuzzleError):
 
 
 def _rebuilt(
-    kind: type[PuzzleError], problem: str, where: str, expected: str, got: str, cure: str, line: str
+    kind: type[PuzzleError], problem: str, place: Place, expected: str, got: str, cure: str, line: str
 ) -> PuzzleError:
-    return kind(problem, where=where, expected=expected, got=got, cure=cure, line=line)
+    return kind(problem, where=place, expected=expected, got=got, cure=cure, line=line)
 
 
 def learner_line() -> str:

@@ -1,8 +1,9 @@
 """What the puzzles ask for.
 
 ========  ======================================================================
+costs     the prices that a puzzle may name
 layouts   what each rank begins and ends with, and at which sizes
-demands   what a puzzle demands of the log beyond layout, time and memory
+rules     what a puzzle asks of the log beyond layout, time and memory
 specs     the puzzles, as their sources say
 sketches  what of a solution may be shown
 ========  ======================================================================

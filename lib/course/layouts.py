@@ -7,13 +7,12 @@ rank took from load_weights, at the final weights it set, and at the states it h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import lcm
 from random import Random
 from typing import Any
 
-from ..basics.errors import PuzzleError, show_set
-from ..machine.rank_state import Closing
-from ..record.labels import Labels, coarsest, refined
+from ..basics.errors import Place, PuzzleError, show_set
+from ..machine.interface import FinalState
+from ..record.labels import Labels, coarsest, union
 
 Size = dict[str, Any]
 """Arguments of ``run``: ranks, layers, batches, and mesh and node_size where there are boxes."""
@@ -25,39 +24,39 @@ Wanted = dict[int, tuple[Part, Part]]
 WHOLE: Part = (0, 1)
 
 
-def whole(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
+def whole(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     """Every rank has all of every layer (plain training, data parallel)."""
-    return [dict.fromkeys(range(size["layers"]), (WHOLE, WHOLE)) for _ in closings]
+    return [dict.fromkeys(range(size["layers"]), (WHOLE, WHOLE)) for _ in final_states]
 
 
-def sharded(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
+def sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     """Rank r has piece r of ``ranks`` of every layer (weight-sharded and fully sharded data parallel)."""
     ranks = size["ranks"]
     return [dict.fromkeys(range(size["layers"]), ((r, ranks), (r, ranks))) for r in range(ranks)]
 
 
-def stages(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
+def stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     """Every layer is on one rank, every rank has equally many (pipelines). Which ones, the ranks may choose."""
     share = size["layers"] // size["ranks"]
     owner: dict[int, int] = {}
     wanted: list[Wanted] = []
-    for closing in closings:
-        layers = {labels.layer for labels in closing.began}
+    for state in final_states:
+        layers = {labels.layer for labels in state.began}
         twice = sorted(layer for layer in layers if layer in owner)
         if twice or len(layers) != share:
             raise PuzzleError(
                 f"it loads layers {show_set(layers)}"
                 + (f", of which rank {owner[twice[0]]} has loaded {show_set(twice)}" if twice else ""),
-                where=f"rank {closing.rank}",
+                where=Place(state.rank),
                 expected=f"{share} layer{'s' * (share > 1)} for each rank, each layer on one rank",
                 line="",
             )
-        owner.update(dict.fromkeys(layers, closing.rank))
+        owner.update(dict.fromkeys(layers, state.rank))
         wanted.append(dict.fromkeys(layers, (WHOLE, WHOLE)))
     return wanted
 
 
-def hybrid_sharded(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
+def hybrid_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     """Weights and states in pieces over ``shard``, the same on every replica."""
     replicas, shards = size["mesh"]["replica"], size["mesh"]["shard"]
     return [
@@ -67,7 +66,7 @@ def hybrid_sharded(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
     ]
 
 
-def replica_sharded(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
+def replica_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     """Weights in pieces over ``shard``, the same on every replica; states in pieces over both axes."""
     replicas, shards = size["mesh"]["replica"], size["mesh"]["shard"]
     return [
@@ -77,7 +76,7 @@ def replica_sharded(size: Size, closings: Sequence[Closing]) -> list[Wanted]:
     ]
 
 
-LAYOUTS: Mapping[str, Callable[[Size, Sequence[Closing]], list[Wanted]]] = {
+LAYOUTS: Mapping[str, Callable[[Size, Sequence[FinalState]], list[Wanted]]] = {
     "whole": whole,
     "sharded": sharded,
     "stages": stages,
@@ -86,18 +85,18 @@ LAYOUTS: Mapping[str, Callable[[Size, Sequence[Closing]], list[Wanted]]] = {
 }
 
 
-def check_layout(name: str, size: Size, closings: Sequence[Closing]) -> None:
+def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> None:
     """Every rank begins and ends with what the layout says. Raises PuzzleError that says who does not."""
-    for closing, wanted in zip(closings, LAYOUTS[name](size, closings), strict=True):
-        weights = {layer: weight for layer, (weight, _) in wanted.items()}
-        states = {layer: state for layer, (_, state) in wanted.items()}
-        finals = [final.labels for final in closing.finals.values()]
-        kept = [piece.labels for piece in closing.kept if piece.labels.kind == "OptState" and piece.labels.step == 1]
-        _compare(closing.rank, "begins with (load_weights)", "Weight", weights, closing.began)
-        _compare(closing.rank, "begins with (load_weights)", "OptState", states, closing.began)
-        _check_early(closing)
+    for state, wanted in zip(final_states, LAYOUTS[name](size, final_states), strict=True):
+        weights = {layer: piece for layer, (piece, _) in wanted.items()}
+        opt_states = {layer: piece for layer, (_, piece) in wanted.items()}
+        finals = [final.labels for final in state.finals.values()]
+        kept = [piece.labels for piece in state.kept if piece.labels.kind == "OptState" and piece.labels.step == 1]
+        _compare(state.rank, "begins with (load_weights)", "Weight", weights, state.began)
+        _compare(state.rank, "begins with (load_weights)", "OptState", opt_states, state.began)
+        _check_early(state)
         _compare(
-            closing.rank,
+            state.rank,
             "ends with (set_final_weight)",
             "Weight",
             weights,
@@ -105,15 +104,15 @@ def check_layout(name: str, size: Size, closings: Sequence[Closing]) -> None:
             "model.set_final_weight({}, weight)",
         )
         cure = "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)"
-        _compare(closing.rank, "ends with (stored after its update)", "OptState", states, kept, cure)
+        _compare(state.rank, "ends with (stored after its update)", "OptState", opt_states, kept, cure)
 
 
-def _check_early(closing: Closing) -> None:
+def _check_early(state: FinalState) -> None:
     """What a rank begins with is in memory from the beginning: a state loaded at its update would be held by nobody."""
-    if closing.late:
+    if state.late:
         raise PuzzleError(
-            f"it has loaded the optimizer state of layer {closing.late[0].layer} only after work on that layer",
-            where=f"rank {closing.rank}",
+            f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer",
+            where=Place(state.rank),
             expected="weight and state loaded before the first operation of their layer",
             cure="model.weights[l], model.opt_states[l] = model.load_weights(l) before anything else with layer l",
             line="",
@@ -137,7 +136,7 @@ def _compare(
         if have != want:
             raise PuzzleError(
                 f"it {when} the wrong pieces of the {kind} of layer {layer}",
-                where=f"rank {rank}",
+                where=Place(rank),
                 expected=_show(want),
                 got=_show(have),
                 cure=cure.format(layer) if want is not None and have is None else "",
@@ -148,8 +147,7 @@ def _compare(
 def _union(parts: Sequence[Labels]) -> tuple[frozenset[int], int] | None:
     if not parts:
         return None
-    total = lcm(*(part.total for part in parts))
-    return coarsest(frozenset().union(*(refined(part.shards, part.total, total) for part in parts)), total)
+    return union([(part.shards, part.total) for part in parts])[0]
 
 
 def _show(part: tuple[frozenset[int], int] | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..record.events import COMPUTE, MARKS, Event
+from ..record.events import MARKS, Event
 from .specs import Puzzle, kept
 
 Span = tuple[float, float]
@@ -81,7 +81,7 @@ def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
         "sketch": {"until": until, "time": time, "events": half},
         "outline": {
             "time": time,
-            "compute": _by_ranks(event for event in done if event.kind in COMPUTE),
+            "compute": _by_ranks(event for event in done if event.lane == "compute"),
             "busy": _by_ranks(done),
         },
     }

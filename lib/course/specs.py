@@ -29,6 +29,8 @@ class Puzzle(NamedTuple):
     hints: list[str]
     file: str
     """Name of its notebook and of its source, without the ending."""
+    cost: str = "default"
+    """Of its machine: a name from ``costs``."""
 
     @property
     def repair(self) -> bool:

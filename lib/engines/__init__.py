@@ -2,7 +2,7 @@
 
 The machine's clock, memory, rules and log stay what they are; each tensor carries numbers besides its fingerprint, and
 the trained weights are compared with an independent reference. The modules, in reading order (all of them need torch;
-``lib.run`` imports an engine by its name when it is asked for):
+``running.run`` imports an engine by its name when it is asked for):
 
 ===========  ===================================================================
 layers       what a layer computes: a residual MLP, a transformer block
@@ -11,9 +11,9 @@ pieces       numbers of a part of a weight: cut, joined, re-cut
 numbers      what a tensor carries: a fingerprint, and numbers
 agreement    how far trained weights are from the reference, in figures and words
 reference    the same training by torch itself
+host         the books of ranks that are processes: everything but the numbers
 result       what a run with real tensors leaves behind
 local        all ranks in this process
-host         the books of ranks that are processes: everything but the numbers
 lane         how tensors travel between processes, in a thread of its own
 meter        all tensors that live, stored or not
 rank         one rank: the learner's function, numbers, a line to the host

@@ -15,21 +15,25 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from ..basics.errors import PuzzleError
+from ..basics.errors import Place, PuzzleError, show_call
 from ..basics.units import Elements
 from ..learner.dist import Dist
 from ..learner.model import Model
+from ..machine.books import LocalBooks
 from ..machine.cost import Cost
-from ..machine.in_flight import Flight, Meeting
-from ..machine.network import Network
-from ..machine.rank_state import Account
+from ..machine.in_flight import InFlight
+from ..machine.interface import AnyBooks
+from ..machine.rank_state import RankState
+from ..machine.shape import Shape
 from ..record.labels import Labels
+from ..record.table import SEND
 from ..remote.clerk import Clerk
 from ..remote.wire import Wire, pack_labels, unpack_error
+from ..running.workload import Workload
 
-RECORDED = ("load_weights", "get_activation", "forward", "loss", "backward", "update", "meet", "pass_to", "receive")
+RECORDED = ("load_weights", "get_activation", "compute", "meet", "pass_to", "receive")
 """Questions that leave a record in the log; the end of a rank leaves another."""
 COLLECTING = 60.0
 """Seconds within which the final weights have to be compared."""
@@ -41,55 +45,50 @@ class Move(NamedTuple):
     """Tensors that can now be moved: the calls of a group in its order, or a send and its receive."""
 
     kind: str
-    flights: Sequence[Flight]
-    inputs: Sequence[Labels]
+    calls: Sequence[InFlight]
+    inputs: Sequence[Labels | None]
     outputs: Sequence[Labels]
 
 
-class Links(Network):
-    """Links that tell what can be moved."""
+class Moves:
+    """What can be moved and is not yet under way (a ``Watcher`` of the network)."""
 
-    moves: list[Move]
-    sends: dict[tuple[object, ...] | None, Flight]
+    def __init__(self) -> None:
+        self.waiting: list[Move] = []
 
-    def _hold(self, meeting: Meeting, heads: list[Flight]) -> None:
-        flights: list[Flight] = [*meeting.flights]  # type: ignore[list-item]
-        inputs = [flight.operand.labels for flight in flights if flight.operand is not None]
-        super()._hold(meeting, heads)
-        self.moves.append(Move(meeting.kind, flights, inputs, [flight.result[0][0] for flight in flights]))
+    def met(
+        self, kind: str, calls: Sequence[InFlight], inputs: Sequence[Labels | None], outputs: Sequence[Labels]
+    ) -> None:
+        """A collective has taken place."""
+        self.waiting.append(Move(kind, calls, inputs, outputs))
 
-    def _transmit(self, flight: Flight, start: int, heads: list[Flight]) -> None:
-        self.sends[flight.op] = flight
-        super()._transmit(flight, start, heads)
+    def received(self, sent: InFlight, call: InFlight) -> None:
+        """A message has found its receive."""
+        if call.labels is not None:
+            self.waiting.append(Move(SEND.kind, [sent, call], [call.labels], [call.labels]))
 
-    def _receive(self, account: Account, flight: Flight, sender: int) -> None:
-        super()._receive(account, flight, sender)
-        sent = self.sends.pop(flight.op)
-        if flight.labels is not None:
-            self.moves.append(Move("pass_to", [sent, flight], [flight.labels], [flight.labels]))
+    def take(self) -> list[Move]:
+        """Return all, and forget them."""
+        moves, self.waiting = self.waiting, []
+        return moves
 
 
 class HostClerk(Clerk):
     """The grader's clerk, for ranks that ask one by one: it knows which call has which number."""
 
-    def __init__(self, models: Sequence[Model]) -> None:
-        books = models[0]._books
-        self.books, self.layers = books, models[0].LAYERS
-        self.accounts = [model._account for model in models]
-        self.entries, self.flights, self.woken = [], [], []
-        self.asked, self.holder, self.holders = "", None, {}
-        self.finished, self.errors = set(), []
-        self.numbers: dict[Flight, int] = {}
+    def __init__(self, books: LocalBooks, work: Workload, ranks: Sequence[RankState]) -> None:
+        super().__init__(books, work.layers, work.batches, ranks)
+        self.numbers: dict[InFlight, int] = {}
 
     def _pack(self, result: Any) -> Any:
         packed = super()._pack(result)
-        if isinstance(result, Flight):
+        if isinstance(result, InFlight):
             self.numbers[result] = packed
         return packed
 
 
-class RankState:
-    """What the host knows of one rank."""
+class Client:
+    """The process of one rank, as far as the host knows it."""
 
     def __init__(self, rank: int, ask: Wire, lane: Wire, hello: Mapping[str, Any]) -> None:
         self.rank, self.ask, self.lane, self.pid = rank, ask, lane, int(hello["pid"])
@@ -120,14 +119,14 @@ class RankState:
 class Host:
     """Serves the ranks of one run. ``real``: sizes of the real tensors, by which what is stored is counted."""
 
-    def __init__(self, models: Sequence[Model], timeout: float | None, name: str) -> None:
-        self.models, self.name, self.timeout = models, name, timeout
-        books = models[0]._books
-        self.links = Links(books.mesh, books.cost, books.values, books.strict)
-        self.links.moves, self.links.sends, self.links.accounts = [], {}, books.network.accounts
-        books.network = self.links
-        self.books, self.clerk = books, HostClerk(models)
-        self.ranks: dict[int, RankState] = {}
+    def __init__(self, shape: Shape, work: Workload, timeout: float | None, name: str) -> None:
+        self.name, self.timeout = name, timeout
+        self.moves = Moves()
+        self.books = LocalBooks(shape, graded=True, watcher=self.moves)
+        dist = Dist.of(shape, cast(AnyBooks, self.books))
+        self.models = [Model(rank, dist, work.layers, work.batches) for rank in range(shape.ranks)]
+        self.clerk = HostClerk(self.books, work, [cast(RankState, model._handle) for model in self.models])
+        self.ranks: dict[int, Client] = {}
         self.real: Cost | None = None
         self.out = sys.stdout
         self.selector = selectors.DefaultSelector()
@@ -136,12 +135,12 @@ class Host:
 
     # -- the run -----------------------------------------------------------------------------------
 
-    def serve(self, ranks: Sequence[RankState], real: Cost) -> None:
+    def serve(self, ranks: Sequence[Client], real: Cost) -> None:
         """Answer until all ranks have ended. Raises PuzzleError for what is wrong with the function or a rank."""
         with self.selector:
             self._serve(ranks, real)
 
-    def _serve(self, ranks: Sequence[RankState], real: Cost) -> None:
+    def _serve(self, ranks: Sequence[Client], real: Cost) -> None:
         self.real = real
         self.ranks = {state.rank: state for state in ranks}
         for state in ranks:
@@ -170,7 +169,7 @@ class Host:
         rows: list[Any] = said[1]
         return rows
 
-    def _hear(self, state: RankState) -> None:
+    def _hear(self, state: Client) -> None:
         state.heard = time.monotonic()
         try:
             said = state.ask.receive(longest=None)
@@ -184,7 +183,7 @@ class Host:
                 return
             said = state.ask.receive(longest=None)
 
-    def _answer(self, state: RankState, message: list[Any], line: str) -> None:
+    def _answer(self, state: Client, message: list[Any], line: str) -> None:
         verb = message[0]
         if verb == "print":
             self.out.write(message[1])
@@ -193,7 +192,7 @@ class Host:
         if verb == "done":
             state.done, state.report = True, message[1]
             self.selector.unregister(state.ask.end)
-            self._settle()
+            self._go_on()
             return
         if verb == "failed":
             state.error, state.failed = PuzzleError(**unpack_error(message[1])), time.monotonic()
@@ -202,45 +201,41 @@ class Host:
             self.selector.unregister(state.ask.end)  # another rank is why, and is given time to be found
             return
         state.line = line or state.line
-        if verb == "settle":
+        if verb == "decide_next":
             state.waits, state.timer, state.waiting = True, message[3], message[4]
-            self._settle()
+            self._go_on()
             return
-        layer = next((a for a in message[3:] if type(a) is int), None) if verb in RECORDED[2:6] else None
-        layer = message[5] if verb == "meet" else layer
-        kind = message[3] if verb == "meet" else verb
         if verb in (*RECORDED, "finish"):
             state.stored.append(state.now)
-            state.doing = kind if layer is None else f"{kind}(layer {layer})"
+            state.doing = _doing(verb, message)
         answer = self.clerk.answer(message)
         self._count(state, verb, message)
         self._wake(answer.pop())
         self._move()
         mine, state.woken = state.woken, []
         state.reply([*answer, mine])
-        self._settle()
+        self._go_on()
 
-    def _count(self, state: RankState, verb: str, message: list[Any]) -> None:
+    def _count(self, state: Client, verb: str, message: list[Any]) -> None:
         """What of the real tensors is stored, if the sizes of labels tell it."""
         if verb in ("store", "drop") and self.real is not None:
-            size = self.real.elements(self.clerk.entries[message[3]].labels)
+            size = self.real.elements(self.clerk.tensors[message[3]].labels)
             state.now += size if verb == "store" else -size
 
     def _wake(self, numbers: Sequence[int]) -> None:
         for number in numbers:
-            self.ranks[self.clerk.flights[number].account.rank].woken.append(number)
+            self.ranks[self.clerk.calls[number].rank.rank].woken.append(number)
 
     def _move(self) -> None:
         """Tell the ranks what to move. All hear of it in the same order, so no two wait for each other."""
-        moves, self.links.moves = self.links.moves, []
-        for kind, flights, inputs, outputs in moves:
-            numbers = [self.clerk.numbers[flight] for flight in flights]
-            ranks = [flight.account.rank for flight in flights]
-            packed = [[pack_labels(labels) for labels in one] for one in (inputs, outputs)]
+        for kind, calls, inputs, outputs in self.moves.take():
+            numbers = [self.clerk.numbers[call] for call in calls]
+            ranks = [call.rank.rank for call in calls]
+            packed = [[None if labels is None else pack_labels(labels) for labels in one] for one in (inputs, outputs)]
             for number, rank in zip(numbers, ranks, strict=True):
                 self.ranks[rank].tell([kind, number, ranks, *packed])
 
-    def _settle(self) -> None:
+    def _go_on(self) -> None:
         """Let those go on that can; when everybody waits, decide what ends first."""
         while True:
             for state in self.ranks.values():
@@ -251,7 +246,7 @@ class Host:
             if not left or not all(state.waits for state in left):
                 return
             self.clerk.woken = []
-            if self.books.settle():
+            if self.books.decide_next():
                 self._wake(self.clerk.woken)
                 self._move()
                 continue
@@ -261,7 +256,7 @@ class Host:
                 timed.reply([0, False, []])
                 return
             lines = {state.rank: state.waiting for state in left}
-            raise self.books.deadlock(frozenset(self.clerk.finished), lines)
+            raise self.books.deadlock(lines, frozenset(self.clerk.finished))
 
     # -- what goes wrong -------------------------------------------------------------------------------
 
@@ -290,7 +285,7 @@ class Host:
         if silent:
             raise self._late(silent[0], left)
 
-    def _drain(self, state: RankState) -> None:
+    def _drain(self, state: Client) -> None:
         """What a rank has said before it died counts."""
         state.ask.end.settimeout(0.0)
         try:
@@ -303,14 +298,14 @@ class Host:
         finally:
             state.ask.end.settimeout(None)
 
-    def _lost(self, state: RankState, how: str) -> PuzzleError:
+    def _lost(self, state: Client, how: str) -> PuzzleError:
         return PuzzleError(
             f"its process (pid {state.pid}) {how} while in {state.doing}",
-            where=f"rank {state.rank}",
+            where=Place(state.rank),
             line=state.line,
         )
 
-    def _late(self, state: RankState, left: Sequence[RankState]) -> PuzzleError:
+    def _late(self, state: Client, left: Sequence[Client]) -> PuzzleError:
         waiting = [
             f"rank {other.rank} waits in {other.doing}" + (f" [{other.waiting}]" if other.waiting else "")
             for other in left
@@ -318,11 +313,20 @@ class Host:
         ]
         return PuzzleError(
             f"nothing was heard of it for {self.timeout:g} seconds, since {state.doing}",
-            where=f"rank {state.rank}",
+            where=Place(state.rank),
             got="; ".join(waiting[:8]),
             cure="look for a loop that never ends; slow machines and large layers need a longer timeout",
             line=state.line,
         )
+
+
+def _doing(verb: str, message: Sequence[Any]) -> str:
+    """Return what a question is about, for people: the operation and its layer."""
+    if verb == "compute":
+        return show_call(message[3], message[4])
+    if verb == "meet":
+        return show_call(message[3], message[5])
+    return show_call(verb, message[3] if verb == "load_weights" else None)
 
 
 # -- how ranks come here -------------------------------------------------------------------------------
@@ -343,14 +347,14 @@ class Door:
 
     def admit(
         self, ranks: int, timeout: float, deaths: Callable[[], dict[int, str]]
-    ) -> list[tuple[RankState, dict[str, Any]]]:
+    ) -> list[tuple[Client, dict[str, Any]]]:
         """All ranks, when they are there, with what each says of itself. Raises PuzzleError when one does not come."""
         lines: dict[tuple[int, str], tuple[Wire, dict[str, Any]]] = {}
         deadline = time.monotonic() + timeout
         self.listener.settimeout(0.1)
         while len(lines) < 2 * ranks:
             for rank, how in deaths().items():
-                raise PuzzleError(f"its process {how} before it began", where=f"rank {rank}", line="")
+                raise PuzzleError(f"its process {how} before it began", where=Place(rank), line="")
             if time.monotonic() > deadline:
                 missing = sorted(set(range(ranks)) - {rank for rank, _ in lines})
                 raise PuzzleError(
@@ -377,7 +381,7 @@ class Door:
             lines[hello["rank"], hello["line"]] = wire, hello
         return [
             (
-                RankState(rank, lines[rank, "ask"][0], lines[rank, "lane"][0], lines[rank, "ask"][1]),
+                Client(rank, lines[rank, "ask"][0], lines[rank, "lane"][0], lines[rank, "ask"][1]),
                 lines[rank, "ask"][1],
             )
             for rank in range(ranks)
@@ -387,9 +391,3 @@ class Door:
         """Nobody else comes, and who is there is let go."""
         for end in (self.listener, *self.ends):
             end.close()
-
-
-def machine(ranks: int, layers: int, batches: int, mesh: Any, node_size: Any, cost: Any) -> list[Model]:
-    """The models of all ranks, whose books the host keeps."""
-    dist = Dist(ranks, mesh, node_size, cost, _graded=True)
-    return [Model(rank, dist, layers, batches) for rank in range(dist.ranks)]

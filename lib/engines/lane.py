@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from ..record.labels import Labels
+from ..record.table import collective, lane_of
 from ..remote.wire import Wire, unpack_labels
 from .numbers import Numbers
 
@@ -79,12 +80,12 @@ class Lane(threading.Thread):
 
     def _do(self, kind: str, call: int, ranks: list[int], inputs: list[Any], outputs: list[Any]) -> None:
         value = None
-        if kind != "pass_to" or ranks[0] == self.rank:
+        if lane_of(kind) != "message" or ranks[0] == self.rank:
             with self.changed:
                 self.changed.wait_for(lambda: call in self.offered)
                 value = self.offered.pop(call)
         begun = time.monotonic()
-        known = [unpack_labels(one) for one in inputs], [unpack_labels(one) for one in outputs]
+        known = [None if one is None else unpack_labels(one) for one in inputs], [unpack_labels(one) for one in outputs]
         with self.watch():
             made = self._move(kind, value, ranks, *known)
         with self.changed:
@@ -107,51 +108,63 @@ class Lane(threading.Thread):
             self.compared(found)
 
     def _move(
-        self, kind: str, value: Any, ranks: list[int], inputs: Sequence[Labels], outputs: Sequence[Labels]
+        self, kind: str, value: Any, ranks: list[int], inputs: Sequence[Labels | None], outputs: Sequence[Labels]
     ) -> Any:
-        numbers = self.numbers
-        if kind == "pass_to":
+        if lane_of(kind) == "message":
             sender, receiver = ranks
             if sender == self.rank:
-                dist.send(numbers.expand(value, inputs[0]), receiver)
+                dist.send(self.numbers.expand(value, outputs[0]), receiver)
                 return None
-            return self._received(inputs[0], sender)
-        place, group = ranks.index(self.rank), self.groups[tuple(ranks)]
-        if kind == "allreduce":
-            whole = numbers.expand(value, outputs[0]).clone()
-            dist.all_reduce(whole, group=group)
-            return self._value(outputs[0], whole)
-        if kind == "allgather":
-            own = numbers.expand(value, inputs[place])
-            parts = self._gather(own, [numbers.shape(labels) for labels in inputs], group)
-            return numbers.join([self._value(labels, part) for labels, part in zip(inputs, parts, strict=True)])
-        pieces = [numbers.expand(value, labels) for labels in outputs]
-        return self._value(outputs[place], self._scatter(pieces, place, group))
-
-    def _value(self, labels: Labels, flat: torch.Tensor) -> Any:
-        """The value of what has come. Its fingerprint is not known here, where nobody asks for it."""
-        mark = dict.fromkeys(labels.batches, 0) if labels.kind in ("Activation", "ActivationGrad") else 0
-        return self.numbers.of(labels, mark, flat)
+            return self._received(outputs[0], sender)
+        carrier = GroupCarrier(self.numbers, ranks, ranks.index(self.rank), self.groups[tuple(ranks)])
+        return collective(kind).move(carrier, value, inputs, outputs)
 
     def _received(self, labels: Labels, sender: int) -> Any:
-        shape, numbers = self.numbers.shape(labels), self.numbers
-        buffer = torch.empty(shape, dtype=numbers.dtype, device=numbers.device)
+        buffer = self.numbers.empty(labels)
         dist.recv(buffer, sender)
-        return self._value(labels, buffer)
+        return self.numbers.unmarked(labels, buffer)
 
-    def _gather(self, own: Any, sizes: Sequence[Any], group: Any) -> list[Any]:
-        """Everyone's part. Where they are not equally long they are filled up for the way."""
-        longest = max(size[-1] for size in sizes)
-        parts = [torch.empty((*own.shape[:-1], longest), dtype=own.dtype, device=own.device) for _ in sizes]
-        dist.all_gather(parts, _filled(own, longest), group=group)
-        return [part[..., : size[-1]].contiguous() for part, size in zip(parts, sizes, strict=True)]
 
-    def _scatter(self, pieces: Sequence[Any], place: int, group: Any) -> Any:
-        """The sum of everyone's piece for this rank."""
-        longest = max(piece.shape[-1] for piece in pieces)
-        mine = torch.empty((*pieces[0].shape[:-1], longest), dtype=pieces[0].dtype, device=pieces[0].device)
-        dist.reduce_scatter(mine, [_filled(piece, longest) for piece in pieces], group=group)
-        return mine[..., : pieces[place].shape[-1]].contiguous()
+class GroupCarrier:
+    """One rank's end of the links to a group (``record.operations.Carrier``), by torch.distributed."""
+
+    def __init__(self, numbers: Numbers, ranks: Sequence[int], place: int, group: Any) -> None:
+        self.numbers, self.ranks, self.place, self.group = numbers, ranks, place, group
+
+    def total(self, value: Any, labels: Labels) -> Any:
+        """Return the sum of what all members bring, for everyone."""
+        whole = self.numbers.expand(value, labels).clone()
+        dist.all_reduce(whole, group=self.group)
+        return self.numbers.unmarked(labels, whole)
+
+    def all_parts(self, value: Any, parts: Sequence[Labels]) -> list[Any]:
+        """Return what each member brings. Where parts are not equally long they are filled up for the way."""
+        own, lengths = self.numbers.expand(value, parts[self.place]), [self.numbers.shape(part)[-1] for part in parts]
+        longest = max(lengths)
+        found = [torch.empty((*own.shape[:-1], longest), dtype=own.dtype, device=own.device) for _ in parts]
+        dist.all_gather(found, _filled(own, longest), group=self.group)
+        cut = [one[..., :length].contiguous() for one, length in zip(found, lengths, strict=True)]
+        return [self.numbers.unmarked(part, one) for part, one in zip(parts, cut, strict=True)]
+
+    def my_piece(self, value: Any, pieces: Sequence[Labels]) -> Any:
+        """Return this rank's piece of the sum of what all members bring."""
+        expanded = [self.numbers.expand(value, piece) for piece in pieces]
+        longest = max(piece.shape[-1] for piece in expanded)
+        mine = torch.empty((*expanded[0].shape[:-1], longest), dtype=expanded[0].dtype, device=expanded[0].device)
+        dist.reduce_scatter(mine, [_filled(piece, longest) for piece in expanded], group=self.group)
+        piece = pieces[self.place]
+        return self.numbers.unmarked(piece, mine[..., : expanded[self.place].shape[-1]].contiguous())
+
+    def sent_from(self, source: int, value: Any, labels: Labels) -> Any:
+        """Return what the member at ``source`` brings."""
+        own = self.place == source
+        flat = self.numbers.expand(value, labels).clone() if own else self.numbers.empty(labels)
+        dist.broadcast(flat, self.ranks[source], group=self.group)
+        return self.numbers.unmarked(labels, flat)
+
+    def joined(self, values: Sequence[Any]) -> Any:
+        """Return pieces put together."""
+        return self.numbers.join(values)
 
 
 def _filled(tensor: Any, length: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,11 +11,11 @@ import torch
 from ..basics.errors import PuzzleError
 from ..learner.dist import Dist
 from ..learner.model import Model
-from ..machine.books import Books
-from ..machine.cost import Cost
+from ..machine.books import books_of
+from ..machine.shape import Shape
 from ..running.execution import name_of
 from ..running.limits import collector_off
-from ..running.run import train
+from ..running.run import Settings, train
 from ..running.workload import Workload
 from .numbers import Numbers
 from .reference import compare
@@ -25,54 +25,31 @@ SMALL = 256
 """Numbers a token up to which several threads take longer for a layer than one: half the time of the tests."""
 
 
-def run(
-    fn: Callable[[Model], Any],
-    ranks: int,
-    layers: int,
-    batches: int,
-    mesh: Mapping[str, int] | None,
-    node_size: int | None,
-    cost: Cost | None,
-    timeout: float | None,
-    *,
-    layer: str,
-    dtype: str,
-    hidden: int,
-    length: int,
-    seed: int,
-    pace: float,
-    device: str,
-    meter: bool,
-    _order: Sequence[int] | None = None,
-    _strict: bool = True,
-) -> RealRun:
-    """As ``lib.run``, whose arguments these are: the same loop and books, and values with numbers in them."""
-    if pace or meter:
+def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> RealRun:
+    """As ``lib.run``: the same loop and books, and values with numbers in them."""
+    if settings.pace or settings.meter:
         raise PuzzleError("ranks in one process have no pace and no meter of their own", cure='engine="processes"')
-    work = Workload(layers, batches, layer, dtype, hidden, length, seed)
-    dist = Dist(ranks, mesh, node_size, cost, _graded=True, _strict=_strict)
-    dist._books = Books(dist._mesh, dist.cost, graded=True, strict=_strict, values=Numbers(work))
+    dist = Dist.of(shape, books_of(shape, graded=True, strict=settings.strict, values=Numbers(work)))
     begun, threads = time.perf_counter(), torch.get_num_threads()
-    if hidden <= SMALL:
+    if work.hidden <= SMALL:
         torch.set_num_threads(1)
     try:
-        models = train(fn, dist, layers, batches, timeout, _order)
+        models = train(fn, dist, work, settings)
     finally:
         torch.set_num_threads(threads)
     wall = time.perf_counter() - begun
     with collector_off():
-        closings = [model._closing() for model in models]
-        logs = [model._books.settled(model._account) for model in models]
-    finals = {closing.rank: {layer: piece.value for layer, piece in closing.finals.items()} for closing in closings}
-    agreement = compare(work, finals)
+        states = [model._final_state() for model in models]
+        logs = [model._books.finish_log(model._handle) for model in models]
+    finals = {state.rank: {layer: piece.value for layer, piece in state.finals.items()} for state in states}
     return RealRun(
         name_of(fn),
-        dist._mesh,
-        closings,
+        shape.mesh,
+        states,
         logs,
         engine="local",
         work=work,
         wall=wall,
         models=models,
-        agreement=agreement,
+        agreement=compare(work, finals),
     )

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..machine.values import Fingerprints
+from ..machine.fingerprints import Fingerprint, Fingerprints, piece_of
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
@@ -28,7 +28,7 @@ class Real(NamedTuple):
     """The value of one tensor. Nothing in it is ever changed: ranks in one process share what they send."""
 
     mark: Any
-    """The fingerprint: a number, or for activations one for each micro-batch."""
+    """The fingerprint."""
     data: dict[int, torch.Tensor] | Pieces | None
     """By micro-batch (length, hidden), or pieces of a weight; None for the gradient of no micro-batches, which adds
     nothing and fits any form."""
@@ -95,15 +95,12 @@ class Numbers:
             total = total + of_flat
         return Real(of_weight, Pieces(self.whole, total.detach()[None])), Real(of_input, back)
 
-    def update(self, weight: Real, opt_state: Real, grad: Real, aligned: bool) -> tuple[Real, Real]:
-        """Weight and state after an optimizer step; ``aligned``: the three are the same pieces.
-
-        The gradient may be of more pieces than the weight.
-        """
-        new_weight, new_state = self.marks.update(weight.mark, opt_state.mark, grad.mark, aligned)
+    def update(self, weight: Real, opt_state: Real, grad: Real) -> tuple[Real, Real]:
+        """Return weight and state after an optimizer step. The gradient may be of more pieces than the weight."""
+        new_weight, new_state = self.marks.update(weight.mark, opt_state.mark, grad.mark)
         old, state = _pieces(weight), _pieces(opt_state)
         g = self._summand(grad, old.spans)
-        moments = state.flat if aligned and state.spans == old.spans else nothing(state.flat, old.spans)
+        moments = state.flat if state.spans == old.spans else nothing(state.flat, old.spans)
         step = state.step + 1
         flat, moments = adam(old.flat, g, moments, step)
         return Real(new_weight, Pieces(old.spans, flat)), Real(new_state, Pieces(old.spans, moments, step))
@@ -118,11 +115,11 @@ class Numbers:
             total = total + (other.flat if other.spans == summands[0].spans else nothing(total, summands[0].spans))
         return Real(self.marks.add([value.mark for value in values]), Pieces(summands[0].spans, total))
 
-    def cut(self, value: Real, whole: Labels, piece: Labels) -> Real:
+    def cut(self, value: Real, piece: Labels) -> Real:
         """The numbers of a piece of a sharded thing."""
         if value.data is None:
             return value
-        return Real(self.marks.cut(value.mark, whole, piece), self._part(_pieces(value), piece))
+        return Real(self.marks.cut(value.mark, piece), self._part(_pieces(value), piece))
 
     def join(self, values: Sequence[Real]) -> Real:
         """Pieces put together."""
@@ -141,6 +138,11 @@ class Numbers:
         if labels.kind in ("Activation", "ActivationGrad"):
             return len(labels.batches), self.work.length * self.work.hidden
         return 1 + (labels.kind == "OptState"), size(self._spans(labels))
+
+    def unmarked(self, labels: Labels, flat: torch.Tensor) -> Real:
+        """Return a value of which only the numbers are known: in the process of a rank, where nobody asks for more."""
+        batched = labels.kind in ("Activation", "ActivationGrad")
+        return self.of(labels, dict.fromkeys(labels.batches, 0) if batched else Fingerprint(0, piece_of(labels)), flat)
 
     def expand(self, value: Real, labels: Labels) -> torch.Tensor:
         """The numbers of a tensor with these labels, (rows, numbers) as ``shape`` says: ascending by micro-batch or by
@@ -171,6 +173,10 @@ class Numbers:
         return Real(mark, Pieces(self._spans(labels), flat, step))
 
     # -- parts ---------------------------------------------------------------------------------
+
+    def empty(self, labels: Labels) -> torch.Tensor:
+        """Return room for the numbers of a tensor with these labels, not yet written."""
+        return self._new(self.shape(labels))
 
     def _new(self, shape: tuple[int, int]) -> torch.Tensor:
         return torch.empty(shape, dtype=self.dtype, device=self.device)

@@ -16,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -25,12 +26,14 @@ from typing import Any
 from ..basics.errors import PuzzleError, is_learners_file, witnessed
 from ..learner.model import Model
 from ..machine.cost import Cost
+from ..machine.shape import Shape
 from ..remote.wire import Wire
 from ..running.execution import name_of
 from ..running.limits import collector_off
+from ..running.run import Settings
 from ..running.workload import Workload
 from .agreement import Agreement, LayerError
-from .host import Door, Host, machine
+from .host import Door, Host
 from .result import ProcessRun
 
 for _name in ("torch", "cloudpickle"):
@@ -41,97 +44,69 @@ START = 60.0
 """Seconds within which the ranks have to be there."""
 
 
-def run(
-    fn: Callable[[Model], Any],
-    ranks: int,
-    layers: int,
-    batches: int,
-    mesh: Mapping[str, int] | None,
-    node_size: int | None,
-    cost: Cost | None,
-    timeout: float | None,
-    *,
-    layer: str,
-    dtype: str,
-    hidden: int,
-    length: int,
-    seed: int,
-    pace: float,
-    device: str,
-    meter: bool,
-    _order: Sequence[int] | None = None,
-    _strict: bool = True,
-) -> ProcessRun:
-    """As ``lib.run``, whose arguments these are. ``timeout``: seconds for which a rank may be silent."""
-    task = {"pickled": _pickled(fn), "path": [entry or os.getcwd() for entry in sys.path]}
-    work = {"layer": layer, "dtype": dtype, "hidden": hidden, "length": length, "seed": seed}
-    Workload(layers, batches, **work)  # type: ignore[arg-type]
-    models = machine(ranks, layers, batches, mesh, node_size, cost)
-    return play(name_of(fn), models, task, {"work": work, "pace": pace, "device": device, "meter": meter}, timeout)
-
-
-def play(
-    name: str, models: Sequence[Model], task: Mapping[str, Any], options: Mapping[str, Any], timeout: float | None
-) -> ProcessRun:
-    """A run of ``task``'s function on these models' machine. Raises PuzzleError for what goes wrong."""
-    begun = time.monotonic()
-    dist, first = models[0].dist, models[0]
-    size: dict[str, Any] = {"ranks": dist.ranks, "layers": first.LAYERS, "batches": first.BATCHES}
-    size |= {"mesh": dist.mesh, "node_size": dist.node_size}
+def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> ProcessRun:
+    """As ``lib.run``. ``settings.timeout``: seconds for which a rank may be silent."""
+    begun, name = time.monotonic(), name_of(fn)
+    task = task_of(shape, work, settings) | {"pickled": _pickled(fn, name), "cost": _pickled(shape.cost, "cost")}
+    task["path"] = [entry or os.getcwd() for entry in sys.path]
     zygote = Zygote.get()
     with tempfile.TemporaryDirectory() as folder:
         door = Door("127.0.0.1", secrets.token_hex(16))
         try:
             place = {"address": "127.0.0.1", "port": door.port, "token": door.token}
-            store = os.path.join(folder, "store")
-            zygote.start({**task, **place, "size": size, "options": dict(options), "store": store})
-            return serve(door, models, name, options, timeout, zygote.deaths, "processes", begun)
+            zygote.start({**task, **place, "store": os.path.join(folder, "store")})
+            host = Host(shape, work, settings.timeout, name)
+            return serve(door, host, work, settings, zygote.deaths, "processes", begun)
         finally:
             door.close()
             zygote.clear()
 
 
+def task_of(shape: Shape, work: Workload, settings: Settings) -> dict[str, Any]:
+    """Return what a rank's process is told, as JSON can carry it."""
+    mesh = shape.mesh
+    size = {"ranks": mesh.ranks, "mesh": mesh.axes or None, "node_size": mesh.node_size}
+    options = {"pace": settings.pace, "device": settings.device, "meter": settings.meter}
+    return {"size": size, "work": asdict(work), "options": options}
+
+
 def serve(
     door: Door,
-    models: Sequence[Model],
-    name: str,
-    options: Mapping[str, Any],
-    timeout: float | None,
+    host: Host,
+    work: Workload,
+    settings: Settings,
     deaths: Callable[[], dict[int, str]],
     engine: str,
     begun: float,
 ) -> ProcessRun:
     """Keep the books for the ranks that come to a door, to the end."""
-    host = Host(models, timeout, name)
     host.deaths = deaths
     token = witnessed.set(host.clerk.errors)
     try:
-        admitted = door.admit(len(models), START, deaths)
+        admitted = door.admit(len(host.models), START, deaths)
         hello = admitted[0][1]
         parameters, activation = hello["sizes"]
-        real = Cost(weight_elements=parameters, activation_elements=activation)
-        host.serve([state for state, _ in admitted], real)
-        work = Workload(models[0].LAYERS, models[0].BATCHES, **options["work"])
+        host.serve([client for client, _ in admitted], Cost(weight_elements=parameters, activation_elements=activation))
         agreement = Agreement(work, parameters, tuple(LayerError(*row) for row in host.collect()))
         wall = time.monotonic() - begun
         with collector_off():
-            return ProcessRun(host, engine, work, wall, agreement, hello["backend"], hello["device"], options["pace"])
+            return ProcessRun(host, engine, work, wall, agreement, hello["backend"], hello["device"], settings.pace)
     finally:
         witnessed.reset(token)
 
 
-def _pickled(fn: Callable[[Model], Any]) -> str:
-    """A function by value, with what it needs of a notebook."""
+def _pickled(thing: object, name: str) -> str:
+    """Return a function, or a cost, by value, with what it needs of a notebook."""
     import cloudpickle
 
-    module = sys.modules.get(getattr(fn, "__module__", None) or "")
+    module = sys.modules.get(getattr(thing, "__module__", None) or "")
     try:
         with _by_value(module):
-            return base64.b64encode(cloudpickle.dumps(fn)).decode()
+            return base64.b64encode(cloudpickle.dumps(thing)).decode()
     except Exception as error:
         raise PuzzleError(
-            f"the function cannot be sent to other processes: {type(error).__name__}: {error}",
-            where=name_of(fn),
+            f"it cannot be sent to other processes: {type(error).__name__}: {error}",
+            where=name,
             cure="let it use only what can be pickled: functions, classes, constants",
             line="",
         ) from None

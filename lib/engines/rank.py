@@ -9,20 +9,23 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 
-from ..basics.errors import PuzzleError, is_learners
+from ..basics.errors import Place, PuzzleError, is_learners
 from ..learner.dist import Dist
 from ..learner.model import Model
+from ..machine.cost import Cost
+from ..machine.interface import AnyBooks, Token
 from ..machine.mesh import Mesh
-from ..machine.tensor_state import Token
+from ..machine.shape import Shape
 from ..record.labels import Labels
-from ..remote.remote_books import RemoteAccount, RemoteBooks, RemoteEntry, RemoteFlight
+from ..record.table import computation
+from ..remote.remote_books import RemoteBooks, RemoteCall, RemoteRank, RemoteTensor
 from ..remote.wire import Wire, pack_error, pack_labels
-from ..running.execution import play, waiting_line
+from ..running.execution import execute, waiting_line
 from ..running.run import check_function
 from ..running.workload import Workload
 from .host import RECORDED
@@ -50,7 +53,7 @@ def _place() -> str:
     return f"line {frame.f_lineno} of {os.path.basename(code.co_filename)} in {code.co_name}"
 
 
-class RealEntry(RemoteEntry):
+class RealTensor(RemoteTensor):
     """A tensor of the host's books, with its numbers."""
 
     data: Any = None
@@ -59,7 +62,7 @@ class RealEntry(RemoteEntry):
     def shard(self, index: int, total: int) -> Any:
         """Piece ``index`` of ``total`` of this one."""
         made = super().shard(index, total)
-        made.data = self.books.numbers.cut(self.data, self.labels, made.labels)
+        made.data = self.books.numbers.cut(self.data, made.labels)
         return made
 
     def combine(self, other: Any) -> Any:
@@ -78,7 +81,7 @@ class RealEntry(RemoteEntry):
 class RankBooks(RemoteBooks):
     """Asks the host, and computes what it allows. ``pace``: seconds that a tick takes at least, or 0."""
 
-    entry_type = RealEntry
+    tensor_type = RealTensor
 
     def __init__(self, wire: Wire, rank: int, lane: Lane, numbers: Numbers, pace: float) -> None:
         super().__init__(wire)
@@ -92,13 +95,13 @@ class RankBooks(RemoteBooks):
         self.took: list[tuple[float, float] | int] = []
         """For each record from when to when it took, or its call's number."""
 
-    def ask(self, verb: str, account: RemoteAccount, *arguments: Any) -> Any:
+    def ask(self, verb: str, rank: RemoteRank, *arguments: Any) -> Any:
         """The host's answer."""
         if verb in RECORDED or verb == "finish":
             self.stored_at.append(self.stored_now)
             now = time.monotonic()
             self.took.append((now, now))
-        return super().ask(verb, account, *arguments)
+        return super().ask(verb, rank, *arguments)
 
     def _computed(self, ticks: float, work: Callable[[], Any]) -> Any:
         begun = time.monotonic()
@@ -111,106 +114,89 @@ class RankBooks(RemoteBooks):
 
     # -- what has numbers ------------------------------------------------------------------------------
 
-    def load_weights(self, account: RemoteAccount, layer: Any, shard: Any, total: int) -> Any:
+    def load_weights(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
         """A piece of the weight and of the optimizer state of a layer."""
-        weight, state = super().load_weights(account, layer, shard, total)
+        weight, state = super().load_weights(rank, layer, shard, total)
         weight.data, state.data = self.numbers.weight(weight.labels), self.numbers.opt_state(state.labels)
         return weight, state
 
-    def get_activation(self, account: RemoteAccount, batches: frozenset[int]) -> Any:
+    def get_activation(self, rank: RemoteRank, batches: frozenset[int]) -> Any:
         """The input of layer 0 for these micro-batches."""
-        made = super().get_activation(account, batches)
+        made = super().get_activation(rank, batches)
         made.data = self.numbers.inputs(made.labels.batches)
         return made
 
-    def fake_grad(self, account: RemoteAccount, layer: Any, batches: frozenset[int]) -> Any:
+    def fake_grad(self, rank: RemoteRank, layer: Any, batches: frozenset[int]) -> Any:
         """A gradient out of nothing."""
-        made = super().fake_grad(account, layer, batches)
+        made = super().fake_grad(rank, layer, batches)
         made.data = self.numbers.made_up(made.labels) if made.labels.batches else self.numbers.zero
         return made
 
-    def forward(self, account: RemoteAccount, layer: Any, *operands: Any) -> Any:
-        """The activation that a layer makes of its input."""
-        inp, weight = (one.data for one in operands)
-        made = super().forward(account, layer, *operands)
-        made.data = self._computed(len(made.labels.batches), lambda: self.numbers.forward(inp, weight))
+    def compute(self, rank: RemoteRank, kind: str, layer: Any, *operands: Any) -> Any:
+        """Carry out an operation: the host says whether it may be, and what it makes; the numbers are made here."""
+        begun = self.time(rank) if self.pace else 0.0
+        values = [operand.data for operand in operands]
+        made = super().compute(rank, kind, layer, *operands)
+        ticks = self.time(rank) - begun if self.pace else 0.0
+        numbers = self._computed(ticks, lambda: computation(kind).value(self.numbers, *values))
+        for tensor, value in zip(made, numbers, strict=True):
+            tensor.data = value
         return made
 
-    def loss(self, account: RemoteAccount, inp: Any) -> Any:
-        """The gradient of the loss."""
-        made = super().loss(account, inp)
-        made.data = self._computed(0, lambda: self.numbers.loss(inp.data))
-        return made
-
-    def backward(self, account: RemoteAccount, layer: Any, *operands: Any) -> Any:
-        """The gradients of the weight and of the input of a layer."""
-        inp, grad, weight = (one.data for one in operands)
-        of_weight, of_input = super().backward(account, layer, *operands)
-        work = lambda: self.numbers.backward(inp, grad, weight)  # noqa: E731
-        of_weight.data, of_input.data = self._computed(len(of_weight.labels.batches), work)
-        return of_weight, of_input
-
-    def update(self, account: RemoteAccount, layer: Any, *operands: Any) -> Any:
-        """Weight and state after an optimizer step."""
-        grad, weight, state = (one.data for one in operands)
-        new, kept = super().update(account, layer, *operands)
-        new.data, kept.data = self._computed(0.5, lambda: self.numbers.update(weight, state, grad, True))
-        return new, kept
-
-    def set_final_weight(self, account: RemoteAccount, layer: Any, weight: Any) -> None:
+    def set_final_weight(self, rank: RemoteRank, layer: Any, weight: Any) -> None:
         """What the rank answers for a layer."""
-        super().set_final_weight(account, layer, weight)
+        super().set_final_weight(rank, layer, weight)
         self.finals[int(layer)] = weight.data
         self.labels[int(layer)] = weight.labels
 
     # -- calls -----------------------------------------------------------------------------------------
 
-    def meet(self, account: RemoteAccount, kind: str, operand: Any, layer: Any, axis: Any) -> RemoteFlight:
+    def meet(self, rank: RemoteRank, kind: str, operand: Any, layer: Any, axis: Any) -> RemoteCall:
         """Start a collective."""
-        value = operand.data
-        flight = super().meet(account, kind, operand, layer, axis)
-        return self._started(flight, value)
+        value = None if operand is None else operand.data
+        call = super().meet(rank, kind, operand, layer, axis)
+        return self._offered(call, value)
 
-    def pass_to(self, account: RemoteAccount, rank: Any, operand: Any, value: object) -> RemoteFlight:
+    def pass_to(self, rank: RemoteRank, receiver: Any, operand: Any, value: object) -> RemoteCall:
         """Start a send."""
         data = None if operand is None else operand.data
-        flight = super().pass_to(account, rank, operand, value)
-        return flight if operand is None else self._started(flight, data)
+        call = super().pass_to(rank, receiver, operand, value)
+        return call if operand is None else self._offered(call, data)
 
-    def receive(self, account: RemoteAccount, src: Any) -> RemoteFlight:
+    def receive(self, rank: RemoteRank, src: Any) -> RemoteCall:
         """Start a receive."""
-        flight = super().receive(account, src)
-        self.took[-1] = flight.number
-        return flight
+        call = super().receive(rank, src)
+        self.took[-1] = call.number
+        return call
 
-    def _started(self, flight: RemoteFlight, value: Any) -> RemoteFlight:
-        self.took[-1] = flight.number
-        self.lane.offer(flight.number, value)
-        return flight
+    def _offered(self, call: RemoteCall, value: Any) -> RemoteCall:
+        self.took[-1] = call.number
+        self.lane.offer(call.number, value)
+        return call
 
-    def fetch(self, flight: RemoteFlight) -> Any:
+    def fetch(self, call: RemoteCall) -> Any:
         """The result of an ended call, when its numbers are here, too."""
-        result = super().fetch(flight)
-        if isinstance(result, RealEntry):
-            result.data = self.lane.result(flight.number)
+        result = super().fetch(call)
+        if isinstance(result, RealTensor):
+            result.data = self.lane.result(call.number)
         return result
 
-    def settle(self) -> bool:
+    def decide_next(self) -> bool:
         """All coroutines wait: until something of this rank can go on."""
         timer = bool(asyncio.get_running_loop()._scheduled)  # type: ignore[attr-defined]
         lines = filter(None, map(waiting_line, asyncio.all_tasks()))
-        return bool(self.ask("settle", RemoteAccount(self.rank), timer, next(lines, "")[:200]))
+        return bool(self.ask("decide_next", RemoteRank(self.rank), timer, next(lines, "")[:200]))
 
     # -- what is stored ---------------------------------------------------------------------------------
 
-    def store(self, account: RemoteAccount, token: Token) -> None:
+    def store(self, rank: RemoteRank, token: Token) -> None:
         """A dictionary of this rank now holds the tensor (once more)."""
-        super().store(account, token)
+        super().store(rank, token)
         self.stored_now += elements(token.data)  # type: ignore[attr-defined]
 
-    def drop(self, account: RemoteAccount, token: Token) -> None:
+    def drop(self, rank: RemoteRank, token: Token) -> None:
         """A dictionary of this rank no longer holds the tensor (once less)."""
-        super().drop(account, token)
+        super().drop(rank, token)
         self.stored_now -= elements(token.data)  # type: ignore[attr-defined]
 
 
@@ -249,32 +235,36 @@ def connect(task: Mapping[str, Any], rank: int, line: str, **more: Any) -> socke
 
 
 def work(
-    task: Mapping[str, Any], rank: int, fn: Callable[[], Callable[[Model], Any]], join: Callable[[str], None]
+    task: Mapping[str, Any],
+    rank: int,
+    fn: Callable[[], Callable[[Model], Any]],
+    join: Callable[[str], None],
+    cost: Cost | None = None,
 ) -> bool:
     """Be a rank of a run: compute, talk, hand in; whether all went well.
 
     ``fn()``: the learner's function; ``join(backend)``: initializes torch.distributed.
     """
     torch.set_num_threads(1)
-    size, options = task["size"], task["options"]
-    device = _device(options, rank, size["ranks"], task.get("local_rank"))
+    shape = Shape.of(**task["size"], cost=cost)
+    device = _device(task["options"], rank, shape.ranks, task.get("local_rank"))
     backend = "nccl" if device.startswith("cuda") else "gloo"
-    numbers = Numbers(Workload(size["layers"], size["batches"], **options["work"]), device)
+    numbers = Numbers(Workload(**task["work"]), device)
     sizes = [numbers.parameters, numbers.work.length * numbers.work.hidden]
     ask = Telling(connect(task, rank, "ask", sizes=sizes, backend=backend, device=device))
     lane_wire = Wire(connect(task, rank, "lane"))
     join(backend)
-    lane = Lane(lane_wire, numbers, rank, _groups(Mesh(size["ranks"], size.get("mesh"), size.get("node_size"))))
+    lane = Lane(lane_wire, numbers, rank, _groups(shape.mesh))
     lane_wire.receive(longest=None)  # "start": all are there
     printed, sys.stdout = sys.stdout, Printing(ask)
     try:
-        ask.send(["done", _train(task, rank, fn, ask, lane)])
+        ask.send(["done", _train(task["options"], shape, rank, fn, ask, lane)])
         done = True
     except PuzzleError as error:
         ask.send(["failed", pack_error(error), isinstance(error.__cause__, Broken)])
         done = False
     except BaseException as error:
-        said = PuzzleError(f"the code raised {type(error).__name__}: {error}", where=f"rank {rank}", line="")
+        said = PuzzleError(f"the code raised {type(error).__name__}: {error}", where=Place(rank), line="")
         ask.send(["failed", pack_error(said), False])
         done = False
     finally:
@@ -285,22 +275,22 @@ def work(
 
 
 def _train(
-    task: Mapping[str, Any], rank: int, fn: Callable[[], Callable[[Model], Any]], ask: Wire, lane: Lane
+    options: Mapping[str, Any], shape: Shape, rank: int, fn: Callable[[], Callable[[Model], Any]], ask: Wire, lane: Lane
 ) -> dict[str, Any]:
     """Run the learner's function; what there is to report of it."""
-    size, options, numbers = task["size"], task["options"], lane.numbers
+    numbers = lane.numbers
     books = RankBooks(ask, rank, lane, numbers, options["pace"])
     meter = Meter() if options["meter"] else None
     lane.watch = meter.watch if meter else nullcontext
     lane.finals = books.finals
     lane.compared = lambda finals: ask.send(["agreement", compare(numbers.work, finals).rows])
     begun = time.monotonic()
-    machine = Dist(size["ranks"], size.get("mesh"), size.get("node_size"), _graded=True, _books=books)
+    machine = Dist.of(shape, cast(AnyBooks, books))
     function = fn()
     check_function(function)
     lane.start()
     with lane.watch():
-        play(function, [Model(rank, machine, size["layers"], size["batches"])], None)
+        execute(function, [Model(rank, machine, numbers.work.layers, numbers.work.batches)], None)
     sys.stdout.flush()
     took = [lane.times.get(one) if isinstance(one, int) else one for one in books.took]
     return {

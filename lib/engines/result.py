@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..learner.model import Model
+from ..machine.interface import FinalState, Piece
 from ..machine.mesh import Mesh
 from ..machine.outcome import Outcome
-from ..machine.rank_state import Closing, Piece
 from ..record.events import MARKS, Event
 from ..record.score import makespan
+from ..record.table import OPERATIONS
 from ..running.run import Run
 from ..running.workload import Workload
 from .agreement import Agreement
-
-if TYPE_CHECKING:
-    from .host import Host
+from .host import Host
 
 
 class RealRun(Run):
     """What happened in a run on real tensors.
 
-    ``events``, ``time``, ``memory`` and ``closings`` are those of the simulated machine, values of tensors in
-    ``closings`` being their fingerprints. ``agreement``: how far the trained weights are from the reference;
+    ``events``, ``time``, ``memory`` and ``final_states`` are those of the simulated machine, values of tensors in
+    ``final_states`` being their fingerprints. ``agreement``: how far the trained weights are from the reference;
     ``wall``: seconds that the ranks' functions took; ``engine``: its name; ``work``: what was trained.
     """
 
@@ -33,7 +32,7 @@ class RealRun(Run):
         self,
         name: str,
         mesh: Mesh,
-        closings: Sequence[Closing],
+        final_states: Sequence[FinalState],
         logs: Iterable[Iterable[Event]],
         *,
         engine: str,
@@ -42,8 +41,8 @@ class RealRun(Run):
         models: Sequence[Model] = (),
         agreement: Agreement,
     ) -> None:
-        """``closings`` may hold values of both kinds, fingerprints and numbers."""
-        Outcome.__init__(self, name, mesh, [_marks_only(closing) for closing in closings], logs)
+        """``final_states`` may hold values of both kinds, fingerprints and numbers."""
+        Outcome.__init__(self, name, mesh, [_marks_only(state) for state in final_states], logs)
         self.models = list(models)
         self.engine, self.work, self.wall = engine, work, wall
         self.agreement = agreement
@@ -67,10 +66,10 @@ class RealRun(Run):
         )
 
 
-def _marks_only(closing: Closing) -> Closing:
-    """The closing with nothing but fingerprints for values."""
-    kept = tuple(map(_mark, closing.kept))
-    return closing._replace(kept=kept, finals={layer: _mark(piece) for layer, piece in closing.finals.items()})
+def _marks_only(state: FinalState) -> FinalState:
+    """The state with nothing but fingerprints for values."""
+    kept = tuple(map(_mark, state.kept))
+    return state._replace(kept=kept, finals={layer: _mark(piece) for layer, piece in state.finals.items()})
 
 
 def _mark(piece: Piece) -> Piece:
@@ -103,7 +102,7 @@ class ProcessRun(RealRun):
         for event in outcome.events:
             by_rank[event.rank].append(event)
         super().__init__(
-            host.name, host.books.mesh, outcome.closings, by_rank.values(),
+            host.name, host.books.mesh, outcome.final_states, by_rank.values(),
             engine=engine, work=work, wall=wall, models=host.models, agreement=agreement,
         )  # fmt: skip
         self.backend, self.device, self.pace = backend, device, pace
@@ -134,11 +133,12 @@ class ProcessRun(RealRun):
         """Seconds of a tick in ``measured``: the pace, or what a micro-batch took on average to go through a layer."""
         if self.pace:
             return self.pace
+        paces = {row.kind for row in OPERATIONS.values() if row.trains and not row.backward}
         spans = [
             (took[1] - took[0]) / len(event.batches)
             for rank, events in self._by_rank.items()
             for event, took in zip(events, self._took[rank], strict=False)
-            if event.kind == "forward" and took
+            if event.kind in paces and took
         ]
         return sum(spans) / len(spans) if spans else 1.0
 

@@ -9,14 +9,15 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..grading.commandline import Usage, add_machine, function_in, size_for
+from ..machine.shape import Shape
 from ..running.execution import name_of
-from ..running.run import ENGINES, run
-from ..running.workload import KINDS, TOLERANCES
+from ..running.run import ENGINES, Settings, run
+from ..running.workload import KINDS, TOLERANCES, Workload
 
 RIGHT, WRONG, USAGE = 0, 1, 2
 
@@ -106,22 +107,24 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
         )
     import torch.distributed as dist
 
-    from .rank import work
+    from .processes import task_of
+    from .rank import work as be_a_rank
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    size = {"mesh": None, "node_size": None, "layers": 2, "batches": 1, **size}
     if size.setdefault("ranks", ranks) != ranks:
         raise Usage(f"torchrun has started {ranks} ranks, and {size['ranks']} are asked for")
+    work = Workload(size.pop("layers", 2), size.pop("batches", 1), **_numbers(options))
+    shape = Shape.of(**size)
     # The store comes first: through it the ranks learn where the books are kept.
     store, _, _ = next(dist.rendezvous("env://", rank, ranks))
     served = threading.Event()
     result: list[int] = []
-    task: dict[str, Any] = {"size": size, "local_rank": int(os.environ.get("LOCAL_RANK", rank))}
     every_has_one = _all_have_gpus(store, rank, ranks) and options.device == "auto"
-    task["options"] = {"work": _numbers(options), "pace": options.pace, "meter": options.meter}
-    task["options"]["device"] = "auto" if every_has_one else "cpu"
+    device = "auto" if every_has_one else "cpu"
+    settings = Settings(options.timeout, pace=options.pace, device=device, meter=options.meter)
+    task = task_of(shape, work, settings) | {"local_rank": int(os.environ.get("LOCAL_RANK", rank))}
     if rank == 0:
-        place = _keep_books(name_of(function), size, task["options"], options.timeout, served, result)
+        place = _keep_books(name_of(function), shape, work, settings, served, result)
         store.set("books", json.dumps(place))
     task |= json.loads(store.get("books"))
 
@@ -129,7 +132,7 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
         dist.init_process_group(backend, store=dist.PrefixStore("ranks", store), rank=rank, world_size=ranks)
 
     try:
-        right = work(task, rank, lambda: function, join)
+        right = be_a_rank(task, rank, lambda: function, join, shape.cost)
     except (EOFError, OSError):  # the books are closed: whoever keeps them has said why
         right = False
     if rank == 0:
@@ -150,23 +153,18 @@ def _all_have_gpus(store: Any, rank: int, ranks: int) -> bool:
 
 
 def _keep_books(
-    name: str,
-    size: Mapping[str, Any],
-    options: Mapping[str, Any],
-    timeout: float,
-    served: threading.Event,
-    result: list[int],
+    name: str, shape: Shape, work: Workload, settings: Settings, served: threading.Event, result: list[int]
 ) -> dict[str, Any]:
     """Keep the books in a thread of this process; where to connect."""
-    from .host import Door, machine
+    from .host import Door, Host
     from .processes import serve
 
-    models = machine(**size, cost=None)
+    host = Host(shape, work, settings.timeout, name)
     door = Door("", secrets.token_hex(16))
 
     def keep() -> None:
         try:
-            done = serve(door, models, name, options, timeout, dict, "torchrun", time.monotonic())
+            done = serve(door, host, work, settings, dict, "torchrun", time.monotonic())
             _show(done)
             done.check()
             result.append(RIGHT)

@@ -17,10 +17,8 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from ..grading.submission import load
 from ..remote.wire import Wire
 
 LAZY = ("sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")
@@ -87,9 +85,15 @@ def _be(rank: Any, task: Mapping[str, Any], place: int) -> None:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        code = (
-            0 if rank.work(task, place, lambda: function_of(task), lambda backend: _join(task, place, backend)) else 1
+        sys.path[:] = list(dict.fromkeys([*task["path"], *sys.path]))
+        right = rank.work(
+            task,
+            place,
+            lambda: function_of(task),
+            lambda backend: _join(task, place, backend),
+            _unpickled(task["cost"]),
         )
+        code = 0 if right else 1
     finally:
         os._exit(code)
 
@@ -103,12 +107,12 @@ def _join(task: Mapping[str, Any], place: int, backend: str) -> None:
 
 
 def function_of(task: Mapping[str, Any]) -> Any:
-    """The learner's function: out of a pickle, or out of a file. Raises PuzzleError for a file without it."""
-    sys.path[:] = list(dict.fromkeys([*task["path"], *sys.path]))
-    if task.get("pickled"):
-        return pickle.loads(base64.b64decode(task["pickled"]))
-    file = Path(task["file"])
-    return load(file.name, file.read_text(encoding="utf-8"))[0][task["name"]]
+    """Return the learner's function."""
+    return _unpickled(task["pickled"])
+
+
+def _unpickled(pickled: str) -> Any:
+    return pickle.loads(base64.b64decode(pickled))
 
 
 if __name__ == "__main__":

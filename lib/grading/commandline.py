@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..basics.errors import PuzzleError
+from ..course.costs import cost_named
 from ..course.specs import puzzles
 from .submission import load
 
@@ -67,4 +68,5 @@ def size_for(function: Callable[..., Any], options: argparse.Namespace) -> dict[
     if "ranks" in given and "mesh" not in given:
         size.pop("mesh", None)  # the puzzle's axes are those of another machine
         size.pop("node_size", None)
-    return size | given
+    cost = {"cost": cost_named(puzzle.cost)} if puzzle else {}
+    return size | given | cost

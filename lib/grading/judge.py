@@ -9,12 +9,12 @@ from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..basics.units import show_elements, show_ticks
-from ..course.demands import FORMS
 from ..course.layouts import SIZES, Size, check_layout, show_size
+from ..course.rules import RULES
 from ..course.specs import Puzzle
 from ..machine.check import check_finals
 from ..machine.outcome import Outcome
-from ..record.events import MEMORY_KINDS
+from ..record.kinds import MEMORY_KINDS
 from ..record.score import idle_share, peak_event
 from .verdict import FAIL, PASS, TODO, Verdict
 
@@ -29,11 +29,11 @@ def new_seed() -> int:
     return SystemRandom().randrange(1_000_000)
 
 
-def judge(puzzle: Puzzle, play: Callable[[Size], Outcome], seed: int) -> Verdict:
-    """The verdict on what ``play(size)`` runs. It may raise PuzzleError, which is a FAIL."""
+def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
+    """The verdict on what ``run(size)`` runs. It may raise PuzzleError, which is a FAIL."""
     verdict = Verdict(puzzle, FAIL, "", seed=seed)
     try:
-        outcome = play(puzzle.size)
+        outcome = run(puzzle.size)
         if not outcome.attempted:
             return Verdict(puzzle, TODO, "not attempted yet")
         idle = idle_share(outcome.events, outcome.ranks)
@@ -46,7 +46,7 @@ def judge(puzzle: Puzzle, play: Callable[[Size], Outcome], seed: int) -> Verdict
         return replace(verdict, message=over, right=True, seed=None)
     for size in other_sizes(puzzle, seed):
         try:
-            check(play(size), puzzle, size)
+            check(run(size), puzzle, size)
         except PuzzleError as error:
             message = f"right at its own size, but not with {show_size(size)}\n{error}"
             return replace(verdict, message=message, right=False, failed_at=show_size(size))
@@ -58,10 +58,10 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
     """Everything but time and memory. Raises PuzzleError."""
     if not outcome.attempted:
         raise PuzzleError("no operation was run", line="")
-    check_finals(outcome.closings)
-    check_layout(puzzle.layout, size, outcome.closings)
+    check_finals(outcome.final_states)
+    check_layout(puzzle.layout, size, outcome.final_states)
     for rule in puzzle.rules:
-        FORMS[rule](outcome.events, size["layers"])
+        RULES[rule](outcome.events, size["layers"])
 
 
 def other_sizes(puzzle: Puzzle, seed: int) -> list[Size]:

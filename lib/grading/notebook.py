@@ -12,12 +12,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ..basics.arguments import describe
 from ..basics.errors import PuzzleError
 from ..basics.units import show_ticks
+from ..course.costs import cost_named
 from ..course.sketches import sketch
 from ..course.specs import Puzzle, find
-from ..learner.tensors import describe
-from ..record.codes import grid
+from ..record.codes import grid, legend
+from ..record.table import OPERATIONS
+from ..record.training import FORWARD
 from ..running.execution import name_of
 from ..running.run import run
 from . import page
@@ -60,7 +63,7 @@ def grade(
         seed = new_seed()
     begun = time.perf_counter()
     try:
-        verdict = judge(spec, lambda size: run(fn, **size, timeout=timeout), seed)
+        verdict = judge(spec, lambda size: run(fn, **size, cost=cost_named(spec.cost), timeout=timeout), seed)
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)
@@ -82,18 +85,6 @@ def grade(
         kept.record(verdict)
         verdict = replace(verdict, note=kept.note)
     return Shown(verdict)
-
-
-LEGEND = {
-    "backward": "B backward",
-    "loss": "L loss",
-    "update": "U update",
-    "allgather": "AG all-gather",
-    "scatterreduce": "RS reduce-scatter",
-    "allreduce": "AR all-reduce",
-    "pass_to": ">3 send to rank 3",
-    "receive": "<1 receive from rank 1",
-}
 
 
 class Hint:
@@ -119,7 +110,7 @@ class Hint:
         half = sketch(self.puzzle)
         until = f"The first {show_ticks(half.until)} of {show_ticks(half.time)} ticks of a schedule"
         happened = {event.kind for event in half.events}
-        known = "; ".join(text for kind, text in LEGEND.items() if kind in happened)
+        known = "; ".join(legend(row.kind) for row in OPERATIONS.values() if row.kind in happened - {FORWARD.kind})
         return f"{self.text}\n\n{until} (2F0: layer 2 forward, micro-batch 0; {known}):\n\n{grid(half.events)}"
 
     __repr__ = __str__

@@ -2,9 +2,9 @@
 
 =======  ======================================================================
 tensors  the five kinds of tensor
-calls    a call in flight, to be awaited now or later
 storage  the five dictionaries
 watch    knowing when everyone waits under somebody else's loop
+calls    a call in flight, to be awaited now or later
 dist     the machine as the learner names it
 model    a rank: five dictionaries, and the verbs of training
 =======  ======================================================================

@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..basics.errors import PuzzleError, show_line
-from ..machine.tensor_state import Token
+from ..basics.errors import PuzzleError, show_call, show_line
+from ..machine.interface import AnyBooks, CallHandle, Token
 from .tensors import of_token
-
-if TYPE_CHECKING:
-    from ..machine.in_flight import Flight
-    from .model import Model
+from .watch import Watch
 
 _PENDING = object()
 
@@ -25,18 +22,27 @@ _PENDING = object()
 class Call:
     """A call in flight. ``await`` gives its result; awaiting again gives the same result."""
 
-    __slots__ = ("_model", "_flight", "_future", "_result", "_code", "_line")
+    __slots__ = ("_books", "_handle", "_watch", "_share", "_future", "_result", "_code", "_line", "rank")
     _asyncio_future_blocking = False  # what asyncio.isfuture looks for
 
-    def __init__(self, model: Model, flight: Flight, frame: FrameType) -> None:
-        self._model = model
-        self._flight = flight
+    def __init__(
+        self,
+        books: AnyBooks,
+        handle: CallHandle,
+        rank: int,
+        watch: Watch | None,
+        share: Callable[[], None],
+        frame: FrameType,
+    ) -> None:
+        """``watch``: who has to know when everyone waits; ``share()``: several coroutines may run from now on."""
+        self._books, self._handle, self._watch, self._share = books, handle, watch, share
+        self.rank = rank
         self._future: asyncio.Future[None] | None = None
         self._result: Any = _PENDING
         self._code, self._line = frame.f_code, frame.f_lineno
 
     def __await__(self) -> Generator[Any, None, Any]:
-        if self._result is _PENDING and not self._model._books.wait(self._flight, self._wake):
+        if self._result is _PENDING and not self._books.wait(self._handle, self._wake):
             yield from self._waiting()
         return self._take()
 
@@ -45,9 +51,8 @@ class Call:
         future = self._future
         if future is None or future.cancelled():  # cancelling a waiter does not withdraw the call
             future = self._future = asyncio.get_running_loop().create_future()
-        watch = self._model.dist._watch
-        if watch is not None:
-            watch.blocked(self, future)
+        if self._watch is not None:
+            self._watch.blocked(self, future)
         return future
 
     def _wake(self) -> None:
@@ -58,7 +63,7 @@ class Call:
 
     def _take(self) -> Any:
         if self._result is _PENDING:
-            result = self._model._books.fetch(self._flight)
+            result = self._books.fetch(self._handle)
             self._result = of_token(result) if isinstance(result, Token) else result
             if self._future is not None:
                 self._wake()  # others may wait for the same call
@@ -100,11 +105,11 @@ class Call:
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Any = None) -> None:
         """Call back when the result can be taken. asyncio.gather and wait use this."""
-        self._model._share()
+        self._share()
         if self._result is not _PENDING:
             asyncio.get_running_loop().call_soon(callback, self, context=context)
             return
-        self._model._books.wait(self._flight, self._wake)
+        self._books.wait(self._handle, self._wake)
         self._waiting().add_done_callback(_Forward(self, callback), context=context)
 
     def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
@@ -116,9 +121,8 @@ class Call:
 
     def __repr__(self) -> str:
         state = "in flight: await it, or pass it to asyncio.ensure_future or asyncio.gather"
-        flight = self._flight
-        name = flight.kind if flight.layer is None else f"{flight.kind}(layer {flight.layer})"
-        return f"<{name} of rank {flight.account.rank}, {state if self._result is _PENDING else 'taken'}>"
+        name = show_call(self._handle.kind, self._handle.layer)
+        return f"<{name} of rank {self.rank}, {state if self._result is _PENDING else 'taken'}>"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

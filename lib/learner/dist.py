@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from ..basics.errors import PuzzleError
-from ..machine.books import Books
+from ..machine.books import books_of
 from ..machine.cost import Cost
-from ..machine.mesh import Mesh
+from ..machine.interface import AnyBooks
+from ..machine.shape import Shape
 from .watch import Watch
 
 
@@ -26,25 +25,26 @@ class Dist:
         mesh: Mapping[str, int] | None = None,
         node_size: int | None = None,
         cost: Cost | None = None,
-        *,
-        _graded: bool = False,
-        _strict: bool = True,
-        _books: Any = None,
     ) -> None:
-        if mesh is not None and not isinstance(mesh, Mapping):
-            raise PuzzleError(
-                "mesh must be a dict of axes", got=repr(mesh), cure='for example {"replica": 2, "shard": 4}'
-            )
-        if cost is not None and not isinstance(cost, Cost):
-            raise PuzzleError("cost must be a Cost", got=repr(cost), cure="for example Cost(collective=0.5)")
-        self._mesh = Mesh(ranks, mesh, node_size)
-        self.ranks = self._mesh.ranks
-        self.mesh = dict(self._mesh.axes) or None
-        self.node_size = self._mesh.node_size
-        self.cost = cost or Cost()
-        self._books = _books or Books(self._mesh, self.cost, _graded, _strict)
-        # In run, the loop knows when everyone waits; by hand, somebody has to watch a loop of the host's.
-        self._watch = None if _graded else Watch(self._books)
+        shape = Shape.of(ranks, mesh, node_size, cost)
+        books = books_of(shape)
+        # By hand, somebody has to watch a loop of the host's; in run, the loop knows when everyone waits.
+        self._assemble(shape, books, Watch(books))
+
+    @classmethod
+    def of(cls, shape: Shape, books: AnyBooks) -> Dist:
+        """Return the machine of a run, whose books are these."""
+        dist = cls.__new__(cls)
+        dist._assemble(shape, books, None)
+        return dist
+
+    def _assemble(self, shape: Shape, books: AnyBooks, watch: Watch | None) -> None:
+        self._shape, self._books, self._watch = shape, books, watch
+        self._mesh = shape.mesh
+        self.ranks = shape.mesh.ranks
+        self.mesh = dict(shape.mesh.axes) or None
+        self.node_size = shape.mesh.node_size
+        self.cost = shape.cost
 
     def __repr__(self) -> str:
         mesh = f", mesh={self.mesh}" if self.mesh else ""

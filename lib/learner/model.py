@@ -4,42 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..basics.errors import Line, PuzzleError, is_learners, line_at
+from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
+from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at
 from ..basics.units import Elements, show_elements
 from ..machine.check import check_finals
-from ..machine.collectives import TAKES
-from ..machine.mesh import one_of, whole_number
-from ..machine.rank_state import Closing
+from ..machine.cost import Cost
+from ..machine.interface import CallHandle, FinalState, tokens_of
 from ..record.events import Event
+from ..record.kinds import KINDS
+from ..record.table import OPERATIONS, collective, computation
 from .calls import Call
 from .dist import Dist
 from .storage import Storage
 from .tensors import (
-    AWAIT,
+    CLASSES,
     TENSORS,
     Activation,
     ActivationGrad,
     OptState,
+    Tensor,
     Weight,
     WeightGrad,
-    describe,
     expect,
-    is_call,
     of_token,
-    set_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from ..machine.in_flight import Flight
 
 PLAIN = (str, int, float, bool, type(None))
 LONGEST = 1000  # characters of a plain message: messages are priced as if they weighed nothing
+
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+def priced(verb: Verb) -> Verb:
+    """Write the price of a verb, as the default cost has it, into its docstring in place of ``{price}``."""
+    if verb.__doc__:
+        verb.__doc__ = verb.__doc__.replace("{price}", Cost().in_words(verb.__name__))
+    return verb
 
 
 class Model:
@@ -65,15 +71,15 @@ class Model:
         self._layers = whole_number("Model: layers", layers)
         self._batches = whole_number("Model: batches", batches)
         self._books = dist._books
-        self._account = self._books.open(self._rank, self._layers, self._batches)
+        self._handle = self._books.open(self._rank, self._layers, self._batches)
         self._by_hand = dist._watch is not None
         self._shared = False
         # Where each record of the log was written. Two plain lists cost least, and places in the code less than lines.
         self._codes: list[CodeType] = []
         self._places: list[int] = []
         self.final_weights: dict[int, Weight] = {}
-        for name in ("weights", "opt_states", "activations", "grad_activations", "grad_weights"):
-            setattr(self, name, Storage(self, name))
+        for row in KINDS.values():
+            setattr(self, row.store, Storage(self._books, self._handle, row.store))
 
     # -- what a rank knows of itself --------------------------------------------------------
 
@@ -100,12 +106,12 @@ class Model:
     @property
     def time(self) -> float:
         """The rank's clock, in ticks."""
-        return self._books.time(self._account)
+        return self._books.time(self._handle)
 
     @property
     def log(self) -> tuple[Event, ...]:
         """What the rank has done so far, in the order in which it was issued."""
-        return tuple(self._books.events(self._account))
+        return tuple(self._books.events(self._handle))
 
     def lines(self) -> list[Line | None]:
         """For each record of ``log``, the line of the learner's code that it comes from."""
@@ -123,7 +129,7 @@ class Model:
 
     def memory(self) -> Elements:
         """Elements stored now, in all five dictionaries."""
-        return self._books.stored(self._account)
+        return self._books.stored(self._handle)
 
     def status(self) -> None:
         """Print what is stored."""
@@ -159,14 +165,14 @@ class Model:
         """Piece ``shard`` of ``total`` of a layer's weight and optimizer state, at step 0. Takes no time."""
         if total.__class__ is not int or total < 1:
             total = whole_number(f"rank {self.rank}, load_weights: total", total)
-        weight, state = self._books.load_weights(self._account, layer, shard, total)
+        weight, state = self._books.load_weights(self._handle, layer, shard, total)
         self._note(sys._getframe(1))
         return of_token(weight), of_token(state)  # type: ignore[return-value]
 
     def get_activation(self, batches: Iterable[int]) -> Activation:
         """The input of layer 0 for some micro-batches. Takes no time."""
         wanted = set_of(f"rank {self.rank}, get_activation: batches", batches)
-        token = self._books.get_activation(self._account, wanted)
+        token = self._books.get_activation(self._handle, wanted)
         self._note(sys._getframe(1))
         return of_token(token)  # type: ignore[return-value]
 
@@ -174,132 +180,139 @@ class Model:
         """A made-up gradient, for demonstrations. With no micro-batches, ``[]``, it is the honest zero:
         what a rank contributes to a reduction when it has nothing to add."""
         wanted = set_of(f"rank {self.rank}, fake_grad: batches", batches)
-        return of_token(self._books.fake_grad(self._account, layer, wanted))  # type: ignore[return-value]
+        return of_token(self._books.fake_grad(self._handle, layer, wanted))  # type: ignore[return-value]
 
     # -- operations ----------------------------------------------------------------------------
 
+    @priced
     def forward(self, layer: int, inp: Activation, weight: Weight) -> Activation:
-        """The input of the next layer. 1 tick a micro-batch.
+        """The input of the next layer. Takes {price}.
 
         Needs the complete weight of ``layer``, not yet updated, and the input of ``layer``.
         """
-        if type(inp) is not Activation or type(weight) is not Weight:
-            self._expect(f"forward(layer {layer})", inp=(inp, Activation), weight=(weight, Weight))
-        token = self._books.forward(self._account, layer, inp._token, weight._token)
-        self._note(sys._getframe(1))
-        return of_token(token)  # type: ignore[return-value]
+        out: Activation = self._compute("forward", layer, inp, weight)[0]
+        return out
 
+    @priced
     def loss(self, inp: Activation) -> ActivationGrad:
-        """The gradient with respect to the last activation (``inp.layer == LAYERS``). Takes no time."""
-        if type(inp) is not Activation:
-            self._expect("loss", inp=(inp, Activation))
-        token = self._books.loss(self._account, inp._token)
-        self._note(sys._getframe(1))
-        return of_token(token)  # type: ignore[return-value]
+        """The gradient with respect to the last activation (``inp.layer == LAYERS``). Takes {price}."""
+        grad: ActivationGrad = self._compute("loss", None, inp)[0]
+        return grad
 
+    @priced
     def backward(
         self, layer: int, inp: Activation, grad: ActivationGrad, weight: Weight
     ) -> tuple[WeightGrad, ActivationGrad]:
-        """The gradients of the layer's weight and of its input. 1 tick a micro-batch.
+        """The gradients of the layer's weight and of its input. Takes {price}.
 
         Needs what forward needed, and the gradient of the layer's output for the same micro-batches.
         """
-        if type(inp) is not Activation or type(grad) is not ActivationGrad or type(weight) is not Weight:
-            self._expect(
-                f"backward(layer {layer})",
-                inp=(inp, Activation),
-                grad=(grad, ActivationGrad),
-                weight=(weight, Weight),
-            )
-        tokens = self._books.backward(self._account, layer, inp._token, grad._token, weight._token)
-        self._note(sys._getframe(1))
-        return of_token(tokens[0]), of_token(tokens[1])  # type: ignore[return-value]
+        of_weight, of_input = self._compute("backward", layer, inp, grad, weight)
+        return of_weight, of_input
 
+    @priced
     def update(
         self, layer: int, weight_grad: WeightGrad, weight: Weight, opt_state: OptState
     ) -> tuple[Weight, OptState]:
-        """The optimizer step: weight and state with ``step`` one higher. 0.5 ticks.
+        """The optimizer step: weight and state with ``step`` one higher. Takes {price}.
 
         Needs a gradient with every micro-batch exactly once, that covers the pieces of weight and state.
         """
-        if type(weight_grad) is not WeightGrad or type(weight) is not Weight or type(opt_state) is not OptState:
-            self._expect(
-                f"update(layer {layer})",
-                weight_grad=(weight_grad, WeightGrad),
-                weight=(weight, Weight),
-                opt_state=(opt_state, OptState),
-            )
-        tokens = self._books.update(self._account, layer, weight_grad._token, weight._token, opt_state._token)
-        self._note(sys._getframe(1))
-        return of_token(tokens[0]), of_token(tokens[1])  # type: ignore[return-value]
+        new_weight, new_state = self._compute("update", layer, weight_grad, weight, opt_state)
+        return new_weight, new_state
+
+    def _compute(self, kind: str, layer: int | None, *operands: Tensor) -> list[Any]:
+        """Carry out an operation of the compute lane, called by its verb. Return what it makes."""
+        row = computation(kind)
+        if [type(operand).__name__ for operand in operands] != row.kinds:
+            for (name, wanted), operand in zip(row.takes.items(), operands, strict=True):
+                expect(Place(self.rank, kind, layer), name, operand, CLASSES[wanted])
+        made = self._books.compute(self._handle, kind, layer, *[operand._token for operand in operands])
+        self._note(sys._getframe(2))
+        return [of_token(token) for token in made]
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
         """The rank's answer for a layer: a weight, or the shards that it has. Takes no time, and is no storage."""
         if type(weight) is not Weight:
-            self._expect(f"set_final_weight({layer})", weight=(weight, Weight))
-        self._books.set_final_weight(self._account, layer, weight._token)
+            expect(Place(self.rank, "set_final_weight", layer), "weight", weight, Weight)
+        self._books.set_final_weight(self._handle, layer, weight._token)
         self.final_weights[layer] = weight
 
     # -- communication ---------------------------------------------------------------------------
 
+    @priced
     def allreduce(self, v: WeightGrad, layer: int, axis: str | None = None) -> Awaitable[WeightGrad]:
-        """All-reduce: the sum over the group, for everyone. 0.3 ticks (1.5 across boxes).
+        """All-reduce: the sum over the group, for everyone. Takes {price}.
 
         ``axis`` names a mesh axis: the group is the ranks that differ from this one in that coordinate only.
         """
         return self._meet("allreduce", v, layer, axis)
 
+    @priced
     def allgather(self, v: Any, layer: int, axis: str | None = None) -> Awaitable[Any]:
         """All-gather: the shards of the group (of a Weight, OptState or WeightGrad) joined, for everyone.
-        0.3 ticks (1.5 across boxes)."""
+        Takes {price}."""
         return self._meet("allgather", v, layer, axis)
 
+    @priced
     def scatterreduce(self, v: WeightGrad, layer: int, axis: str | None = None) -> Awaitable[WeightGrad]:
         """Reduce-scatter: the sum over the group, of which the i-th rank of the group keeps piece i.
-        0.3 ticks (1.5 across boxes)."""
+        Takes {price}."""
         return self._meet("scatterreduce", v, layer, axis)
 
-    def _meet(self, kind: str, v: Any, layer: int, axis: str | None) -> Call:
-        if type(v) not in TENSORS or type(v).__name__ not in TAKES[kind]:
+    def _meet(self, kind: str, v: Tensor | None, layer: int, axis: str | None) -> Call:
+        """Start a collective, called by its verb."""
+        row = collective(kind)
+        if (v is not None or row.everyone) and type(v).__name__ not in row.takes:
             raise PuzzleError(
-                f"{kind} takes a {' or '.join(TAKES[kind])}",
-                where=f"rank {self.rank}, {kind}(layer {layer})",
+                f"{kind} takes a {' or '.join(row.takes)}",
+                where=Place(self.rank, kind, layer),
                 got=describe(v),
-                cure=AWAIT.get(is_call(v), ""),
+                cure=forgotten_await(v),
             )
         if self._by_hand:
             self._share()
         if axis is not None and axis.__class__ is not str:
             self.dist._mesh.size(axis)  # says which axes there are
-        flight = self._books.meet(self._account, kind, v._token, layer, axis)
-        return self._call(flight, sys._getframe(2))
+        call = self._books.meet(self._handle, kind, None if v is None else v._token, layer, axis)
+        return self._call(call, sys._getframe(2))
 
+    @priced
     def pass_to(self, rank: int, v: Any) -> Awaitable[None]:
-        """Send one tensor (or a small plain value: text, a number, None) to a rank. 0.2 ticks (1.0 across boxes)."""
+        """Send one tensor (or a small plain value: text, a number, None) to a rank. Takes {price}."""
         tensor = type(v) in TENSORS
         if not tensor and type(v) not in PLAIN:
             raise PuzzleError(
                 "pass_to sends one tensor, or a text, a number or None",
-                where=f"rank {self.rank}, pass_to({rank})",
+                where=Place(self.rank, f"pass_to({rank})"),
                 got=describe(v),
-                cure=AWAIT.get(is_call(v), "one pass_to for each tensor"),
+                cure=forgotten_await(v) or "one pass_to for each tensor",
             )
         if not tensor and len(str(v)) > LONGEST:
             raise PuzzleError(
                 f"a plain message is at most {LONGEST:,} characters long",
-                where=f"rank {self.rank}, pass_to({rank})",
+                where=Place(self.rank, f"pass_to({rank})"),
                 got=f"{len(str(v)):,} characters",
             )
         if self._by_hand:
             self._share()
-        flight = self._books.pass_to(self._account, rank, v._token if tensor else None, None if tensor else v)
-        return self._call(flight, sys._getframe(1))
+        call = self._books.pass_to(self._handle, rank, v._token if tensor else None, None if tensor else v)
+        return self._call(call, sys._getframe(1))
 
+    @priced
     def receive(self, src: int | None = None) -> Awaitable[Any]:
-        """The next message, or the next from rank ``src``. 0.2 ticks, once it is there."""
+        """The next message, or the next from rank ``src``. Takes {price}, once it is there."""
         if self._by_hand:
             self._share()
-        return self._call(self._books.receive(self._account, src), sys._getframe(1))
+        return self._call(self._books.receive(self._handle, src), sys._getframe(1))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            row = OPERATIONS.get(name)
+            if row is None or row.verb is None:
+                raise AttributeError(f"a Model has no {name}")
+            return partial(row.verb, self)
 
     # -- the answer --------------------------------------------------------------------------------
 
@@ -321,7 +334,7 @@ class Model:
                 got=describe(models),
                 cure="let the function end in `return model`, and pass the list of what the ranks return",
             )
-        made_up = check_finals([model._closing() for model in models])
+        made_up = check_finals([model._final_state() for model in models])
         print("Correct!" + (" (with made-up tensors: shown, not computed)" if made_up else ""))
 
     def _note(self, frame: FrameType) -> None:
@@ -329,22 +342,18 @@ class Model:
         self._codes.append(frame.f_code)
         self._places.append(frame.f_lasti)
 
-    def _call(self, flight: Flight, frame: FrameType) -> Call:
+    def _call(self, handle: CallHandle, frame: FrameType) -> Call:
         self._note(frame)
-        return Call(self, flight, frame)
+        return Call(self._books, handle, self._rank, self.dist._watch, self._share, frame)
 
-    def _closing(self) -> Closing:
-        return self._books.closing(self._account, [token for store in self.storage() for token in store.tokens()])
+    def _final_state(self) -> FinalState:
+        return self._books.final_state(self._handle, tokens_of(store.tokens() for store in self.storage()))
 
     def _share(self) -> None:
         """Several coroutines may run in this rank from now on."""
         if not self._shared:
             self._shared = True
-            self._books.share(self._account, running_task)
-
-    def _expect(self, operation: str, **operands: tuple[object, Any]) -> None:
-        for name, (thing, kind) in operands.items():
-            expect(f"rank {self.rank}, {operation}", name, thing, kind)
+            self._books.share(self._handle, running_task)
 
 
 def running_task() -> object:

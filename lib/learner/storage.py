@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..basics.errors import PuzzleError
-from .tensors import AWAIT, TENSORS, Tensor, describe, is_call
-
-if TYPE_CHECKING:
-    from .model import Model
+from ..basics.arguments import describe, forgotten_await
+from ..basics.errors import Place, PuzzleError
+from ..machine.interface import AnyBooks, RankHandle, Token
+from .tensors import TENSORS, Tensor
 
 _set, _delete = dict.__setitem__, dict.__delitem__
 _MISSING = object()
@@ -20,28 +19,28 @@ FIRST = "store the first gradient as it is, and add to it from the second on"
 class Storage(dict[Hashable, Any]):
     """A dictionary of tensors under keys of the learner's choice. Raises PuzzleError for what is no tensor."""
 
-    __slots__ = ("_account", "_drop", "_name", "_rank", "_store")
+    __slots__ = ("_drop", "_name", "_rank", "_store")
 
-    def __init__(self, model: Model, name: str) -> None:
+    def __init__(self, books: AnyBooks, rank: RankHandle, name: str) -> None:
         super().__init__()
-        self._account, self._rank, self._name = model._account, model.rank, name
-        self._store, self._drop = model._books.store, model._books.drop
+        self._rank, self._name = rank, name
+        self._store, self._drop = books.store, books.drop
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
         if type(tensor) not in TENSORS:
             raise PuzzleError(
                 f"only tensors can be stored in {self._name}",
-                where=f"rank {self._rank}, {self._name}[{key!r}]",
+                where=self._place(key),
                 got=describe(tensor),
-                cure=AWAIT.get(is_call(tensor), FIRST if self._name == "grad_weights" else ""),
+                cure=forgotten_await(tensor) or (FIRST if self._name == "grad_weights" else ""),
             )
         old = self.get(key)
         if old is tensor:
             return
-        self._store(self._account, tensor._token)
+        self._store(self._rank, tensor._token)
         _set(self, key, tensor)
         if old is not None:
-            self._drop(self._account, old._token)
+            self._drop(self._rank, old._token)
 
     def __delitem__(self, key: Hashable) -> None:
         self.pop(key)
@@ -49,24 +48,27 @@ class Storage(dict[Hashable, Any]):
     def __missing__(self, key: Hashable) -> Tensor:
         raise MissingTensor(
             f"nothing is stored in {self._name} under {key!r}",
-            where=f"rank {self._rank}, {self._name}[{key!r}]",
+            where=self._place(key),
             got=f"keys {describe(list(self))}" if self else "an empty dictionary",
             cure=FIRST if self._name == "grad_weights" else f"model.{self._name}[{key!r}] = ... before that",
         )
+
+    def _place(self, key: Hashable) -> Place:
+        return Place(self._rank.rank, detail=f"{self._name}[{key!r}]")
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:
         """Take a tensor out: it may be held until the next operation of this coroutine."""
         if key in self:
             tensor = self[key]
             _delete(self, key)
-            self._drop(self._account, tensor._token)
+            self._drop(self._rank, tensor._token)
             return tensor
         return self.__missing__(key) if default is _MISSING else default
 
     def popitem(self) -> tuple[Hashable, Any]:
         """Take the latest tensor out, with its key."""
         if not self:
-            raise MissingTensor(f"{self._name} is empty", where=f"rank {self._rank}")
+            raise MissingTensor(f"{self._name} is empty", where=Place(self._rank.rank))
         key = next(reversed(self))
         return key, self.pop(key)
 
@@ -100,8 +102,8 @@ class Storage(dict[Hashable, Any]):
     def __reduce__(self) -> Any:
         return dict, (dict(self),)
 
-    def tokens(self) -> Iterator[Any]:
-        """The tokens of what is stored."""
+    def tokens(self) -> Iterator[Token]:
+        """Return the tokens of what is stored."""
         return (tensor._token for tensor in self.values())
 
 

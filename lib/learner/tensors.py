@@ -6,16 +6,16 @@ demonstrations, and marked as made up.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable
-from operator import index
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..basics.errors import PuzzleError
+from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
+from ..basics.errors import Place, PuzzleError
 from ..basics.units import Elements
-from ..machine.mesh import one_of, whole_number
-from ..machine.tensor_state import Token, made_by_hand
-from ..record.labels import FIELDS, NONE, WHOLE, Labels, check_fineness, coarsest
+from ..machine.interface import Token
+from ..machine.tensor_state import made_by_hand
+from ..record.kinds import KINDS
+from ..record.labels import NONE, WHOLE, Labels, check_fineness
 
 _new = object.__new__
 
@@ -27,21 +27,21 @@ class Tensor:
     layer: int
     layers: int
     if TYPE_CHECKING:
-        _token: Any
+        _token: Token
 
     def memory(self) -> Elements:
         """Size in elements."""
-        return self._token.memory  # type: ignore[no-any-return]
+        return self._token.memory
 
     def is_complete(self) -> bool:
         """Whether all shards are here."""
-        return self._token.labels.is_whole()  # type: ignore[no-any-return]
+        return self._token.labels.is_whole()
 
     def __init_subclass__(cls) -> None:
-        for name in FIELDS.get(cls.__name__, ()):
-            setattr(cls, name, property(_label(name)))
-        if cls.__name__ in FIELDS:
-            KIND_OF[cls.__name__] = cls
+        if cls.__name__ in KINDS:
+            CLASSES[cls.__name__] = cls
+            for name in KINDS[cls.__name__].fields:
+                setattr(cls, name, property(_label(name)))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise PuzzleError(f"tensors are frozen: {name} cannot be set", got=repr(self))
@@ -52,15 +52,13 @@ class Tensor:
     def __repr__(self) -> str:
         return str(self._token.labels)
 
-    def _key(self) -> tuple[object, ...]:
-        labels = self._token.labels
-        return (*labels[:6], *coarsest(labels.shards, labels.total))
-
     def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, Tensor) else NotImplemented
+        if not isinstance(other, Tensor):
+            return NotImplemented
+        return self._token.labels.coarse() == other._token.labels.coarse()
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self._token.labels.coarse())
 
     def __copy__(self) -> Tensor:
         return of_token(made_by_hand(self._token.labels))
@@ -69,25 +67,25 @@ class Tensor:
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, tuple(self._token.labels)
+        return _unpickled, (self._token.labels._asdict(),)
 
     def __add__(self, other: object) -> Any:
         raise PuzzleError(
             "only weight gradients add up",
             where=f"{self} + ...",
             got=describe(other),
-            cure=AWAIT.get(is_call(other), ""),
+            cure=forgotten_await(other),
         )
 
     __radd__ = __add__
 
 
-def _label(name: str) -> Any:
-    return lambda self: getattr(self._token.labels, name)
+def _label(name: str) -> Callable[[Tensor], Any]:
+    return lambda tensor: getattr(tensor._token.labels, name)
 
 
-KIND_OF: dict[str, type[Tensor]] = {}
-AWAIT = {True: "did you forget `await`?"}
+CLASSES: dict[str, type[Tensor]] = {}
+"""The class of each kind of tensor."""
 
 
 class Sharded(Tensor):
@@ -115,7 +113,7 @@ class Sharded(Tensor):
             raise PuzzleError(
                 f"combine joins shards of one {type(self).__name__}",
                 got=describe(other),
-                cure=AWAIT.get(is_call(other), ""),
+                cure=forgotten_await(other),
             )
         return of_token(self._token.combine(other._token))
 
@@ -197,13 +195,13 @@ class ActivationGrad(Tensor):
         return _by_hand(cls, layer, layers, WHOLE, 1, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
 
 
-TENSORS = frozenset(KIND_OF.values())
+TENSORS = frozenset(CLASSES.values())
 _set_token: Any = Tensor.__dict__["_token"].__set__
 
 
 def of_token(token: Token) -> Tensor:
     """The tensor that a token stands for."""
-    tensor = _new(KIND_OF[token.labels[0]])
+    tensor = _new(CLASSES[token.labels.kind])
     _set_token(tensor, token)
     return tensor
 
@@ -223,62 +221,28 @@ def _by_hand(
     layers, total = whole_number(f"{name}: layers", layers), whole_number(f"{name}: total", total)
     check_fineness(total)
     labels = Labels(
-        name,
-        int_from(f"{name}: layer", layer, -1),  # the gradient of the input of layer 0 has layer -1
-        layers,
-        int_from(f"{name}: step", step, 0),
-        set_of(f"{name}: batches", batches, total_batches),
-        total_batches,
-        set_of(f"{name}: shards", shards, total),
-        total,
+        kind=name,
+        layer=whole_number(f"{name}: layer", layer, -1),  # the gradient of the input of layer 0 has layer -1
+        layers=layers,
+        step=whole_number(f"{name}: step", step, 0),
+        batches=set_of(f"{name}: batches", batches, total_batches),
+        total_batches=total_batches,
+        shards=set_of(f"{name}: shards", shards, total),
+        total=total,
     )
     return of_token(made_by_hand(labels))
 
 
-def _unpickled(*fields: Any) -> Tensor:
-    return of_token(made_by_hand(Labels(*fields)))
+def _unpickled(fields: dict[str, Any]) -> Tensor:
+    return of_token(made_by_hand(Labels(**fields)))
 
 
-def int_from(name: str, value: object, least: int) -> int:
-    """The value as an int from ``least`` up. Raises PuzzleError."""
-    return whole_number(name, value, least)
-
-
-def set_of(name: str, numbers: Iterable[int], count: int | None = None) -> frozenset[int]:
-    """Any iterable of whole numbers (below ``count``) as a frozenset. Raises PuzzleError for anything else."""
-    try:
-        found = frozenset(index(number) for number in numbers)
-    except TypeError:
-        raise PuzzleError(
-            f"{name} must be several whole numbers, for example [0, 1]",
-            got=describe(numbers),
-            cure=AWAIT.get(
-                is_call(numbers),
-                f"range({numbers}) for 0 to {numbers - 1}, [0] for one" if isinstance(numbers, int) else "",
-            ),
-        ) from None
-    if count is not None and not all(0 <= number < count for number in found):
-        raise PuzzleError(f"{name} out of range", expected=f"numbers from 0 to {count - 1}", got=describe(found))
-    return found
-
-
-def is_call(thing: object) -> bool:
-    """Whether something should have been awaited."""
-    return inspect.isawaitable(thing)
-
-
-def describe(thing: object) -> str:
-    """Something that came where something else belongs, briefly."""
-    text = repr(thing)
-    return text if len(text) <= 120 else text[:117] + "..."
-
-
-def expect(where: str, name: str, thing: object, kind: type[Tensor]) -> None:
-    """Raises PuzzleError unless ``thing`` is a tensor of this kind."""
+def expect(where: Place, name: str, thing: object, kind: type[Tensor]) -> None:
+    """Raise PuzzleError unless ``thing`` is a tensor of this kind."""
     if type(thing) is not kind:
         raise PuzzleError(
             f"{name} must be {'an' if kind.__name__[0] in 'AO' else 'a'} {kind.__name__}",
             where=where,
             got=describe(thing),
-            cure=AWAIT.get(is_call(thing), ""),
+            cure=forgotten_await(thing),
         )

@@ -10,26 +10,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from types import CoroutineType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from ..machine.books import Books
-
-if TYPE_CHECKING:
-    from .calls import Call
+from ..machine.interface import AnyBooks
 
 PATIENCE = 0.005  # seconds between looks while a rank waits for something outside the machine
+
+
+class Blocked(Protocol):
+    """A call that somebody waits for (``calls``)."""
+
+    rank: int
+
+    def line(self) -> str:
+        """Return the learner's line that started it."""
 
 
 class Watch:
     """Watches one machine's blocked calls; idle as long as there are none."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: AnyBooks) -> None:
         self.books = books
-        self.waiting: dict[asyncio.Future[None], Call] = {}
+        self.waiting: dict[asyncio.Future[None], Blocked] = {}
         self.looking = False
         self.quiet_looks = 0
 
-    def blocked(self, call: Call, future: asyncio.Future[None]) -> None:
+    def blocked(self, call: Blocked, future: asyncio.Future[None]) -> None:
         """A coroutine waits for a call."""
         if future.done():
             return
@@ -47,7 +53,7 @@ class Watch:
             loop.call_soon(self._look, loop)
         elif self._someone_may_go_on(loop):
             loop.call_later(PATIENCE, self._look, loop)
-        elif self.books.settle():
+        elif self.books.decide_next():
             self.quiet_looks = 0
             loop.call_soon(self._look, loop)
         else:
@@ -87,12 +93,10 @@ class Watch:
         return dist is not None and dist._books is self.books
 
     def _report_deadlock(self) -> None:
-        lines = {call._model.rank: call.line() for call in self.waiting.values()}
-        waiting = frozenset(lines)
-        finished = frozenset(self.books.network.accounts) - waiting
+        lines = {call.rank: call.line() for call in self.waiting.values()}
         for future in list(self.waiting):
             if not future.done():
-                future.set_exception(self.books.deadlock(finished, lines))
+                future.set_exception(self.books.deadlock(lines))
         self.waiting.clear()
 
 

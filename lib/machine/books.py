@@ -1,313 +1,247 @@
-"""The books of a machine, and the narrow interface to them.
-
-On the learner's side, ``Model`` and tensors hold labels and opaque tokens. Everything that decides
-right or wrong is here: lives, values, clocks, log. The methods below are the whole interface: they
-take an account (given out by ``open``), plain values, and tokens of tensors (``Entry``) and of calls
-(``Flight``), and return such; a token offers its ``labels`` and ``memory``, and ``shard``, ``combine``
-and ``add``, which give tokens again. So the books can stand in this process, as here, or at the other
-end of a pipe, with numbers for tokens: nobody else looks inside.
-"""
+"""The books of a machine in this process: everything that decides right or wrong (see ``interface``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from operator import index
-from typing import Any
+from typing import cast
 
+from ..basics.arguments import one_of
 from ..basics.errors import Deadlock, PuzzleError, show_set
 from ..basics.units import Elements
-from ..record.labels import FINEST, NONE, WHOLE, Cuts, make_labels, same_pieces, within
-from . import rules
-from .cost import Cost
-from .in_flight import Flight
-from .late_memory import settle as settle_log
-from .late_memory import settled_events
-from .mesh import Mesh, one_of
-from .network import Network
-from .rank_state import Account, Piece
-from .tensor_state import Entry
-from .values import Fingerprints
+from ..record.events import Event
+from ..record.labels import FINEST, Labels
+from ..record.operations import Values
+from ..record.table import collective, computation
+from . import late_memory
+from .fingerprints import Fingerprints
+from .in_flight import InFlight
+from .interface import AnyBooks, Books, FinalState, Piece
+from .network import Network, Watcher
+from .rank_state import RankState, Terms
+from .shape import Shape
+from .tensor_state import TensorState
+
+
+def books_of(shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None) -> AnyBooks:
+    """Return new books of a machine, for a learner's side that looks into no handle."""
+    books: Books[RankState, TensorState, InFlight] = LocalBooks(shape, graded, strict, values)
+    return cast(AnyBooks, books)
 
 
 def second_model(rank: int) -> PuzzleError:
-    """What to say to somebody who makes a Model of a machine that is running."""
+    """Return what to say to somebody who makes a Model of a machine that is running."""
     return PuzzleError(
         f"rank {rank} of this machine has its Model", where="Model", cure="use the model that the function is given"
     )
 
 
-class Books:
+class LocalBooks:
     """The books of all ranks of one machine.
 
     ``graded``: the rules of ``run`` (one owner, nothing made up, each piece loaded once). ``strict``: whether
-    sets are checked at each operation; off, only the values can tell. ``values``: what tensors carry, with the
-    methods of Fingerprints, which are what they carry by default.
+    sets are checked at each operation; off, only the values can tell. ``values``: what tensors carry, fingerprints
+    unless given. ``watcher`` hears when tensors can really move.
     """
 
-    def __init__(self, mesh: Mesh, cost: Cost, graded: bool = False, strict: bool = True, values: Any = None) -> None:
-        self.mesh, self.cost, self.graded, self.strict = mesh, cost, graded, strict
-        self.values = Fingerprints() if values is None else values
-        self.cuts = Cuts()
-        self.network = Network(mesh, cost, self.values, strict)
-        self.prices = {kind: cost.grains(kind) for kind in ("forward", "backward", "loss", "update")}
+    def __init__(
+        self,
+        shape: Shape,
+        graded: bool = False,
+        strict: bool = True,
+        values: Values | None = None,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self.shape, self.mesh = shape, shape.mesh
+        self.terms = Terms(shape.cost, Fingerprints() if values is None else values, graded, strict)
+        self.network = Network(shape.mesh, self.terms, watcher)
 
-    def open(self, rank: int, layers: int, batches: int) -> Account:
-        """The account of a rank; what the rank had before is void."""
-        old = self.network.accounts.get(rank)
-        if old is not None:
-            if self.graded:
-                raise second_model(rank)
-            self.network.forget(old)
-        account = Account(rank, layers, batches, self.cost, self.values, self.cuts, self.graded, self.strict)
-        self.network.accounts[rank] = account
-        return account
+    def open(self, rank: int, layers: int, batches: int) -> RankState:
+        """Open a rank's books, replacing those of an earlier run of the cell."""
+        if self.terms.graded and rank in self.network.lanes:
+            raise second_model(rank)
+        state = RankState(rank, layers, batches, self.terms)
+        self.network.open(state)
+        return state
 
     # -- sources ------------------------------------------------------------------------
 
-    def load_weights(self, account: Account, layer: int, shard: int, total: int) -> tuple[Entry, Entry]:
-        """A piece of the weight and of the optimizer state of a layer, of step 0."""
+    def load_weights(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
+        """Return a piece of the weight and of the optimizer state of a layer, of step 0."""
         if not 1 <= total <= FINEST:
             raise PuzzleError(
                 f"a weight cannot be cut into {total} shards",
                 expected=f"a number from 1 to {FINEST:,}",
-                where=f"rank {account.rank}, load_weights({layer})",
+                where=rank.place("load_weights", layer),
             )
-        layer = self._layer(account, layer, "load_weights")
+        layer = self._layer(rank, layer, "load_weights")
         if shard.__class__ is not int or not 0 <= shard < total:
-            shard = one_of(f"rank {account.rank}, load_weights({layer}): shard", shard, total)
-        if total > 1:
-            self.cuts.check(total)
-        account.loads.append(len(account.log))
-        loads = (len(account.loads),) if account.graded else ()
-        account.mark("load_weights", layer)
-        weight = make_labels(("Weight", layer, account.layers, 0, NONE, 0, frozenset((shard,)), total))
-        state = make_labels(("OptState", *weight[1:]))
-        memory = self.cost.elements(weight)
+            shard = one_of(f"rank {rank.rank}, load_weights(layer {layer}): shard", shard, total)
+        rank.cuts.check(total)
+        rank.loads.append(len(rank.log))
+        loads = (len(rank.loads),) if rank.graded else ()
+        rank.mark("load_weights", layer)
+        weight = Labels("Weight", layer, rank.layers, shards=frozenset((shard,)), total=total)
+        state = weight._replace(kind="OptState")
+        values = rank.values
         return (
-            account.mint(weight, self.values.weight(weight), False, memory, loads),
-            account.mint(state, self.values.opt_state(state), False, memory, loads),
+            rank.mint(weight, values.weight(weight), False, loads),
+            rank.mint(state, values.opt_state(state), False, loads),
         )
 
-    def get_activation(self, account: Account, batches: frozenset[int]) -> Entry:
-        """The input of layer 0 for these micro-batches."""
-        batches = self._batches(account, batches, "get_activation")
+    def get_activation(self, rank: RankState, batches: frozenset[int]) -> TensorState:
+        """Return the input of layer 0 for these micro-batches."""
+        batches = self._batches(rank, batches, "get_activation")
         if not batches:
-            raise PuzzleError("get_activation needs at least one micro-batch", where=f"rank {account.rank}")
-        account.mark("get_activation", 0, batches)
-        labels = make_labels(("Activation", 0, account.layers, 0, batches, account.batches, WHOLE, 1))
-        return account.mint(labels, self.values.inputs(batches))
+            raise PuzzleError("get_activation needs at least one micro-batch", where=rank.place("get_activation"))
+        rank.mark("get_activation", 0, batches)
+        labels = Labels("Activation", 0, rank.layers, batches=batches, total_batches=rank.batches)
+        return rank.mint(labels, rank.values.inputs(batches))
 
-    def fake_grad(self, account: Account, layer: int, batches: frozenset[int]) -> Entry:
-        """A gradient out of nothing; of no micro-batches it is the honest zero."""
-        layer = self._layer(account, layer, "fake_grad")
-        batches = self._batches(account, batches, "fake_grad")
-        labels = make_labels(("WeightGrad", layer, account.layers, 0, batches, account.batches, WHOLE, 1))
-        return account.mint(labels, self.values.made_up(labels) if batches else self.values.zero, bool(batches))
+    def fake_grad(self, rank: RankState, layer: int, batches: frozenset[int]) -> TensorState:
+        """Return a gradient out of nothing; of no micro-batches it is the honest zero."""
+        layer = self._layer(rank, layer, "fake_grad")
+        batches = self._batches(rank, batches, "fake_grad")
+        labels = Labels("WeightGrad", layer, rank.layers, batches=batches, total_batches=rank.batches)
+        values = rank.values
+        return rank.mint(labels, values.made_up(labels) if batches else values.zero, bool(batches))
 
     # -- operations of the compute lane ---------------------------------------------------
 
-    def forward(self, account: Account, layer: int, inp: Entry, weight: Entry) -> Entry:
-        """The activation that a layer makes of its input."""
-        if inp.home is not account or weight.home is not account:
-            self._examine(account, f"forward(layer {layer})", inp, weight)
-        labels = inp.labels
-        if self.strict:
-            rules.forward(account, layer, labels, weight.labels)
-        batches = labels.batches
-        account.record("forward", layer, batches, (inp, weight), self.prices["forward"] * len(batches))
-        return account.mint(
-            make_labels(("Activation", layer + 1, account.layers, 0, batches, account.batches, WHOLE, 1)),
-            self.values.forward(inp.value, weight.value),
-            inp.made_up or weight.made_up,
-            inp.memory,
-        )
+    def compute(self, rank: RankState, kind: str, layer: int | None, *operands: TensorState) -> list[TensorState]:
+        """Carry out an operation of the compute lane: its row says what it insists on and what it makes."""
+        row = computation(kind)
+        labels = [tensor.labels for tensor in operands]
+        if not row.layered:
+            layer = labels[0].layer
+        made_up = False
+        for tensor in operands:
+            if tensor.home is not rank:
+                rank.examine(tensor, kind, layer if row.layered else None)
+            if tensor.made_up:
+                made_up = True
+        if rank.strict:
+            row.rule(rank, layer, *labels)
+        made = row.makes(rank, layer, *labels)
+        values = row.value(rank.values, *[tensor.value for tensor in operands])
+        rank.record(kind, layer, labels[0].batches, operands, rank.cost.compute(kind, *labels))
+        return [rank.mint(one, value, made_up) for one, value in zip(made, values, strict=True)]
 
-    def loss(self, account: Account, inp: Entry) -> Entry:
-        """The gradient of the loss with respect to the last activation."""
-        if inp.home is not account:
-            self._examine(account, "loss", inp)
-        labels = inp.labels
-        if self.strict:
-            rules.loss(account, labels)
-        batches = labels.batches
-        account.record("loss", account.layers, batches, (inp,), self.prices["loss"] * len(batches))
-        return account.mint(
-            make_labels(("ActivationGrad", account.layers - 1, account.layers, 0, batches, account.batches, WHOLE, 1)),
-            self.values.loss(inp.value),
-            inp.made_up,
-            inp.memory,
-        )
-
-    def backward(self, account: Account, layer: int, inp: Entry, grad: Entry, weight: Entry) -> tuple[Entry, Entry]:
-        """The gradients of the weight and of the input of a layer."""
-        if inp.home is not account or grad.home is not account or weight.home is not account:
-            self._examine(account, f"backward(layer {layer})", inp, grad, weight)
-        if self.strict:
-            rules.backward(account, layer, inp.labels, grad.labels, weight.labels)
-        batches = inp.labels.batches
-        account.record("backward", layer, batches, (inp, grad, weight), self.prices["backward"] * len(batches))
-        of_weight, of_input = self.values.backward(inp.value, grad.value, weight.value)
-        made_up = inp.made_up or grad.made_up or weight.made_up
-        sets = (account.layers, 0, batches, account.batches, WHOLE, 1)
-        return (
-            account.mint(make_labels(("WeightGrad", layer, *sets)), of_weight, made_up, weight.memory),
-            account.mint(make_labels(("ActivationGrad", layer - 1, *sets)), of_input, made_up, inp.memory),
-        )
-
-    def update(self, account: Account, layer: int, grad: Entry, weight: Entry, opt_state: Entry) -> tuple[Entry, Entry]:
-        """Weight and state after an optimizer step."""
-        operands = (grad, weight, opt_state)
-        if grad.home is not account or weight.home is not account or opt_state.home is not account:
-            self._examine(account, f"update(layer {layer})", *operands)
-        g, w, o = grad.labels, weight.labels, opt_state.labels
-        if self.strict:
-            rules.update(account, layer, g, w, o)
-        account.record("update", layer, g.batches, operands, self.prices["update"])
-        aligned = self.strict or (same_pieces(w, o) and within(w, g))
-        values = self.values.update(weight.value, opt_state.value, grad.value, aligned)
-        made_up = grad.made_up or weight.made_up or opt_state.made_up
-        rest = (layer, account.layers, w.step + 1, NONE, 0, w.shards, w.total)
-        return (
-            account.mint(make_labels(("Weight", *rest)), values[0], made_up, weight.memory),
-            account.mint(make_labels(("OptState", *rest)), values[1], made_up, opt_state.memory),
-        )
-
-    def set_final_weight(self, account: Account, layer: int, weight: Entry) -> None:
-        """What the rank answers for a layer. No operation and no storage."""
-        layer = self._layer(account, layer, "set_final_weight")
-        if weight.home is not account:
-            self._examine(account, f"set_final_weight({layer})", weight)
-        if self.strict and weight.labels.layer != layer:
-            raise PuzzleError(
-                f"the weight is that of layer {weight.labels.layer}",
-                where=f"rank {account.rank}, set_final_weight({layer})",
-                expected=f"layer {layer}",
-                got=str(weight.labels),
-            )
-        account.finals[layer] = Piece(weight.labels, weight.value, weight.made_up)
+    def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
+        """Note what the rank answers for a layer. It is no operation and no storage."""
+        layer = self._layer(rank, layer, "set_final_weight")
+        if weight.home is not rank:
+            rank.examine(weight, "set_final_weight", layer)
+        if rank.strict and weight.labels.layer != layer:
+            raise _other_layer(rank, "set_final_weight", layer, weight)
+        rank.finals[layer] = Piece(weight.labels, weight.value, weight.made_up)
 
     # -- communication ----------------------------------------------------------------------
 
-    def meet(self, account: Account, kind: str, operand: Entry, layer: int, axis: str | None) -> Flight:
-        """Start a collective."""
-        if operand.home is not account:
-            self._examine(account, f"{kind}(layer {layer})", operand)
-        if self.strict and operand.labels.layer != layer and self.graded:
-            raise PuzzleError(
-                f"the {operand.labels.kind} is of layer {operand.labels.layer}",
-                where=f"rank {account.rank}, {kind}(layer {layer})",
-                expected=f"layer {layer}",
-                got=str(operand.labels),
-            )
-        flight = Flight(account, kind, layer)
-        network = self.network
-        network.meet(flight, axis)
-        self._issue(flight, operand)
-        network.enqueue(flight)
-        return flight
+    def meet(self, rank: RankState, kind: str, operand: TensorState | None, layer: int, axis: str | None) -> InFlight:
+        """Start a collective; ``operand`` is None for a rank that brings nothing."""
+        row = collective(kind)
+        if operand is None:
+            if row.everyone:
+                raise PuzzleError(f"every rank brings a tensor to {kind}", where=rank.place(kind, layer))
+        else:
+            if operand.home is not rank:
+                rank.examine(operand, kind, layer)
+            if rank.strict and rank.graded and operand.labels.layer != layer:
+                raise _other_layer(rank, kind, layer, operand)
+        return self.network.meet(self.network.lanes[rank.rank], row, layer, axis, operand)
 
-    def pass_to(self, account: Account, rank: int, operand: Entry | None, plain: object) -> Flight:
+    def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
         """Start a send of a tensor, or of a plain value where ``operand`` is None."""
-        if rank.__class__ is not int or not 0 <= rank < self.mesh.ranks:
-            rank = one_of(f"rank {account.rank}, pass_to: rank", rank, self.mesh.ranks)
-        if rank == account.rank:
-            raise PuzzleError("a rank cannot pass to itself", where=f"rank {rank}, pass_to", cure="keep it stored")
-        if operand is not None and operand.home is not account:
-            self._examine(account, f"pass_to({rank})", operand)
-        flight = Flight(account, "pass_to", operand.labels.layer if operand else None)
-        flight.peer, flight.result = rank, plain
-        flight.op = (account.rank, rank, account.sent.get(rank, 0))
-        account.sent[rank] = account.sent.get(rank, 0) + 1
-        self._issue(flight, operand)
-        self.network.enqueue(flight)
-        return flight
+        if receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks:  # the text costs more than the check
+            receiver = one_of(f"rank {rank.rank}, pass_to: rank", receiver, self.mesh.ranks)
+        if receiver == rank.rank:
+            raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), cure="keep it stored")
+        if operand is not None and operand.home is not rank:
+            rank.examine(operand, f"pass_to({receiver})")
+        return self.network.send(self.network.lanes[rank.rank], receiver, operand, plain)
 
-    def receive(self, account: Account, src: int | None) -> Flight:
-        """Start a receive: the next message, or the next from ``src``."""
+    def receive(self, rank: RankState, src: int | None) -> InFlight:
+        """Start a receive of the next message, or of the next from ``src``."""
         if src is not None:
             if src.__class__ is not int or not 0 <= src < self.mesh.ranks:
-                src = one_of(f"rank {account.rank}, receive: src", src, self.mesh.ranks)
-            if src == account.rank:
-                raise PuzzleError("a rank cannot receive from itself", where=f"rank {src}, receive")
-        flight = Flight(account, "receive", None)
-        flight.peer = src
-        self._issue(flight, None)
-        account.receives.append(flight)
-        self.network.deliver(account.rank)
-        return flight
+                src = one_of(f"rank {rank.rank}, receive: src", src, self.mesh.ranks)
+            if src == rank.rank:
+                raise PuzzleError("a rank cannot receive from itself", where=rank.place("receive"))
+        return self.network.receive(self.network.lanes[rank.rank], src)
 
-    def _issue(self, flight: Flight, operand: Entry | None) -> None:
-        account = flight.account
-        if operand is None:
-            flight.held = account.sample(flight.kind, flight.layer, ())
-        else:
-            flight.carry(operand)
-            flight.held = account.sample(flight.kind, flight.layer, (operand,))
-        account.log.append(flight)
-        account.open[flight.number] = flight
+    def wait(self, call: InFlight, waiter: Callable[[], None]) -> bool:
+        """Return whether a call can be fetched now; if not, ``waiter`` is called when it can."""
+        return self.network.wait(call, waiter)
 
-    def wait(self, flight: Flight, waiter: Callable[[], None]) -> bool:
-        """Whether a call can be fetched now; if not, ``waiter`` is called when it can."""
-        return self.network.wait(flight, waiter)
+    def fetch(self, call: InFlight) -> object:
+        """Return the result of an ended call, and move the rank's clock to its end."""
+        return self.network.fetch(call)
 
-    def fetch(self, flight: Flight) -> Any:
-        """The result of an ended call (an Entry, a plain value, or None); moves the rank's clock."""
-        return self.network.fetch(flight)
+    def decide_next(self) -> bool:
+        """All coroutines wait: wake one. Return False when none ever can be."""
+        return self.network.decide_next()
 
-    def settle(self) -> bool:
-        """All coroutines wait: wake one. False when none ever can be."""
-        return self.network.settle()
+    # -- storage and figures ------------------------------------------------------------------
 
-    # -- storage ------------------------------------------------------------------------------
+    # Bound as they are, a store costs one call less.
+    store = staticmethod(RankState.store)
+    drop = staticmethod(RankState.drop)
+    share = staticmethod(RankState.share)
+    time = staticmethod(RankState.time)
 
-    # The rest of the interface is the account's own; bound as it is, a store costs one call less.
-    store = staticmethod(Account.store)
-    drop = staticmethod(Account.drop)
-    share = staticmethod(Account.share)
-    closing = staticmethod(Account.closing)
-    settled = staticmethod(settle_log)
-    events = staticmethod(settled_events)
+    def stored(self, rank: RankState) -> Elements:
+        """Return how much is stored now, in elements."""
+        return sum(rank.held)
 
-    def time(self, account: Account) -> float:
-        """The rank's clock, in ticks."""
-        return account.clock / account.grain
-
-    def stored(self, account: Account) -> Elements:
-        """Elements that are stored now."""
-        return sum(account.held)
+    def events(self, rank: RankState) -> list[Event]:
+        """Return the rank's log so far."""
+        return late_memory.events_so_far(self.network.lanes[rank.rank])
 
     # -- the end ------------------------------------------------------------------------------
 
-    def finish(self, account: Account) -> None:
-        """The rank's function has ended: a last sample."""
-        account.mark("end", None)
+    def finish(self, rank: RankState) -> None:
+        """The rank's function has ended: take a last sample."""
+        rank.mark("end", None)
+
+    def finish_log(self, rank: RankState) -> list[Event]:
+        """Return the rank's log at the end of a run, and drop the bookkeeping behind it."""
+        return late_memory.finish_log(self.network.lanes[rank.rank])
+
+    def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:
+        """Return what the rank ends with; of ``stored`` only what the books know as stored counts."""
+        return rank.final_state(list(stored))
 
     def unfinished(self) -> PuzzleError | None:
-        """A call never awaited, a message never received."""
+        """Return the error of a call never awaited, or a message never received."""
         return self.network.unfinished()
 
-    def deadlock(self, finished: frozenset[int], lines: dict[int, str]) -> Deadlock:
-        """What to say when nobody can go on."""
-        return self.network.deadlock(finished, lines)
+    def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
+        """Return what to say when nobody can go on."""
+        return self.network.deadlock(lines, finished)
 
     # -- arguments ------------------------------------------------------------------------------
 
-    def _examine(self, account: Account, use: str, *entries: Entry) -> None:
-        for entry in entries:
-            if entry.home is not account:
-                account.examine(entry, use)
-
-    def _layer(self, account: Account, layer: int, where: str) -> int:
-        if layer.__class__ is int and 0 <= layer < account.layers:
+    def _layer(self, rank: RankState, layer: int, operation: str) -> int:
+        if layer.__class__ is int and 0 <= layer < rank.layers:
             return layer  # the text below costs more than the check
-        return one_of(f"rank {account.rank}, {where}: layer", layer, account.layers)
+        return one_of(f"rank {rank.rank}, {operation}: layer", layer, rank.layers)
 
-    def _batches(self, account: Account, batches: frozenset[int], where: str) -> frozenset[int]:
-        if all(0 <= index(batch) < account.batches for batch in batches):
+    def _batches(self, rank: RankState, batches: frozenset[int], operation: str) -> frozenset[int]:
+        if all(0 <= index(batch) < rank.batches for batch in batches):
             return batches
         raise PuzzleError(
             "a micro-batch is out of range",
-            where=f"rank {account.rank}, {where}",
-            expected=f"micro-batches from 0 to {account.batches - 1}",
+            where=rank.place(operation),
+            expected=f"micro-batches from 0 to {rank.batches - 1}",
             got=show_set(batches),
         )
+
+
+def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState) -> PuzzleError:
+    return PuzzleError(
+        f"the {tensor.labels.kind} is of layer {tensor.labels.layer}",
+        where=rank.place(kind, layer),
+        expected=f"layer {layer}",
+        got=str(tensor.labels),
+    )

@@ -6,12 +6,22 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 
+from ..basics.arguments import describe
 from ..basics.errors import PuzzleError
-from ..basics.units import HIDDEN, LENGTH, Elements, common_grain, divided, exact
-from ..record.events import COLLECTIVE
-from ..record.labels import SHARDED, Labels
+from ..basics.units import HIDDEN, LENGTH, Elements, common_grain, divided, exact, show_ticks
+from ..record.kinds import KINDS
+from ..record.labels import Labels
+from ..record.operations import Computation
+from ..record.table import OPERATIONS, collective, operation
+from .mesh import Group
+
+SHARDED = frozenset(name for name, row in KINDS.items() if row.sharded)
+BATCHED = frozenset(name for name, row in KINDS.items() if row.batched)
 
 Ticks = int | float | Fraction
+Grains = int | Fraction
+"""A time inside the machine: so many grains, of which ``Cost.grain`` make a tick. A whole number, or a fraction where
+it must be, so nothing is ever rounded."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +33,9 @@ class Cost:
 
     A pipeline is measured in whole layers per tick, links in fractions of it; the default ratio
     of five between links inside a box and between boxes is on the gentle side of real machines.
+
+    Another machine is a subclass: further fields are prices of operations of the same name, and the methods below
+    decide everything else. Durations are given in grains (``grains(ticks)``).
     """
 
     forward: Ticks = 1
@@ -42,23 +55,124 @@ class Cost:
             price = getattr(self, field.name)
             if not isinstance(price, (int, float, Fraction)) or not price >= 0 or price == float("inf"):
                 raise PuzzleError(
-                    f"{field.name} is no price", where="Cost", expected="a number from 0 up", got=repr(price)
+                    f"{field.name} is no price", where="Cost", expected="a number from 0 up", got=describe(price)
                 )
 
     @cached_property
     def grain(self) -> int:
-        """Grains in a tick: every price is a whole number of grains."""
+        """Grains in a tick: every fixed price is a whole number of them."""
         return common_grain([exact(getattr(self, field.name)) for field in fields(self)])
 
-    def grains(self, kind: str, across: bool = False) -> int:
-        """The price of a verb in grains: its own, or that of a collective in general."""
-        name = "collective" if kind in COLLECTIVE else {"pass_to": "send"}.get(kind, kind)
-        return int(exact(getattr(self, f"{name}_across" if across else name)) * self.grain)
+    def grains(self, ticks: Ticks) -> Grains:
+        """Return a time in grains, exactly."""
+        grains = exact(ticks) * self.grain
+        return grains.numerator if grains.denominator == 1 else grains
+
+    @cached_property
+    def _fixed(self) -> dict[str, Grains]:
+        """The prices that are fields, in grains: asked for at every operation."""
+        return {field.name: self.grains(getattr(self, field.name)) for field in fields(self)}
 
     def elements(self, labels: Labels) -> Elements:
-        """The size of a tensor: 0 for a gradient of no micro-batches."""
-        if labels.kind not in SHARDED:
-            return self.activation_elements * len(labels.batches)
-        if labels.kind == "WeightGrad" and not labels.batches:
+        """Return the size of a tensor, in elements: 0 for a gradient of no micro-batches."""
+        kind, batches = labels.kind, labels.batches
+        if kind not in SHARDED:
+            return self.activation_elements * len(batches)
+        if not batches and kind in BATCHED:
             return 0
+        if labels.total == 1:
+            return self.weight_elements
         return divided(self.weight_elements * len(labels.shards), labels.total)
+
+    def compute(self, kind: str, *labels: Labels) -> Grains:
+        """Return how long an operation of the compute lane takes on operands with these labels, in grains.
+
+        Raises PuzzleError for an operation without a price.
+        """
+        price = self._fixed.get(kind)
+        if price is None:
+            raise PuzzleError(f"{type(self).__name__} has no price for {kind}", cure=f"a field {kind}", line="")
+        return price * len(labels[0].batches) if OPERATIONS[kind].by_batch else price
+
+    def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> Grains:
+        """Return how long a collective takes, in grains. ``size``: elements of the largest tensor that a member brings
+        or gets; ``tensor``: labels of one that is brought."""
+        return self._fixed["collective_across" if group.across else "collective"]
+
+    def transfer(self, size: Elements, across: bool) -> Grains:
+        """Return how long a send of so many elements takes its sender, in grains; ``across``: to another box."""
+        return self._fixed["send_across" if across else "send"]
+
+    @property
+    def shortest_transfer(self) -> Grains:
+        """The shortest time, in grains, from the start of any send to the end of its receive."""
+        return min(self._fixed["send"], self._fixed["send_across"]) + self.receiving
+
+    @property
+    def receiving(self) -> Grains:
+        """How long a receive takes once its message is there, in grains."""
+        return self._fixed["receive"]
+
+    def in_words(self, kind: str) -> str:
+        """Return the price of an operation for people: ``0.3 ticks (1.5 across boxes)``."""
+        row = operation(kind)
+        name = row.price or kind
+        price, across = getattr(self, name), getattr(self, f"{name}_across", None)
+        if isinstance(row, Computation) and row.by_batch and price:
+            return f"{_ticks(price)} a micro-batch"
+        return _ticks(price) + ("" if across is None else f" ({show_ticks(float(across))} across boxes)")
+
+
+def _ticks(price: Ticks) -> str:
+    if not price:
+        return "no time"
+    return f"{show_ticks(float(price))} tick{'s' * (price != 1)}"
+
+
+@dataclass(frozen=True)
+class RingCost(Cost):
+    """Links whose prices depend on sizes: a latency in ticks and a bandwidth in elements a tick, in a box and between
+    boxes. The fields ``collective``, ``send`` and ``receive`` do not count.
+
+    A ring of n ranks takes (n - 1) latency + (n - 1)/n size/bandwidth, an all-reduce twice that; point to point takes
+    latency + size/bandwidth, and receiving nothing more (the alpha-beta model; Thakur, Rabenseifner, Gropp,
+    "Optimization of Collective Communication Operations in MPICH", 2005). A ring that leaves a box is as slow as the
+    slowest of its links. Raises PuzzleError for a bandwidth of 0.
+    """
+
+    latency: Ticks = 0.01
+    bandwidth: Ticks = 1_000_000
+    latency_across: Ticks = 0.05
+    bandwidth_across: Ticks = 200_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("bandwidth", "bandwidth_across"):
+            if not getattr(self, name):
+                raise PuzzleError(f"{name} is no price", where="RingCost", expected="a number above 0", got="0")
+
+    def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> Grains:
+        """Return how long a collective takes as a ring, in grains."""
+        ranks = len(group.ranks)
+        latency, bandwidth = exact(self.latency), exact(self.bandwidth)
+        if group.across:
+            latency, bandwidth = exact(self.latency_across), min(bandwidth, exact(self.bandwidth_across))
+        once = (ranks - 1) * latency + Fraction(ranks - 1, ranks) * size / bandwidth
+        return self.grains(collective(kind).rounds * once)
+
+    def transfer(self, size: Elements, across: bool) -> Grains:
+        """Return how long a send takes, in grains."""
+        latency, bandwidth = self.latency, self.bandwidth
+        if across:
+            latency, bandwidth = self.latency_across, self.bandwidth_across
+        return self.grains(exact(latency) + size / exact(bandwidth))
+
+    @property
+    def shortest_transfer(self) -> Grains:
+        """The time of a message of no size, in grains."""
+        return min(self.grains(self.latency), self.grains(self.latency_across))
+
+    @property
+    def receiving(self) -> Grains:
+        """Nothing: a message is received when it is there."""
+        return 0

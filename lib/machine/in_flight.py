@@ -1,109 +1,164 @@
-"""What is on its way: a call from its issue to its end, a message, a meeting of a group."""
+"""What is on its way: a call from its issue to its end, a message, a meeting of a group, and a rank's lanes."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
+from ..basics.errors import show_call
 from ..basics.units import Elements, show_ticks
 from ..record.events import Event, make_event
 from ..record.labels import NONE, Labels
+from ..record.operations import Collective, Value
+from ..record.table import SEND
+from .cost import Grains
 from .mesh import Group
-from .tensor_state import Entry
-
-if TYPE_CHECKING:
-    from .rank_state import Account
-
-
-class Flight:
-    """A call from its issue to its end: a collective's one rank, a send, or a receive."""
-
-    operand: Entry | None = None
-    labels: Labels | None = None
-    memory: Elements = 0
-    held: tuple[Elements, ...] = ()
-    meeting: Meeting | None = None
-    peer: int | None = None  # receiver of a send, sender that a receive insists on
-    start: int | None = None
-    end: int | None = None
-    op: tuple[object, ...] | None = None
-    result: Any = None
-    result_memory: Elements = 0
-    waiter: Callable[[], None] | None = None
-    awaited = fetched = False
-    message: Message | None = None
-    holder: object = None
-
-    def __init__(self, account: Account, kind: str, layer: int | None) -> None:
-        self.account = account
-        self.kind = kind
-        self.layer = layer
-        self.issued = account.clock
-        self.index = len(account.log)
-        account.issued = self.number = account.issued + 1
-        if account.several:
-            self.holder = account.holder()
-
-    def carry(self, entry: Entry) -> None:
-        """The call carries a tensor: it stays in memory until the end of the call."""
-        self.operand, self.labels, self.memory = entry, entry.labels, entry.memory
-        if entry.flights is None:
-            entry.flights = [self]
-        else:
-            entry.flights.append(self)
-
-    def event(self) -> Event | None:
-        """The record of the call; None as long as its times are not known."""
-        if self.end is None or self.start is None:
-            return None
-        account, labels, grain = self.account, self.labels, self.account.grain
-        if self.meeting is not None:
-            group = self.meeting.group.ranks
-        else:
-            sends = self.kind == "pass_to"
-            group = (account.rank, self.peer) if sends else (self.peer, account.rank)  # type: ignore[assignment]
-        return make_event((
-            account.rank, self.kind, self.layer, labels.batches if labels else NONE,
-            self.issued / grain, self.start / grain, self.end / grain, self.held, self.op, group,
-            labels.kind if labels else None, self.memory,
-        ))  # fmt: skip
-
-    def __str__(self) -> str:
-        """What a rank that waits for this call waits for."""
-        name = f"{self.kind}(layer {self.layer})" if self.meeting else self.kind
-        if self.meeting is not None:
-            missing = [
-                r for r in self.meeting.group.ranks if self.meeting.flights[self.meeting.group.position[r]] is None
-            ]
-            late = f"; not there: rank {', '.join(map(str, missing[:8]))}" + (" ..." if len(missing) > 8 else "")
-            who = f" of {self.meeting.group}{late if missing else ''}"
-        elif self.kind == "receive":
-            who = " from anyone" if self.peer is None else f" from rank {self.peer}"
-        else:
-            who = f" to rank {self.peer}, behind this rank's earlier calls"
-        return f"{name}{who}, since tick {show_ticks(self.issued / self.account.grain)}"
+from .rank_state import RankState, Result
+from .tensor_state import TensorState
 
 
 class Message(NamedTuple):
     """Something on its way, in the mailbox of its receiver."""
 
-    arrival: int
+    arrival: Grains
     sender: int
     op: tuple[object, ...]
     layer: int | None
     labels: Labels | None
-    value: Any
+    value: Value
     memory: Elements
     made_up: bool
+
+
+class InFlight:
+    """One rank's part in a communication, from issue to end: its share of a collective, a send, or a receive."""
+
+    operand: TensorState | None = None
+    labels: Labels | None = None
+    memory: Elements = 0
+    held: tuple[Elements, ...] = ()
+    meeting: Meeting | None = None
+    peer: int | None = None
+    """Receiver of a send, sender that a receive insists on."""
+    plain: object = None
+    """What a send carries that is no tensor."""
+    start: Grains | None = None
+    end: Grains | None = None
+    op: tuple[object, ...] = ()
+    result: Result | None = None
+    message: Message | None = None
+    waiter: Callable[[], None] | None = None
+    awaited = fetched = False
+    holder: object = None
+
+    def __init__(self, lanes: Lanes, kind: str, layer: int | None) -> None:
+        rank = lanes.rank
+        self.lanes, self.rank = lanes, rank
+        self.kind, self.layer = kind, layer
+        self.issued = rank.clock
+        self.index = len(rank.log)
+        lanes.issued = self.number = lanes.issued + 1
+        if rank.several:
+            self.holder = rank.holder()
+
+    def carry(self, tensor: TensorState) -> None:
+        """Carry a tensor: it stays in memory until the end of the call."""
+        self.operand, self.labels, self.memory = tensor, tensor.labels, tensor.memory
+        if tensor.carriers is None:
+            tensor.carriers = [self]
+        else:
+            tensor.carriers.append(self)
+
+    def event(self) -> Event | None:
+        """Return the record of the call; None as long as its times are not known."""
+        if self.end is None or self.start is None:
+            return None
+        rank, labels, grain = self.rank, self.labels, self.rank.grain
+        return make_event((
+            rank.rank, self.kind, self.layer, labels.batches if labels else NONE,
+            float(self.issued / grain), float(self.start / grain), float(self.end / grain), self.held, self.op or None,
+            self._group(), labels.kind if labels else None, self.memory,
+        ))  # fmt: skip
+
+    def _group(self) -> tuple[int, ...]:
+        if self.meeting is not None:
+            return self.meeting.group.ranks
+        assert self.peer is not None
+        return (self.rank.rank, self.peer) if self.sends else (self.peer, self.rank.rank)
+
+    @property
+    def sends(self) -> bool:
+        """Whether it is a send."""
+        return self.kind == SEND.kind
+
+    def __str__(self) -> str:
+        """Return what a rank that waits for this call waits for."""
+        if self.meeting is not None:
+            missing = self.meeting.missing()
+            late = f"; not there: rank {', '.join(map(str, missing[:8]))}" + (" ..." if len(missing) > 8 else "")
+            what = f"{show_call(self.kind, self.layer)} of {self.meeting.group}{late if missing else ''}"
+        elif self.sends:
+            what = f"{self.kind} to rank {self.peer}, behind this rank's earlier calls"
+        else:
+            what = f"{self.kind} from {'anyone' if self.peer is None else f'rank {self.peer}'}"
+        return f"{what}, since tick {show_ticks(float(self.issued / self.rank.grain))}"
 
 
 class Meeting:
     """A collective: the calls of its group, and how many of them are at the head of their lanes."""
 
-    __slots__ = ("group", "kind", "layer", "op", "flights", "at_head", "start", "first")
+    __slots__ = ("group", "row", "layer", "op", "calls", "at_head", "start", "first")
 
-    def __init__(self, group: Group, kind: str, layer: int, op: tuple[object, ...], first: Flight) -> None:
-        self.group, self.kind, self.layer, self.op, self.first = group, kind, layer, op, first
-        self.flights: list[Flight | None] = [None] * len(group.ranks)
+    def __init__(self, group: Group, row: Collective, op: tuple[object, ...], first: InFlight) -> None:
+        self.group, self.row, self.layer, self.op, self.first = group, row, first.layer, op, first
+        self.calls: dict[int, InFlight] = {}
+        """By place in the group."""
         self.at_head = 0
-        self.start = 0
+        self.start: Grains = 0
+
+    def missing(self) -> list[int]:
+        """Return the ranks of the group that have not come."""
+        return [rank for place, rank in enumerate(self.group.ranks) if place not in self.calls]
+
+
+class Membership:
+    """A rank in a group: how many collectives it has issued there."""
+
+    __slots__ = ("group", "issued")
+
+    def __init__(self, group: Group) -> None:
+        self.group, self.issued = group, 0
+
+
+class Lanes:
+    """One rank's lanes: what it has issued, and when each lane is free."""
+
+    def __init__(self, rank: RankState) -> None:
+        self.rank = rank
+        self.queue: deque[InFlight] = deque()  # the network lane: collectives and sends, in order
+        self.free: Grains = 0
+        self.receives: list[InFlight] = []  # receives that have no message yet, in order
+        self.receive_free: Grains = 0
+        self.open: dict[int, InFlight] = {}  # issued and not fetched, by number
+        self.issued = 0
+        self.sent: dict[int, int] = {}  # messages to each rank
+        self.memberships: dict[str | None, Membership] = {}  # by axis
+        self.version = 0  # of what this rank could receive next
+
+    def issue(self, call: InFlight, operand: TensorState | None) -> None:
+        """Sample memory, and note the call in the log and among what is open."""
+        if operand is None:
+            call.held = self.rank.sample_and_expire(call.kind, call.layer, ())
+        else:
+            call.carry(operand)
+            call.held = self.rank.sample_and_expire(call.kind, call.layer, (operand,))
+        self.rank.log.append(call)
+        self.open[call.number] = call
+
+    def leave_queue(self, end: Grains) -> InFlight | None:
+        """The call at the head of the network lane ends then. Return the one behind it, if any."""
+        self.free = end
+        queue = self.queue
+        queue.popleft()
+        return queue[0] if queue else None

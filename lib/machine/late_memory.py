@@ -1,4 +1,4 @@
-"""Settling a rank's log: times of calls and memory that are known only afterwards.
+"""Memory of a sample that is known only afterwards, and times of calls.
 
 What a sample held besides stored tensors and operands (calls in flight, the inbox, what another coroutine
 had in hand) depends on ends that lie in its future, so it is added when the log is read.
@@ -12,22 +12,21 @@ from itertools import pairwise
 from operator import add
 
 from ..basics.units import Elements
-from ..record.events import MARKS, MEMORY_KINDS, Event, make_event
-from .rank_state import END, Account
-from .tensor_state import IN_FLIGHT, INBOX, Entry
-
-HELD = Event._fields.index("held")
-Span = tuple[int, int, int, Elements]
-"""(first sample, sample after the last, slot, elements)"""
+from ..record.events import MARKS, Event
+from ..record.kinds import IN_FLIGHT, INBOX, MEMORY_KINDS
+from .in_flight import Lanes
+from .rank_state import END, RankState, Span
+from .tensor_state import TensorState
 
 
-def settled_events(account: Account) -> list[Event]:
-    """The log, settled: calls whose times are known, and memory that is known only now."""
-    more = _more_memory(_spans(account))
-    loose = _more_memory(account.kept_loose)
-    settled = []
-    for index, record in enumerate(account.log):
-        event = record if record.__class__ is Event else record.event()  # type: ignore[union-attr]
+def events_so_far(lanes: Lanes) -> list[Event]:
+    """Return the log of a rank: the calls whose times are known, and memory that is known only now."""
+    rank = lanes.rank
+    more = _more_memory(_spans(lanes))
+    loose = _more_memory(rank.kept_loose)
+    events = []
+    for index, record in enumerate(rank.log):
+        event = record if isinstance(record, Event) else record.event()
         if event is not None:
             held = event.held
             if index in more:
@@ -35,13 +34,23 @@ def settled_events(account: Account) -> list[Event]:
             if index in loose and event.kind not in MARKS:  # marks see stored tensors only
                 held = tuple(map(add, held, loose[index]))
             if held is not event.held:
-                event = make_event((*event[:HELD], held, *event[HELD + 1 :]))
-            settled.append(event)
-    return settled
+                event = event._replace(held=held)
+            events.append(event)
+    return events
+
+
+def finish_log(lanes: Lanes) -> list[Event]:
+    """Finish the log of a rank, drop the bookkeeping behind it, and return it."""
+    rank, events = lanes.rank, events_so_far(lanes)
+    rank.log = [*events]
+    lanes.open.clear()
+    for notes in (rank.clocks, rank.late, rank.kept_loose, rank.received, rank.carried):
+        notes.clear()
+    return events
 
 
 def _more_memory(spans: Iterable[Span]) -> dict[int, list[Elements]]:
-    """By sample, what it held besides stored tensors and operands, by kind.
+    """Return the extra memory of each sample that has some, as a list over MEMORY_KINDS.
 
     A difference array: every span adds at its start and takes away at its end.
     """
@@ -62,36 +71,39 @@ def _more_memory(spans: Iterable[Span]) -> dict[int, list[Elements]]:
     return more
 
 
-def _spans(account: Account) -> Iterator[Span]:
-    """All memory that is settled late, but for what coroutines had in hand."""
-    count = len(account.log)
-    yield from account.more
-    clocks = account.clocks
-    for arrival, stop, memory in account.received:
+def _spans(lanes: Lanes) -> Iterator[Span]:
+    """Return the spans of memory whose end was unknown when sampled: calls in flight, the inbox, tensors still
+    carried."""
+    rank = lanes.rank
+    count = len(rank.log)
+    yield from rank.late
+    clocks = rank.clocks
+    for arrival, stop, memory in rank.received:
         if stop and clocks[stop - 1] >= arrival:
             yield bisect_left(clocks, arrival), stop, INBOX, memory
-    for flight in account.open.values():
-        if flight.end is not None and flight.result_memory:
-            yield flight.index + 1, count, IN_FLIGHT, flight.result_memory
-    journeys: dict[int, list[tuple[int, int]]] = {}  # by entry: asked for once, however often it was unstored
-    for entry, (start, stop) in account.carried:
-        own = journeys.get(id(entry))
+    for call in lanes.open.values():
+        if call.result is not None:
+            yield call.index + 1, count, IN_FLIGHT, call.result.memory
+    journeys: dict[int, list[tuple[int, int]]] = {}  # by tensor: asked for once, however often it was unstored
+    for tensor, (start, stop) in rank.carried:
+        own = journeys.get(id(tensor))
         if own is None:
-            own = journeys[id(entry)] = list(_journeys(account, entry))
+            own = journeys[id(tensor)] = list(_journeys(rank, tensor))
         for at in range(max(0, bisect_right(own, (start, END)) - 1), len(own)):
             first, last = own[at]
             if first >= stop:
                 break
             if max(first, start) < min(last, stop):
-                yield max(first, start), min(last, stop), IN_FLIGHT, entry.memory
+                yield max(first, start), min(last, stop), IN_FLIGHT, tensor.memory
 
 
-def _journeys(account: Account, entry: Entry) -> Iterator[tuple[int, int]]:
-    """Samples in which some unfinished call carries a tensor: (first, after the last), apart from each other."""
+def _journeys(rank: RankState, tensor: TensorState) -> Iterator[tuple[int, int]]:
+    """Return the samples in which some unfinished call carries a tensor: (first, after the last), apart from each
+    other."""
     begun, reached = 0, 0
-    for flight in sorted(entry.flights or (), key=lambda flight: flight.index):
-        last = len(account.log) if flight.end is None else bisect_left(account.clocks, flight.end)
-        first = flight.index + 1
+    for call in sorted(tensor.carriers or (), key=lambda call: call.index):
+        last = len(rank.log) if call.end is None else bisect_left(rank.clocks, call.end)
+        first = call.index + 1
         if first > reached:
             if begun < reached:
                 yield begun, reached
@@ -99,16 +111,3 @@ def _journeys(account: Account, entry: Entry) -> Iterator[tuple[int, int]]:
         reached = max(reached, last)
     if begun < reached:
         yield begun, reached
-
-
-def settle(account: Account) -> list[Event]:
-    """The log at the end of a run: from now on it is all there is."""
-    settled = settled_events(account)
-    account.log = [*settled]
-    account.clocks.clear()
-    account.more.clear()
-    account.kept_loose.clear()
-    account.received.clear()
-    account.carried.clear()
-    account.open.clear()
-    return settled

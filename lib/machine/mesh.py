@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from math import prod
-from operator import index
 from typing import NamedTuple
 
+from ..basics.arguments import whole_number
 from ..basics.errors import PuzzleError
 
 
@@ -16,9 +17,14 @@ class Group(NamedTuple):
     ranks: tuple[int, ...]
     position: dict[int, int]
     """Index of a rank in the group."""
-    across: bool
-    """Whether the group spans boxes."""
+    per_box: int
+    """How many of its ranks, at the most, share a box."""
     name: str
+
+    @property
+    def across(self) -> bool:
+        """Whether the group spans boxes."""
+        return self.per_box < len(self.ranks)
 
     def __str__(self) -> str:
         return f"{self.name}: ranks {', '.join(map(str, self.ranks))}" if self.name else "all ranks"
@@ -84,9 +90,9 @@ class Mesh:
                 ranks = tuple(range(self.ranks))
             else:
                 ranks = tuple(self.rank_at({**here, axis: place}) for place in range(size))
-            across = len({self.box(member) for member in ranks}) > 1
+            per_box = max(Counter(map(self.box, ranks)).values())
             positions = {member: place for place, member in enumerate(ranks)}
-            group = self._groups[key] = Group(ranks, positions, across, axis or "")
+            group = self._groups[key] = Group(ranks, positions, per_box, axis or "")
         return group
 
     def box(self, rank: int) -> int:
@@ -96,25 +102,3 @@ class Mesh:
     def _stride(self, axis: str) -> int:
         names = list(self.axes)
         return prod(self.axes[name] for name in names[names.index(axis) + 1 :])
-
-
-def whole_number(name: str, value: object, least: int = 1) -> int:
-    """The value as an int. Raises PuzzleError when it is none, or below ``least``."""
-    try:
-        number = index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = least - 1
-    if isinstance(value, bool) or number < least:
-        raise PuzzleError(f"{name} must be a whole number from {least} up", got=repr(value))
-    return number
-
-
-def one_of(name: str, value: object, count: int) -> int:
-    """The value as an int from 0 to ``count - 1``. Raises PuzzleError when it is none."""
-    try:
-        number = index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = -1
-    if isinstance(value, bool) or not 0 <= number < count:
-        raise PuzzleError(f"{name} is out of range", expected=f"a whole number from 0 to {count - 1}", got=repr(value))
-    return number

@@ -2,7 +2,7 @@
 
 Every rank has a network lane (collectives and sends, one at a time, in the order issued) and a
 receive lane. What is certain is decided at once. What depends on others (a receive from anyone,
-the order of waits in a rank with several coroutines) is decided by ``settle`` when every
+the order of waits in a rank with several coroutines) is decided by ``decide_next`` when every
 coroutine waits: then the earliest possible end of all is certain, because whatever happens
 next happens after it.
 """
@@ -10,332 +10,374 @@ next happens after it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Any
+from typing import Protocol
 
-from ..basics.errors import Deadlock, PuzzleError
-from ..basics.units import Elements
-from .collectives import RULES, Part
-from .cost import Cost
-from .in_flight import Flight, Meeting, Message
-from .mesh import Group, Mesh
-from .rank_state import Account
-from .tensor_state import IN_FLIGHT
+from ..basics.errors import Deadlock, Place, PuzzleError, show_call
+from ..record.labels import Labels
+from ..record.operations import Collective
+from ..record.table import RECEIVE, SEND
+from .cost import Grains
+from .in_flight import InFlight, Lanes, Meeting, Membership, Message
+from .mesh import Mesh
+from .rank_state import RankState, Result, Terms
+from .tensor_state import TensorState
+
+
+class Watcher(Protocol):
+    """Who wants to know when tensors can really move: an engine whose ranks are processes."""
+
+    def met(
+        self, kind: str, calls: Sequence[InFlight], inputs: Sequence[Labels | None], outputs: Sequence[Labels]
+    ) -> None:
+        """A collective has taken place: its calls in group order, what each of them brought, and what it gets."""
+
+    def received(self, sent: InFlight, call: InFlight) -> None:
+        """A message has found its receive."""
 
 
 class Network:
     """The links between the ranks of one machine."""
 
-    def __init__(self, mesh: Mesh, cost: Cost, values: Any, strict: bool) -> None:
-        self.mesh, self.values, self.strict = mesh, values, strict
-        self.accounts: dict[int, Account] = {}
+    def __init__(self, mesh: Mesh, terms: Terms, watcher: Watcher | None = None) -> None:
+        self.mesh, self.terms, self.cost, self.watcher = mesh, terms, terms.cost, watcher
+        self.lanes: dict[int, Lanes] = {}
         self.meetings: dict[tuple[object, ...], Meeting] = {}
-        self.mailboxes: dict[int, dict[int, deque[Message]]] = {}
-        self.collective = {kind: (cost.grains(kind), cost.grains(kind, across=True)) for kind in RULES}
-        self.send = (cost.grains("pass_to"), cost.grains("pass_to", across=True))
-        self.receive_time = cost.grains("receive")
-        self.waits: list[tuple[int, int, int, Flight]] = []  # ends known, awaited in ranks with several coroutines
-        self.candidates: list[tuple[int, int, int, Flight, int]] = []
+        self.mailboxes: dict[int, dict[int, deque[tuple[Message, InFlight]]]] = {}
+        """By receiver and sender: messages, each with the send that it comes from."""
+        self.waits: list[tuple[Grains, int, int, InFlight]] = []
+        """Ends known, awaited in ranks with several coroutines: (end, rank, number, call)."""
+        self.candidates: list[tuple[Grains, int, int, InFlight, int]] = []
         """(end, rank, version, receive, sender) of the receive that each rank could do next."""
-        self.versions: dict[int, int] = {}
+
+    def open(self, rank: RankState) -> Lanes:
+        """Open a rank's lanes. What an earlier run of the cell left of them is void."""
+        old = self.lanes.get(rank.rank)
+        if old is not None:
+            self._forget(old)
+        lanes = self.lanes[rank.rank] = Lanes(rank)
+        return lanes
+
+    def _forget(self, lanes: Lanes) -> None:
+        for call in lanes.open.values():
+            if call.meeting is not None:
+                self.meetings.pop(call.meeting.op, None)
+        self.mailboxes.pop(lanes.rank.rank, None)
+        for boxes in self.mailboxes.values():
+            boxes.pop(lanes.rank.rank, None)
 
     # -- collectives --------------------------------------------------------------------
 
-    def meet(self, flight: Flight, axis: str | None) -> None:
+    def meet(
+        self, lanes: Lanes, row: Collective, layer: int, axis: str | None, operand: TensorState | None
+    ) -> InFlight:
         """Join the next collective of the rank's group along an axis."""
-        account = flight.account
-        on_axis = account.meetings.get(axis)
-        if on_axis is None:
-            on_axis = account.meetings[axis] = [self.mesh.group(account.rank, axis), 0]
-        group: Group = on_axis[0]
-        op = (axis, group.ranks[0], on_axis[1])
-        meeting = self.meetings.get(op)
+        call, rank = InFlight(lanes, row.kind, layer), lanes.rank.rank
+        membership = lanes.memberships.get(axis)
+        if membership is None:
+            membership = lanes.memberships[axis] = Membership(self.mesh.group(rank, axis))
+        group = membership.group
+        call.op = (axis, group.ranks[0], membership.issued)
+        meeting = self.meetings.get(call.op)
         if meeting is None:
-            meeting = self.meetings[op] = Meeting(group, flight.kind, flight.layer, op, flight)  # type: ignore[arg-type]
-        elif self.strict and (meeting.kind != flight.kind or meeting.layer != flight.layer):
-            raise _mismatch(meeting, flight)
-        on_axis[1] += 1
-        flight.meeting, flight.op = meeting, op
-        meeting.flights[group.position[account.rank]] = flight
+            meeting = self.meetings[call.op] = Meeting(group, row, call.op, call)
+        elif self.terms.strict and (meeting.row is not row or meeting.layer != layer):
+            raise _mismatch(meeting, call)
+        membership.issued += 1
+        call.meeting = meeting
+        meeting.calls[group.position[rank]] = call
+        lanes.issue(call, operand)
+        self._enqueue(call)
+        return call
 
-    def enqueue(self, flight: Flight) -> None:
+    def _enqueue(self, call: InFlight) -> None:
         """Put a collective's call or a send into its rank's network lane."""
-        lane = flight.account.lane
-        lane.append(flight)
-        if len(lane) == 1:
-            self._advance(flight)
+        queue = call.lanes.queue
+        queue.append(call)
+        if len(queue) == 1:
+            self._advance(call)
 
-    def _advance(self, head: Flight) -> None:
+    def _advance(self, head: InFlight) -> None:
         """A call has come to the head of its lane: start what can start, and what that lets start."""
         heads = [head]
         while heads:
-            flight = heads.pop()
-            account, meeting = flight.account, flight.meeting
-            start = flight.issued if flight.issued > account.lane_free else account.lane_free
+            call = heads.pop()
+            meeting, free = call.meeting, call.lanes.free
+            start = call.issued if call.issued > free else free
             if meeting is None:
-                self._transmit(flight, start, heads)
+                self._transmit(call, start, heads)
                 continue
             if start > meeting.start:
                 meeting.start = start
             meeting.at_head += 1
-            if meeting.at_head == len(meeting.flights):
+            if meeting.at_head == len(meeting.group.ranks):
                 self._hold(meeting, heads)
 
-    def _hold(self, meeting: Meeting, heads: list[Flight]) -> None:
+    def _hold(self, meeting: Meeting, heads: list[InFlight]) -> None:
         """Everyone is there: the collective takes place and ends everywhere at once."""
         del self.meetings[meeting.op]
-        flights: list[Flight] = meeting.flights  # type: ignore[assignment]
-        inputs: list[Part] = [(f.labels, f.operand.value) for f in flights]  # type: ignore[union-attr, misc]
-        made_up = any([f.operand.made_up for f in flights])  # type: ignore[union-attr]
+        row, group, terms = meeting.row, meeting.group, self.terms
+        calls = [meeting.calls[place] for place in range(len(group.ranks))]
+        operands = [call.operand for call in calls]
+        brought = [tensor for tensor in operands if tensor is not None]
+        parts = [None if tensor is None else (tensor.labels, tensor.value) for tensor in operands]
         try:
-            outputs = RULES[meeting.kind](inputs, self.values, self.strict)
+            outputs = row.result(parts, terms.values, terms.strict)
         except PuzzleError as error:
-            error.where = f"{meeting.kind}(layer {meeting.layer}) of {meeting.group}"
+            where = error.place._replace(operation=row.kind, layer=meeting.layer, detail=f"of {group}")
+            error.place = where._replace(tick=calls[0].rank.time())
             raise
-        start = meeting.start
-        end = start + self.collective[meeting.kind][meeting.group.across]
-        memory: Elements = -1
-        labels = None
-        for flight, output in zip(flights, outputs, strict=True):
-            account = flight.account
-            flight.start, flight.end = start, end
-            if output[0] is not labels:
-                labels = output[0]
-                memory = account.cost.elements(labels)
-            flight.result, flight.result_memory = (output, made_up), memory
-            account.lane_free = end
-            lane = account.lane
-            lane.popleft()
-            if lane:
-                heads.append(lane[0])
-            if flight.waiter is not None:
-                self._ended(flight)
+        made_up = any([tensor.made_up for tensor in brought])
+        labels: Labels | None = None
+        results: list[Result] = []
+        for output in outputs:
+            if not results or output is not outputs[0]:
+                labels, value = output
+                results.append(Result(labels, value, made_up, self.cost.elements(labels)))
+            else:
+                results.append(results[0])
+        size = max([tensor.memory for tensor in brought] + [result.memory for result in results], default=0)
+        end = meeting.start + self.cost.meeting(row.kind, brought[0].labels, size, group)
+        if self.watcher is not None:
+            inputs = [None if tensor is None else tensor.labels for tensor in operands]
+            self.watcher.met(row.kind, calls, inputs, [result.labels for result in results])
+        for call, result in zip(calls, results, strict=True):
+            call.start, call.end, call.result = meeting.start, end, result
+            behind = call.lanes.leave_queue(end)
+            if behind is not None:
+                heads.append(behind)
+            if call.waiter is not None:
+                self._ended(call)
 
     # -- point to point -----------------------------------------------------------------
 
-    def _transmit(self, flight: Flight, start: int, heads: list[Flight]) -> None:
+    def send(self, lanes: Lanes, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
+        """Send a tensor, or a plain value where ``operand`` is None."""
+        call = InFlight(lanes, SEND.kind, operand.labels.layer if operand else None)
+        number = lanes.sent.get(receiver, 0)
+        call.peer, call.plain, call.op = receiver, plain, (lanes.rank.rank, receiver, number)
+        lanes.sent[receiver] = number + 1
+        lanes.issue(call, operand)
+        self._enqueue(call)
+        return call
+
+    def _transmit(self, call: InFlight, start: Grains, heads: list[InFlight]) -> None:
         """A send starts; it never waits for its receiver."""
-        account, receiver = flight.account, flight.peer
+        sender, receiver, tensor = call.rank.rank, call.peer, call.operand
         assert receiver is not None
-        end = start + self.send[self.mesh.box(account.rank) != self.mesh.box(receiver)]
-        flight.start, flight.end = start, end
-        account.lane_free = end
-        account.lane.popleft()
-        if account.lane:
-            heads.append(account.lane[0])
-        entry = flight.operand
-        box = self.mailboxes.setdefault(receiver, {}).setdefault(account.rank, deque())
-        made_up = entry is not None and entry.made_up
-        value = flight.result if entry is None else entry.value
-        flight.result = None
-        box.append(
-            Message(end, account.rank, flight.op or (), flight.layer, flight.labels, value, flight.memory, made_up)
-        )
-        if flight.waiter is not None:
-            self._ended(flight)
-        self.deliver(receiver)
+        across = self.mesh.box(sender) != self.mesh.box(receiver)
+        end = start + self.cost.transfer(call.memory, across)
+        call.start, call.end = start, end
+        behind = call.lanes.leave_queue(end)
+        if behind is not None:
+            heads.append(behind)
+        value, made_up = (call.plain, False) if tensor is None else (tensor.value, tensor.made_up)
+        message = Message(end, sender, call.op, call.layer, call.labels, value, call.memory, made_up)
+        self.mailboxes.setdefault(receiver, {}).setdefault(sender, deque()).append((message, call))
+        if call.waiter is not None:
+            self._ended(call)
+        self._match(receiver)
 
-    def deliver(self, rank: int) -> None:
-        """Mail or a receive is new at this rank: receive what is certain, else note what is possible."""
-        account = self.accounts.get(rank)
-        if account is None or not account.receives:
+    def receive(self, lanes: Lanes, src: int | None) -> InFlight:
+        """Receive the next message, or the next from ``src``."""
+        call = InFlight(lanes, RECEIVE.kind, None)
+        call.peer = src
+        lanes.issue(call, None)
+        lanes.receives.append(call)
+        self._match(lanes.rank.rank)
+        return call
+
+    def _match(self, rank: int) -> None:
+        """Match messages and receives of a rank: at once if nothing can come in between, else as a candidate for
+        ``decide_next``."""
+        lanes = self.lanes.get(rank)
+        if lanes is None or not lanes.receives:
             return
-        if len(account.receives) == 1 and not account.several:
-            flight = account.receives[0]
-            if flight.peer is not None and flight.waiter is not None:
+        if len(lanes.receives) == 1 and not lanes.rank.several:
+            call = lanes.receives[0]
+            if call.peer is not None and call.waiter is not None:
                 # The only coroutine waits for this sender: nothing can come in between.
-                if self.mailboxes.get(rank, {}).get(flight.peer):
-                    self._receive(account, flight, flight.peer)
+                if self.mailboxes.get(rank, {}).get(call.peer):
+                    self._receive(lanes, call, call.peer)
                 return
-        self._note_candidate(account)
+        self._note_candidate(lanes)
 
-    def _note_candidate(self, account: Account) -> None:
+    def _note_candidate(self, lanes: Lanes) -> None:
         """Remember when the next receive of this rank could end, as things stand now."""
-        version = self.versions[account.rank] = self.versions.get(account.rank, 0) + 1
-        possible = self._next_receive(account) if account.receives else None
+        lanes.version += 1
+        possible = self._next_receive(lanes) if lanes.receives else None
         if possible is not None:
-            end, flight, sender = possible
-            heappush(self.candidates, (end, account.rank, version, flight, sender))
+            end, call, sender = possible
+            heappush(self.candidates, (end, lanes.rank.rank, lanes.version, call, sender))
 
-    def _next_receive(self, account: Account) -> tuple[int, Flight, int] | None:
-        """(end, receive, sender) of the receive that the lane serves next, if any can be.
+    def _next_receive(self, lanes: Lanes) -> tuple[Grains, InFlight, int] | None:
+        """Return (end, receive, sender) of the receive that the lane serves next, if any can be.
 
         The lane serves in the order in which message and receive are both there; ties go to the
         earlier message, then to the lower sender; a message goes to the first receive that accepts it.
         """
-        best: tuple[tuple[int, int, int], Flight] | None = None
-        for sender, box in self.mailboxes.get(account.rank, {}).items():
+        best: tuple[tuple[Grains, Grains, int], InFlight] | None = None
+        for sender, box in self.mailboxes.get(lanes.rank.rank, {}).items():
             if not box:
                 continue
-            for flight in account.receives:
-                if flight.peer is None or flight.peer == sender:
-                    key = (max(flight.issued, box[0].arrival), box[0].arrival, sender)
+            arrival = box[0][0].arrival
+            for call in lanes.receives:
+                if call.peer is None or call.peer == sender:
+                    key = (max(call.issued, arrival), arrival, sender)
                     if best is None or key < best[0]:
-                        best = key, flight
+                        best = key, call
                     break
         if best is None:
             return None
-        (ready, _, sender), flight = best
-        return max(ready, account.receive_free) + self.receive_time, flight, sender
+        (ready, _, sender), call = best
+        return max(ready, lanes.receive_free) + self.cost.receiving, call, sender
 
-    def _receive(self, account: Account, flight: Flight, sender: int) -> None:
+    def _receive(self, lanes: Lanes, call: InFlight, sender: int) -> None:
         """The receive lane takes the next message of a sender."""
-        message = self.mailboxes[account.rank][sender].popleft()
-        account.receives.remove(flight)
-        start = max(flight.issued, account.receive_free, message.arrival)
-        flight.start, flight.end = start, start + self.receive_time
-        account.receive_free = start + self.receive_time
-        flight.peer, flight.op, flight.layer = sender, message.op, message.layer
-        flight.labels, flight.memory, flight.message = message.labels, message.memory, message
-        self._note_candidate(account)
-        if flight.waiter is not None:
-            self._ended(flight)
+        message, sent = self.mailboxes[lanes.rank.rank][sender].popleft()
+        lanes.receives.remove(call)
+        call.start = max(call.issued, lanes.receive_free, message.arrival)
+        call.end = lanes.receive_free = call.start + self.cost.receiving
+        call.peer, call.op, call.layer = sender, message.op, message.layer
+        call.labels, call.memory, call.message = message.labels, message.memory, message
+        if self.watcher is not None:
+            self.watcher.received(sent, call)
+        self._note_candidate(lanes)
+        if call.waiter is not None:
+            self._ended(call)
 
     # -- waiting ------------------------------------------------------------------------
 
-    def wait(self, flight: Flight, waiter: Callable[[], None]) -> bool:
-        """Whether the result can be fetched now; if not, ``waiter`` is called when it can."""
-        account = flight.account
-        flight.awaited = True
-        if flight.end is not None:
-            if not account.several:
+    def wait(self, call: InFlight, waiter: Callable[[], None]) -> bool:
+        """Return whether the result can be fetched now; if not, ``waiter`` is called when it can."""
+        several = call.rank.several
+        call.awaited = True
+        if call.end is not None:
+            if not several:
                 return True
-            first = flight.waiter is None
-            flight.waiter = waiter
+            first = call.waiter is None
+            call.waiter = waiter
             if first:
-                self._ended(flight)
+                self._ended(call)
             return False
-        flight.waiter = waiter
-        if flight.kind == "receive" and flight.peer is not None and not account.several:
-            self.deliver(account.rank)
-            return flight.end is not None
+        call.waiter = waiter
+        if call.kind == RECEIVE.kind and call.peer is not None and not several:
+            self._match(call.rank.rank)
+            return call.end is not None
         return False
 
-    def _ended(self, flight: Flight) -> None:
+    def _ended(self, call: InFlight) -> None:
         """The end of an awaited call is known: wake its waiter, at once if no other wait can come first."""
-        account = flight.account
-        if account.several:
-            assert flight.end is not None
-            heappush(self.waits, (max(flight.end, account.clock), account.rank, flight.number, flight))
-        elif flight.waiter is not None:
-            flight.waiter()
+        rank = call.rank
+        if rank.several:
+            assert call.end is not None
+            heappush(self.waits, (max(call.end, rank.clock), rank.rank, call.number, call))
+        elif call.waiter is not None:
+            call.waiter()
 
-    def settle(self) -> bool:
-        """Everyone waits: decide what ends first. False if nothing can be decided.
+    def decide_next(self) -> bool:
+        """Everyone waits: decide what ends first. Return False if nothing can be decided.
 
-        A message that anyone sends from now on is there a send later at the earliest, so receives that
+        A message that anyone sends from now on is received a shortest transfer later at the earliest, so receives that
         are ready before that are certain as well, where the rank has no other coroutine to issue more.
         """
         while self.waits and self.waits[0][3].fetched:
             heappop(self.waits)
         first = self._first_candidate()
         if first is not None and (not self.waits or first <= self.waits[0][0]):
-            certain = first + self.send[False] + self.receive_time
+            certain = first + self.cost.shortest_transfer
             while first is not None:
-                _, rank, _, flight, sender = heappop(self.candidates)
-                self._receive(self.accounts[rank], flight, sender)
+                _, rank, _, call, sender = heappop(self.candidates)
+                self._receive(self.lanes[rank], call, sender)
                 first = self._first_candidate()
-                if first is None or first >= certain or self.accounts[self.candidates[0][1]].several:
+                if first is None or first >= certain or self.lanes[self.candidates[0][1]].rank.several:
                     break
             return True
         if self.waits:
-            flight = heappop(self.waits)[3]
-            waiter, flight.waiter = flight.waiter, None
+            call = heappop(self.waits)[3]
+            waiter, call.waiter = call.waiter, None
             if waiter is not None:
                 waiter()
             return True
         return False
 
-    def _first_candidate(self) -> int | None:
-        """The earliest end of a receive that could be next; drops what has changed since it was noted."""
+    def _first_candidate(self) -> Grains | None:
+        """Return the earliest end of a receive that could be next; drop what has changed since it was noted."""
         candidates = self.candidates
-        while candidates and self.versions[candidates[0][1]] != candidates[0][2]:
+        while candidates and self.lanes[candidates[0][1]].version != candidates[0][2]:
             heappop(candidates)
         return candidates[0][0] if candidates else None
 
-    def fetch(self, flight: Flight) -> Any:
-        """The result of a call that has ended: the clock moves to its end. An Entry, or a plain value."""
-        account = flight.account
-        assert flight.end is not None
-        if flight.end > account.clock:
-            account.clock = flight.end
-        flight.fetched = True
-        del account.open[flight.number]
-        now = len(account.log)
-        overlapped = now > flight.index + 1
-        entry, flight.operand = flight.operand, None
-        if entry is not None and not overlapped and entry.flights is not None:
-            entry.flights.remove(flight)
-        if flight.meeting is not None:
-            (labels, value), made_up = flight.result
-            flight.result = None
-            if overlapped:
-                account.more.append((flight.index + 1, now, IN_FLIGHT, flight.result_memory))
-            return account.mint(labels, value, made_up, flight.result_memory, issuer=flight.holder)
-        message, flight.message = flight.message, None
+    def fetch(self, call: InFlight) -> object:
+        """Return the result of a call that has ended, a tensor or a plain value, and move the clock to its end."""
+        rank, tensor = call.rank, call.operand
+        assert call.end is not None
+        rank.reach(call.end)
+        call.fetched = True
+        del call.lanes.open[call.number]
+        if tensor is not None:
+            call.operand = None
+            rank.let_go(tensor, call)
+        if call.meeting is not None:
+            result, call.result = call.result, None
+            assert result is not None
+            return rank.take_result(result, call.index, call.holder)
+        message, call.message = call.message, None
         if message is None:
             return None
-        account.received.append((message.arrival, now, message.memory))
+        rank.take_message(message.arrival, message.memory)
         if message.labels is None:
-            return message.value
-        return account.mint(message.labels, message.value, message.made_up, message.memory, issuer=flight.holder)
+            plain: object = message.value
+            return plain
+        return rank.mint(message.labels, message.value, message.made_up, (), call.holder, message.memory)
 
     # -- what is left -------------------------------------------------------------------
 
-    def forget(self, account: Account) -> None:
-        """A rank starts anew (a cell run again): what it left behind is void."""
-        for flight in account.open.values():
-            if flight.meeting is not None:
-                self.meetings.pop(flight.meeting.op, None)
-        self.mailboxes.pop(account.rank, None)
-        for boxes in self.mailboxes.values():
-            boxes.pop(account.rank, None)
-
     def unfinished(self) -> PuzzleError | None:
-        """A call never awaited or a message never received, at the end of a run."""
-        for account in self.accounts.values():
-            for flight in account.open.values():
-                if not flight.awaited:
-                    name = flight.kind if flight.layer is None else f"{flight.kind}(layer {flight.layer})"
+        """Return the error of a call never awaited or a message never received, at the end of a run."""
+        for rank, lanes in sorted(self.lanes.items()):
+            for call in lanes.open.values():
+                if not call.awaited:
                     return PuzzleError(
-                        f"{name} was started and never awaited",
-                        where=f"rank {account.rank}",
-                        cure=f"await model.{flight.kind}(...), on the spot or later",
+                        f"{show_call(call.kind, call.layer)} was started and never awaited",
+                        where=Place(rank),
+                        cure=f"await model.{call.kind}(...), on the spot or later",
                         line="",
                     )
-            for box in self.mailboxes.get(account.rank, {}).values():
-                for message in box:
-                    what = message.labels or repr(message.value)
+            for box in self.mailboxes.get(rank, {}).values():
+                for message, _ in box:
                     return PuzzleError(
-                        f"a message was sent and never received: {what}",
-                        where=f"rank {message.sender} to rank {account.rank}",
-                        cure=f"rank {account.rank} must await model.receive() once for every pass_to",
+                        f"a message was sent and never received: {message.labels or repr(message.value)}",
+                        where=Place(detail=f"rank {message.sender} to rank {rank}"),
+                        cure=f"rank {rank} must await model.receive() once for every pass_to",
                         line="",
                     )
         return None
 
-    def deadlock(self, finished: frozenset[int], lines: dict[int, str]) -> Deadlock:
-        """The report of a machine in which nobody can go on. ``lines``: where each rank stands."""
+    def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
+        """Return the report of a machine in which nobody can go on. ``lines``: where each rank stands."""
         rows = []
-        for rank, account in sorted(self.accounts.items()):
-            waits = [str(flight) for flight in account.open.values() if flight.awaited and flight.end is None]
+        ended = frozenset(self.lanes) - lines.keys() if finished is None else finished
+        for rank, lanes in sorted(self.lanes.items()):
+            waits = [str(call) for call in lanes.open.values() if call.awaited and call.end is None]
             line = f" [{lines[rank]}]" if lines.get(rank) else ""
             if waits:
                 rows += [f"rank {rank} waits for {wait}{line}" for wait in waits[:3]]
-            elif rank in finished:
+            elif rank in ended:
                 rows.append(f"rank {rank} has finished")
             else:
                 rows.append(f"rank {rank} waits for something that no rank of this machine will do{line}")
         return Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), line="")
 
 
-def _mismatch(meeting: Meeting, flight: Flight) -> PuzzleError:
-    other = meeting.first
+def _mismatch(meeting: Meeting, call: InFlight) -> PuzzleError:
+    """Return the error of two calls that meet and are not the same, told from the side of the lower rank."""
+    one, other = sorted((meeting.first, call), key=lambda call: call.rank.rank)
     return PuzzleError(
-        f"rank {flight.account.rank} calls {flight.kind}(layer {flight.layer}) "
-        f"where rank {other.account.rank} calls {other.kind}(layer {other.layer})",
-        where=f"rank {flight.account.rank}, {flight.kind}(layer {flight.layer})",
+        f"rank {one.rank.rank} calls {show_call(one.kind, one.layer)} "
+        f"where rank {other.rank.rank} calls {show_call(other.kind, other.layer)}",
+        where=call.rank.place(call.kind, call.layer),
         expected=f"all of {meeting.group} in the same collective for the same layer, in the same order",
         got=f"their collective number {meeting.op[2]} differs",
         cure="make every rank of the group call the same collectives in the same order",

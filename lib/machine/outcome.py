@@ -12,19 +12,24 @@ from ..record.codes import grid
 from ..record.events import MARKS, Event
 from ..record.score import makespan, peak
 from .check import check_finals
+from .interface import FinalState
 from .mesh import Mesh
-from .rank_state import Closing
 
 
 class Outcome:
-    """``events``: the log, rank by rank; ``closings``: what each rank begins and ends with; ``time``: the end of
-    the last operation, in ticks; ``memory``: the peak of all ranks, in elements."""
+    """What a run leaves behind.
 
-    def __init__(self, name: str, mesh: Mesh, closings: Sequence[Closing], logs: Iterable[Iterable[Event]]) -> None:
+    ``events``: the log, rank by rank; ``final_states``: what each rank begins and ends with; ``time``: the end of
+    the last operation, in ticks; ``memory``: the peak of all ranks, in elements.
+    """
+
+    def __init__(
+        self, name: str, mesh: Mesh, final_states: Sequence[FinalState], logs: Iterable[Iterable[Event]]
+    ) -> None:
         self.name = name
         self.ranks, self.mesh, self.node_size = mesh.ranks, dict(mesh.axes) or None, mesh.node_size
-        self.layers, self.batches = closings[0].layers, closings[0].batches
-        self.closings = tuple(closings)
+        self.layers, self.batches = final_states[0].layers, final_states[0].batches
+        self.final_states = tuple(final_states)
         self.events: tuple[Event, ...] = tuple(chain.from_iterable(logs))
         self.time: float = makespan(self.events)
         self.memory: Elements = peak(self.events)
@@ -42,7 +47,7 @@ class Outcome:
         """What to say of final weights that are right. Raises PuzzleError if they are not."""
         if not self.attempted:
             raise PuzzleError(f"{self.name} is not attempted yet: no operation was run", line="")
-        check_finals(self.closings)
+        check_finals(self.final_states)
         return "Correct!"
 
     def __repr__(self) -> str:

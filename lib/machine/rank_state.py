@@ -1,4 +1,4 @@
-"""The books of one rank: which tensors live, what memory they take, and the log of what was done.
+"""What the machine knows of one rank: which tensors live, what memory they take, and the log of what was done.
 
 A tensor lives while it is stored. What an operation has just made, or what was just taken out,
 is *loose*: it lives until the next operation of the coroutine that holds it, which must use it or
@@ -7,277 +7,301 @@ find it stored. So nothing can be kept in a local variable, and no garbage colle
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from ..basics.errors import PuzzleError
+from ..basics.errors import Place, PuzzleError
 from ..basics.units import Elements
-from ..record.events import COLLECTIVE, MEMORY_KINDS, Event, make_event
+from ..record.events import Event, make_event
+from ..record.kinds import IN_FLIGHT, MEMORY_KINDS
 from ..record.labels import NONE, Cuts, Labels, overlap
-from .cost import Cost
-from .in_flight import Flight
-from .tensor_state import Entry, gone
-from .values import Fingerprints
+from ..record.operations import Value, Values
+from ..record.table import work_on_layers
+from .cost import Cost, Grains
+from .interface import FinalState, Piece
+from .tensor_state import Carrying, TensorState, gone
 
-LAYERED = ("forward", "backward", *COLLECTIVE)
-"""Operations with a layer of the model."""
-STORES = {
-    "Weight": "weights",
-    "OptState": "opt_states",
-    "WeightGrad": "grad_weights",
-    "Activation": "activations",
-    "ActivationGrad": "grad_activations",
-}
-"""The dictionary in which a tensor is by habit."""
 END = 1 << 60
 """After every sample."""
+Span = tuple[int, int, int, Elements]
+"""Memory that counts late: first sample, sample after the last, place among MEMORY_KINDS, elements."""
 
 
-class Piece(NamedTuple):
-    """A tensor as it was at one moment."""
+@dataclass(frozen=True)
+class Terms:
+    """What holds for all ranks of a machine."""
+
+    cost: Cost
+    values: Values
+    graded: bool
+    """Whether the rules of ``run`` hold: one owner, nothing made up, each piece loaded once."""
+    strict: bool
+    """Whether sets are checked at each operation; off, only the values can tell."""
+    cuts: Cuts = field(default_factory=Cuts)
+
+
+class Unfinished(Protocol):
+    """A call in the log whose times are not known yet (``in_flight``)."""
+
+    kind: str
+    layer: int | None
+
+    def event(self) -> Event | None:
+        """Return its record, if its times are known by now."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a call brings its rank."""
 
     labels: Labels
-    value: Any
+    value: Value
     made_up: bool
+    memory: Elements
 
 
-class Closing(NamedTuple):
-    """What a rank ends with, for the check: labels and values, no more to be changed."""
+class RankState:
+    """One rank: its clock, its tensors, its memory, its log."""
 
-    rank: int
-    layers: int
-    batches: int
-    began: tuple[Labels, ...]
-    """Pieces of weights and states that it took from load_weights."""
-    late: tuple[Labels, ...]
-    """Of these the states that it loaded only after it had worked on their layer."""
-    kept: tuple[Piece, ...]
-    """What is stored at the end."""
-    finals: dict[int, Piece]
-    """What was set as final weight of each layer."""
-
-
-class Account:
-    """One rank's books: clock, lanes, stored memory, loose tensors, log."""
-
-    def __init__(
-        self,
-        rank: int,
-        layers: int,
-        batches: int,
-        cost: Cost,
-        values: Fingerprints,
-        cuts: Cuts,
-        graded: bool,
-        strict: bool,
-    ) -> None:
+    def __init__(self, rank: int, layers: int, batches: int, terms: Terms) -> None:
         self.rank, self.layers, self.batches = rank, layers, batches
-        self.cost, self.values, self.cuts = cost, values, cuts
-        self.graded = graded  # in run and grade: one owner, nothing made up, each piece loaded once
-        self.strict = strict  # the set rules, which may be switched off to let the values tell
-        self.clock = 0  # in grains, like every time in the books
-        self.grain = cost.grain
-        self.held: list[Elements] = [0] * len(MEMORY_KINDS)
-        self.log: list[Event | Flight] = []
-        self.clocks: list[int] = []  # the clock at each sample
-        self.loose: dict[object, list[Entry]] = {None: []}
-        self.several = False  # whether more than one coroutine of this rank may be running
-        self.holder: Any = _no_coroutine
+        self.graded, self.strict = terms.graded, terms.strict
+        self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
+        self.grain = terms.cost.grain
+        self.clock: Grains = 0
+        self.log: list[Event | Unfinished] = []
+        self.clocks: list[Grains] = []  # the clock at each sample
+        self.held: list[Elements] = [0] * len(MEMORY_KINDS)  # what is stored now
         self.finals: dict[int, Piece] = {}
-        self.loads: list[int] = []  # where in the log each load_weights is
+        # What is in the hands of coroutines; of the only one, under None.
+        self.several = False
+        self.holder: Callable[[], object] = _no_coroutine
+        self.loose: dict[object, list[TensorState]] = {None: []}
+        # What load_weights gave: where in the log each call is, and the pieces that were taken of it.
+        self.loads: list[int] = []
         self.taken: dict[tuple[str, int], list[tuple[Labels, tuple[int, ...]]]] = {}
-        # lanes (see network)
-        self.lane: deque[Flight] = deque()
-        self.lane_free = 0
-        self.receives: list[Flight] = []
-        self.receive_free = 0
-        self.open: dict[int, Flight] = {}  # issued and not fetched, by issue number
-        self.issued = 0
-        self.sent: dict[int, int] = {}  # messages to each rank
-        self.meetings: dict[str | None, list[Any]] = {}  # axis -> [group, collectives issued on it]
-        # settled when the log is read: (from index, to index, elements) of samples that held more
-        self.more: list[tuple[int, int, int, Elements]] = []
-        self.kept_loose: list[tuple[int, int, int, Elements]] = []
-        self.received: list[tuple[int, int, Elements]] = []
-        self.carried: list[tuple[Entry, list[int]]] = []
+        # Memory that only the future tells (see late_memory).
+        self.late: list[Span] = []
+        self.kept_loose: list[Span] = []
+        self.received: list[tuple[Grains, int, Elements]] = []  # arrival, sample after the last, elements
+        self.carried: list[tuple[TensorState, list[int]]] = []
+
+    # -- time and place -------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Return the clock, in ticks."""
+        return float(self.clock / self.grain)
+
+    def reach(self, end: Grains) -> None:
+        """Move the clock to the end of something that was waited for."""
+        if end > self.clock:
+            self.clock = end
+
+    def place(self, operation: str, layer: int | None = None, batches: frozenset[int] | None = None) -> Place:
+        """Return where this is, for an error."""
+        return Place(self.rank, operation, layer, batches, self.time())
 
     # -- lives --------------------------------------------------------------------------
 
-    def share(self, holder: Any) -> None:
+    def share(self, holder: Callable[[], object]) -> None:
         """From now on several coroutines may run in this rank; ``holder()`` names the one that does."""
         if self.several:
             return
         self.several, self.holder = True, holder
         mine, loose = holder(), self.loose.pop(None)
-        for entry in loose:
-            entry.holder, entry.since = mine, len(self.log)
+        for tensor in loose:
+            tensor.holder, tensor.since = mine, len(self.log)
         self.loose[mine] = loose
 
     def mint(
         self,
         labels: Labels,
-        value: Any,
+        value: Value,
         made_up: bool = False,
-        memory: Elements | None = None,
         loads: tuple[int, ...] = (),
         issuer: object = None,
-    ) -> Entry:
-        """A new tensor, loose in the hands of the running coroutine (in a callback: of ``issuer``)."""
-        entry = Entry(labels, value, self.cost.elements(labels) if memory is None else memory, self)
+        memory: Elements | None = None,
+    ) -> TensorState:
+        """Create the record of a new tensor. Until it is stored it belongs to the running coroutine (in a
+        done-callback, where none runs, to ``issuer``). ``memory``: what the cost says of it, where that is known."""
+        tensor = TensorState(labels, value, self.cost.elements(labels) if memory is None else memory, self)
         if made_up or loads:
-            entry.made_up, entry.loads, entry.home = made_up, loads, None
+            tensor.made_up, tensor.loads, tensor.home = made_up, loads, None
         if self.several:
-            self._loosen(entry, self.holder() or issuer)
+            self._loosen(tensor, self.holder() or issuer)
         else:
-            self.loose[None].append(entry)
-        return entry
+            self.loose[None].append(tensor)
+        return tensor
 
-    def _loosen(self, entry: Entry, holder: object) -> None:
-        entry.holder = holder
-        entry.since = len(self.log)
+    def _loosen(self, tensor: TensorState, holder: object) -> None:
+        tensor.holder = holder
+        tensor.since = len(self.log)
         loose = self.loose.get(holder)
         if loose is None:
             loose = self.loose[holder] = []
-        loose.append(entry)
+        loose.append(tensor)
 
-    def store(self, entry: Entry) -> None:
-        """A dictionary of this rank now holds the tensor (once more)."""
-        if entry.home is not self:
-            self.examine(entry, "storing it")
-        if self.several or entry.unstored is not None:
-            self.used(entry)
-        entry.stored += 1
-        self.held[entry.slot] += entry.memory
+    def store(self, tensor: TensorState) -> None:
+        """A dictionary of this rank now holds the tensor, once more."""
+        if tensor.home is not self:
+            self.examine(tensor, "storing it")
+        if self.several or tensor.unstored is not None:
+            self.used(tensor)
+        tensor.stored += 1
+        self.held[tensor.slot] += tensor.memory
 
-    def drop(self, entry: Entry) -> None:
-        """A dictionary of this rank no longer holds the tensor (once less)."""
-        entry.stored -= 1
-        self.held[entry.slot] -= entry.memory
-        if not entry.stored:
+    def drop(self, tensor: TensorState) -> None:
+        """A dictionary of this rank holds the tensor once less."""
+        tensor.stored -= 1
+        self.held[tensor.slot] -= tensor.memory
+        if not tensor.stored:
             if self.several:
-                self._loosen(entry, self.holder())
+                self._loosen(tensor, self.holder())
             else:
-                entry.holder = None
-                self.loose[None].append(entry)
-            if entry.flights:
-                self._carry_on(entry, len(self.log))
+                tensor.holder = None
+                self.loose[None].append(tensor)
+            if tensor.carriers:
+                self._carry_on(tensor, len(self.log))
 
-    def used(self, entry: Entry) -> None:
-        """A loose tensor is put to use: what it took over other coroutines' operations counts."""
+    def used(self, tensor: TensorState) -> None:
+        """Note the use of an unstored tensor, and charge the memory it took while other coroutines of this rank issued
+        operations."""
         now = len(self.log)
-        if self.several and not entry.stored and entry.since < now and entry.account is self:
-            self.kept_loose.append((entry.since, now, entry.slot, entry.memory))
-            entry.since = now
-        if entry.unstored is not None:
-            entry.unstored[1] = now
-            entry.unstored = None
+        if self.several and not tensor.stored and tensor.since < now and tensor.rank is self:
+            self.kept_loose.append((tensor.since, now, tensor.slot, tensor.memory))
+            tensor.since = now
+        if tensor.unstored is not None:
+            tensor.unstored[1] = now
+            tensor.unstored = None
 
-    def _carry_on(self, entry: Entry, start: int) -> None:
-        """A tensor that unfinished calls carry is no longer stored: it takes memory until their end."""
-        if entry.unstored is None:
-            entry.unstored = [start, END]
-            self.carried.append((entry, entry.unstored))
+    def _carry_on(self, tensor: TensorState, start: int) -> None:
+        """Charge a tensor that has left storage for as long as a call in flight carries it."""
+        if tensor.unstored is None:
+            tensor.unstored = [start, END]
+            self.carried.append((tensor, tensor.unstored))
 
-    def examine(self, entry: Entry, use: str, take: bool = True) -> None:
-        """Whether an entry that is not simply at home here may be used. Raises PuzzleError if not."""
-        if entry.died:
-            store = STORES[entry.labels.kind]
-            cure = f"store it to keep it, in model.{store}[...], as soon as it is made"
-            raise PuzzleError(gone(entry), where=f"rank {self.rank}, {use}", cure=cure)
+    def examine(self, tensor: TensorState, operation: str, layer: int | None = None, take: bool = True) -> None:
+        """Raise PuzzleError unless this rank may use a tensor that is dead, foreign, made up or not yet taken."""
+        if tensor.died:
+            raise gone(tensor, self.place(operation, layer))
         if not self.graded:
             return
-        if entry.made_up:
+        if tensor.made_up:
             raise PuzzleError(
-                f"{entry.labels} is made up: no operation of this run computed it",
-                where=f"rank {self.rank}, {use}",
+                f"{tensor.labels} is made up: no operation of this run computed it",
+                where=self.place(operation, layer),
                 expected="a tensor that came out of load_weights, get_activation or an operation",
                 cure="fake_grad with micro-batches, and tensors made by hand, are for demonstrations",
             )
-        if entry.account is not self:
-            owner = f"rank {entry.account.rank}" if entry.account else "no rank"
+        if tensor.rank is not self:
+            owner = f"rank {tensor.rank.rank}" if isinstance(tensor.rank, RankState) else "no rank"
             raise PuzzleError(
-                f"{entry.labels} belongs to {owner}",
-                where=f"rank {self.rank}, {use}",
+                f"{tensor.labels} belongs to {owner}",
+                where=self.place(operation, layer),
                 cure="tensors get from rank to rank by communication only",
             )
-        if take and entry.loads:
-            self._take(entry)
+        if take and tensor.loads:
+            self._note_loaded(tensor)
 
-    def _take(self, entry: Entry) -> None:
-        """Remember a loaded piece as taken. Raises PuzzleError when this rank took it before."""
-        labels = entry.labels
+    def _note_loaded(self, tensor: TensorState) -> None:
+        """Remember a loaded piece as this rank's. Raise PuzzleError when it loaded the piece before."""
+        labels = tensor.labels
         before = self.taken.setdefault((labels.kind, labels.layer), [])
         for other, loads in before:
-            if overlap(labels, other) and not set(loads) & set(entry.loads):
+            if overlap(labels, other) and not set(loads) & set(tensor.loads):
                 raise PuzzleError(
                     f"this rank has taken that piece of the {labels.kind} from load_weights before",
-                    where=f"rank {self.rank}, load_weights({labels.layer})",
+                    where=self.place("load_weights", labels.layer),
                     expected="each piece loaded once",
                     got=f"{labels} after {other}",
                     cure="keep it stored, or get it from another rank by communication",
                 )
-        before.append((labels, entry.loads))
-        entry.loads, entry.home = (), self
+        before.append((labels, tensor.loads))
+        tensor.loads, tensor.home = (), self
 
     # -- samples and the log ------------------------------------------------------------
 
-    def sample(self, kind: str, layer: int | None, operands: Sequence[Entry]) -> tuple[Elements, ...]:
-        """Memory at the moment of an operation; ends the lives that end with it."""
+    def sample_and_expire(self, kind: str, layer: int | None, operands: Sequence[TensorState]) -> tuple[Elements, ...]:
+        """Return the memory held at the moment of an operation, by MEMORY_KINDS, and end the lives that end with it."""
         held, counted = self.held, None
         holder = self.holder() if self.several else None
-        for entry in operands:
-            if not entry.stored and entry.died is None:
-                if self.several or entry.unstored is not None:
-                    self.used(entry)
+        for tensor in operands:
+            if not tensor.stored and tensor.died is None:
+                if self.several or tensor.unstored is not None:
+                    self.used(tensor)
                 counted = counted or list(held)
-                counted[entry.slot] += entry.memory
-                if entry.account is not self:
+                counted[tensor.slot] += tensor.memory
+                if tensor.rank is not self:
                     continue  # by hand: a tensor of another machine, or of none, is not ours to end
-                entry.died, entry.home = (self.rank, kind, layer), None
-                if entry.flights:
-                    self._carry_on(entry, len(self.log) + 1)
+                tensor.died, tensor.home = (self.rank, kind, layer), None
+                if tensor.carriers:
+                    self._carry_on(tensor, len(self.log) + 1)
         loose = self.loose.get(holder)
         if loose:
-            for entry in loose:
-                if not entry.stored and entry.died is None and entry.holder is holder:
-                    entry.died, entry.home = (self.rank, kind, layer), None
+            for tensor in loose:
+                if not tensor.stored and tensor.died is None and tensor.holder is holder:
+                    tensor.died, tensor.home = (self.rank, kind, layer), None
             loose.clear()
         self.clocks.append(self.clock)
         return tuple(counted or held)
 
-    def record(self, kind: str, layer: int, batches: frozenset[int], operands: Sequence[Entry], length: int) -> None:
-        """An operation of the compute lane: sample, clock and log."""
-        held = self.sample(kind, layer, operands)
-        grain, start = self.grain, self.clock / self.grain
+    def record(
+        self, kind: str, layer: int | None, batches: frozenset[int], operands: Sequence[TensorState], length: Grains
+    ) -> None:
+        """Carry out an operation of the compute lane that takes ``length`` grains: sample, clock and log."""
+        held = self.sample_and_expire(kind, layer, operands)
+        start = float(self.clock / self.grain)
         self.clock += length
-        end = self.clock / grain
+        end = float(self.clock / self.grain) if length else start
         self.log.append(make_event((self.rank, kind, layer, batches, start, start, end, held, None, (), None, 0)))
 
-    def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE, tensor: str | None = None) -> None:
-        """A sample at a moment that is no operation: it ends no life."""
-        now = self.clock / self.grain
+    def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE) -> None:
+        """Take a sample at a moment that is no operation: it ends no life."""
+        now = float(self.clock / self.grain)
         self.clocks.append(self.clock)
         self.log.append(
-            make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), tensor, 0))
+            make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), None, 0))
         )
 
-    def closing(self, stored: Sequence[Entry]) -> Closing:
-        """What the rank ends with; ``stored`` names what its dictionaries hold, of which only what
-        the books know as stored counts."""
+    # -- what calls bring -----------------------------------------------------------------
+
+    def let_go(self, tensor: TensorState, call: Carrying) -> None:
+        """A call that carried a tensor has been fetched."""
+        if len(self.log) == call.index + 1 and tensor.carriers is not None:
+            tensor.carriers.remove(call)
+
+    def take_result(self, result: Result, index: int, issuer: object) -> TensorState:
+        """Return the tensor that a collective brings; ``index``: where in the log it was issued."""
+        now = len(self.log)
+        if now > index + 1:
+            self.late.append((index + 1, now, IN_FLIGHT, result.memory))
+        return self.mint(result.labels, result.value, result.made_up, (), issuer, result.memory)
+
+    def take_message(self, arrival: Grains, memory: Elements) -> None:
+        """Note that a message which was there from ``arrival`` on leaves the inbox."""
+        self.received.append((arrival, len(self.log), memory))
+
+    # -- the end --------------------------------------------------------------------------
+
+    def final_state(self, stored: Sequence[TensorState]) -> FinalState:
+        """Return what the rank ends with; ``stored`` names what its dictionaries hold, of which only what is known here
+        as stored counts."""
         began = tuple(labels for taken in self.taken.values() for labels, _ in taken)
-        late = tuple(self._late())
         kept = tuple(
-            Piece(entry.labels, entry.value, entry.made_up)
-            for entry in stored
-            if entry.stored and entry.account is self
+            Piece(tensor.labels, tensor.value, tensor.made_up)
+            for tensor in stored
+            if tensor.stored and tensor.rank is self
         )
-        return Closing(self.rank, self.layers, self.batches, began, late, kept, dict(self.finals))
+        return FinalState(
+            self.rank, self.layers, self.batches, began, tuple(self._loaded_late()), kept, dict(self.finals)
+        )
 
-    def _late(self) -> Iterator[Labels]:
-        first: dict[int | None, int] = {}
+    def _loaded_late(self) -> Iterator[Labels]:
+        """Return the states that were loaded only after work on their layer."""
+        work, first = work_on_layers(), dict[int | None, int]()
         for index, record in enumerate(self.log):
-            if record.kind in LAYERED:
+            if record.kind in work:
                 first.setdefault(record.layer, index)
         for (kind, layer), taken in self.taken.items():
             for labels, loads in taken if kind == "OptState" else ():

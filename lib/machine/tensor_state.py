@@ -1,125 +1,145 @@
-"""What the books know of one tensor: labels, value, and where it is in its life."""
+"""What the machine knows of one tensor: labels, value, and where it is in its life."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
-from ..basics.errors import PuzzleError
+from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements
-from ..record.events import MEMORY_KINDS
-from ..record.labels import Labels, cut, join, total_of
-from .cost import Cost
-from .values import Fingerprints
+from ..record.kinds import KINDS, SLOT
+from ..record.labels import Cuts, Labels, cut, join, total_of
+from ..record.operations import Value, Values
+from .cost import Cost, Grains
+from .fingerprints import Fingerprints
+from .interface import Token
 
-if TYPE_CHECKING:
-    from .in_flight import Flight
-    from .rank_state import Account
-
-SLOT = {
-    kind: MEMORY_KINDS.index(name)
-    for kind, name in (
-        ("Weight", "weights"),
-        ("OptState", "opt_states"),
-        ("WeightGrad", "weight_grads"),
-        ("Activation", "activations"),
-        ("ActivationGrad", "activation_grads"),
-    )
-}
-IN_FLIGHT, INBOX = MEMORY_KINDS.index("in_flight"), MEMORY_KINDS.index("inbox")
 _UNPRICED = Cost()
 
 
-class Token:
-    """What the learner's side may know of a tensor in the books: ``labels`` and ``memory``, no more."""
+class Owner(Protocol):
+    """What a tensor asks of the rank that it belongs to (``rank_state``)."""
 
-    labels: Labels
-    memory: Elements
+    values: Values
+    cuts: Cuts
+    strict: bool
+    several: bool
+
+    def examine(self, tensor: TensorState, operation: str, layer: int | None = None, take: bool = True) -> None:
+        """Raise PuzzleError unless the tensor may be used."""
+
+    def used(self, tensor: TensorState) -> None:
+        """Note the use of a tensor."""
+
+    def mint(
+        self, labels: Labels, value: Value, made_up: bool = False, loads: tuple[int, ...] = (), issuer: object = None
+    ) -> TensorState:
+        """Create the record of a new tensor."""
 
 
-class Entry(Token):
-    """What the books know of one tensor; the tensor itself carries it as an opaque token.
+class Carrying(Protocol):
+    """A call that carries a tensor (``in_flight``)."""
 
-    ``home`` is the account that may use it with no question asked; it is None for what has died,
-    what was made by hand, and what was loaded and not yet taken, which ``Account.examine`` decides.
+    index: int
+    """Where in the log it was issued."""
+    end: Grains | None
+
+
+class TensorState(Token):
+    """One tensor; the learner's side carries it as an opaque token.
+
+    ``home`` is the rank that may use it with no question asked; it is None for what has died,
+    what was made by hand, and what was loaded and not yet taken, which ``examine`` decides.
     """
 
     stored = 0
-    died: tuple[int, str, int | None] | None = None  # (rank, operation, layer) that ended its life
+    """How often dictionaries hold it."""
+    died: tuple[int, str, int | None] | None = None
+    """Rank, operation and layer that ended its life."""
     made_up = False
-    loads: tuple[int, ...] = ()  # load_weights calls that it comes from and has not been taken from
-    flights: list[Flight] | None = None  # unfinished calls that carry it
-    unstored: list[int] | None = None  # samples [from, to) in which it is carried and not stored, while open
+    loads: tuple[int, ...] = ()
+    """The load_weights calls that it comes from and has not been taken from."""
+    carriers: list[Carrying] | None = None
+    """Unfinished calls that carry it."""
+    unstored: list[int] | None = None
+    """Samples [from, to) in which it is carried and not stored, while that lasts."""
     holder: object = None
+    """The coroutine that has it in hand."""
     since = 0
+    """The sample from which it is in that coroutine's hand."""
 
-    def __init__(self, labels: Labels, value: Any, memory: Elements, account: Account | None) -> None:
+    def __init__(self, labels: Labels, value: Value, memory: Elements, rank: Owner | None) -> None:
         self.labels = labels
-        self.slot = SLOT[labels[0]]
+        self.slot = SLOT[labels.kind]
         self.value = value
         self.memory = memory
-        self.account = self.home = account
+        self.rank = self.home = rank
 
     # -- what can be made of tensors without an operation --------------------------------
 
-    def shard(self, index: int, total: int) -> Entry:
-        """Piece ``index`` of ``total`` of this one."""
+    def shard(self, index: int, total: int) -> TensorState:
+        """Return piece ``index`` of ``total`` of this one."""
         labels = cut(self.labels, index, total)
-        account = _one_account(self)
-        if account:
-            account.cuts.check(labels.total)
-        values = account.values if account else Fingerprints()
-        return self._derived(account, labels, values.cut(self.value, self.labels, labels), self)
+        rank = _one_rank(self)
+        if rank:
+            rank.cuts.check(labels.total)
+        values = rank.values if rank else Fingerprints()
+        return _derived(rank, labels, values.cut(self.value, labels), self)
 
-    def combine(self, other: Entry) -> Entry:
-        """This part and that one as one."""
+    def combine(self, other: Token) -> TensorState:
+        """Return this part and that one as one."""
+        assert isinstance(other, TensorState)
         labels = join((self.labels, other.labels), "combine")
-        account = _one_account(self, other, use="combine")
-        values = account.values if account else Fingerprints()
-        return self._derived(account, labels, values.join((self.value, other.value)), self, other)
+        rank = _one_rank(self, other, use="combine")
+        values = rank.values if rank else Fingerprints()
+        return _derived(rank, labels, values.join((self.value, other.value)), self, other)
 
-    def add(self, other: Entry) -> Entry:
-        """The sum of two gradients."""
-        account = _one_account(self, other)
-        labels = total_of((self.labels, other.labels), "+", strict=account is None or account.strict)
-        values = account.values if account else Fingerprints()
-        return self._derived(account, labels, values.add((self.value, other.value)), self, other)
-
-    def _derived(self, account: Account | None, labels: Labels, value: Any, *sources: Entry) -> Entry:
-        made_up = any(source.made_up for source in sources)
-        loads = tuple(load for source in sources for load in source.loads)
-        if account is None:
-            return made_by_hand(labels)
-        return account.mint(labels, value, made_up, loads=loads)
+    def add(self, other: Token) -> TensorState:
+        """Return the sum of two gradients."""
+        assert isinstance(other, TensorState)
+        rank = _one_rank(self, other)
+        labels = total_of((self.labels, other.labels), "+", strict=rank is None or rank.strict)
+        values = rank.values if rank else Fingerprints()
+        return _derived(rank, labels, values.add((self.value, other.value)), self, other)
 
 
-def made_by_hand(labels: Labels) -> Entry:
-    """A tensor out of nothing: allowed in demonstrations, marked as made up."""
-    entry = Entry(labels, Fingerprints().made_up(labels), _UNPRICED.elements(labels), None)
-    entry.made_up = True
-    return entry
+def _derived(rank: Owner | None, labels: Labels, value: Value, *sources: TensorState) -> TensorState:
+    if rank is None:
+        return made_by_hand(labels)
+    made_up = any(source.made_up for source in sources)
+    loads = tuple(load for source in sources for load in source.loads)
+    return rank.mint(labels, value, made_up, loads)
 
 
-def _one_account(*entries: Entry, use: str = "") -> Account | None:
-    """The account that an expression belongs to; checks that all of it lives and is one rank's.
+def made_by_hand(labels: Labels) -> TensorState:
+    """Return a tensor out of nothing: allowed in demonstrations, marked as made up."""
+    tensor = TensorState(labels, Fingerprints().made_up(labels), _UNPRICED.elements(labels), None)
+    tensor.made_up = True
+    return tensor
+
+
+def _one_rank(*tensors: TensorState, use: str = "") -> Owner | None:
+    """Return the one rank that owns these tensors. Raise PuzzleError if one is dead or another rank's.
 
     With ``use`` it takes what was loaded: parts that are joined could not be told apart later.
     """
-    account = next((entry.account for entry in entries if entry.account), None)
-    for entry in entries:
-        if entry.home is not account or account is None:
-            if account is not None:
-                account.examine(entry, use or "+ or shard", take=bool(use))
-            elif entry.died:
-                raise PuzzleError(gone(entry))
-        if account is not None and account.several:
-            account.used(entry)
-    return account
+    rank = next((tensor.rank for tensor in tensors if tensor.rank), None)
+    for tensor in tensors:
+        if tensor.home is not rank or rank is None:
+            if rank is not None:
+                rank.examine(tensor, use or "+ or shard", take=bool(use))
+            elif tensor.died:
+                raise gone(tensor, NOWHERE)
+        if rank is not None and rank.several:
+            rank.used(tensor)
+    return rank
 
 
-def gone(entry: Entry) -> str:
-    """Why a tensor no longer exists."""
-    assert entry.died is not None
-    rank, kind, layer = entry.died
-    return f"{entry.labels} was not stored when rank {rank} issued {kind}" + (
-        "" if layer is None else f"(layer {layer})"
+def gone(tensor: TensorState, where: Place) -> PuzzleError:
+    """Return the error that says why a tensor no longer exists."""
+    assert tensor.died is not None
+    rank, kind, layer = tensor.died
+    return PuzzleError(
+        f"{tensor.labels} was not stored when rank {rank} issued {show_call(kind, layer)}",
+        where=where,
+        cure=f"store it to keep it, in model.{KINDS[tensor.labels.kind].store}[...], as soon as it is made",
     )

@@ -1,7 +1,12 @@
 """What happened in a run, as data: what a tensor is in words and sets, which operations there are, and the log.
 
 ===========  ======================================================================
+kinds        the kinds of tensor, one row each
 labels       what a tensor is: kind, layer, micro-batches, shards, and their arithmetic
+operations   what one row of the table of operations says
+training     forward, loss, backward, update: what each insists on and makes
+collectives  all-reduce, all-gather, reduce-scatter
+table        the table of operations
 events       the log: one frozen record for each thing that a rank did
 score        the figures that are read off the log: time, peak memory, idle time
 codes        the log as text: a line a rank, a short code an operation

@@ -14,23 +14,13 @@ from typing import NamedTuple
 
 from ..basics.errors import PuzzleError, folded
 from ..basics.units import show_ticks
-from .events import COMPUTE, MARKS, Event
+from .events import MARKS, Event
+from .operations import Message
+from .table import OPERATIONS, SEND, operation
 
-LETTERS = {
-    "forward": "F",
-    "backward": "B",
-    "loss": "L",
-    "update": "U",
-    "allreduce": "AR",
-    "allgather": "AG",
-    "scatterreduce": "RS",
-    "pass_to": ">",
-    "receive": "<",
-}
-KIND_OF = {letters: kind for kind, letters in LETTERS.items()}
 CELLS = 200_000
 """Ranks times moments up to which a grid is aligned in time; larger ones list every rank's codes in order."""
-_CODE = re.compile(r"(\d*)([A-Za-z_]+|[<>])((?:\d+(?:-\d+)?(?:,(?=\d))?)*)")
+_CODE = re.compile(r"(-?\d+|)([A-Za-z_]+|[<>])((?:\d+(?:-\d+)?(?:,(?=\d))?)*)")
 
 
 class Code(NamedTuple):
@@ -42,17 +32,37 @@ class Code(NamedTuple):
 
     def __str__(self) -> str:
         layer = "" if self.layer is None else str(self.layer)
-        return f"{layer}{LETTERS.get(self.kind, self.kind)}{','.join(folded(self.numbers)).replace(' ', '')}"
+        return f"{layer}{letters_of(self.kind)}{','.join(folded(self.numbers)).replace(' ', '')}"
+
+
+def letters_of(kind: str) -> str:
+    """Return the letters of an operation; its verb where it has none."""
+    row = OPERATIONS.get(kind)
+    return row.code if row else kind
 
 
 def code_of(event: Event) -> Code:
-    """The code of an operation."""
-    if event.kind in ("pass_to", "receive"):
+    """Return the code of an operation."""
+    row = OPERATIONS.get(event.kind)
+    if event.lane == "message":
         return Code(event.kind, None, frozenset(event.group) - {event.rank})
-    if event.kind == "loss":
-        return Code(event.kind, None, event.batches)
-    batches = event.batches if event.kind in COMPUTE and event.kind != "update" else frozenset()
-    return Code(event.kind, event.layer, batches)
+    layer = event.layer if row is None or row.layered else None
+    return Code(event.kind, layer, event.batches if shows_batches(event.kind) else frozenset())
+
+
+def shows_batches(kind: str) -> bool:
+    """Return whether an operation is told apart by its micro-batches."""
+    row = OPERATIONS.get(kind)
+    return row is not None and row.by_batch
+
+
+def legend(kind: str) -> str:
+    """Return what the letters of an operation mean: ``AG all-gather``, ``>3 send to rank 3``."""
+    row = operation(kind)
+    if isinstance(row, Message):
+        rank, way = (3, "to") if row is SEND else (1, "from")
+        return f"{row.code}{rank} {row.word} {way} rank {rank}"
+    return f"{row.code} {row.word}"
 
 
 def read_code(text: str) -> Code:
@@ -66,8 +76,9 @@ def read_code(text: str) -> Code:
         raise PuzzleError(f"{text!r} is no code of an operation", expected="such as 2F0, 2AG or >3")
     layer, letters, numbers = found.groups()
     spans = [span.split("-") for span in numbers.split(",") if span]
+    kinds = {row.code: row.kind for row in OPERATIONS.values()}
     return Code(
-        KIND_OF.get(letters, letters),
+        kinds.get(letters, letters),
         int(layer) if layer else None,
         frozenset(number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)),
     )

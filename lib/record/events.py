@@ -11,30 +11,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..basics.units import Elements
-
-COMPUTE = ("forward", "loss", "backward", "update")
-"""Operations of the compute lane."""
-
-COLLECTIVE = ("allreduce", "allgather", "scatterreduce")
-"""Operations in which a whole group of ranks meets."""
-
-POINT_TO_POINT = ("pass_to", "receive")
-"""A send and its receive."""
+from .table import lane_of
 
 MARKS = ("load_weights", "get_activation", "end")
 """Moments without a duration that are no operations: memory is sampled there."""
-
-MEMORY_KINDS = (
-    "weights",
-    "opt_states",
-    "weight_grads",
-    "activations",
-    "activation_grads",
-    "in_flight",
-    "inbox",
-)
-"""What memory is spent on: the five kinds of tensor, what unfinished calls carry or have made,
-and messages that are there and not yet received."""
 
 
 class Event(NamedTuple):
@@ -56,13 +36,18 @@ class Event(NamedTuple):
     start: float
     end: float
     held: tuple[Elements, ...]
-    """Elements by MEMORY_KINDS in the sample taken at ``issued``."""
+    """Elements by MEMORY_KINDS (see ``kinds``) in the sample taken at ``issued``."""
     op: tuple[object, ...] | None = None
     group: tuple[int, ...] = ()
     tensor: str | None = None
     """What a communication carries: ``Weight``, ``WeightGrad`` ...; None for a plain value."""
     elements: Elements = 0
     """Size of what is carried."""
+
+    @property
+    def lane(self) -> str:
+        """``compute``, ``collective`` or ``message``; empty for a mark."""
+        return lane_of(self.kind)
 
     @property
     def memory(self) -> Elements:

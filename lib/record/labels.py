@@ -7,25 +7,28 @@ pieces 4 and 5 of 8 are piece 2 of 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from math import gcd, lcm
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import NamedTuple
 
 from ..basics.errors import PuzzleError, show_set
+from .kinds import KINDS
 
 Shards = frozenset[int]
 WHOLE: Shards = frozenset([0])
 NONE: frozenset[int] = frozenset()
 
-SHARDED = ("Weight", "OptState", "WeightGrad")
-KINDS = (*SHARDED, "Activation", "ActivationGrad")
 FINEST = 1 << 16
 """The most pieces that a tensor is cut into: sets of pieces are written out, and have to end somewhere."""
 
 
 class Labels(NamedTuple):
-    """The labels of one tensor. ``step`` counts optimizer steps; sets that do not apply are empty."""
+    """The labels of one tensor. ``step`` counts optimizer steps; sets that do not apply are empty.
+
+    Labels are made and changed by name only, so that a field which is added reaches every tensor. They are hashed and
+    copied at each operation: a label that few tensors have belongs into one optional last field, not into its own.
+    """
 
     kind: str
     layer: int
@@ -37,25 +40,24 @@ class Labels(NamedTuple):
     total: int = 1
 
     def __str__(self) -> str:
-        named = ", ".join(f"{name}={show_label(getattr(self, name))}" for name in FIELDS[self.kind])
+        named = ", ".join(f"{name}={show_label(getattr(self, name))}" for name in KINDS[self.kind].fields)
         return f"{self.kind}({named})"
 
     def is_whole(self) -> bool:
-        """All shards are here."""
+        """Return whether all shards are here."""
         return len(self.shards) == self.total
 
+    def coarse(self) -> Labels:
+        """Return the same labels with the shards in their coarsest form: equal for equal tensors."""
+        shards, total = coarsest(self.shards, self.total)
+        return self._replace(shards=shards, total=total)
 
-# Skips the keyword-friendly constructor, on the way of every operation: all eight fields, in a tuple.
-make_labels: Callable[[tuple[Any, ...]], Labels] = partial(tuple.__new__, Labels)
+    def same_thing(self, other: Labels) -> bool:
+        """Return whether the two are parts of one thing: all labels but the shards are the same."""
+        return bool(_thing(self) == _thing(other))
 
-FIELDS = {
-    "Weight": ("layer", "layers", "step", "shards", "total"),
-    "OptState": ("layer", "layers", "step", "shards", "total"),
-    "WeightGrad": ("layer", "layers", "batches", "total_batches", "shards", "total"),
-    "Activation": ("layer", "layers", "batches", "total_batches"),
-    "ActivationGrad": ("layer", "layers", "batches", "total_batches"),
-}
-"""The fields that a kind has, in the order of its constructor."""
+
+_thing = itemgetter(*[place for place, name in enumerate(Labels._fields) if name not in ("shards", "total")])
 
 
 def show_label(value: object) -> str:
@@ -114,6 +116,21 @@ def refined(shards: Shards, total: int, finer: int) -> Shards:
     return frozenset([shard * factor + part for shard in shards for part in range(factor)])
 
 
+def union(parts: Sequence[tuple[Shards, int]]) -> tuple[tuple[Shards, int], bool]:
+    """Return what parts of one whole are together, in coarsest form, and whether no piece comes twice.
+
+    >>> union([(frozenset({0}), 2), (frozenset({2}), 4)])
+    ((frozenset({0, 1, 2}), 4), True)
+    """
+    total = parts[0][1]
+    for _, other in parts:
+        if other != total:
+            total = lcm(total, other)
+    pieces = [refined(shards, other, total) for shards, other in parts]
+    shards = NONE.union(*pieces)
+    return coarsest(shards, total), len(shards) == sum(map(len, pieces))
+
+
 def same_pieces(a: Labels, b: Labels) -> bool:
     """Whether two tensors are the same part of their wholes."""
     return (a.shards == b.shards and a.total == b.total) or (coarsest(a.shards, a.total) == coarsest(b.shards, b.total))
@@ -157,7 +174,7 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
     check_fineness(labels.total * pieces)
     start = first * pieces + index * count
     shards, total = coarsest(frozenset(range(start, start + count)), labels.total * pieces)
-    return make_labels((*labels[:6], shards, total))
+    return labels._replace(shards=shards, total=total)
 
 
 def join(parts: Sequence[Labels], where: str) -> Labels:
@@ -166,25 +183,20 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
     Raises PuzzleError when the parts are of different things or a piece comes twice.
     """
     first = parts[0]
-    totals = first.total
     for part in parts:
-        if part[:6] != first[:6]:
+        if not part.same_thing(first):
             raise PuzzleError(
                 "these are not parts of one thing", where=where, expected=f"more of {first}", got=str(part)
             )
-        if part.total != totals:
-            totals = lcm(totals, part.total)
-    pieces = [refined(part.shards, part.total, totals) for part in parts]
-    shards = NONE.union(*pieces)
-    if len(shards) != sum(map(len, pieces)):
+    (shards, total), disjoint = union([(part.shards, part.total) for part in parts])
+    if not disjoint:
         raise PuzzleError(
             "a shard comes twice",
             where=where,
             expected="every shard once",
             got=", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts),
         )
-    shards, total = coarsest(shards, totals)
-    return make_labels((*first[:6], shards, total))
+    return first._replace(shards=shards, total=total)
 
 
 def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:

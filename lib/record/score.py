@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from ..basics.units import Elements
-from .events import COLLECTIVE, COMPUTE, POINT_TO_POINT, Event
+from .events import Event
+from .table import OPERATIONS
 
 _end, _held = attrgetter("end"), attrgetter("held")
 
@@ -49,7 +50,7 @@ def idle_share(events: Sequence[Event], ranks: int) -> float:
 
     In a pipeline this is the bubble.
     """
-    busy = share(events, ranks, (*COMPUTE, *COLLECTIVE, *POINT_TO_POINT))
+    busy = share(events, ranks, OPERATIONS)
     return max(0.0, 1.0 - busy) if events else 0.0
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..basics.errors import PuzzleError
+from ..course.costs import cost_named
 from ..course.layouts import Size
-from ..machine.books import Books
-from ..machine.cost import Cost
-from ..machine.mesh import Mesh
+from ..machine.books import LocalBooks
 from ..machine.outcome import Outcome
+from ..machine.shape import Shape
 from ..remote.clerk import Clerk
 from ..remote.wire import Garbled, shown, unpack_error
 from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available
@@ -65,17 +65,17 @@ class Referee:
         except (OSError, RuntimeError):
             return "in no process, since none could be started"
 
-    def play(self, submission: Submission, name: str, size: Size, printed: list[str]) -> Outcome:
-        """The outcome of a run; what it prints is added to ``printed``.
+    def run(self, submission: Submission, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
+        """Return the outcome of a run at a cost of that name; what it prints is added to ``printed``.
 
         Raises PuzzleError for what is wrong, Missing where there is nothing to run.
         """
         worker = self._start(submission.folder)
         try:
-            self._send(worker, submission, name, size)
+            self._send(worker, submission, name, size, cost)
             deadline = time.monotonic() + self.timeout + GRACE
-            mesh = Mesh(size["ranks"], size.get("mesh"), size.get("node_size"))
-            clerk = Clerk(Books(mesh, Cost(), graded=True), size["layers"], size["batches"])
+            shape = Shape.of(size["ranks"], size.get("mesh"), size.get("node_size"), cost_named(cost))
+            clerk = Clerk(LocalBooks(shape, graded=True), size["layers"], size["batches"])
             ending = self._serve(clerk, worker, deadline)
             status = worker.end(GRACE if ending == ["gone"] else 0.0)
             return self._judge(clerk, ending, status, name)
@@ -142,11 +142,12 @@ class Referee:
         self.workers.discard(worker)
         worker.close()
 
-    def _send(self, worker: Worker, submission: Submission, name: str, size: Size) -> None:
+    def _send(self, worker: Worker, submission: Submission, name: str, size: Size, cost: str) -> None:
         """Tell a worker its task. If it ends over that, as over 10 MiB of code, what it says next is its end."""
         task = {
-            "name": name, "size": size, "file": submission.file, "text": submission.text, "folder": submission.folder,
-            "timeout": self.timeout, "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
+            "name": name, "size": size, "cost": cost, "timeout": self.timeout,
+            "file": submission.file, "text": submission.text, "folder": submission.folder,
+            "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
         }  # fmt: skip
         with suppress(OSError):
             worker.wire.send(task, time.monotonic() + PATIENCE)

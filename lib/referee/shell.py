@@ -21,6 +21,7 @@ from typing import Any
 from ..basics.errors import PuzzleError
 from ..basics.units import show_elements, show_ticks
 from ..course.specs import Puzzle, find, puzzles
+from ..grading.commandline import Usage
 from ..grading.notebook import Hint
 from ..grading.page import report_text
 from ..grading.progress import Progress, next_hint
@@ -31,10 +32,6 @@ from .session import session
 from .shelf import Unreadable, asked_for, attempts_of, home, is_file, submissions
 
 ALL_PASS, SOME_FAIL, USAGE, GRADER_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
-
-
-class Usage(Exception):
-    """A command that cannot be carried out as it stands."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

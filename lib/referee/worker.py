@@ -18,12 +18,14 @@ from typing import Any
 import lib
 
 from ..basics.errors import PuzzleError
+from ..course.costs import cost_named
 from ..grading.submission import load
 from ..learner.dist import Dist
 from ..learner.model import Model
-from ..remote.remote_books import RemoteBooks
+from ..machine.shape import Shape
+from ..remote.remote_books import remote_books
 from ..remote.wire import Wire, pack_error
-from ..running.execution import play
+from ..running.execution import execute
 from ..running.limits import TimeIsUp, alarm
 from ..running.run import check_function
 from . import jail
@@ -112,10 +114,10 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         trouble += left_out
         check_function(fn)
         size = task["size"]
-        books: Any = RemoteBooks(wire)
-        dist = Dist(size["ranks"], size.get("mesh"), size.get("node_size"), _graded=True, _books=books)
+        shape = Shape.of(size["ranks"], size.get("mesh"), size.get("node_size"), cost_named(task["cost"]))
+        dist = Dist.of(shape, remote_books(wire))
         models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(dist.ranks)]
-        play(fn, models, task["timeout"])
+        execute(fn, models, task["timeout"])
         wire.send(["done"])
     except PuzzleError as error:
         wire.send(["failed", pack_error(error), trouble[:20]])

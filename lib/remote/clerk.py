@@ -7,22 +7,23 @@ is right, whoever writes them: tampering is not forbidden, it is pointless.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..basics.arguments import one_of
 from ..basics.errors import PuzzleError, witnessed
 from ..basics.units import Elements
-from ..machine.books import Books
-from ..machine.collectives import TAKES
-from ..machine.in_flight import Flight
-from ..machine.mesh import one_of
+from ..machine.books import LocalBooks
+from ..machine.in_flight import InFlight
 from ..machine.outcome import Outcome
-from ..machine.rank_state import Account
-from ..machine.tensor_state import Entry, made_by_hand
-from ..record.labels import SHARDED
+from ..machine.rank_state import RankState
+from ..machine.tensor_state import TensorState, made_by_hand
+from ..record.kinds import KINDS
+from ..record.operations import Collective, Computation
+from ..record.table import OPERATIONS
 from .wire import (
     LONGEST_TEXT,
-    PARTS,
+    TEXTS,
     Garbled,
     Wire,
     number,
@@ -32,13 +33,14 @@ from .wire import (
     pack_event,
     pack_labels,
     shown,
+    shown_place,
     unpack_labels,
 )
 
 MOST, MOST_BYTES, MOST_ERRORS = 500_000, 1 << 25, 100
 """Of one run: what comes of its messages is kept here until its end, and must end somewhere."""
 
-AFTERWARDS = ("settle", "deadlock", "by_hand", "time", "stored", "finals", "events")
+AFTERWARDS = ("decide_next", "deadlock", "by_hand", "time", "stored", "finals", "events")
 """What may still be asked in the name of a rank that has finished."""
 
 ENDINGS = ("done", "failed", "missing")
@@ -52,11 +54,12 @@ class Coroutine:
 class Clerk:
     """Holds the books of one run, and gives out numbers for what is in them."""
 
-    def __init__(self, books: Books, layers: int, batches: int) -> None:
+    def __init__(self, books: LocalBooks, layers: int, batches: int, ranks: Sequence[RankState] | None = None) -> None:
+        """``ranks``: those of the books that are open already."""
         self.books, self.layers = books, layers
-        self.accounts = [books.open(rank, layers, batches) for rank in range(books.mesh.ranks)]
-        self.entries: list[Entry] = []
-        self.flights: list[Flight] = []
+        self.ranks = ranks or [books.open(rank, layers, batches) for rank in range(books.mesh.ranks)]
+        self.tensors: list[TensorState] = []
+        self.calls: list[InFlight] = []
         self.woken: list[int] = []
         self.asked = ""  # who says what, in the message in hand
         self.holder: object = None  # the coroutine that the message in hand comes from
@@ -91,14 +94,14 @@ class Clerk:
         act, kinds = VERBS[verb]
         if len(arguments) != len(kinds) or (holder is not None and type(holder) is not int):
             raise Garbled(f"other arguments than those of {verb}")
-        account = self._account(rank)
+        state = self._rank(rank)
         if rank in self.finished and verb not in AFTERWARDS:
             raise Garbled(f"{verb} of a rank that has finished")
         self.holder, self.woken = None if holder is None else self.holders.setdefault(holder, Coroutine()), []
         self.asked = f"rank {rank}, {verb}"
         try:
             known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
-            return [0, self._pack(act(self, account, *known)), self.woken]
+            return [0, self._pack(act(self, state, *known)), self.woken]
         except PuzzleError as error:
             return [1, pack_error(_presentable(error)), self.woken]
 
@@ -106,101 +109,118 @@ class Clerk:
         """What the run leaves. Raises the first PuzzleError that was made in it, or of what is left unfinished."""
         if self.errors:
             raise self.errors[0]
-        for account in self.accounts:
-            if account.rank not in self.finished:
-                self.books.finish(account)
+        for state in self.ranks:
+            if state.rank not in self.finished:
+                self.books.finish(state)
         unfinished = self.books.unfinished()
         if unfinished is not None:
             raise _presentable(unfinished)
-        closings = [self.books.closing(account, self._stored(account)) for account in self.accounts]
-        return Outcome(name, self.books.mesh, closings, [self.books.settled(account) for account in self.accounts])
+        states = [self.books.final_state(state, self._stored(state)) for state in self.ranks]
+        return Outcome(name, self.books.mesh, states, [self.books.finish_log(state) for state in self.ranks])
 
-    def _stored(self, account: Account) -> list[Entry]:
-        return [entry for entry in self.entries if entry.stored and entry.account is account]
+    def _stored(self, state: RankState) -> list[TensorState]:
+        return [tensor for tensor in self.tensors if tensor.stored and tensor.rank is state]
 
     # -- arguments ----------------------------------------------------------------------------------
 
-    def _account(self, rank: Any) -> Account:
-        if type(rank) is not int or not 0 <= rank < len(self.accounts):
+    def _rank(self, rank: Any) -> RankState:
+        if type(rank) is not int or not 0 <= rank < len(self.ranks):
             raise Garbled("no rank")
-        return self.accounts[rank]
+        return self.ranks[rank]
 
-    def _entry(self, at: Any, *kinds: str) -> Entry:
-        if type(at) is not int or not 0 <= at < len(self.entries):
+    def _tensor_at(self, at: Any, *kinds: str) -> TensorState:
+        if type(at) is not int or not 0 <= at < len(self.tensors):
             raise Garbled("no tensor of that number")
-        entry = self.entries[at]
-        if kinds and entry.labels.kind not in kinds:
+        tensor = self.tensors[at]
+        if kinds and tensor.labels.kind not in kinds:
             raise Garbled("a tensor of another kind")
-        return entry
+        return tensor
 
-    def _flight(self, at: Any) -> Flight:
-        if type(at) is not int or not 0 <= at < len(self.flights):
+    def _call_at(self, at: Any) -> InFlight:
+        if type(at) is not int or not 0 <= at < len(self.calls):
             raise Garbled("no call of that number")
-        return self.flights[at]
+        return self.calls[at]
 
     # -- results ------------------------------------------------------------------------------------
 
     def _pack(self, result: Any) -> Any:
-        if isinstance(result, Entry):
-            self.entries.append(result)
-            return ["tensor", len(self.entries) - 1, pack_labels(result.labels), pack_elements(result.memory)]
-        if isinstance(result, Flight):
-            self.flights.append(result)
-            return len(self.flights) - 1
-        if isinstance(result, tuple):
+        if isinstance(result, TensorState):
+            self.tensors.append(result)
+            return ["tensor", len(self.tensors) - 1, pack_labels(result.labels), pack_elements(result.memory)]
+        if isinstance(result, InFlight):
+            self.calls.append(result)
+            return len(self.calls) - 1
+        if isinstance(result, (tuple, list)):
             return [self._pack(one) for one in result]
         return result
 
     # -- what is more than a call of the books ----------------------------------------------------------
 
-    def _meet(self, account: Account, kind: str, operand: Entry, layer: Any, axis: str | None) -> Flight:
-        if operand.labels.kind not in TAKES[kind]:
+    def _compute(self, state: RankState, kind: str, layer: Any, places: list[Any]) -> list[TensorState]:
+        row = OPERATIONS.get(kind)
+        if not isinstance(row, Computation) or len(places) != len(row.takes):
+            raise Garbled("no operation of the compute lane")
+        self.asked = f"rank {state.rank}, {kind}"
+        if row.layered:
+            layer = _layer(self, layer)
+        elif layer is not None:
+            raise Garbled("a layer where there is none")
+        operands = [self._tensor_at(at, wanted) for at, wanted in zip(places, row.takes.values(), strict=True)]
+        return self.books.compute(state, kind, layer, *operands)
+
+    def _meet(self, state: RankState, kind: str, operand: TensorState | None, layer: Any, axis: str | None) -> InFlight:
+        row = OPERATIONS.get(kind)
+        if not isinstance(row, Collective) or (operand is None and row.everyone):
+            raise Garbled("no collective")
+        if operand is not None and operand.labels.kind not in row.takes:
             raise Garbled("a tensor of another kind")
-        return self.books.meet(account, kind, operand, layer, axis)
+        return self.books.meet(state, kind, operand, layer, axis)
 
-    def _wait(self, account: Account, at: Any) -> bool:
-        flight = self._flight(at)
-        if flight.fetched or flight.account is not account:
+    def _wait(self, state: RankState, at: Any) -> bool:
+        call = self._call_at(at)
+        if call.fetched or call.rank is not state:
             raise Garbled("waiting for what cannot be fetched")
-        return self.books.wait(flight, lambda: self.woken.append(at))
+        return self.books.wait(call, lambda: self.woken.append(at))
 
-    def _fetch(self, account: Account, flight: Flight) -> Any:
-        if flight.end is None or flight.fetched or flight.account is not account:
+    def _fetch(self, state: RankState, call: InFlight) -> Any:
+        if call.end is None or call.fetched or call.rank is not state:
             raise Garbled("fetching what is not there")
-        result = self.books.fetch(flight)
-        return result if isinstance(result, Entry) else ["plain", result]
+        result = self.books.fetch(call)
+        return result if isinstance(result, TensorState) else ["plain", result]
 
-    def _store(self, account: Account, entry: Entry) -> None:
-        self.books.store(account, entry)
+    def _store(self, state: RankState, tensor: TensorState) -> None:
+        self.books.store(state, tensor)
 
-    def _drop(self, account: Account, entry: Entry) -> None:
-        if not entry.stored or entry.account is not account:
+    def _drop(self, state: RankState, tensor: TensorState) -> None:
+        if not tensor.stored or tensor.rank is not state:
             raise Garbled("dropping what is not stored")
-        self.books.drop(account, entry)
+        self.books.drop(state, tensor)
 
-    def _share(self, account: Account) -> None:
-        self.books.share(account, lambda: self.holder)
+    def _share(self, state: RankState) -> None:
+        self.books.share(state, lambda: self.holder)
 
-    def _finish(self, account: Account) -> None:
-        self.finished.add(account.rank)
-        self.books.finish(account)
+    def _finish(self, state: RankState) -> None:
+        self.finished.add(state.rank)
+        self.books.finish(state)
 
-    def _deadlock(self, account: Account, lines: dict[int, str]) -> None:
-        raise self.books.deadlock(frozenset(self.finished), lines)
+    def _deadlock(self, state: RankState, lines: dict[int, str]) -> None:
+        raise self.books.deadlock(lines, frozenset(self.finished))
 
 
 def _presentable(error: PuzzleError) -> PuzzleError:
-    """The error, with nothing in it that a worker may have put there to be shown, and no part too long."""
-    for part in PARTS:
-        setattr(error, part, shown(getattr(error, part), LONGEST_TEXT - len(" ...")))
+    """Return the error, with nothing in it that a worker may have put there to be shown, and no part too long."""
+    longest = LONGEST_TEXT - len(" ...")
+    for part in TEXTS:
+        setattr(error, part, shown(getattr(error, part), longest))
+    error.place = shown_place(error.place)
     return error
 
 
 # -- the language ---------------------------------------------------------------------------------------
 
 
-def _tensor(*kinds: str) -> Callable[[Clerk, Any], Entry]:
-    return lambda clerk, at: clerk._entry(at, *kinds)
+def _tensor(*kinds: str) -> Callable[[Clerk, Any], TensorState]:
+    return lambda clerk, at: clerk._tensor_at(at, *kinds)
 
 
 def _or_none(kind: Callable[[Clerk, Any], Any]) -> Callable[[Clerk, Any], Any]:
@@ -245,9 +265,9 @@ def _numbers(clerk: Clerk, values: Any) -> frozenset[int]:
     return numbers(values)
 
 
-def _collective(clerk: Clerk, value: Any) -> str:
-    if type(value) is not str or value not in TAKES:
-        raise Garbled("no collective")
+def _places(clerk: Clerk, value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise Garbled("no list of tensors")
     return value
 
 
@@ -267,44 +287,43 @@ def _labels(clerk: Clerk, value: Any) -> Any:
     return unpack_labels(value)
 
 
-def _combine(clerk: Clerk, account: Account, one: Entry, other: Entry) -> Entry:
+def _combine(clerk: Clerk, state: RankState, one: TensorState, other: TensorState) -> TensorState:
     if one.labels.kind != other.labels.kind:
         raise Garbled("a tensor of another kind")
     return one.combine(other)
 
 
-def _finals(clerk: Clerk, account: Account) -> list[Any]:
-    return [[layer, pack_labels(final.labels), *final[1:]] for layer, final in account.finals.items()]
+def _finals(clerk: Clerk, state: RankState) -> list[Any]:
+    return [
+        [layer, pack_labels(final.labels), final.value.whole, final.made_up] for layer, final in state.finals.items()
+    ]
 
 
-def _memory(clerk: Clerk, account: Account) -> int | str:
-    elements: Elements = clerk.books.stored(account)
+def _memory(clerk: Clerk, state: RankState) -> int | str:
+    elements: Elements = clerk.books.stored(state)
     return pack_elements(elements)
 
 
-_input, _gradient, _weight = _tensor("Activation"), _tensor("ActivationGrad"), _tensor("Weight")
-_weight_gradient, _state, _any = _tensor("WeightGrad"), _tensor("OptState"), _tensor()
-_call = Clerk._flight
+_any, _weight, _weight_gradient = _tensor(), _tensor("Weight"), _tensor("WeightGrad")
+_sharded = _tensor(*[row.name for row in KINDS.values() if row.sharded])
+_call = Clerk._call_at
 
 VERBS: dict[str, tuple[Callable[..., Any], tuple[Callable[[Clerk, Any], Any], ...]]] = {
     "load_weights": (lambda c, a, *r: c.books.load_weights(a, *r), (_shown, _shown, _number)),
     "get_activation": (lambda c, a, *r: c.books.get_activation(a, *r), (_numbers,)),
     "fake_grad": (lambda c, a, *r: c.books.fake_grad(a, *r), (_shown, _numbers)),
-    "forward": (lambda c, a, *r: c.books.forward(a, *r), (_layer, _input, _weight)),
-    "loss": (lambda c, a, *r: c.books.loss(a, *r), (_input,)),
-    "backward": (lambda c, a, *r: c.books.backward(a, *r), (_layer, _input, _gradient, _weight)),
-    "update": (lambda c, a, *r: c.books.update(a, *r), (_layer, _weight_gradient, _weight, _state)),
+    "compute": (Clerk._compute, (_text, _shown, _places)),
     "set_final_weight": (lambda c, a, *r: c.books.set_final_weight(a, *r), (_shown, _weight)),
-    "meet": (Clerk._meet, (_collective, _any, _layer, _or_none(_axis))),
+    "meet": (Clerk._meet, (_text, _or_none(_any), _layer, _or_none(_axis))),
     "pass_to": (lambda c, a, *r: c.books.pass_to(a, *r), (_shown, _or_none(_any), _plain)),
     "receive": (lambda c, a, *r: c.books.receive(a, *r), (_shown,)),
     "wait": (Clerk._wait, (_number,)),
     "fetch": (Clerk._fetch, (_call,)),
-    "settle": (lambda c, a: c.books.settle(), ()),
+    "decide_next": (lambda c, a: c.books.decide_next(), ()),
     "store": (Clerk._store, (_any,)),
     "drop": (Clerk._drop, (_any,)),
-    "shard": (lambda c, a, entry, *r: entry.shard(*r), (_tensor(*SHARDED), _piece, _piece)),
-    "combine": (_combine, (_tensor(*SHARDED), _tensor(*SHARDED))),
+    "shard": (lambda c, a, tensor, *r: tensor.shard(*r), (_sharded, _piece, _piece)),
+    "combine": (_combine, (_sharded, _sharded)),
     "add": (lambda c, a, one, other: one.add(other), (_weight_gradient, _weight_gradient)),
     "by_hand": (lambda c, a, labels: made_by_hand(labels), (_labels,)),
     "share": (Clerk._share, ()),

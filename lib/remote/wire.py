@@ -11,10 +11,11 @@ import time
 from fractions import Fraction
 from typing import Any
 
-from ..basics.errors import PuzzleError
+from ..basics.errors import Place, PuzzleError
 from ..basics.units import Elements
-from ..record.events import Event, make_event
-from ..record.labels import FINEST, KINDS, Labels
+from ..record.events import Event
+from ..record.kinds import KINDS
+from ..record.labels import FINEST, Labels
 
 LONGEST = 1 << 14
 """Bytes of a message from a worker."""
@@ -77,21 +78,21 @@ class Wire:
 
 
 def pack_labels(labels: Labels) -> list[Any]:
-    """Labels as a list; sets in order."""
-    kind, layer, layers, step, batches, total_batches, shards, total = labels
-    return [kind, layer, layers, step, sorted(batches), total_batches, sorted(shards), total]
+    """Return labels as a list; sets in order."""
+    return [sorted(value) if isinstance(value, frozenset) else value for value in labels]
 
 
 def unpack_labels(packed: Any) -> Labels:
-    """Labels from a list. Raises Garbled for anything that no tensor could have."""
+    """Return labels from a list. Raise Garbled for anything that no tensor could have."""
     if type(packed) is not list or len(packed) != len(Labels._fields):
         raise Garbled("no labels")
-    kind, layer, layers, step, batches, total_batches, shards, total = packed
-    for value in (layer, layers, step, total_batches, total):
-        number(value)
-    if kind not in KINDS or not 1 <= total <= FINEST:
+    fields = dict(zip(Labels._fields, packed, strict=True))
+    kind = fields.pop("kind")
+    sets = {name for name, default in Labels._field_defaults.items() if isinstance(default, frozenset)}
+    known: Any = {name: numbers(value) if name in sets else number(value) for name, value in fields.items()}
+    if kind not in KINDS or not 1 <= known["total"] <= FINEST:
         raise Garbled("no labels")
-    return Labels(kind, layer, layers, step, numbers(batches), total_batches, numbers(shards), total)
+    return Labels(kind, **known)
 
 
 def number(value: Any) -> int:
@@ -119,33 +120,62 @@ def unpack_elements(packed: int | str) -> Elements:
 
 
 def pack_event(event: Event) -> list[Any]:
-    """A record of the log as a list."""
-    held, op = [pack_elements(part) for part in event.held], event.op and list(event.op)
-    return [*event[:3], sorted(event.batches), *event[4:7], held, op, *event[9:11], pack_elements(event.elements)]
+    """Return a record of the log as a list."""
+    fields = event._asdict()
+    fields |= {"batches": sorted(event.batches), "elements": pack_elements(event.elements)}
+    fields["held"] = [pack_elements(part) for part in event.held]
+    return list(fields.values())
 
 
 def unpack_event(packed: list[Any]) -> Event:
-    """The record that was packed."""
-    op, group = packed[8] and tuple(packed[8]), tuple(packed[9])
-    held = tuple(map(unpack_elements, packed[7]))
-    last = packed[10], unpack_elements(packed[11])
-    return make_event((*packed[:3], frozenset(packed[3]), *packed[4:7], held, op, group, *last))
+    """Return the record that was packed."""
+    event = Event(*packed)
+    return event._replace(
+        batches=frozenset(event.batches),
+        held=tuple(map(unpack_elements, event.held)),  # type: ignore[arg-type]
+        op=event.op and tuple(event.op),
+        group=tuple(event.group),
+        elements=unpack_elements(event.elements),  # type: ignore[arg-type]
+    )
 
 
-def pack_error(error: PuzzleError) -> dict[str, str]:
-    """An error as its parts."""
-    return {part: str(getattr(error, part))[:LONGEST_TEXT] for part in PARTS}
-
-
-def unpack_error(packed: Any) -> dict[str, str]:
-    """The parts of an error, as PuzzleError takes them. Raises Garbled."""
-    if type(packed) is not dict or not all(type(packed.get(part)) is str for part in PARTS):
-        raise Garbled("no error")
-    return {part: shown(packed[part], LONGEST_TEXT) for part in PARTS}
-
-
-PARTS = ("problem", "where", "expected", "got", "cure", "line")
+TEXTS = ("problem", "expected", "got", "cure", "line")
+"""The parts of an error that are texts."""
 LONGEST_TEXT = 4000
+
+
+def pack_error(error: PuzzleError) -> dict[str, Any]:
+    """Return an error as its parts."""
+    place = shown_place(error.place)
+    batches = None if place.batches is None else sorted(place.batches)
+    where = list(place._replace(batches=batches))  # type: ignore[arg-type]
+    return {"where": where, **{part: str(getattr(error, part))[:LONGEST_TEXT] for part in TEXTS}}
+
+
+def unpack_error(packed: Any) -> dict[str, Any]:
+    """Return the parts of an error, as PuzzleError takes them. Raise Garbled for what is none."""
+    if type(packed) is not dict or not all(type(packed.get(part)) is str for part in TEXTS):
+        raise Garbled("no error")
+    texts = {part: shown(packed[part], LONGEST_TEXT) for part in TEXTS}
+    return {"where": _unpack_place(packed.get("where")), **texts}
+
+
+def _unpack_place(packed: Any) -> Place:
+    if type(packed) is not list or len(packed) != len(Place._fields):
+        raise Garbled("no place")
+    rank, operation, layer, batches, tick, detail = packed
+    if type(operation) is not str or type(detail) is not str or not (tick is None or type(tick) in (int, float)):
+        raise Garbled("no place")
+    rank, layer = (None if value is None else number(value) for value in (rank, layer))
+    return shown_place(Place(rank, operation, layer, None if batches is None else numbers(batches), tick, detail))
+
+
+def shown_place(place: Place) -> Place:
+    """Return a place that is safe to show: what is there for a layer may be anything that a learner wrote."""
+    longest = LONGEST_TEXT - len(" ...")
+    if place.layer is not None and type(place.layer) is not int:
+        place = place._replace(layer=None, detail=f"layer {place.layer}, {place.detail}")
+    return place._replace(operation=shown(place.operation, longest), detail=shown(place.detail, longest))
 
 
 def shown(text: str, longest: int) -> str:

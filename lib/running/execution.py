@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any
 
-from ..basics.errors import PuzzleError, is_learners, show_line, witnessed
+from ..basics.errors import Place, PuzzleError, is_learners, show_line, witnessed
 from ..learner.model import Model
 from .limits import TimeIsUp, alarm, collector_off, end_for_good
 from .loop import QuietLoop, host_aside
@@ -20,7 +20,7 @@ from .prints import labelled_prints
 _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
 
 
-def play(
+def execute(
     fn: Callable[[Model], Any], models: Sequence[Model], timeout: float | None, order: Sequence[int] | None = None
 ) -> None:
     """Run ``fn`` on every rank to its end. Raises the first PuzzleError of the run, even one that was swallowed.
@@ -31,7 +31,7 @@ def play(
     token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
     try:
         with collector_off(), alarm(timeout) as late, host_aside(), labelled_prints(_rank.get):
-            Turn(fn, models, timeout, late).turn(order or range(len(models)))
+            Execution(fn, models, timeout, late).to_its_end(order or range(len(models)))
     except PuzzleError as error:
         first = errors[0] if errors else error  # the first error is the cause of the others
         raise first.with_traceback(None) from error.__cause__
@@ -48,7 +48,7 @@ def name_of(fn: object) -> str:
     return str(getattr(inner, "__name__", type(fn).__name__))
 
 
-class Turn:
+class Execution:
     """One turn of the machine: the loop, the ranks' tasks, and how it ends."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Turn:
         self.loop = QuietLoop(self._quiet, self._stuck, self._started, deadline)
         self.done: asyncio.Future[None] = self.loop.create_future()
 
-    def turn(self, order: Sequence[int]) -> None:
+    def to_its_end(self, order: Sequence[int]) -> None:
         """Start the ranks in this order and turn the loop until all have ended, or one has failed."""
         loop = self.loop
         loop.set_exception_handler(lambda loop, context: None)  # what is reported is reported by us
@@ -101,11 +101,11 @@ class Turn:
             if inspect.isawaitable(result):
                 await result
             await self._tasks_of(model)
-            self.books.finish(model._account)
+            self.books.finish(model._handle)
             self.finished.add(model.rank)
         except asyncio.CancelledError:
             if not self.done.done():
-                self._fail(PuzzleError("the function was cancelled by itself", where=f"rank {model.rank}", line=""))
+                self._fail(PuzzleError("the function was cancelled by itself", where=Place(model.rank), line=""))
         except BaseException as error:
             if not self.over:
                 self._fail(_explained(error, model))
@@ -131,7 +131,7 @@ class Turn:
     # -- what the loop asks ------------------------------------------------------------------
 
     def _quiet(self) -> bool:
-        return self.done.done() or self.books.settle()
+        return self.done.done() or self.books.decide_next()
 
     def _stuck(self) -> None:
         if self.done.done():
@@ -140,7 +140,7 @@ class Turn:
             self._fail(TimeIsUp())
             return
         lines = {rank: waiting_line(task) for rank, task in self.tasks.items() if not task.done()}
-        self._fail(self.books.deadlock(frozenset(self.finished), lines))
+        self._fail(self.books.deadlock(lines, frozenset(self.finished)))
 
     def _started(self, task: asyncio.Task[Any]) -> None:
         model = _rank.get()
@@ -169,7 +169,7 @@ def _explained(error: BaseException, model: Model) -> BaseException:
             line = show_line(trace.tb_frame.f_code, trace.tb_lineno)
         trace = trace.tb_next
     explained = PuzzleError(
-        f"the function raised {type(error).__name__}{_says(error)}", where=f"rank {model.rank}", line=line
+        f"the function raised {type(error).__name__}{_says(error)}", where=Place(model.rank, tick=model.time), line=line
     )
     explained.__cause__ = error
     return explained

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from ..basics.arguments import describe, one_of_names
 from ..basics.errors import PuzzleError
 from ..learner.dist import Dist
 from ..learner.model import Model
-from ..learner.tensors import describe
+from ..machine.books import books_of
 from ..machine.cost import Cost
-from ..machine.mesh import whole_number
 from ..machine.outcome import Outcome
-from .execution import name_of, play
+from ..machine.shape import Shape
+from .execution import execute, name_of
 from .limits import collector_off
-from .workload import Workload, one_of_names
+from .workload import Workload
 
 ENGINES = ("simulated", "local", "processes")
 """What can carry out a run; all but the first are modules of ``lib.engines``, with tensors that hold numbers."""
@@ -31,9 +33,30 @@ class Run(Outcome):
 
     def __init__(self, name: str, models: Sequence[Model]) -> None:
         self.models = list(models)
-        closings = [model._closing() for model in models]
-        logs = [model._books.settled(model._account) for model in models]
-        super().__init__(name, models[0].dist._mesh, closings, logs)
+        states = [model._final_state() for model in models]
+        logs = [model._books.finish_log(model._handle) for model in models]
+        super().__init__(name, models[0].dist._mesh, states, logs)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run is carried out, whatever it computes. ``pace``, ``device`` and ``meter`` are for engines with real
+    tensors; ``order`` is that in which the ranks are started, and ``strict`` switches the set rules."""
+
+    timeout: float | None = 10.0
+    pace: float = 0.0
+    device: str = "auto"
+    meter: bool = False
+    order: Sequence[int] | None = None
+    strict: bool = True
+
+    def check(self) -> None:
+        """Raise PuzzleError for a setting that cannot be."""
+        if self.timeout is not None and (not isinstance(self.timeout, (int, float)) or not self.timeout > 0):
+            raise PuzzleError("timeout must be a number of seconds, or None", got=describe(self.timeout))
+        one_of_names("device", self.device, ("auto", "cpu"))
+        if not isinstance(self.pace, (int, float)) or not 0 <= self.pace < float("inf"):
+            raise PuzzleError("pace must be a number of seconds for a tick", got=describe(self.pace), cure="pace=0.03")
 
 
 def run(
@@ -62,7 +85,8 @@ def run(
 
     ``timeout`` bounds wall-clock seconds (None: no bound), also for a loop that never ends where the
     platform has timers and this is the main thread. Works in scripts, tests, and notebooks whose loop is
-    running. Raises PuzzleError (Deadlock among them) for everything that is wrong with the function.
+    running. Raises PuzzleError (Deadlock among them) for everything that is wrong with the function; its ``run`` is
+    the run up to the error, which can be drawn.
 
     ``engine="local"`` gives tensors real numbers, all ranks in this process; ``"processes"`` gives each rank a
     process of its own. Both need torch. What they train is described by ``layer`` (``"mlp"``: x + tanh(x W);
@@ -72,45 +96,39 @@ def run(
     that live, stored or not, which costs time.
     """
     check_function(fn)
-    if timeout is not None and (not isinstance(timeout, (int, float)) or not timeout > 0):
-        raise PuzzleError("timeout must be a number of seconds, or None", got=describe(timeout))
-    whole_number("ranks", ranks)
     one_of_names("engine", engine, ENGINES)
-    one_of_names("device", device, ("auto", "cpu"))
-    if not isinstance(pace, (int, float)) or not 0 <= pace < float("inf"):
-        raise PuzzleError("pace must be a number of seconds for a tick", got=describe(pace), cure="pace=0.03")
-    Workload(layer=layer, dtype=dtype, hidden=hidden, length=length, seed=seed)  # are they any good?
+    settings = Settings(timeout, pace, device, meter, _order, _strict)
+    settings.check()
+    shape = Shape.of(ranks, mesh, node_size, cost)
+    work = Workload(layers, batches, layer, dtype, hidden, length, seed)
     if engine != "simulated":
-        return _engine(engine).run(  # type: ignore[no-any-return]
-            fn, ranks, layers, batches, mesh, node_size, cost, timeout,
-            layer=layer, dtype=dtype, hidden=hidden, length=length, seed=seed, pace=pace, device=device, meter=meter,
-            _order=_order, _strict=_strict,
-        )  # fmt: skip
-    dist = Dist(ranks, mesh, node_size, cost, _graded=True, _strict=_strict)
-    models = train(fn, dist, layers, batches, timeout, _order)
+        return _engine(engine).run(fn, shape, work, settings)  # type: ignore[no-any-return]
+    dist = Dist.of(shape, books_of(shape, graded=True, strict=_strict))
+    models = train(fn, dist, work, settings)
     with collector_off():
         return Run(name_of(fn), models)
 
 
-def train(
-    fn: Callable[[Model], Any],
-    dist: Dist,
-    layers: int,
-    batches: int,
-    timeout: float | None,
-    order: Sequence[int] | None = None,
-) -> list[Model]:
-    """The models of a machine's ranks, after each has run ``fn`` to its end, and nothing is left on its way."""
-    models = [Model(rank, dist, layers, batches) for rank in range(dist.ranks)]
-    play(fn, models, timeout, order)
-    unfinished = dist._books.unfinished()
-    if unfinished is not None:
-        raise unfinished
+def train(fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings) -> list[Model]:
+    """Return the models of a machine's ranks, after each has run ``fn`` to its end, and nothing is left on its way.
+
+    Raise PuzzleError for what is wrong, with the run up to it.
+    """
+    models = [Model(rank, dist, work.layers, work.batches) for rank in range(dist.ranks)]
+    try:
+        execute(fn, models, settings.timeout, settings.order)
+        unfinished = dist._books.unfinished()
+        if unfinished is not None:
+            raise unfinished
+    except PuzzleError as error:
+        with collector_off():
+            error.run = Run(name_of(fn), models)
+        raise
     return models
 
 
 def _engine(name: str) -> Any:
-    """The module of an engine with real tensors. Raises PuzzleError if what it needs is not installed."""
+    """Return the module of an engine with real tensors. Raise PuzzleError if what it needs is not installed."""
     try:
         return import_module(f"lib.engines.{name}")
     except ModuleNotFoundError as missing:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..basics.errors import PuzzleError
-from ..machine.mesh import whole_number
+from ..basics.arguments import one_of_names, whole_number
 
 KINDS = ("mlp", "block")
 """Kinds of layer: ``x + tanh(x W)``, and a transformer block."""
@@ -53,9 +52,3 @@ class Workload:
     def tolerance(self) -> float:
         """How far trained weights may be off, relative to the largest update of their layer."""
         return TOLERANCES[self.dtype]
-
-
-def one_of_names(option: str, value: object, known: tuple[str, ...]) -> None:
-    """Raises PuzzleError unless the value of an option is one of the known names."""
-    if not isinstance(value, str) or value not in known:
-        raise PuzzleError(f"there is no such {option}", expected=" or ".join(map(repr, known)), got=repr(value))

@@ -1,4 +1,4 @@
-"""What a puzzle's text demands beyond layout, time and memory, as rules over the event log.
+"""The rules of a puzzle: what it asks of the log beyond layout, time and memory.
 
 A vocabulary that a puzzle's spec names from. No rule reads code.
 """
@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ..basics.errors import PuzzleError, show_set
+from ..basics.errors import Place, PuzzleError, show_set
 from ..record.events import Event
+from ..record.table import training
 
-TRAINING = ("forward", "backward")
+
+def place_of(event: Event) -> Place:
+    """Return where and when an operation was issued."""
+    return Place(event.rank, event.kind, event.layer, tick=event.issued, detail=f"at tick {event.issued:g}")
 
 
 def one_micro_batch(events: Sequence[Event], layers: int) -> None:
-    """Every forward and backward works on one micro-batch."""
+    """Every operation through a layer works on one micro-batch."""
+    trains = training()
     for event in events:
-        if event.kind in TRAINING and len(event.batches) > 1:
+        if event.kind in trains and len(event.batches) > 1:
             raise PuzzleError(
                 f"it works on micro-batches {show_set(event.batches)} at once",
-                where=f"rank {event.rank}, {event.kind}(layer {event.layer}) at tick {event.issued:g}",
+                where=place_of(event),
                 expected="one micro-batch after the other, as the puzzle asks",
                 cure="model.get_activation([micro_batch]) in a loop over the micro-batches",
                 line="",
@@ -28,14 +33,14 @@ def one_micro_batch(events: Sequence[Event], layers: int) -> None:
 
 def own_layers(events: Sequence[Event], layers: int) -> None:
     """A rank runs the layers that it has loaded, and no others: activations travel, weights stay."""
-    loaded: dict[int, set[int | None]] = {}
+    trains, loaded = training(), dict[int, set[int | None]]()
     for event in events:
         if event.kind == "load_weights":
             loaded.setdefault(event.rank, set()).add(event.layer)
-        elif event.kind in TRAINING and event.layer not in loaded.get(event.rank, ()):
+        elif event.kind in trains and event.layer not in loaded.get(event.rank, ()):
             raise PuzzleError(
                 f"it runs layer {event.layer}, whose weight it has not loaded",
-                where=f"rank {event.rank}, {event.kind}(layer {event.layer}) at tick {event.issued:g}",
+                where=place_of(event),
                 expected="every rank runs its own layers; activations and their gradients are passed on",
                 line="",
             )
@@ -43,21 +48,21 @@ def own_layers(events: Sequence[Event], layers: int) -> None:
 
 def four_stages(events: Sequence[Event], layers: int) -> None:
     """A rank runs a quarter of the layers: it is one of four stages."""
-    run: dict[int, set[int | None]] = {}
+    trains, run = training(), dict[int, set[int | None]]()
     for event in events:
-        if event.kind in TRAINING:
+        if event.kind in trains:
             mine = run.setdefault(event.rank, set())
             mine.add(event.layer)
             if len(mine) > layers // 4:
                 raise PuzzleError(
                     f"it runs {len(mine)} of {layers} layers",
-                    where=f"rank {event.rank}, {event.kind}(layer {event.layer}) at tick {event.issued:g}",
+                    where=place_of(event),
                     expected=f"every rank is one of four stages and runs {layers // 4}",
                     line="",
                 )
 
 
-FORMS: Mapping[str, Callable[[Sequence[Event], int], None]] = {
+RULES: Mapping[str, Callable[[Sequence[Event], int], None]] = {
     "one_micro_batch": one_micro_batch,
     "own_layers": own_layers,
     "four_stages": four_stages,

@@ -1,0 +1,66 @@
+"""Checking what a learner hands in: whole numbers, sets of them, and how to say what came instead."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from operator import index
+
+from .errors import PuzzleError
+
+
+def whole_number(name: str, value: object, least: int = 1) -> int:
+    """Return the value as an int. Raise PuzzleError when it is no whole number, or below ``least``."""
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
+        raise PuzzleError(f"{name} must be a whole number from {least} up", got=describe(value))
+    return number
+
+
+def one_of(name: str, value: object, count: int) -> int:
+    """Return the value as an int from 0 to ``count - 1``. Raise PuzzleError when it is none of these."""
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if isinstance(value, bool) or not 0 <= number < count:
+        raise PuzzleError(
+            f"{name} is out of range", expected=f"a whole number from 0 to {count - 1}", got=describe(value)
+        )
+    return number
+
+
+def one_of_names(option: str, value: object, known: tuple[str, ...]) -> None:
+    """Raise PuzzleError unless the value of an option is one of the known names."""
+    if not isinstance(value, str) or value not in known:
+        raise PuzzleError(f"there is no such {option}", expected=" or ".join(map(repr, known)), got=describe(value))
+
+
+def set_of(name: str, numbers: Iterable[int], count: int | None = None) -> frozenset[int]:
+    """Return any iterable of whole numbers (below ``count``) as a frozenset. Raise PuzzleError for anything else."""
+    try:
+        found = frozenset(index(number) for number in numbers)
+    except TypeError:
+        instead = f"range({numbers}) for 0 to {numbers - 1}, [0] for one" if isinstance(numbers, int) else ""
+        raise PuzzleError(
+            f"{name} must be several whole numbers, for example [0, 1]",
+            got=describe(numbers),
+            cure=forgotten_await(numbers) or instead,
+        ) from None
+    if count is not None and not all(0 <= number < count for number in found):
+        raise PuzzleError(f"{name} out of range", expected=f"numbers from 0 to {count - 1}", got=describe(found))
+    return found
+
+
+def forgotten_await(thing: object) -> str:
+    """Return the cure for something that should have been awaited; an empty text for anything else."""
+    return "did you forget `await`?" if inspect.isawaitable(thing) else ""
+
+
+def describe(thing: object) -> str:
+    """Return how something shows itself, cut off after 120 characters."""
+    text = repr(thing)
+    return text if len(text) <= 120 else text[:117] + "..."

@@ -1,0 +1,166 @@
+"""What a tensor carries: a fingerprint in an exact algebra, so that numbers can be wrong without numbers.
+
+Forward, backward and update are fixed mixing functions; gradients add. Two tensors have the
+same fingerprint when, and (but for a chance of about 2**-60) only when, honest arithmetic would
+give them the same numbers: a sum in another order is the same, a micro-batch counted twice, a
+stale weight, a piece instead of the whole or a group too small is not.
+
+An activation is a fingerprint for each micro-batch. A weight, a state or a gradient is a pair: the fingerprint of the
+whole thing, and which piece of it this is. The two are never mixed into one number, so that what pieces give together
+can be computed from what each of them gives.
+
+This is one of the parts that can be exchanged (``record.operations.Values``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..record.labels import NONE, WHOLE, Labels, Shards, coarsest, union
+
+BITS = 61
+MASK = (1 << BITS) - 1
+PRIME = MASK
+"""Gradients are summed modulo this prime, 2**61 - 1."""
+FACTOR = 0x1D8E4E27C47D124F
+"""Odd, and without a pattern (from Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014)."""
+# One tag for each function.
+WEIGHT, STATE, INPUT, FORWARD, LOSS, BACKWARD, GRADIENT, UPDATE, NEXT_STATE, MIXED, PART, BY_HAND = range(101, 113)
+
+Piece = tuple[Shards, int]
+"""Which piece of a whole something is, in coarsest form: its shards, and of how many."""
+ALL: Piece = (WHOLE, 1)
+ANY: Piece = (NONE, 0)
+"""The piece that the zero gradient is: it fits all others."""
+
+
+def mix(*numbers: int) -> int:
+    """Return 61 bits that depend on all these numbers and on their order, the same on every platform.
+
+    Each step can be undone, so numbers that differ in one place never give the same.
+    """
+    mixed = 0
+    for number in numbers:
+        mixed = ((mixed ^ number) + 1) * FACTOR & MASK
+        mixed ^= mixed >> 29
+    return mixed
+
+
+class Fingerprint(NamedTuple):
+    """The value of a weight, a state or a gradient."""
+
+    whole: int
+    """The fingerprint of the whole of which this is a piece."""
+    piece: Piece
+
+
+ByBatch = dict[int, int]
+"""The value of an activation or its gradient: a fingerprint for each micro-batch."""
+
+
+class Fingerprints:
+    """The algebra."""
+
+    zero = Fingerprint(0, ANY)
+
+    def weight(self, piece: Labels) -> Fingerprint:
+        """Return a piece of a layer's weight before training."""
+        return Fingerprint(mix(WEIGHT, piece.layer), piece_of(piece))
+
+    def opt_state(self, piece: Labels) -> Fingerprint:
+        """Return a piece of a layer's optimizer state before training."""
+        return Fingerprint(mix(STATE, piece.layer), piece_of(piece))
+
+    def inputs(self, batches: frozenset[int]) -> ByBatch:
+        """Return the input of layer 0 for these micro-batches."""
+        return {batch: mix(INPUT, batch) for batch in batches}
+
+    def forward(self, inp: ByBatch, weight: Fingerprint) -> ByBatch:
+        """Return what a layer makes of its input: nothing good, if the weight is only a piece."""
+        known = _complete(weight)
+        return {batch: mix(FORWARD, value, known) for batch, value in inp.items()}
+
+    def loss(self, inp: ByBatch) -> ByBatch:
+        """Return the gradient of the loss with respect to the last activation."""
+        return {batch: mix(LOSS, value) for batch, value in inp.items()}
+
+    def backward(self, inp: ByBatch, grad: ByBatch, weight: Fingerprint) -> tuple[Fingerprint, ByBatch]:
+        """Return the gradients of the whole weight, summed over the micro-batches, and of the input."""
+        known = _complete(weight)
+        back = {batch: mix(BACKWARD, grad.get(batch, 0), value, known) for batch, value in inp.items()}
+        return Fingerprint(sum([mix(GRADIENT, value) for value in back.values()]) % PRIME, ALL), back
+
+    def update(self, weight: Fingerprint, opt_state: Fingerprint, grad: Fingerprint) -> tuple[Fingerprint, Fingerprint]:
+        """Return weight and state after an optimizer step: right if weight and state are the same piece, and the
+        gradient covers it."""
+        aligned = weight.piece == opt_state.piece and _covers(grad.piece, weight.piece)
+        new = mix(UPDATE if aligned else MIXED, weight.whole, opt_state.whole, grad.whole)
+        return Fingerprint(new, weight.piece), Fingerprint(mix(NEXT_STATE, new), weight.piece)
+
+    def add(self, values: Sequence[Fingerprint]) -> Fingerprint:
+        """Return a sum of gradients, in any order, any tree; nonsense if they are of different pieces."""
+        real = [value for value in values if value.piece != ANY]
+        if not real:
+            return self.zero
+        piece = real[0].piece
+        if any([value.piece != piece for value in real]):
+            return Fingerprint(mix(MIXED, *[value.whole for value in real]), piece)
+        return Fingerprint(sum([value.whole for value in real]) % PRIME, piece)
+
+    def cut(self, value: Fingerprint, piece: Labels) -> Fingerprint:
+        """Return the piece of a thing that these labels name."""
+        return value if value.piece == ANY else Fingerprint(value.whole, piece_of(piece))
+
+    def join(self, values: Sequence[Fingerprint]) -> Fingerprint:
+        """Return pieces put together: nonsense, if they are no pieces of one thing, or one comes twice."""
+        first = values[0]
+        if all([value.piece == ANY for value in values]):
+            return first
+        piece, disjoint = union([value.piece for value in values if value.piece != ANY])
+        if disjoint and all([value.whole == first.whole and value.piece != ANY for value in values]):
+            return Fingerprint(first.whole, piece)
+        return Fingerprint(mix(MIXED, *[value.whole for value in values]), piece)
+
+    def made_up(self, labels: Labels) -> Fingerprint | ByBatch:
+        """Return a value for a tensor that was made by hand: like no honest one."""
+        if labels.kind in ("Activation", "ActivationGrad"):
+            return {batch: mix(BY_HAND, labels.layer + 1, batch) for batch in labels.batches}
+        made = sum(mix(BY_HAND, labels.layer + 1, batch) for batch in labels.batches) % PRIME
+        return Fingerprint(made, piece_of(labels))
+
+
+def piece_of(labels: Labels) -> Piece:
+    """Return which piece of its whole a tensor is."""
+    return coarsest(labels.shards, labels.total)
+
+
+def _complete(weight: Fingerprint) -> int:
+    """Return the fingerprint of a whole weight; of a piece of it, another number."""
+    if weight.piece == ALL:
+        return weight.whole
+    shards, total = weight.piece
+    return mix(PART, weight.whole, total, *sorted(shards))
+
+
+def _covers(outer: Piece, inner: Piece) -> bool:
+    if outer in (ALL, ANY, inner):
+        return True
+    return union([outer, inner])[0] == outer
+
+
+@lru_cache(maxsize=64)
+def trained_weights(layers: int, batches: int) -> tuple[Fingerprint, ...]:
+    """Return every layer's weight after one step of plain training on one device: what is right."""
+    algebra = Fingerprints()
+    whole = [Labels("Weight", layer, layers) for layer in range(layers)]
+    weights = [algebra.weight(labels) for labels in whole]
+    activations = [algebra.inputs(frozenset(range(batches)))]
+    for weight in weights:
+        activations.append(algebra.forward(activations[-1], weight))
+    grad, trained = algebra.loss(activations[-1]), list(weights)
+    for layer in reversed(range(layers)):
+        weight_grad, grad = algebra.backward(activations[layer], grad, weights[layer])
+        trained[layer], _ = algebra.update(weights[layer], algebra.opt_state(whole[layer]), weight_grad)
+    return tuple(trained)

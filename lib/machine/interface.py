@@ -1,0 +1,172 @@
+"""The narrow interface between what a learner touches and what decides.
+
+``Model`` and tensors hold labels and opaque handles only. Everything that decides right or wrong (lives, values,
+clocks, log) is behind ``Books``: in this process (``books``), or at the other end of a line (``remote``). A handle is
+given out by the books and handed back to the same books; nobody else looks inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from ..basics.errors import Deadlock, PuzzleError
+from ..basics.units import Elements
+from ..record.events import Event
+from ..record.labels import Labels
+from ..record.operations import Value
+
+
+class Token:
+    """What the learner's side may know of a tensor: its labels, its size, and how it is cut, joined and added."""
+
+    labels: Labels
+    memory: Elements
+
+    def shard(self, index: int, total: int) -> Token:
+        """Return piece ``index`` of ``total`` of this one."""
+        raise NotImplementedError
+
+    def combine(self, other: Token) -> Token:
+        """Return this part and that one as one."""
+        raise NotImplementedError
+
+    def add(self, other: Token) -> Token:
+        """Return the sum of two gradients."""
+        raise NotImplementedError
+
+
+class RankHandle(Protocol):
+    """A rank in the books."""
+
+    @property
+    def rank(self) -> int:
+        """Which rank it is."""
+
+
+class CallHandle(Protocol):
+    """A communication call in the books, from its issue to its end."""
+
+    @property
+    def kind(self) -> str:
+        """The learner's verb."""
+
+    @property
+    def layer(self) -> int | None:
+        """The layer that it names, if any."""
+
+
+class Piece(NamedTuple):
+    """A tensor as it was at one moment."""
+
+    labels: Labels
+    value: Value
+    made_up: bool
+
+
+class FinalState(NamedTuple):
+    """What a rank begins and ends with, for the check: labels and values, no more to be changed."""
+
+    rank: int
+    layers: int
+    batches: int
+    began: tuple[Labels, ...]
+    """Pieces of weights and states that it took from load_weights."""
+    late: tuple[Labels, ...]
+    """Of these the states that it loaded only after it had worked on their layer."""
+    kept: tuple[Piece, ...]
+    """What is stored at the end."""
+    finals: dict[int, Piece]
+    """What was set as final weight of each layer."""
+
+
+R = TypeVar("R", bound=RankHandle)
+T = TypeVar("T", bound=Token)
+C = TypeVar("C", bound=CallHandle)
+
+
+class Books(Protocol[R, T, C]):
+    """The books of all ranks of one machine: R, T and C are its handles of ranks, tensors and calls.
+
+    Every method that acts for a rank raises PuzzleError for what is wrong with it.
+    """
+
+    def open(self, rank: int, layers: int, batches: int) -> R:
+        """Open a rank's books, replacing those of an earlier run of the cell."""
+
+    def load_weights(self, rank: R, layer: int, shard: int, total: int) -> Sequence[T]:
+        """Return a piece of a layer's weight and of its optimizer state, of step 0."""
+
+    def get_activation(self, rank: R, batches: frozenset[int]) -> T:
+        """Return the input of layer 0 for these micro-batches."""
+
+    def fake_grad(self, rank: R, layer: int, batches: frozenset[int]) -> T:
+        """Return a gradient out of nothing; of no micro-batches it is the honest zero."""
+
+    def compute(self, rank: R, kind: str, layer: int | None, *operands: T) -> Sequence[T]:
+        """Carry out an operation of the compute lane, and return what it makes."""
+
+    def set_final_weight(self, rank: R, layer: int, weight: T) -> None:
+        """Note what the rank answers for a layer. It is no operation and no storage."""
+
+    def meet(self, rank: R, kind: str, operand: T | None, layer: int, axis: str | None) -> C:
+        """Start a collective; ``operand`` is None for a rank that brings nothing."""
+
+    def pass_to(self, rank: R, receiver: int, operand: T | None, plain: object) -> C:
+        """Start a send of a tensor, or of a plain value where ``operand`` is None."""
+
+    def receive(self, rank: R, src: int | None) -> C:
+        """Start a receive of the next message, or of the next from ``src``."""
+
+    def wait(self, call: C, waiter: Callable[[], None]) -> bool:
+        """Return whether a call can be fetched now; if not, ``waiter`` is called when it can."""
+
+    def fetch(self, call: C) -> object:
+        """Return the result of an ended call (a token, a plain value or None), and move the rank's clock to its end."""
+
+    def decide_next(self) -> bool:
+        """All coroutines wait: wake one. Return False when none ever can be."""
+
+    def store(self, rank: R, tensor: T) -> None:
+        """A dictionary of this rank now holds the tensor, once more."""
+
+    def drop(self, rank: R, tensor: T) -> None:
+        """A dictionary of this rank holds the tensor once less."""
+
+    def share(self, rank: R, holder: Callable[[], object]) -> None:
+        """From now on several coroutines may run in this rank; ``holder()`` names the one that does."""
+
+    def time(self, rank: R) -> float:
+        """Return the rank's clock, in ticks."""
+
+    def stored(self, rank: R) -> Elements:
+        """Return how much is stored now, in elements."""
+
+    def events(self, rank: R) -> list[Event]:
+        """Return the rank's log so far."""
+
+    def finish(self, rank: R) -> None:
+        """The rank's function has ended: take a last sample."""
+
+    def finish_log(self, rank: R) -> list[Event]:
+        """Return the rank's log at the end of a run, and drop the bookkeeping behind it."""
+
+    def final_state(self, rank: R, stored: Iterable[T]) -> FinalState:
+        """Return what the rank ends with; ``stored`` names what its dictionaries hold, of which only what the books
+        know as stored counts."""
+
+    def unfinished(self) -> PuzzleError | None:
+        """Return what is wrong at the end of a run: a call never awaited, a message never received."""
+
+    def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
+        """Return what to say when nobody can go on. ``lines``: where each rank stands; ``finished``: the ranks that
+        have ended, if that is known (else all that have no line)."""
+
+
+AnyBooks = Books[RankHandle, Token, CallHandle]
+"""Books whose handles nobody looks into."""
+
+
+def tokens_of(stores: Iterable[Iterable[Token]]) -> Iterator[Token]:
+    """Return what is in several dictionaries, one after the other."""
+    return (token for store in stores for token in store)

@@ -1,0 +1,106 @@
+"""The collectives: what each does to its tensors, how their numbers move between processes, and its row.
+
+A result is a pure function of what a group brings, both in group order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .labels import cut, join, total_of
+from .operations import Collective, Part, Values
+
+
+def allreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
+    """All-reduce: everyone gets the sum of all.
+
+    >>> from unittest.mock import Mock  # any arithmetic will do: only labels are shown
+    >>> from lib.record.labels import Labels
+    >>> grad = Labels("WeightGrad", layer=0, layers=2, total_batches=2)
+    >>> first, second = grad._replace(batches=frozenset({0})), grad._replace(batches=frozenset({1}))
+    >>> for labels, _ in allreduce([(first, 1), (second, 2)], Mock()):
+    ...     print(labels)
+    WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=1)
+    WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=1)
+    """
+    labels = total_of([labels for labels, _ in parts], "", strict)
+    return [(labels, values.add([value for _, value in parts]))] * len(parts)
+
+
+def allgather(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
+    """All-gather: everyone gets the shards of all, joined.
+
+    >>> from unittest.mock import Mock  # any arithmetic will do: only labels are shown
+    >>> from lib.record.labels import Labels
+    >>> weight = Labels("Weight", layer=0, layers=2, total=2)
+    >>> first, second = weight, weight._replace(shards=frozenset({1}))
+    >>> for labels, _ in allgather([(first, 7), (second, 7)], Mock()):
+    ...     print(labels)
+    Weight(layer=0, layers=2, step=0, shards={0}, total=1)
+    Weight(layer=0, layers=2, step=0, shards={0}, total=1)
+    """
+    labels = join([labels for labels, _ in parts], "")
+    return [(labels, values.join([value for _, value in parts]))] * len(parts)
+
+
+def scatterreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
+    """Reduce-scatter: sum, then the i-th of the group keeps piece i.
+
+    >>> from unittest.mock import Mock  # any arithmetic will do: only labels are shown
+    >>> from lib.record.labels import Labels
+    >>> grad = Labels("WeightGrad", layer=0, layers=2, total_batches=2)
+    >>> first, second = grad._replace(batches=frozenset({0})), grad._replace(batches=frozenset({1}))
+    >>> for labels, _ in scatterreduce([(first, 1), (second, 2)], Mock()):
+    ...     print(labels)
+    WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=2)
+    WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={1}, total=2)
+    """
+    labels, value = allreduce(parts, values, strict)[0]
+    pieces = [cut(labels, place, len(parts)) for place in range(len(parts))]
+    return [(piece, values.cut(value, piece)) for piece in pieces]
+
+
+def own_shard(model: Any) -> Any:
+    """Return a rank's shard of a weight: what it brings to a gather in a small example."""
+    return model.load_weights(0, model.rank, model.RANKS)[0]
+
+
+def own_gradient(model: Any) -> Any:
+    """Return the gradient of a rank's own micro-batch: what it brings to a reduction in a small example."""
+    model.weights[0], _ = model.load_weights(0)
+    model.activations[0] = model.get_activation([model.rank])
+    grad = model.loss(model.forward(0, model.activations[0], model.weights[0]))
+    return model.backward(0, model.activations[0], grad, model.weights[0])[0]
+
+
+ALLREDUCE = Collective(
+    kind="allreduce",
+    code="AR",
+    word="all-reduce",
+    takes=("WeightGrad",),
+    result=allreduce,
+    move=lambda carrier, value, inputs, outputs: carrier.total(value, outputs[carrier.place]),
+    example=own_gradient,
+    rounds=2,
+)
+
+ALLGATHER = Collective(
+    kind="allgather",
+    code="AG",
+    word="all-gather",
+    takes=("Weight", "OptState", "WeightGrad"),
+    result=allgather,
+    move=lambda carrier, value, inputs, outputs: carrier.joined(carrier.all_parts(value, inputs)),
+    example=own_shard,
+)
+
+SCATTERREDUCE = Collective(
+    kind="scatterreduce",
+    code="RS",
+    word="reduce-scatter",
+    takes=("WeightGrad",),
+    result=scatterreduce,
+    move=lambda carrier, value, inputs, outputs: carrier.my_piece(value, outputs),
+    example=own_gradient,
+)

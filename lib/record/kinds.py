@@ -1,0 +1,49 @@
+"""The kinds of tensor: one row for each. Whatever lists or counts tensors by kind is read off this table."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """One kind of tensor."""
+
+    name: str
+    """Its class in ``lib``."""
+    word: str
+    """The field's word for it."""
+    store: str
+    """The dictionary of a Model in which it is kept by habit."""
+    memory: str
+    """Its name among MEMORY_KINDS, and so in the log and in pictures."""
+    sharded: bool = False
+    """Whether it can be cut into shards."""
+    stepped: bool = False
+    """Whether it counts the optimizer steps that it has been through."""
+    batched: bool = False
+    """Whether it belongs to micro-batches."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The labels that it has, in the order of its constructor."""
+        steps = ("step",) if self.stepped else ()
+        batches = ("batches", "total_batches") if self.batched else ()
+        shards = ("shards", "total") if self.sharded else ()
+        return ("layer", "layers", *steps, *batches, *shards)
+
+
+ROWS = (
+    Kind("Weight", "weight", "weights", "weights", sharded=True, stepped=True),
+    Kind("OptState", "optimizer state", "opt_states", "opt_states", sharded=True, stepped=True),
+    Kind("WeightGrad", "weight gradient", "grad_weights", "weight_grads", sharded=True, batched=True),
+    Kind("Activation", "activation", "activations", "activations", batched=True),
+    Kind("ActivationGrad", "activation gradient", "grad_activations", "activation_grads", batched=True),
+)
+KINDS = {row.name: row for row in ROWS}
+
+MEMORY_KINDS = (*(row.memory for row in ROWS), "in_flight", "inbox")
+"""What memory is spent on: the kinds of tensor, what unfinished calls carry or have made, and messages that are there
+and not yet received."""
+SLOT = {row.name: place for place, row in enumerate(ROWS)}
+"""Where a kind of tensor stands among MEMORY_KINDS."""
+IN_FLIGHT, INBOX = MEMORY_KINDS.index("in_flight"), MEMORY_KINDS.index("inbox")

@@ -1,0 +1,176 @@
+"""What a rank can do: what one row of the table of operations says.
+
+The table itself is in ``table``. Everything that lists operations is read off it: the machine, the line to other
+processes, the engines, the codes and the pictures. So an operation is its row, with the functions that the row names
+beside it, a price in ``machine.cost`` and a verb in ``learner.model``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
+
+from .labels import Labels
+
+Value = Any
+"""What a tensor carries. Only the arithmetic that made it looks inside."""
+Part = tuple[Labels, Value]
+"""Labels and value of one tensor."""
+
+
+class Values(Protocol):
+    """An arithmetic of tensors: what they carry, and what operations make of it. One of the parts that can be
+    exchanged: fingerprints in the simulator, numbers on an engine with real tensors."""
+
+    zero: Value
+    """The gradient of no micro-batches."""
+
+    def weight(self, piece: Labels) -> Value:
+        """Return a piece of a layer's weight before training."""
+
+    def opt_state(self, piece: Labels) -> Value:
+        """Return a piece of a layer's optimizer state before training."""
+
+    def inputs(self, batches: frozenset[int]) -> Value:
+        """Return the input of layer 0 for these micro-batches."""
+
+    def forward(self, inp: Value, weight: Value) -> Value:
+        """Return what a layer makes of its input."""
+
+    def loss(self, inp: Value) -> Value:
+        """Return the gradient of the loss with respect to the last activation."""
+
+    def backward(self, inp: Value, grad: Value, weight: Value) -> tuple[Value, Value]:
+        """Return the gradients of a layer's weight, summed over the micro-batches, and of its input."""
+
+    def update(self, weight: Value, opt_state: Value, grad: Value) -> tuple[Value, Value]:
+        """Return weight and state after an optimizer step."""
+
+    def add(self, values: Sequence[Value]) -> Value:
+        """Return a sum of gradients."""
+
+    def cut(self, value: Value, piece: Labels) -> Value:
+        """Return the part of a value that these labels name."""
+
+    def join(self, values: Sequence[Value]) -> Value:
+        """Return pieces put together."""
+
+    def made_up(self, labels: Labels) -> Value:
+        """Return a value for a tensor that was made by hand: like no honest one."""
+
+
+class Rank(Protocol):
+    """What the rules of an operation may know of the rank that issues it."""
+
+    rank: int
+    layers: int
+    batches: int
+    graded: bool
+
+    def place(self, operation: str, layer: int | None, batches: frozenset[int] | None = None) -> Any:
+        """Return where this is, for an error."""
+
+
+class Carrier(Protocol):
+    """What an engine whose ranks are processes offers to a collective: one rank's end of the links to its group."""
+
+    place: int
+    """Where this rank is in the group."""
+
+    def total(self, value: Value, labels: Labels) -> Value:
+        """Return the sum of what all members bring, for everyone."""
+
+    def all_parts(self, value: Value, parts: Sequence[Labels]) -> Sequence[Value]:
+        """Return what each member brings."""
+
+    def my_piece(self, value: Value, pieces: Sequence[Labels]) -> Value:
+        """Return this rank's piece of the sum of what all members bring."""
+
+    def sent_from(self, source: int, value: Value, labels: Labels) -> Value:
+        """Return what the member at ``source`` brings."""
+
+    def joined(self, values: Sequence[Value]) -> Value:
+        """Return pieces put together."""
+
+
+def no_rule(rank: Rank, layer: int | None, *labels: Labels) -> None:
+    """Insist on nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One operation. ``kind`` is the learner's verb, ``code`` its letters in the schedule as text, ``word`` the
+    field's word for it."""
+
+    lane: ClassVar[str] = ""
+    """``compute``, ``collective`` or ``message``."""
+
+    kind: str
+    code: str
+    word: str
+    layered: bool = True
+    """Whether its verb names a layer."""
+    by_batch: bool = False
+    """Whether it works on micro-batches one by one: its price is that of one, and its code names them."""
+    trains: bool = False
+    """Whether it carries micro-batches through a layer."""
+    backward: bool = False
+    """Whether it does so backwards."""
+    price: str = ""
+    """The field of ``Cost`` with its price, where that is not named like its verb."""
+    verb: Callable[..., Any] | None = None
+    """What ``model.kind(...)`` calls, with the model first, where Model has no method of that name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computation(Operation):
+    """An operation of the compute lane."""
+
+    lane: ClassVar[str] = "compute"
+    takes: Mapping[str, str]
+    """The operands in order: parameter of the verb -> kind of tensor."""
+    makes: Callable[..., Sequence[Labels]]
+    """``makes(rank, layer, *labels)`` gives the labels of the results."""
+    value: Callable[..., Sequence[Value]]
+    """``value(values, *operands)`` gives the values of the results."""
+    rule: Callable[..., None] = no_rule
+    """``rule(rank, layer, *labels)`` raises PuzzleError where operands do not fit."""
+    by_batch: bool = True
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """The kinds of its operands, in order."""
+        return list(self.takes.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collective(Operation):
+    """An operation in which all ranks of a group meet."""
+
+    lane: ClassVar[str] = "collective"
+    takes: Sequence[str]
+    """The kinds of tensor that it takes."""
+    result: Callable[[Sequence[Any], Values, bool], Sequence[Part]]
+    """``result(parts, values, strict)`` gives each member's result, in group order; where not ``everyone`` brings
+    something, a part may be None."""
+    move: Callable[[Carrier, Value, Sequence[Any], Sequence[Labels]], Value]
+    """``move(carrier, value, inputs, outputs)`` does the same to one rank's numbers, on an engine whose ranks are
+    processes; ``inputs`` and ``outputs`` are the labels of all members."""
+    example: Callable[[Any], Any]
+    """``example(model)`` gives what a rank brings when ``draw_primitive`` shows the collective."""
+    everyone: bool = True
+    """Whether every member has to bring a tensor."""
+    price: str = "collective"
+    rounds: int = 1
+    """How often a ring algorithm sends the whole tensor once around the group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message(Operation):
+    """A send, or a receive."""
+
+    lane: ClassVar[str] = "message"
+    layered: bool = False
+    takes: Sequence[str] = field(default=())

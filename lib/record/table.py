@@ -1,0 +1,73 @@
+"""The table of operations. A new one is a row here; ``add`` takes one from outside."""
+
+from __future__ import annotations
+
+from ..basics.errors import PuzzleError
+from .collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
+from .operations import Collective, Computation, Message, Operation
+from .training import BACKWARD, FORWARD, LOSS, UPDATE
+
+SEND = Message(kind="pass_to", code=">", word="send", price="send")
+RECEIVE = Message(kind="receive", code="<", word="receive")
+
+OPERATIONS: dict[str, Operation] = {
+    row.kind: row for row in (FORWARD, LOSS, BACKWARD, UPDATE, ALLREDUCE, ALLGATHER, SCATTERREDUCE, SEND, RECEIVE)
+}
+"""Every operation by its verb, in the order in which they are listed for people."""
+
+
+def add(*rows: Operation) -> None:
+    """Have further operations from now on. Raise PuzzleError for a verb or a code that is taken."""
+    for row in rows:
+        if row.kind in OPERATIONS or row.code in {known.code for known in OPERATIONS.values()}:
+            raise PuzzleError(f"there is an operation {row.kind}, or a code {row.code}, already", line="")
+        OPERATIONS[row.kind] = row
+
+
+def operation(kind: object) -> Operation:
+    """Return the row of an operation. Raise PuzzleError for what is none."""
+    row = OPERATIONS.get(kind) if isinstance(kind, str) else None
+    if row is None:
+        raise PuzzleError(f"there is no operation {kind!r}", expected=", ".join(OPERATIONS), line="")
+    return row
+
+
+def computation(kind: str) -> Computation:
+    """Return the row of an operation of the compute lane. Raise PuzzleError for what is none."""
+    row = OPERATIONS.get(kind)
+    if not isinstance(row, Computation):
+        operation(kind)
+        raise PuzzleError(
+            f"{kind} is no operation of the compute lane", expected=", ".join(in_lane("compute")), line=""
+        )
+    return row
+
+
+def collective(kind: str) -> Collective:
+    """Return the row of a collective. Raise PuzzleError for what is none."""
+    row = OPERATIONS.get(kind)
+    if not isinstance(row, Collective):
+        operation(kind)
+        raise PuzzleError(f"{kind} is no collective", expected=", ".join(in_lane("collective")), line="")
+    return row
+
+
+def in_lane(*lanes: str) -> list[str]:
+    """Return the verbs of the operations of these lanes, in order."""
+    return [row.kind for row in OPERATIONS.values() if row.lane in lanes]
+
+
+def lane_of(kind: str) -> str:
+    """Return the lane of an operation; an empty text for what is none, such as a mark in the log."""
+    row = OPERATIONS.get(kind)
+    return row.lane if row else ""
+
+
+def training() -> list[str]:
+    """Return the verbs of the operations that carry micro-batches through a layer."""
+    return [row.kind for row in OPERATIONS.values() if row.trains]
+
+
+def work_on_layers() -> set[str]:
+    """Return the verbs of the operations that need a layer, or bring its parts together."""
+    return {*training(), *in_lane("collective")}

@@ -1,0 +1,212 @@
+"""The operations of the compute lane: what each insists on, what it makes, and its row.
+
+The values would find most of these mistakes at the end of a run. The rules find them at the operation where they
+happen, and say what to write instead.
+"""
+
+from __future__ import annotations
+
+from ..basics.errors import Place, PuzzleError, show_set
+from .labels import Labels, same_pieces, within
+from .operations import Computation, Rank
+
+# -- forward and backward -------------------------------------------------------------------------
+
+
+def forward_rule(rank: Rank, layer: int, inp: Labels, weight: Labels) -> None:
+    """Insist on a complete weight of this layer and step 0, and the input of this layer."""
+    if weight.layer != layer or inp.layer != layer or len(weight.shards) != weight.total or weight.step:
+        where = rank.place("forward", layer, inp.batches)
+        _weight_fits(rank, where, layer, weight)
+        if inp.layer != layer:
+            raise PuzzleError(
+                f"the input is that of layer {inp.layer}",
+                where=where,
+                expected=f"an Activation with layer={layer}: what get_activation gives (layer 0) or "
+                f"forward({layer - 1}, ...) gives",
+                got=str(inp),
+            )
+
+
+def backward_rule(rank: Rank, layer: int, inp: Labels, grad: Labels, weight: Labels) -> None:
+    """Insist on what forward does, and on the gradient that belongs to the output, for the same micro-batches."""
+    if (
+        weight.layer == inp.layer == grad.layer == layer
+        and inp.batches == grad.batches
+        and len(weight.shards) == weight.total
+        and not weight.step
+    ):
+        return
+    where = rank.place("backward", layer, inp.batches)
+    _weight_fits(rank, where, layer, weight)
+    if inp.layer != layer:
+        raise PuzzleError(
+            f"the input is that of layer {inp.layer}",
+            where=where,
+            expected=f"the Activation that forward({layer}, ...) read (layer={layer})",
+            got=str(inp),
+            cure=f"by habit: model.activations[{layer}]",
+        )
+    if grad.layer != layer:
+        raise PuzzleError(
+            f"the gradient is that of layer {grad.layer}",
+            where=where,
+            expected=f"what loss gives (the last layer) or backward({layer + 1}, ...) gives: layer={layer}",
+            got=str(grad),
+        )
+    if inp.batches != grad.batches:
+        raise PuzzleError(
+            "input and gradient are of different micro-batches",
+            where=where,
+            expected=f"a gradient for micro-batches {show_set(inp.batches)}",
+            got=show_set(grad.batches),
+        )
+
+
+def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels) -> None:
+    if weight.layer != layer:
+        raise PuzzleError(
+            f"the weight is that of layer {weight.layer}",
+            where=where,
+            expected=f"layer {layer}",
+            got=str(weight),
+        )
+    if not weight.is_whole():
+        raise PuzzleError(
+            "the weight is not complete",
+            where=where,
+            expected=f"all shards of the weight of layer {layer}",
+            got=str(weight),
+            cure=f"weight = await model.allgather(model.weights[{layer}], {layer})",
+        )
+    if weight.step and rank.graded:
+        raise PuzzleError(
+            "the weight has been updated already",
+            where=where,
+            expected="the weight of step 0, for every micro-batch of the batch",
+            got=str(weight),
+            cure="update a layer after the last forward and backward that need its weight",
+        )
+
+
+def loss_rule(rank: Rank, layer: int, inp: Labels) -> None:
+    """Insist on the output of the last layer."""
+    if inp.layer != rank.layers:
+        raise PuzzleError(
+            "the loss reads the output of the last layer",
+            where=rank.place("loss", None, inp.batches),
+            expected=f"an Activation with layer={rank.layers}: what forward({rank.layers - 1}, ...) gives",
+            got=str(inp),
+        )
+
+
+def _by_batch(rank: Rank, kind: str, layer: int, batches: frozenset[int]) -> Labels:
+    """Return the labels of something made for these micro-batches."""
+    return Labels(kind, layer, rank.layers, batches=batches, total_batches=rank.batches)
+
+
+FORWARD = Computation(
+    kind="forward",
+    code="F",
+    word="forward",
+    trains=True,
+    takes={"inp": "Activation", "weight": "Weight"},
+    rule=forward_rule,
+    makes=lambda rank, layer, inp, weight: (_by_batch(rank, "Activation", layer + 1, inp.batches),),
+    value=lambda values, inp, weight: (values.forward(inp, weight),),
+)
+
+LOSS = Computation(
+    kind="loss",
+    code="L",
+    word="loss",
+    layered=False,
+    takes={"inp": "Activation"},
+    rule=loss_rule,
+    makes=lambda rank, layer, inp: (_by_batch(rank, "ActivationGrad", rank.layers - 1, inp.batches),),
+    value=lambda values, inp: (values.loss(inp),),
+)
+
+BACKWARD = Computation(
+    kind="backward",
+    code="B",
+    word="backward",
+    trains=True,
+    backward=True,
+    takes={"inp": "Activation", "grad": "ActivationGrad", "weight": "Weight"},
+    rule=backward_rule,
+    makes=lambda rank, layer, inp, grad, weight: (
+        _by_batch(rank, "WeightGrad", layer, inp.batches),
+        _by_batch(rank, "ActivationGrad", layer - 1, inp.batches),
+    ),
+    value=lambda values, inp, grad, weight: values.backward(inp, grad, weight),
+)
+
+# -- the optimizer step ---------------------------------------------------------------------------
+
+
+def update_rule(rank: Rank, layer: int, grad: Labels, weight: Labels, opt_state: Labels) -> None:
+    """Insist on every micro-batch once, one layer and step, and weight and state of the same pieces within the
+    gradient's."""
+    if (
+        layer == grad.layer == weight.layer == opt_state.layer
+        and len(grad.batches) == rank.batches
+        and weight.step == opt_state.step
+        and same_pieces(weight, opt_state)
+        and within(weight, grad)
+    ):
+        return
+    where = rank.place("update", layer)
+    for name, labels in (("weight_grad", grad), ("weight", weight), ("opt_state", opt_state)):
+        if labels.layer != layer:
+            raise PuzzleError(
+                f"{name} is of layer {labels.layer}", where=where, expected=f"layer {layer}", got=str(labels)
+            )
+    if len(grad.batches) != rank.batches:
+        missing = frozenset(range(rank.batches)) - grad.batches
+        raise PuzzleError(
+            f"the gradient misses micro-batch {show_set(missing)}",
+            where=where,
+            expected=f"all of {show_set(range(rank.batches))}",
+            got=show_set(grad.batches),
+            cure="add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update",
+        )
+    if weight.step != opt_state.step:
+        raise PuzzleError(
+            "weight and optimizer state are of different steps",
+            where=where,
+            expected=f"step {weight.step}",
+            got=str(opt_state),
+        )
+    if not same_pieces(weight, opt_state):
+        raise PuzzleError(
+            "weight and optimizer state hold different shards",
+            where=where,
+            expected=f"shards {show_set(weight.shards)} of {weight.total}, as the weight",
+            got=str(opt_state),
+            cure="cut both alike: weight.shard(i, n) and opt_state.shard(i, n)",
+        )
+    raise PuzzleError(
+        "the gradient does not cover the weight",
+        where=where,
+        expected=f"at least shards {show_set(weight.shards)} of {weight.total}",
+        got=str(grad),
+        cure="update the piece whose gradient this rank has",
+    )
+
+
+def _stepped(rank: Rank, layer: int, grad: Labels, weight: Labels, opt_state: Labels) -> tuple[Labels, Labels]:
+    new = weight._replace(layer=layer, layers=rank.layers, step=weight.step + 1)
+    return new, new._replace(kind="OptState")
+
+
+UPDATE = Computation(
+    kind="update",
+    code="U",
+    word="update",
+    takes={"weight_grad": "WeightGrad", "weight": "Weight", "opt_state": "OptState"},
+    rule=update_rule,
+    makes=_stepped,
+    value=lambda values, grad, weight, opt_state: values.update(weight, opt_state, grad),
+    by_batch=False,
+)
