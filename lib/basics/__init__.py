@@ -1,7 +1,8 @@
 """What everything stands on.
 
-======  ======================================================================
-units   ticks and elements, kept exact
-errors  errors that say where, what was expected, what came, and what to write instead
-======  ======================================================================
+===============  ======================================================================
+units            ticks and elements, kept exact
+errors           errors that say where, what was expected, what came, and what to write instead
+asyncio_private  every private detail of asyncio that is needed, and no other module touches one
+===============  ======================================================================
 """

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ..basics.asyncio_private import has_timers
 from ..basics.errors import PuzzleError, is_learners
 from ..learner.dist import Dist
 from ..learner.model import Model
@@ -197,7 +198,7 @@ class RankBooks(RemoteBooks):
 
     def settle(self) -> bool:
         """All coroutines wait: until something of this rank can go on."""
-        timer = bool(asyncio.get_running_loop()._scheduled)  # type: ignore[attr-defined]
+        timer = has_timers(asyncio.get_running_loop())
         lines = filter(None, map(waiting_line, asyncio.all_tasks()))
         return bool(self.ask("settle", RemoteAccount(self.rank), timer, next(lines, "")[:200]))
 

@@ -11,10 +11,11 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any
 
+from ..basics.asyncio_private import default_executor, failed_unasked, host_aside
 from ..basics.errors import PuzzleError, is_learners, show_line, witnessed
 from ..learner.model import Model
 from .limits import TimeIsUp, alarm, collector_off, end_for_good
-from .loop import QuietLoop, host_aside
+from .loop import QuietLoop
 from .prints import labelled_prints
 
 _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
@@ -117,7 +118,7 @@ class Turn:
         while pending := [task for task in self.started.get(model.rank, ()) if not task.done()]:
             await asyncio.gather(*pending)
         for task in self.started.get(model.rank, ()):
-            if getattr(task, "_log_traceback", False):  # it has failed, and nobody has asked
+            if failed_unasked(task):
                 task.result()
 
     def _fail(self, error: BaseException) -> None:
@@ -196,7 +197,7 @@ def waiting_line(task: asyncio.Task[Any]) -> str:
 
 
 def _close(loop: QuietLoop) -> None:
-    executor = loop._default_executor  # type: ignore[attr-defined]
+    executor = default_executor(loop)
     if executor is not None:
         executor.shutdown(wait=False, cancel_futures=True)
     loop.close()
