@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from drawing import draw_primitive
-from drawing.primitives import PRIMITIVES
+from drawing.primitives import primitives
 from lib import Cost, PuzzleError
 from tests.drawing_events import corners, texts, titles
 
 
-@pytest.mark.parametrize("kind", PRIMITIVES)
+@pytest.mark.parametrize("kind", primitives())
 def test_the_picture_keeps_inside_and_has_words(kind: str) -> None:
     figure = draw_primitive(kind)
     width, height = figure.size

@@ -254,7 +254,18 @@ async def swallows_awaiting(model: Model) -> None:
             pass
 
 
-@pytest.mark.parametrize("program", [spins, livelock, swallows, swallows_awaiting])
+async def swallows_twice(model: Model) -> None:
+    while True:
+        try:
+            try:
+                await swallows_awaiting(model)
+            except BaseException:
+                await asyncio.sleep(0)
+        except BaseException:
+            pass
+
+
+@pytest.mark.parametrize("program", [spins, livelock, swallows, swallows_awaiting, swallows_twice])
 def test_nothing_hangs(program: Any) -> None:
     with pytest.raises(PuzzleError, match="did not end within"):
         run(program, timeout=0.3)

@@ -6,21 +6,21 @@ import inspect
 from collections.abc import Iterable
 from operator import index
 
-from .errors import PuzzleError
+from .errors import NOWHERE, Place, PuzzleError
 
 
-def whole_number(name: str, value: object, least: int = 1) -> int:
+def whole_number(name: str, value: object, least: int = 1, where: Place = NOWHERE) -> int:
     """Return the value as an int. Raise PuzzleError when it is no whole number, or below ``least``."""
     try:
         number = index(value)  # type: ignore[arg-type]
     except TypeError:
         number = least - 1
     if isinstance(value, bool) or number < least:
-        raise PuzzleError(f"{name} must be a whole number from {least} up", got=describe(value))
+        raise PuzzleError(f"{name} must be a whole number from {least} up", where=where, got=describe(value))
     return number
 
 
-def one_of(name: str, value: object, count: int) -> int:
+def one_of(name: str, value: object, count: int, where: Place = NOWHERE) -> int:
     """Return the value as an int from 0 to ``count - 1``. Raise PuzzleError when it is none of these."""
     try:
         number = index(value)  # type: ignore[arg-type]
@@ -28,7 +28,10 @@ def one_of(name: str, value: object, count: int) -> int:
         number = -1
     if isinstance(value, bool) or not 0 <= number < count:
         raise PuzzleError(
-            f"{name} is out of range", expected=f"a whole number from 0 to {count - 1}", got=describe(value)
+            f"{name} is out of range",
+            where=where,
+            expected=f"a whole number from 0 to {count - 1}",
+            got=describe(value),
         )
     return number
 
@@ -39,7 +42,7 @@ def one_of_names(option: str, value: object, known: tuple[str, ...]) -> None:
         raise PuzzleError(f"there is no such {option}", expected=" or ".join(map(repr, known)), got=describe(value))
 
 
-def set_of(name: str, numbers: Iterable[int], count: int | None = None) -> frozenset[int]:
+def set_of(name: str, numbers: Iterable[int], count: int | None = None, where: Place = NOWHERE) -> frozenset[int]:
     """Return any iterable of whole numbers (below ``count``) as a frozenset. Raise PuzzleError for anything else."""
     try:
         found = frozenset(index(number) for number in numbers)
@@ -47,11 +50,14 @@ def set_of(name: str, numbers: Iterable[int], count: int | None = None) -> froze
         instead = f"range({numbers}) for 0 to {numbers - 1}, [0] for one" if isinstance(numbers, int) else ""
         raise PuzzleError(
             f"{name} must be several whole numbers, for example [0, 1]",
+            where=where,
             got=describe(numbers),
             cure=forgotten_await(numbers) or instead,
         ) from None
     if count is not None and not all(0 <= number < count for number in found):
-        raise PuzzleError(f"{name} out of range", expected=f"numbers from 0 to {count - 1}", got=describe(found))
+        raise PuzzleError(
+            f"{name} out of range", where=where, expected=f"numbers from 0 to {count - 1}", got=describe(found)
+        )
     return found
 
 

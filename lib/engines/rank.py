@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
+from ..basics.asyncio_private import has_timers
 from ..basics.errors import Place, PuzzleError, is_learners
 from ..learner.dist import Dist
 from ..learner.model import Model
@@ -183,7 +184,7 @@ class RankBooks(RemoteBooks):
 
     def decide_next(self) -> bool:
         """All coroutines wait: until something of this rank can go on."""
-        timer = bool(asyncio.get_running_loop()._scheduled)  # type: ignore[attr-defined]
+        timer = has_timers(asyncio.get_running_loop())
         lines = filter(None, map(waiting_line, asyncio.all_tasks()))
         return bool(self.ask("decide_next", RemoteRank(self.rank), timer, next(lines, "")[:200]))
 

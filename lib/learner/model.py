@@ -156,7 +156,7 @@ class Model:
         """The rank at these mesh coordinates; own coordinates where an axis is not named."""
         mesh = self.dist._mesh
         for axis, place in coords.items():
-            one_of(f"rank {self.rank}, rank_at: {axis}", place, mesh.size(axis))
+            one_of(axis, place, mesh.size(axis), self._place("rank_at"))
         return mesh.rank_at({**mesh.coordinates(self.rank), **coords}) if mesh.axes else self.rank
 
     # -- sources ------------------------------------------------------------------------------
@@ -164,14 +164,14 @@ class Model:
     def load_weights(self, layer: int, shard: int = 0, total: int = 1) -> tuple[Weight, OptState]:
         """Piece ``shard`` of ``total`` of a layer's weight and optimizer state, at step 0. Takes no time."""
         if total.__class__ is not int or total < 1:
-            total = whole_number(f"rank {self.rank}, load_weights: total", total)
+            total = whole_number("total", total, where=self._place("load_weights"))
         weight, state = self._books.load_weights(self._handle, layer, shard, total)
         self._note(sys._getframe(1))
         return of_token(weight), of_token(state)  # type: ignore[return-value]
 
     def get_activation(self, batches: Iterable[int]) -> Activation:
         """The input of layer 0 for some micro-batches. Takes no time."""
-        wanted = set_of(f"rank {self.rank}, get_activation: batches", batches)
+        wanted = set_of("batches", batches, where=Place(self._rank, "get_activation"))
         token = self._books.get_activation(self._handle, wanted)
         self._note(sys._getframe(1))
         return of_token(token)  # type: ignore[return-value]
@@ -179,7 +179,7 @@ class Model:
     def fake_grad(self, layer: int, batches: Iterable[int]) -> WeightGrad:
         """A made-up gradient, for demonstrations. With no micro-batches, ``[]``, it is the honest zero:
         what a rank contributes to a reduction when it has nothing to add."""
-        wanted = set_of(f"rank {self.rank}, fake_grad: batches", batches)
+        wanted = set_of("batches", batches, where=Place(self._rank, "fake_grad"))
         return of_token(self._books.fake_grad(self._handle, layer, wanted))  # type: ignore[return-value]
 
     # -- operations ----------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class Model:
         row = computation(kind)
         if [type(operand).__name__ for operand in operands] != row.kinds:
             for (name, wanted), operand in zip(row.takes.items(), operands, strict=True):
-                expect(Place(self.rank, kind, layer), name, operand, CLASSES[wanted])
+                expect(self._place(kind, layer), name, operand, CLASSES[wanted])
         made = self._books.compute(self._handle, kind, layer, *[operand._token for operand in operands])
         self._note(sys._getframe(2))
         return [of_token(token) for token in made]
@@ -234,7 +234,7 @@ class Model:
     def set_final_weight(self, layer: int, weight: Weight) -> None:
         """The rank's answer for a layer: a weight, or the shards that it has. Takes no time, and is no storage."""
         if type(weight) is not Weight:
-            expect(Place(self.rank, "set_final_weight", layer), "weight", weight, Weight)
+            expect(self._place("set_final_weight", layer), "weight", weight, Weight)
         self._books.set_final_weight(self._handle, layer, weight._token)
         self.final_weights[layer] = weight
 
@@ -266,7 +266,7 @@ class Model:
         if (v is not None or row.everyone) and type(v).__name__ not in row.takes:
             raise PuzzleError(
                 f"{kind} takes a {' or '.join(row.takes)}",
-                where=Place(self.rank, kind, layer),
+                where=self._place(kind, layer),
                 got=describe(v),
                 cure=forgotten_await(v),
             )
@@ -284,14 +284,14 @@ class Model:
         if not tensor and type(v) not in PLAIN:
             raise PuzzleError(
                 "pass_to sends one tensor, or a text, a number or None",
-                where=Place(self.rank, f"pass_to({rank})"),
+                where=self._place(f"pass_to({rank})"),
                 got=describe(v),
                 cure=forgotten_await(v) or "one pass_to for each tensor",
             )
         if not tensor and len(str(v)) > LONGEST:
             raise PuzzleError(
                 f"a plain message is at most {LONGEST:,} characters long",
-                where=Place(self.rank, f"pass_to({rank})"),
+                where=self._place(f"pass_to({rank})"),
                 got=f"{len(str(v)):,} characters",
             )
         if self._by_hand:
@@ -341,6 +341,10 @@ class Model:
         """The record just made was written there."""
         self._codes.append(frame.f_code)
         self._places.append(frame.f_lasti)
+
+    def _place(self, operation: str, layer: int | None = None) -> Place:
+        """Return where this is, for an error."""
+        return Place(self.rank, operation, layer, tick=self.time)
 
     def _call(self, handle: CallHandle, frame: FrameType) -> Call:
         self._note(frame)

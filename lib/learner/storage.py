@@ -19,11 +19,11 @@ FIRST = "store the first gradient as it is, and add to it from the second on"
 class Storage(dict[Hashable, Any]):
     """A dictionary of tensors under keys of the learner's choice. Raises PuzzleError for what is no tensor."""
 
-    __slots__ = ("_drop", "_name", "_rank", "_store")
+    __slots__ = ("_books", "_drop", "_name", "_rank", "_store")
 
     def __init__(self, books: AnyBooks, rank: RankHandle, name: str) -> None:
         super().__init__()
-        self._rank, self._name = rank, name
+        self._books, self._rank, self._name = books, rank, name
         self._store, self._drop = books.store, books.drop
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
@@ -54,7 +54,7 @@ class Storage(dict[Hashable, Any]):
         )
 
     def _place(self, key: Hashable) -> Place:
-        return Place(self._rank.rank, detail=f"{self._name}[{key!r}]")
+        return Place(self._rank.rank, tick=self._books.time(self._rank), detail=f"{self._name}[{key!r}]")
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:
         """Take a tensor out: it may be held until the next operation of this coroutine."""
@@ -68,7 +68,7 @@ class Storage(dict[Hashable, Any]):
     def popitem(self) -> tuple[Hashable, Any]:
         """Take the latest tensor out, with its key."""
         if not self:
-            raise MissingTensor(f"{self._name} is empty", where=Place(self._rank.rank))
+            raise MissingTensor(f"{self._name} is empty", where=self._place(None))
         key = next(reversed(self))
         return key, self.pop(key)
 

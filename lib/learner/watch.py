@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from types import CoroutineType, FrameType
 from typing import Any, Protocol
 
+from ..basics.asyncio_private import gathered, ready_callbacks, waited_for
 from ..machine.interface import AnyBooks
 
 PATIENCE = 0.005  # seconds between looks while a rank waits for something outside the machine
@@ -62,9 +63,9 @@ class Watch:
 
     def _others_ready(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether callbacks are due besides this one."""
-        ready = getattr(loop, "_ready", None)
+        ready = ready_callbacks(loop)
         if ready is not None:  # two machines that look at each other looking would look for ever
-            return any(getattr(handle._callback, "__func__", None) is not Watch._look for handle in ready)
+            return any(getattr(callback, "__func__", None) is not Watch._look for callback in ready)
         # A loop that does not tell (uvloop): three turns without a new wait are taken for quiet.
         self.quiet_looks += 1
         return self.quiet_looks % 4 != 0
@@ -79,13 +80,12 @@ class Watch:
     def _stuck(self, waited: Any) -> bool:
         """Whether a task or future waits, through whatever it waits for, for a call of this machine."""
         while isinstance(waited, asyncio.Task):
-            waited = None if waited.done() else getattr(waited, "_fut_waiter", None)
+            waited = waited_for(waited)
         if waited is None:
             return False
         if waited in self.waiting:
             return True
-        children = getattr(waited, "_children", ())  # what asyncio.gather waits for
-        pending = [child for child in children if not child.done()]
+        pending = [child for child in gathered(waited) if not child.done()]
         return any(child in self.waiting.values() or self._stuck(child) for child in pending)
 
     def _is_mine(self, value: object) -> bool:

@@ -76,7 +76,7 @@ class LocalBooks:
             )
         layer = self._layer(rank, layer, "load_weights")
         if shard.__class__ is not int or not 0 <= shard < total:
-            shard = one_of(f"rank {rank.rank}, load_weights(layer {layer}): shard", shard, total)
+            shard = one_of("shard", shard, total, rank.place("load_weights", layer))
         rank.cuts.check(total)
         rank.loads.append(len(rank.log))
         loads = (len(rank.loads),) if rank.graded else ()
@@ -154,7 +154,7 @@ class LocalBooks:
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
         """Start a send of a tensor, or of a plain value where ``operand`` is None."""
         if receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks:  # the text costs more than the check
-            receiver = one_of(f"rank {rank.rank}, pass_to: rank", receiver, self.mesh.ranks)
+            receiver = one_of("rank", receiver, self.mesh.ranks, rank.place("pass_to"))
         if receiver == rank.rank:
             raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), cure="keep it stored")
         if operand is not None and operand.home is not rank:
@@ -165,7 +165,7 @@ class LocalBooks:
         """Start a receive of the next message, or of the next from ``src``."""
         if src is not None:
             if src.__class__ is not int or not 0 <= src < self.mesh.ranks:
-                src = one_of(f"rank {rank.rank}, receive: src", src, self.mesh.ranks)
+                src = one_of("src", src, self.mesh.ranks, rank.place("receive"))
             if src == rank.rank:
                 raise PuzzleError("a rank cannot receive from itself", where=rank.place("receive"))
         return self.network.receive(self.network.lanes[rank.rank], src)
@@ -225,7 +225,7 @@ class LocalBooks:
     def _layer(self, rank: RankState, layer: int, operation: str) -> int:
         if layer.__class__ is int and 0 <= layer < rank.layers:
             return layer  # the text below costs more than the check
-        return one_of(f"rank {rank.rank}, {operation}: layer", layer, rank.layers)
+        return one_of("layer", layer, rank.layers, rank.place(operation))
 
     def _batches(self, rank: RankState, batches: frozenset[int], operation: str) -> frozenset[int]:
         if all(0 <= index(batch) < rank.batches for batch in batches):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..basics.arguments import one_of
-from ..basics.errors import PuzzleError, witnessed
+from ..basics.errors import NOWHERE, PuzzleError, witnessed
 from ..basics.units import Elements
 from ..machine.books import LocalBooks
 from ..machine.in_flight import InFlight
@@ -61,7 +61,7 @@ class Clerk:
         self.tensors: list[TensorState] = []
         self.calls: list[InFlight] = []
         self.woken: list[int] = []
-        self.asked = ""  # who says what, in the message in hand
+        self.asked = NOWHERE  # who says what, in the message in hand
         self.holder: object = None  # the coroutine that the message in hand comes from
         self.holders: dict[int, object] = {}  # for each number one thing, as the books have it for each coroutine
         self.finished: set[int] = set()
@@ -98,7 +98,7 @@ class Clerk:
         if rank in self.finished and verb not in AFTERWARDS:
             raise Garbled(f"{verb} of a rank that has finished")
         self.holder, self.woken = None if holder is None else self.holders.setdefault(holder, Coroutine()), []
-        self.asked = f"rank {rank}, {verb}"
+        self.asked = state.place(verb)
         try:
             known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
             return [0, self._pack(act(self, state, *known)), self.woken]
@@ -160,7 +160,7 @@ class Clerk:
         row = OPERATIONS.get(kind)
         if not isinstance(row, Computation) or len(places) != len(row.takes):
             raise Garbled("no operation of the compute lane")
-        self.asked = f"rank {state.rank}, {kind}"
+        self.asked = state.place(kind)
         if row.layered:
             layer = _layer(self, layer)
         elif layer is not None:
@@ -238,7 +238,7 @@ def _layer(clerk: Clerk, value: Any) -> int:
     if type(value) in (bool, float) and value % 1 == 0:
         value = int(value)  # as in a notebook, where it is equal to its layer
     if type(value) is not int:
-        value = one_of(f"{clerk.asked}: layer", _shown(clerk, value), clerk.layers)
+        value = one_of("layer", _shown(clerk, value), clerk.layers, clerk.asked)
     return number(value)
 
 

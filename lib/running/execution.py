@@ -11,19 +11,24 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any
 
+from ..basics.asyncio_private import default_executor, failed_unasked, host_aside
 from ..basics.errors import Place, PuzzleError, is_learners, show_line, witnessed
 from ..learner.model import Model
 from .limits import TimeIsUp, alarm, collector_off, end_for_good
-from .loop import QuietLoop, host_aside
+from .loop import QuietLoop
 from .prints import labelled_prints
 
 _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
+
+LAST_TURNS = 200
+"""Turns of the loop that the other ranks have after one has failed: those that make the same mistake make it too."""
 
 
 def execute(
     fn: Callable[[Model], Any], models: Sequence[Model], timeout: float | None, order: Sequence[int] | None = None
 ) -> None:
-    """Run ``fn`` on every rank to its end. Raises the first PuzzleError of the run, even one that was swallowed.
+    """Run ``fn`` on every rank to its end. Raises the PuzzleError of the earliest tick, even one that was swallowed; of
+    the same tick, that of the lowest rank.
 
     ``order``: in which the ranks are started; it changes no figure.
     """
@@ -33,13 +38,23 @@ def execute(
         with collector_off(), alarm(timeout) as late, host_aside(), labelled_prints(_rank.get):
             Execution(fn, models, timeout, late).to_its_end(order or range(len(models)))
     except PuzzleError as error:
-        first = errors[0] if errors else error  # the first error is the cause of the others
-        raise first.with_traceback(None) from error.__cause__
+        first = cause([*errors, error])
+        raise first.with_traceback(None) from (error if first is error else first).__cause__
     finally:
         witnessed.reset(token)
         _rank.reset(outer)
     if errors:
-        raise errors[0].with_traceback(None) from None
+        raise cause(errors).with_traceback(None) from None
+
+
+def cause(errors: Sequence[PuzzleError]) -> PuzzleError:
+    """Return the error of which the others come: of the earliest tick, then of the lowest rank, then the first."""
+
+    def order(error: PuzzleError) -> tuple[float, int]:
+        place = error.place
+        return place.tick or 0.0, -1 if place.rank is None else place.rank
+
+    return min(errors, key=order)
 
 
 def name_of(fn: object) -> str:
@@ -49,7 +64,7 @@ def name_of(fn: object) -> str:
 
 
 class Execution:
-    """One turn of the machine: the loop, the ranks' tasks, and how it ends."""
+    """One run of a function on all ranks: event loop, tasks, and how it ends."""
 
     def __init__(
         self, fn: Callable[[Model], Any], models: Sequence[Model], timeout: float | None, late: list[str]
@@ -59,7 +74,7 @@ class Execution:
         self.tasks: dict[int, asyncio.Task[None]] = {}
         self.started: dict[int, list[asyncio.Task[Any]]] = {}  # tasks that the ranks' own code has created
         self.finished: set[int] = set()
-        self.error: BaseException | None = None
+        self.raised: list[BaseException] = []  # by ranks' functions, each once
         self.over = False
         deadline = None if timeout is None else time.monotonic() + timeout
         self.loop = QuietLoop(self._quiet, self._stuck, self._started, deadline)
@@ -72,10 +87,13 @@ class Execution:
         try:
             with suppress(TimeIsUp):
                 loop.run_until_complete(self._all_ranks(order))
-            if self.late or isinstance(self.error, TimeIsUp):
+            for error in self.raised:
+                if not isinstance(error, (PuzzleError, TimeIsUp)):
+                    raise error  # somebody has interrupted
+            if wrong := [error for error in self.raised if isinstance(error, PuzzleError)]:
+                raise cause(wrong)
+            if self.late or self.raised:
                 raise self._too_slow()
-            if self.error is not None:
-                raise self.error
         finally:
             self.over = True
             for task in asyncio.all_tasks(loop):
@@ -117,15 +135,23 @@ class Execution:
         while pending := [task for task in self.started.get(model.rank, ()) if not task.done()]:
             await asyncio.gather(*pending)
         for task in self.started.get(model.rank, ()):
-            if getattr(task, "_log_traceback", False):  # it has failed, and nobody has asked
+            if failed_unasked(task):
                 task.result()
 
     def _fail(self, error: BaseException) -> None:
         if self.over:
             return
-        if self.error is None:
-            self.error = error
-        if not self.done.done():
+        self.raised.append(error)
+        if not isinstance(error, PuzzleError):
+            self._end(0)
+        elif len(self.raised) == 1:
+            self._end(LAST_TURNS)
+
+    def _end(self, turns: int) -> None:
+        """End the run after so many turns, in which nothing is decided that is not certain."""
+        if turns and len(self.raised) + len(self.finished) < len(self.models):
+            self.loop.call_soon(self._end, turns - 1)
+        elif not self.done.done():
             self.done.set_result(None)
 
     # -- what the loop asks ------------------------------------------------------------------
@@ -196,7 +222,7 @@ def waiting_line(task: asyncio.Task[Any]) -> str:
 
 
 def _close(loop: QuietLoop) -> None:
-    executor = loop._default_executor  # type: ignore[attr-defined]
+    executor = default_executor(loop)
     if executor is not None:
         executor.shutdown(wait=False, cancel_futures=True)
     loop.close()

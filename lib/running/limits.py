@@ -7,7 +7,7 @@ import gc
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -84,17 +84,52 @@ def _raise_at_every_line(frame: FrameType, event: str, argument: object) -> Any:
 
 def end_for_good(task: asyncio.Task[Any]) -> None:
     """Close a coroutine that has swallowed every cancellation, so that nothing of it is left for later runs."""
+    waiting: list[Any] = []
     coroutine: Any = task.get_coro()
-    outer, tracing = coroutine, sys.gettrace()
+    while coroutine is not None:
+        waiting.append(coroutine)
+        coroutine = getattr(coroutine, "cr_await", None)
+    for innermost in reversed(waiting):
+        _end(innermost)
+
+
+def _end(coroutine: Any) -> None:
+    """Close a coroutine, with an error at a line of the learner's: at the first one that no ``try`` of theirs guards.
+
+    From Python 3.13 on the line that awaits counts once more when it is struck, inside its ``try``.
+    """
+    tracing = sys.gettrace()
+    for lines in range(50):
+        if getattr(coroutine, "cr_frame", None) is None:
+            return
+        try:
+            _trace(coroutine, _raise_after(lines))
+            coroutine.close()
+        except BaseException:  # whatever it says on its way out, the verdict is known
+            pass
+        finally:
+            sys.settrace(tracing)
+
+
+def _raise_after(lines: int) -> Callable[[FrameType, str, object], Any]:
+    """A trace function that lets so many lines of the learner's pass, and raises TimeIsUp at the next one."""
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal lines
+        if event == "line" and is_learners(frame.f_code):
+            if lines == 0:
+                raise TimeIsUp
+            lines -= 1
+        return trace
+
+    return trace
+
+
+def _trace(coroutine: Any, trace: Callable[[FrameType, str, object], Any]) -> None:
+    """Trace the learner's frames in which a coroutine waits, and what they call from now on."""
     while coroutine is not None:
         frame: FrameType | None = getattr(coroutine, "cr_frame", None)
         if frame is not None and is_learners(frame.f_code):
-            frame.f_trace = _raise_at_every_line
+            frame.f_trace = trace
         coroutine = getattr(coroutine, "cr_await", None)
-    sys.settrace(_raise_at_every_line)
-    try:
-        outer.close()
-    except BaseException:  # whatever it says on its way out, the verdict is known
-        pass
-    finally:
-        sys.settrace(tracing)
+    sys.settrace(trace)

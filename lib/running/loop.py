@@ -16,15 +16,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from asyncio import events
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
+from ..basics.asyncio_private import SelectorlessLoop, default_executor
 from ..learner.calls import Call
 
 
-class QuietLoop(asyncio.BaseEventLoop):
+class QuietLoop(SelectorlessLoop):
     """An event loop for coroutines that wait for each other only.
 
     ``quiet()`` is called when all of them wait; it gives whether it woke one. ``stuck()`` is called
@@ -40,7 +39,6 @@ class QuietLoop(asyncio.BaseEventLoop):
         deadline: float | None,
     ) -> None:
         super().__init__()
-        self._selector = self  # the base class asks its selector; select() below is the answer
         self._quiet, self._stuck, self._started = quiet, stuck, started
         self._deadline = deadline
         self._jumped = 0.0
@@ -66,7 +64,7 @@ class QuietLoop(asyncio.BaseEventLoop):
             self._stuck()
         elif (timeout is not None and timeout <= 0) or self._quiet():
             pass
-        elif self._default_executor is not None:  # type: ignore[attr-defined]
+        elif default_executor(self) is not None:
             self._woken.wait(0.05 if timeout is None else min(timeout, 0.05))  # a thread may still answer
             self._woken.clear()
         elif timeout is not None:
@@ -75,27 +73,6 @@ class QuietLoop(asyncio.BaseEventLoop):
             self._stuck()
         return []
 
-    def _process_events(self, event_list: list[Any]) -> None:
-        """Nothing ever comes from outside."""
-
-    def _write_to_self(self) -> None:
-        self._woken.set()  # call_soon_threadsafe: a thread has an answer
-
-
-@contextmanager
-def host_aside() -> Iterator[None]:
-    """Step a running loop and its task aside, so that another loop can turn inside; restore them after."""
-    host = events._get_running_loop()
-    if host is None:
-        yield
-        return
-    task = asyncio.current_task(host)
-    if task is not None:
-        asyncio.tasks._leave_task(host, task)
-    events._set_running_loop(None)
-    try:
-        yield
-    finally:
-        events._set_running_loop(host)
-        if task is not None:
-            asyncio.tasks._enter_task(host, task)
+    def woken(self) -> None:
+        """Called when a thread has an answer."""
+        self._woken.set()

@@ -1,0 +1,136 @@
+"""Every private detail of asyncio that this project needs, and no other module of it touches one.
+
+asyncio has no public way to put another clock below a loop, to turn one loop inside another, or to ask what a task
+waits for. Each function here says which private name it needs, and reads it plainly: where a new Python no longer has
+it, an AttributeError says so at once, and never does a default stand in for the answer.
+
+All of it was tried with Python 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2, where it is the same. A new Python is done
+when `tests/test_asyncio_private.py` passes on it: one test, at least, for each name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import Any
+
+
+class SelectorlessLoop(asyncio.BaseEventLoop):
+    """An event loop that waits for nothing outside the process: it is its own selector.
+
+    Needs what ``BaseEventLoop`` asks of its subclasses since 3.4 and documents nowhere, tried with 3.11 to 3.15:
+    ``_selector``, an object whose ``select(timeout)`` it calls once a turn; ``_process_events``, which is handed what
+    ``select`` has returned; and ``_write_to_self``, which ``call_soon_threadsafe`` calls to wake the loop.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._selector = self
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """Called once a turn; returns an empty list, at once or after a wait.
+
+        ``timeout``: 0 or less where callbacks are due, the seconds until the next timer where there is one, or None.
+        """
+        raise NotImplementedError
+
+    def woken(self) -> None:
+        """Called from another thread, which has just added a callback."""
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        pass  # nothing ever comes from outside
+
+    def _write_to_self(self) -> None:
+        self.woken()
+
+
+def default_executor(loop: asyncio.BaseEventLoop) -> Executor | None:
+    """The threads that ``asyncio.to_thread`` has started on this loop, or None as long as it has started none.
+
+    Needs ``BaseEventLoop._default_executor``, tried with 3.11 to 3.15, as the loop has a public way to set its
+    executor, and none to read it.
+    """
+    executor: Executor | None = loop._default_executor  # type: ignore[attr-defined]
+    return executor
+
+
+def has_timers(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a callback, such as the end of an ``asyncio.sleep``, waits for a time of the loop's clock.
+
+    One that was cancelled may count until the loop's next turn. Needs ``BaseEventLoop._scheduled``, tried with 3.11 to
+    3.15, as a loop tells nobody what it has been asked to do later. Raises AttributeError for a loop of another make.
+    """
+    return bool(loop._scheduled)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def host_aside() -> Iterator[None]:
+    """Step the running loop and its task aside, so that another loop can turn inside; restore both after.
+
+    Needs ``_set_running_loop``, as asyncio refuses to turn a loop inside another; ``_leave_task`` and ``_enter_task``,
+    which "Extending" in asyncio's documentation names for those who write tasks of their own, as from 3.14 on a thread
+    has one current task, and no longer one for each loop. Tried with 3.11 to 3.15; the task leaves before its loop, as
+    3.14 demands. ``_swap_current_task``, which does the work of both, came with 3.12 and stands in no documentation.
+    """
+    try:
+        host = asyncio.get_running_loop()
+    except RuntimeError:
+        yield
+        return
+    task = asyncio.current_task(host)
+    if task is not None:
+        asyncio.tasks._leave_task(host, task)
+    asyncio.events._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio.events._set_running_loop(host)
+        if task is not None:
+            asyncio.tasks._enter_task(host, task)
+
+
+def ready_callbacks(loop: asyncio.AbstractEventLoop) -> list[Callable[..., object] | None] | None:
+    """The callbacks that are due on a loop, without the one that runs now; None where the loop is not asyncio's own.
+
+    A callback that was cancelled is None in the list. Needs ``BaseEventLoop._ready`` and ``Handle._callback``, tried
+    with 3.11 to 3.15, as no loop says whether anything is due. Loops of another make, such as uvloop's, have neither.
+    """
+    if not isinstance(loop, asyncio.BaseEventLoop):
+        return None
+    # A list at once: the queue may grow from another thread while Python code looks at it.
+    return [handle._callback for handle in list(loop._ready)]  # type: ignore[attr-defined]
+
+
+def waited_for(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
+    """The future or task for which a task waits at this moment; None if it can go on, or has ended.
+
+    Needs ``Task._fut_waiter``, tried with 3.11 to 3.15. From 3.14 on ``asyncio.capture_call_graph`` is public, but it
+    looks the other way, from a future to those who wait, and does not see through ``asyncio.gather`` of objects that
+    are no Futures of asyncio's, as calls in flight are.
+    """
+    waiter: asyncio.Future[Any] | None = task._fut_waiter  # type: ignore[attr-defined]
+    return waiter
+
+
+def gathered(future: object) -> Sequence[Any]:
+    """What ``asyncio.gather`` waits for, if this is the future that it has returned; nothing for any other object.
+
+    Needs ``tasks._GatheringFuture`` and its ``_children``, tried with 3.11 to 3.15, as what gather returns does not
+    say what it has gathered.
+    """
+    if not isinstance(future, asyncio.tasks._GatheringFuture):  # type: ignore[attr-defined]
+        return ()
+    children: Sequence[Any] = future._children
+    return children
+
+
+def failed_unasked(task: asyncio.Task[Any]) -> bool:
+    """Whether a task has ended with an error that nobody has asked it for: no ``await``, ``result`` or ``exception``.
+
+    Needs ``Future._log_traceback``, tried with 3.11 to 3.15: what asyncio itself goes by when it prints "Task exception
+    was never retrieved". A Task class of our own would have to note every way of asking, and would not be there for
+    tasks of another task factory, such as ``asyncio.eager_task_factory``.
+    """
+    return task._log_traceback
