@@ -305,7 +305,7 @@ def test_a_layer_that_is_no_number_is_a_mistake_that_can_be_shown(verb: str, lay
         failed, result, _ = office.answer([message[0], 0, None, *message[1:]])
     finally:
         witnessed.reset(token)
-    assert failed and "rank 0" in result["problem"] and "a whole number from 0 to 1" in result["expected"]
+    assert failed and result["where"][0] == 0 and "a whole number from 0 to 1" in result["expected"]
     for text in (*map(str, result.values()), str(office.errors[0])):
         assert text.replace("\n", "").isprintable() and len(text) < 1000
 

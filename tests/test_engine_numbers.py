@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.basics.errors import PuzzleError
-from lib.machine.fingerprints import Fingerprints
+from lib.machine.fingerprints import Fingerprint, Fingerprints, piece_of
 from lib.record.labels import Labels, cut, join
 from lib.running.workload import KINDS, TOLERANCES, Workload
 
@@ -114,20 +114,25 @@ def test_a_cut_keeps_nothing_else_in_memory() -> None:
     assert numbers.elements(NUMBERS.zero) == numbers.nbytes(NUMBERS.zero) == 0
 
 
+def marked(labels: Labels, whole: int, flat: Any) -> Any:
+    """A value with these numbers, and a fingerprint of its own."""
+    return NUMBERS.of(labels, Fingerprint(whole, piece_of(labels)), flat)
+
+
 # -- what is misaligned is nan, and no crash ---------------------------------------------------------------------------
 
 
 def test_what_does_not_fit_is_nan() -> None:
     half, other = weight_labels({0}, 2), weight_labels({1}, 2)
     weight, state = NUMBERS.weight(half), NUMBERS.opt_state(other)
-    grad = NUMBERS.of(weight_labels({0}, 1, "WeightGrad"), 5, torch.ones(1, 36))
+    grad = marked(weight_labels({0}, 1, "WeightGrad"), 5, torch.ones(1, 36))
     assert all(map(is_nan, NUMBERS.update(weight, state, grad)))
     good = NUMBERS.opt_state(half)
     assert not any(map(is_nan, NUMBERS.update(weight, good, grad)))
-    lacking = NUMBERS.of(weight_labels({1}, 2, "WeightGrad"), 5, torch.ones(1, 18))
+    lacking = marked(weight_labels({1}, 2, "WeightGrad"), 5, torch.ones(1, 18))
     assert is_nan(NUMBERS.update(weight, good, lacking)[0])
     assert is_nan(NUMBERS.join([weight, weight]))
-    third = NUMBERS.of(weight_labels({0}, 3, "WeightGrad"), 5, torch.ones(1, 12))
+    third = marked(weight_labels({0}, 3, "WeightGrad"), 5, torch.ones(1, 12))
     assert is_nan(NUMBERS.add([third, grad]))
     x = NUMBERS.inputs(frozenset({0, 1}))
     assert all(torch.isnan(y).any() for y in numbers.stored(NUMBERS.forward(x, weight)))
@@ -140,10 +145,10 @@ def test_what_does_not_fit_is_nan() -> None:
 
 
 def test_the_gradient_of_nothing_fits_every_form() -> None:
-    grad = NUMBERS.of(weight_labels({1}, 3, "WeightGrad"), 7, torch.arange(12.0)[None])
+    grad = marked(weight_labels({1}, 3, "WeightGrad"), 7, torch.arange(12.0)[None])
     for values in ([grad, NUMBERS.zero], [NUMBERS.zero, grad]):
         total = NUMBERS.add(values)
-        assert total.mark == 7 and torch.equal(flat(total), flat(grad))
+        assert total.mark.whole == 7 and torch.equal(flat(total), flat(grad))
     zero = NUMBERS.add([NUMBERS.zero, NUMBERS.zero])
     nothing = Labels("WeightGrad", 0, 2, 0, frozenset(), 4)
     assert NUMBERS.cut(zero, cut(nothing, 1, 2)).data is None
@@ -351,11 +356,11 @@ def test_every_number_is_on_the_device(kind: str) -> None:
     )
     weight, x = there.weight(whole), there.inputs(frozenset({0, 1}))
     of_weight, of_input = there.backward(x, there.loss(there.forward(x, weight)), weight)
-    halves = [there.cut(there.add([of_weight, there.zero]), grad, cut(grad, part, 2)) for part in range(2)]
+    halves = [there.cut(there.add([of_weight, there.zero]), cut(grad, part, 2)) for part in range(2)]
     new = there.update(weight, there.opt_state(state), there.join(halves))
     zeros = there.expand(there.zero, grad)
     nans = there.made_up(grad)
-    values = [of_weight, of_input, *halves, *new, nans, there.of(grad, 0, zeros)]
+    values = [of_weight, of_input, *halves, *new, nans, there.unmarked(grad, zeros)]
     assert {tensor.device.type for value in values for tensor in numbers.stored(value)} == {"meta"}
 
 

@@ -80,6 +80,49 @@ def changes(tree: ast.AST) -> Iterator[tuple[str, Change]]:
                         yield from of_expression(value, place, item, names)
         if isinstance(node, ast.Call) and len(node.args) > 1:
             yield "swap two arguments", lambda node=node: node.args.insert(0, node.args.pop(1))
+    yield from of_families(tree)
+
+
+REDUCTIONS, GATHERS = ("allreduce", "scatterreduce"), ("allgather",)
+
+
+def of_families(tree: ast.AST) -> Iterator[tuple[str, Change]]:
+    """Drop all calls of one family: all gathers, all reductions, all of one axis, all of one pass through the layers.
+
+    What a call carries takes the place of what it would have brought.
+    """
+    calls = [
+        (owner, field, value, value.value.func.attr)
+        for owner in ast.walk(tree)
+        for field, value in ast.iter_fields(owner)
+        if isinstance(value, ast.Await)
+        and isinstance(value.value, ast.Call)
+        and isinstance(value.value.func, ast.Attribute)
+        and value.value.func.attr in (*REDUCTIONS, *GATHERS)
+    ]
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
+
+    def drop(family: list[Any]) -> Change:
+        def change() -> None:
+            for owner, field, value, _ in family:
+                given = [*value.value.args, *(word.value for word in value.value.keywords if word.arg == "v")]
+                setattr(owner, field, given[0])
+
+        return change
+
+    for name, verbs in (("gathers", GATHERS), ("reductions", REDUCTIONS), ("collectives", REDUCTIONS + GATHERS)):
+        chosen = [call for call in calls if call[3] in verbs]
+        if chosen:
+            yield f"drop all {name}", drop(chosen)
+        for axis in ("shard", "replica"):
+            along = [call for call in chosen if ast.unparse(call[2]).rstrip(")").endswith(f"{axis!r}")]
+            if along and len(along) < len(chosen):
+                yield f"drop all {name} of one axis", drop(along)
+        for loop in loops:
+            inside = set(map(id, ast.walk(loop)))
+            once = [call for call in chosen if id(call[2]) in inside]
+            if once and len(once) < len(chosen):
+                yield f"drop all {name} of one direction", drop(once)
 
 
 def of_statements(body: list[ast.stmt]) -> Iterator[tuple[str, Change]]:
@@ -250,6 +293,27 @@ def test_broken_programs() -> None:
 
 
 # -- the judge itself -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_whole_families_of_calls_cannot_be_dropped(strict: bool) -> None:
+    """Of every program with collectives: without all of a family it is refused, by its value alone if it must be."""
+    dropped = 0
+    for program in PROGRAMS:
+        count = len(list(of_families(ast.parse(program.source))))
+        for place in range(count):
+            tree = ast.parse(program.source)
+            _, change = list(of_families(tree))[place]
+            change()
+            fn, _ = compile_(ast.unparse(ast.fix_missing_locations(tree)), program.puzzle)
+            size = SIZES[program.puzzle]
+            by_value, by_numbers = (
+                accepted(outcome(fn, size, _strict=strict)),
+                right(with_numbers(fn, size, strict), size),
+            )
+            assert by_value == by_numbers or not by_value, ast.unparse(tree)
+            dropped += not by_numbers
+    assert dropped > 60  # most of these programs are wrong: there is something to refuse
 
 
 def test_gradients_are_those_of_the_loss() -> None:

@@ -100,7 +100,7 @@ while frame:
     frame = frame.f_back
 print(json.dumps(sorted(seen)))
 """
-    keys = ["file", "folder", "hidden", "mechanism", "name", "root", "size", "text", "timeout", "visible"]
+    keys = ["cost", "file", "folder", "hidden", "mechanism", "name", "root", "size", "text", "timeout", "visible"]
     assert json.loads(printed_by(told, mechanism)) == keys
 
 
