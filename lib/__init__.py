@@ -26,7 +26,7 @@ from .grading.seal import seal
 from .learner.dist import Dist
 from .learner.model import Model
 from .learner.tensors import Activation, ActivationGrad, OptState, Weight, WeightGrad
-from .machine.cost import Cost
+from .machine.cost import Cost, RingCost
 from .running.nested import allow_nested_loops
 from .running.run import Run, run
 
@@ -44,6 +44,7 @@ __all__ = [
     "Model",
     "OptState",
     "PuzzleError",
+    "RingCost",
     "Run",
     "Weight",
     "WeightGrad",

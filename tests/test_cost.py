@@ -1,0 +1,247 @@
+"""Prices and sizes: the cost alone decides them, and prices that know sizes agree with closed forms."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lib import Cost, Dist, Model, PuzzleError, RingCost, run
+from lib.basics.units import exact
+from lib.course.costs import COSTS
+from lib.machine.cost import Grains
+from lib.machine.mesh import Group
+from lib.record.labels import Labels
+from lib.record.table import in_lane
+from tests.programs import solutions
+
+W = Cost().weight_elements
+RATES = [
+    {"latency": 0.01, "bandwidth": 1_000_000},
+    {"latency": 0, "bandwidth": 1000},
+    {"latency": Fraction(1, 3), "bandwidth": 7_777, "latency_across": 2, "bandwidth_across": 0.5},
+    {"latency": 0.25, "bandwidth": 3, "bandwidth_across": 1_000_000},
+]
+ROUNDS = {"allgather": 1, "scatterreduce": 1, "allreduce": 2}
+
+
+async def meet_once(model: Model, kind: str) -> None:
+    """One collective for one whole tensor, and nothing else."""
+    if kind == "allgather":
+        await model.allgather(model.load_weights(0, model.rank, model.RANKS)[0], 0)
+    else:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([model.rank])
+        grad = model.loss(model.forward(0, model.activations[0], model.weights[0]))
+        grad, _ = model.backward(0, model.activations[0], grad, model.weights[0])
+        await getattr(model, kind)(grad, 0)
+
+
+@pytest.mark.parametrize("kind", ROUNDS)
+@pytest.mark.parametrize("rates", RATES, ids=str)
+def test_a_ring_takes_what_the_alpha_beta_model_says(kind: str, rates: dict[str, Any]) -> None:
+    cost = RingCost(**rates)
+    for ranks in (1, 2, 3, 5, 8):
+        for node_size in (None, 2, ranks):
+
+            async def program(model: Model) -> None:
+                await meet_once(model, kind)
+
+            done = run(program, ranks=ranks, layers=1, batches=ranks, node_size=node_size, cost=cost)
+            across = node_size is not None and ranks > node_size
+            latency = exact(cost.latency_across if across else cost.latency)
+            bandwidth = min(exact(cost.bandwidth), exact(cost.bandwidth_across) if across else exact(cost.bandwidth))
+            wanted = ROUNDS[kind] * ((ranks - 1) * latency + Fraction(ranks - 1, ranks) * W / bandwidth)
+            before = 0 if kind == "allgather" else 2
+            assert done.time == float(before + wanted)
+            assert {event.end - event.start for event in done.events if event.kind == kind} == {
+                float(before + wanted) - before
+            }
+
+
+@pytest.mark.parametrize("rates", RATES, ids=str)
+def test_a_message_takes_latency_and_size_by_bandwidth(rates: dict[str, Any]) -> None:
+    cost = RingCost(**rates)
+    for batches in (1, 3):
+        for node_size in (None, 1):
+
+            async def program(model: Model) -> None:
+                if model.rank == 0:
+                    await model.pass_to(1, model.get_activation(range(model.BATCHES)))
+                    await model.pass_to(1, "done")
+                else:
+                    await model.receive()
+                    await model.receive()
+
+            done = run(program, ranks=2, layers=1, batches=batches, node_size=node_size, cost=cost)
+            latency = exact(cost.latency_across if node_size else cost.latency)
+            bandwidth = exact(cost.bandwidth_across if node_size else cost.bandwidth)
+            first = latency + batches * cost.activation_elements / bandwidth
+            ends = [event.end for event in done.events if event.kind == "receive"]
+            assert ends == [float(first), float(first + latency)]
+
+
+def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather() -> None:
+    cost, group = RingCost(), Group(tuple(range(4)), {rank: rank for rank in range(4)}, 4, "")
+    weight = Labels("Weight", 0, 1)
+    times = {kind: cost.meeting(kind, weight, W, group) for kind in ROUNDS}
+    assert times["allreduce"] == times["scatterreduce"] + times["allgather"]
+
+
+def test_of_slow_and_fast_links_the_least_bandwidth_counts() -> None:
+    cost = RingCost(bandwidth=100, bandwidth_across=1000, latency_across=0)
+    across = Group((0, 1), {0: 0, 1: 1}, 1, "")
+    assert cost.meeting("allgather", Labels("Weight", 0, 1), 1000, across) == cost.grains(5)
+
+
+@pytest.mark.parametrize("name", [spec["name"] for _, spec in solutions()])
+def test_every_solution_is_right_at_prices_from_sizes_whatever_the_order(name: str) -> None:
+    fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == name)
+    first = run(fn, **spec["size"], cost=RingCost())
+    first.check()
+    ranks = spec["size"]["ranks"]
+    assert run(fn, **spec["size"], cost=RingCost(), _order=range(ranks)[::-1]).events == first.events
+    assert first.memory == run(fn, **spec["size"]).memory or "receive" in {event.kind for event in first.events}
+
+
+# -- sizes ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bytes(Cost):
+    """Mixed precision with Adam, as ZeRO counts it: 2 bytes a weight, 2 a gradient, 12 of optimizer states."""
+
+    def elements(self, labels: Labels) -> Any:
+        each = {"Weight": 2, "WeightGrad": 2, "OptState": 12}.get(labels.kind, 0)
+        return super().elements(labels) * each
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 5])
+def test_model_states_take_the_bytes_of_zero(ranks: int) -> None:
+    """DDP 16 bytes a parameter, FSDP 16/N: Rajbhandari et al., arXiv 1910.02054, table 1."""
+
+    for shards in (1, ranks):
+        model = Model(0, Dist(1, cost=Bytes()), 3, 1)
+        for layer in range(3):
+            model.weights[layer], model.opt_states[layer] = model.load_weights(layer, 0, shards)
+            model.grad_weights[layer] = model.fake_grad(layer, [0]).shard(0, shards)
+        assert model.memory() == Fraction(3 * 16 * W, shards)
+
+
+def test_a_tensor_has_the_same_size_whatever_made_it() -> None:
+    """Loaded, computed, cut, joined, reduced, gathered, sent and received: sizes are those of the labels."""
+
+    @dataclass(frozen=True)
+    class Odd(Cost):
+        def elements(self, labels: Labels) -> Any:
+            each = {"Weight": 3, "WeightGrad": 5, "OptState": 7, "Activation": 11, "ActivationGrad": 13}[labels.kind]
+            return super().elements(labels) * each
+
+    cost = Odd()
+    seen: set[str] = set()
+
+    def look(model: Model, *tensors: Any) -> None:
+        for tensor in tensors:
+            assert tensor.memory() == cost.elements(tensor._token.labels), tensor
+            seen.add(type(tensor).__name__)
+
+    async def program(model: Model) -> None:
+        shard, state = model.load_weights(0, model.rank, 2)
+        model.weights["shard"], model.opt_states[0] = shard, state
+        weight = await model.allgather(shard, 0)
+        model.weights[0] = weight
+        inp = model.get_activation([model.rank])
+        model.activations[0] = inp
+        out = model.forward(0, inp, weight)
+        look(model, shard, state, weight, inp, out)
+        grad = model.loss(out)
+        model.grad_activations[1] = grad
+        of_weight, of_input = model.backward(0, inp, grad, weight)
+        model.grad_weights[0] = of_weight
+        look(
+            model,
+            grad,
+            of_weight,
+            of_input,
+            of_weight.shard(0, 2),
+            of_weight.shard(0, 2).combine(of_weight.shard(1, 2)),
+        )
+        total = await model.allreduce(of_weight, 0)
+        model.grad_weights[0] = total
+        look(model, total)
+        piece = await model.scatterreduce(model.fake_grad(0, []) if model.rank else total, 0)
+        look(model, piece, *model.update(0, piece, model.weights["shard"], state))
+        if model.rank == 0:
+            await model.pass_to(1, model.activations[0])
+        else:
+            look(model, await model.receive())
+
+    run(program, ranks=2, layers=1, batches=2, cost=cost)
+    assert len(seen) == 5
+
+
+# -- a cost of one's own ------------------------------------------------------------------------------
+
+
+def test_prices_may_depend_on_anything_that_labels_say() -> None:
+    @dataclass(frozen=True)
+    class Slow(Cost):
+        def compute(self, kind: str, *labels: Labels) -> Grains:
+            return super().compute(kind, *labels) * (2 if labels[0].layer == 1 else 1)
+
+        def transfer(self, size: Any, across: bool) -> Grains:
+            return self.grains(Fraction(size) / 3_000_000)
+
+        @property
+        def shortest_transfer(self) -> Grains:
+            return self.receiving
+
+    fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == "basic")
+    assert run(fn, **spec["size"], cost=Slow()).time == 17.0 + 8.5
+    fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == "gpipe")
+    done = run(fn, **spec["size"], cost=Slow())
+    done.check()
+    assert run(fn, **spec["size"], cost=Slow(), _order=[3, 1, 2, 0]).events == done.events
+
+
+def test_thirds_are_exact() -> None:
+    fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == "fsdp")
+    assert run(fn, **spec["size"], cost=Cost(collective=Fraction(1, 3))).time == float(15 + 18 * Fraction(1, 3))
+
+
+@pytest.mark.parametrize("wrong", [{"bandwidth": 0}, {"bandwidth_across": 0}, {"latency": -1}, {"bandwidth": "fast"}])
+def test_a_price_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(PuzzleError, match="is no price"):
+        RingCost(**wrong)
+
+
+def test_every_cost_that_a_spec_may_name_prices_every_operation() -> None:
+    group = Group((0, 1), {0: 0, 1: 1}, 2, "")
+    for cost in COSTS.values():
+        for kind in in_lane("compute"):
+            assert cost.compute(kind, Labels("Activation", 0, 1, batches=frozenset({0}), total_batches=1)) >= 0
+        for kind in in_lane("collective"):
+            assert cost.meeting(kind, Labels("Weight", 0, 1), W, group) > 0
+        assert cost.transfer(W, across=False) >= cost.shortest_transfer - cost.receiving >= 0
+
+
+def test_docstrings_read_their_prices_off_the_default_cost() -> None:
+    for kind in in_lane("compute", "collective", "message"):
+        assert Cost().in_words(kind) in (getattr(Model, kind).__doc__ or "")
+    assert Cost().in_words("forward") == "1 tick a micro-batch" and Cost().in_words("loss") == "no time"
+    assert Cost().in_words("update") == "0.5 ticks" and Cost().in_words("pass_to") == "0.2 ticks (1 across boxes)"
+
+
+def test_no_price_stands_anywhere_else() -> None:
+    root = Path(__file__).parent.parent / "lib"
+    prices = {str(price) for price in (0.3, 1.5, 0.2)}
+    for path in root.rglob("*.py"):
+        if path.name != "cost.py":
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                    said = ast.get_docstring(node) or ""
+                    assert not any(f"{price} tick" in said for price in prices), (path, node.name)

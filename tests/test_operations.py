@@ -1,0 +1,167 @@
+"""The table of operations: a new one is one row, and works everywhere at once; an unknown one is refused."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drawing import draw, draw_primitive, perfetto, play, reference
+from lib import Cost, Model, PuzzleError, run
+from lib.course.costs import COSTS
+from lib.learner.dist import Dist
+from lib.machine.books import LocalBooks
+from lib.machine.shape import Shape
+from lib.record.codes import read_code
+from lib.record.kinds import KINDS, MEMORY_KINDS
+from lib.record.table import OPERATIONS, add, collective, computation, operation
+from lib.referee.referee import Referee, Submission
+from tests import toys
+
+ROOT = Path(__file__).parent.parent
+SIZE: dict[str, Any] = {"ranks": 2, "layers": 2, "batches": 2, "cost": toys.ToyCost()}
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="NOT RUN ON REAL TENSORS: there is no torch")
+
+
+@pytest.fixture
+def new_operations() -> Iterator[None]:
+    toys.register()
+    yield
+    for row in (toys.REFRESH, toys.BROADCAST):
+        del OPERATIONS[row.kind]
+
+
+# -- a new one, from outside, in one place --------------------------------------------------------
+
+
+@pytest.mark.usefixtures("new_operations")
+def test_new_operations_run_are_timed_checked_and_printed() -> None:
+    done = run(toys.data_parallel, **SIZE)
+    done.check()
+    # 2 broadcasts, 2 forwards and refreshes, 2 backwards and reductions, 2 updates
+    assert done.time == 2 * 0.3 + 2 * (1 + 2) + 2 * (1 + 0.3) + 2 * 0.5
+    text = str(done)
+    assert " 0BC" in text and " 1X1" in text
+    assert read_code("1X1").kind == "refresh" and read_code("0BC").kind == "broadcast"
+
+
+@pytest.mark.usefixtures("new_operations")
+@pytest.mark.parametrize("engine", ["local", "processes"])
+@needs_torch
+def test_new_operations_run_on_real_tensors(engine: str) -> None:
+    done = run(toys.data_parallel, **SIZE, engine=engine, dtype="float64")
+    done.check()
+    assert done.events == run(toys.data_parallel, **SIZE).events
+
+
+@pytest.mark.usefixtures("new_operations")
+def test_new_operations_run_in_a_worker_of_the_grader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker has a table of its own, which its submission may add to; what counts is the grader's."""
+    monkeypatch.setitem(COSTS, "toy", toys.ToyCost())  # type: ignore[index]
+    (tmp_path / "toys_here.py").write_text(
+        (ROOT / "tests" / "toys.py").read_text(encoding="utf-8").split("async def data_parallel")[0]
+        + "\nregister()\nfrom lib.course.costs import COSTS\nCOSTS['toy'] = ToyCost()\n",
+        encoding="utf-8",
+    )
+    program = inspect.getsource(toys.data_parallel).replace(
+        "    from tests.toys import register", "    import toys_here"
+    )
+    program = "from __future__ import annotations\n" + program.replace("    register()\n", "", 1)
+    size = {name: SIZE[name] for name in ("ranks", "layers", "batches")}
+    submission = Submission("attempt.py", "import toys_here\n" + program, str(tmp_path))
+    outcome = Referee(20.0).run(submission, "data_parallel", size, [], "toy")
+    outcome.check()
+    assert outcome.events == run(toys.data_parallel, **SIZE).events
+
+
+@pytest.mark.usefixtures("new_operations")
+def test_new_operations_are_drawn_and_found_in_the_reference() -> None:
+    done = run(toys.data_parallel, **SIZE)
+    for picture in (draw(done)._repr_html_(), play(done)._repr_html_(), perfetto(done)):
+        assert "refresh" in picture and "broadcast" in picture
+    assert "broadcast" in draw_primitive("broadcast")._repr_html_()
+    page = str(reference())
+    assert "\n  model.refresh(layer, inp)\n" in page
+    assert "\n  await model.broadcast(v, layer, axis=None)\n" in page
+
+
+@pytest.mark.usefixtures("new_operations")
+def test_a_verb_or_a_code_is_given_once() -> None:
+    with pytest.raises(PuzzleError, match="already"):
+        add(toys.BROADCAST)
+
+
+@pytest.mark.usefixtures("new_operations")
+def test_a_price_that_nobody_named_is_asked_for() -> None:
+    with pytest.raises(PuzzleError, match="Cost has no price for refresh"):
+        run(toys.data_parallel, **(SIZE | {"cost": Cost()}))
+
+
+@pytest.mark.usefixtures("new_operations")
+def test_to_other_collectives_everyone_brings_a_tensor() -> None:
+    async def program(model: Model) -> None:
+        await model.allreduce(None, 0)  # type: ignore[arg-type]
+
+    with pytest.raises(PuzzleError, match="allreduce takes a WeightGrad"):
+        run(program, ranks=2)
+
+
+# -- an unknown one is refused where it is met -----------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["refresh", "allreduce", "", None])
+def test_what_is_no_operation_of_the_compute_lane_is_refused(kind: Any) -> None:
+    books = LocalBooks(Shape.of(1), graded=True)
+    rank = books.open(0, 2, 1)
+    with pytest.raises(PuzzleError, match=r"no operation|compute lane"):
+        books.compute(rank, kind, 0)
+    with pytest.raises(PuzzleError):
+        computation(kind)
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "forward", "", None])
+def test_what_is_no_collective_is_refused(kind: Any) -> None:
+    books = LocalBooks(Shape.of(1), graded=True)
+    rank = books.open(0, 2, 1)
+    weight, _ = books.load_weights(rank, 0, 0, 1)
+    with pytest.raises(PuzzleError, match=r"no operation|no collective"):
+        books.meet(rank, kind, weight, 0, None)
+    with pytest.raises(PuzzleError):
+        collective(kind)
+
+
+def test_a_model_has_no_other_verbs() -> None:
+    with pytest.raises(AttributeError):
+        Model(0, Dist(1)).broadcast  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(PuzzleError, match="there is no operation 'broadcast'"):
+        operation("broadcast")
+
+
+# -- one home ---------------------------------------------------------------------------------------
+
+
+def test_the_names_of_operations_stand_in_few_files() -> None:
+    """Whoever lists operations reads the table: names are spelled where they live and where learners call them."""
+    homes = {"lib/record/training.py", "lib/record/collectives.py", "lib/learner/model.py", "drawing/theme.py"}
+    spelled = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("lib", "drawing")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in ("forward", "backward", "scatterreduce", "allgather")
+    }
+    assert spelled <= homes
+
+
+def test_the_kinds_of_tensor_are_one_table() -> None:
+    assert [row.memory for row in KINDS.values()] == list(MEMORY_KINDS[: len(KINDS)])
+    assert [store._name for store in Model().storage()] == ["weights", "opt_states", *STORES_IN_ORDER]
+    assert {store._name for store in Model().storage()} == {row.store for row in KINDS.values()}
+
+
+STORES_IN_ORDER = ("activations", "grad_activations", "grad_weights")  # as the contract has it
