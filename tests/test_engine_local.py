@@ -6,7 +6,6 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -174,7 +173,7 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
         calls = list(meeting.calls.values())
         hold(self, meeting, heads)
         for call in calls:
-            call.result = replace(call.result, memory=counted(call.result.value))
+            call.result = call.result._replace(memory=counted(call.result.value))
 
     def sampled(self: RankState, kind: str, layer: Any, operands: Any) -> Any:
         walk(self, operands)

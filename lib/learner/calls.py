@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..basics.errors import PuzzleError, show_call, show_line
 from ..machine.interface import AnyBooks, CallHandle, Token
@@ -19,30 +19,36 @@ from .watch import Watch
 _PENDING = object()
 
 
+class Caller(NamedTuple):
+    """What calls have to know of the rank that makes them."""
+
+    rank: int
+    books: AnyBooks
+    watch: Watch | None
+    """Who has to be told that a coroutine waits; None where the loop knows."""
+    share: Callable[[], None]
+    """Several coroutines may run from now on."""
+
+
 class Call:
     """A call in flight. ``await`` gives its result; awaiting again gives the same result."""
 
-    __slots__ = ("_books", "_handle", "_watch", "_share", "_future", "_result", "_code", "_line", "rank")
+    __slots__ = ("_caller", "_handle", "_future", "_result", "_code", "_line")
     _asyncio_future_blocking = False  # what asyncio.isfuture looks for
 
-    def __init__(
-        self,
-        books: AnyBooks,
-        handle: CallHandle,
-        rank: int,
-        watch: Watch | None,
-        share: Callable[[], None],
-        frame: FrameType,
-    ) -> None:
-        """``watch``: who has to know when everyone waits; ``share()``: several coroutines may run from now on."""
-        self._books, self._handle, self._watch, self._share = books, handle, watch, share
-        self.rank = rank
+    def __init__(self, caller: Caller, handle: CallHandle, frame: FrameType) -> None:
+        self._caller, self._handle = caller, handle
         self._future: asyncio.Future[None] | None = None
         self._result: Any = _PENDING
         self._code, self._line = frame.f_code, frame.f_lineno
 
+    @property
+    def rank(self) -> int:
+        """The rank that made the call."""
+        return self._caller.rank
+
     def __await__(self) -> Generator[Any, None, Any]:
-        if self._result is _PENDING and not self._books.wait(self._handle, self._wake):
+        if self._result is _PENDING and not self._caller.books.wait(self._handle, self._wake):
             yield from self._waiting()
         return self._take()
 
@@ -51,8 +57,8 @@ class Call:
         future = self._future
         if future is None or future.cancelled():  # cancelling a waiter does not withdraw the call
             future = self._future = asyncio.get_running_loop().create_future()
-        if self._watch is not None:
-            self._watch.blocked(self, future)
+        if self._caller.watch is not None:
+            self._caller.watch.blocked(self, future)
         return future
 
     def _wake(self) -> None:
@@ -63,7 +69,7 @@ class Call:
 
     def _take(self) -> Any:
         if self._result is _PENDING:
-            result = self._books.fetch(self._handle)
+            result = self._caller.books.fetch(self._handle)
             self._result = of_token(result) if isinstance(result, Token) else result
             if self._future is not None:
                 self._wake()  # others may wait for the same call
@@ -105,11 +111,11 @@ class Call:
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Any = None) -> None:
         """Call back when the result can be taken. asyncio.gather and wait use this."""
-        self._share()
+        self._caller.share()
         if self._result is not _PENDING:
             asyncio.get_running_loop().call_soon(callback, self, context=context)
             return
-        self._books.wait(self._handle, self._wake)
+        self._caller.books.wait(self._handle, self._wake)
         self._waiting().add_done_callback(_Forward(self, callback), context=context)
 
     def remove_done_callback(self, callback: Callable[[Any], object]) -> int:

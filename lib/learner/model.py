@@ -18,7 +18,7 @@ from ..machine.interface import CallHandle, FinalState, tokens_of
 from ..record.events import Event
 from ..record.kinds import KINDS
 from ..record.table import OPERATIONS, collective, computation
-from .calls import Call
+from .calls import Call, Caller
 from .dist import Dist
 from .storage import Storage
 from .tensors import (
@@ -74,6 +74,7 @@ class Model:
         self._handle = self._books.open(self._rank, self._layers, self._batches)
         self._by_hand = dist._watch is not None
         self._shared = False
+        self._caller = Caller(self._rank, self._books, dist._watch, self._share)
         # Where each record of the log was written. Two plain lists cost least, and places in the code less than lines.
         self._codes: list[CodeType] = []
         self._places: list[int] = []
@@ -348,7 +349,7 @@ class Model:
 
     def _call(self, handle: CallHandle, frame: FrameType) -> Call:
         self._note(frame)
-        return Call(self._books, handle, self._rank, self.dist._watch, self._share, frame)
+        return Call(self._caller, handle, frame)
 
     def _final_state(self) -> FinalState:
         return self._books.final_state(self._handle, tokens_of(store.tokens() for store in self.storage()))

@@ -21,7 +21,9 @@ PATIENCE = 0.005  # seconds between looks while a rank waits for something outsi
 class Blocked(Protocol):
     """A call that somebody waits for (``calls``)."""
 
-    rank: int
+    @property
+    def rank(self) -> int:
+        """The rank that made the call."""
 
     def line(self) -> str:
         """Return the learner's line that started it."""

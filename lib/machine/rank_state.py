@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..basics.errors import Place, PuzzleError
 from ..basics.units import Elements
@@ -51,8 +51,7 @@ class Unfinished(Protocol):
         """Return its record, if its times are known by now."""
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """What a call brings its rank."""
 
     labels: Labels

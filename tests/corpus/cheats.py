@@ -37,7 +37,7 @@ GREEDY = "async def fsdp(model):\n    await honest(model)\n"
 CHEATS: list[Program] = [
     # -- this library changed -------------------------------------------------------------------------------------
     lazy("the check does nothing", "import lib.machine.check, lib.grading.judge, lib.machine.outcome\n\ndef no(*a, **k): return False\n" + LAZY.replace("    await", "    for m in (lib.machine.check, lib.grading.judge, lib.machine.outcome): m.check_finals = no\n    lib.grading.judge.check = no\n    await"), "misses micro-batch"),
-    lazy("no rules", "import lib.record.training\n" + LAZY.replace("    await", "    rows = lib.record.training\n    for row in (rows.UPDATE, rows.FORWARD, rows.BACKWARD): object.__setattr__(row, 'insists', lambda *a: None)\n    await"), "misses micro-batch"),
+    lazy("no rules", "import lib.record.training\n" + LAZY.replace("    await", "    rows = lib.record.training\n    for row in (rows.UPDATE, rows.FORWARD, rows.BACKWARD): object.__setattr__(row, 'rule', lambda *a: None)\n    await"), "misses micro-batch"),
     lazy("books of its own", "from lib.machine.books import books_of\nfrom lib.machine.shape import Shape\n" + LAZY.replace("    await", "    model._books = books_of(Shape.of(4), False, False)\n    model._handle = model._books.open(model.rank, 2, 4)\n    await"), "not attempted|made up"),
     lazy("rules off in the books", LAZY.replace("    await", "    model._books.strict = model._books.graded = False\n    await"), "misses micro-batch"),
     lazy("errors that do not stick", "import lib.basics.errors\n" + LAZY.replace("    await honest(model)", "    lib.basics.errors.PuzzleError.sticks = False\n    try:\n        await honest(model)\n    except AssertionError:\n        pass"), "misses micro-batch"),
