@@ -27,7 +27,7 @@ BROKEN := yes
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab reset test test-all browser real colab lite build check-built lint bench pins ci
+.PHONY: help setup lab reset test quick test-all browser real colab lite build check-built lint bench pins ci
 
 help: ## list what there is to do
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -62,6 +62,9 @@ $(STAMP): pyproject.toml $(PINS)
 
 test: $(STAMP) ## run the tests
 	@$(RUN) -m pytest
+
+quick: $(STAMP) ## the tests that start no process and no browser: two thirds of them, in a minute or two
+	@$(RUN) -m pytest -m "not process and not browser"
 
 test-all: test lite ## the same, the site for the browser alone, and the notebooks on the newest packages
 	@$(RUN) -m tests.pythons

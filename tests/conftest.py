@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
 
 from tests.browser import Browser, NoBrowser
+from tests.guard import FIXTURES, guard
 
 # No test of ours depends on how fast the machine is, so neither do the generated ones.
 settings.register_profile("project", deadline=None, print_blob=True)
@@ -31,8 +32,28 @@ def pytest_runtest_setup() -> None:
     sys.modules.pop("ipykernel", None)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """From its fixtures to their end, a test that is not marked ``process`` starts none."""
+    guard.begin(item)
+    try:
+        return (yield)
+    finally:
+        guard.end()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """A test that has swallowed the refusal fails, too."""
+    yield
+    guard.check()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what looks in a browser: ``pytest -m "not browser"`` leaves it out."""
+    """Mark what looks in a browser, and what starts processes by its fixtures: ``make quick`` leaves them out."""
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
+        names = set(getattr(item, "fixturenames", ()))
+        if "browser" in names:
             item.add_marker("browser")
+        if names & FIXTURES:
+            item.add_marker("process")

@@ -489,6 +489,7 @@ def run_first_cell(folder: Path, before: str = "", times: int = 1) -> subprocess
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("folder", [".", "lib", "puzzles", "puzzles/mine", "puzzles/mine/deeper"])
 def test_the_first_cell_finds_the_project(clone: Path, folder: str, times: int) -> None:
@@ -497,6 +498,7 @@ def test_the_first_cell_finds_the_project(clone: Path, folder: str, times: int) 
     assert Path(done.stdout.strip()) == clone / "lib" / "__init__.py"
 
 
+@pytest.mark.process
 def test_the_first_cell_prefers_our_lib_to_one_beside_the_notebook(clone: Path) -> None:
     here = clone / "puzzles" / "mine"
     (here / "lib").mkdir()
@@ -505,11 +507,13 @@ def test_the_first_cell_prefers_our_lib_to_one_beside_the_notebook(clone: Path) 
     assert Path(done.stdout.strip()) == clone / "lib" / "__init__.py"
 
 
+@pytest.mark.process
 def test_the_first_cell_says_that_there_is_no_project(tmp_path: Path) -> None:
     done = run_first_cell(tmp_path)
     assert done.stderr.splitlines()[-1].startswith("ImportError: The project was not found.")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("file", ["lib/__init__.py", "lib.py", "lib/other.py"])
 def test_the_first_cell_says_that_it_found_another_lib(tmp_path: Path, file: str) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -520,6 +524,7 @@ def test_the_first_cell_says_that_it_found_another_lib(tmp_path: Path, file: str
     assert str(tmp_path / "lib") in said
 
 
+@pytest.mark.process
 def test_the_first_cell_says_that_another_lib_was_imported_before(clone: Path, tmp_path: Path) -> None:
     (tmp_path / "lib.py").write_text("", encoding="utf-8")
     before = f"sys.path.insert(0, {str(tmp_path)!r}); import lib"
@@ -536,6 +541,7 @@ def test_every_make_target_explains_itself() -> None:
     assert set(phony.split()) == set(re.findall(r"^([a-z-]+):.*## \S", makefile, re.MULTILINE))
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not shutil.which("make"), reason="this machine has no make; README gives the lines without")
 @pytest.mark.parametrize(("arguments", "said"), [([], "check-built"), (["reset"], "make reset P=4")])
 def test_make_says_what_to_write(arguments: list[str], said: str) -> None:

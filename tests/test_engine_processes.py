@@ -29,9 +29,12 @@ from tests.programs import solutions
 
 SOLUTIONS = {spec["name"]: (fn, spec["size"]) for fn, spec in solutions()}
 MISSING = [name for name in ("torch", "cloudpickle") if importlib.util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(
-    bool(MISSING), reason=f"NOT TRIED ON REAL PROCESSES: {' and '.join(MISSING)} not installed (make real)"
-)
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"NOT TRIED ON REAL PROCESSES: {' and '.join(MISSING)} not installed (make real)"
+    ),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -110,6 +110,7 @@ async def in_a_kernel(folder: Path, cells: list[str]) -> list[Outputs]:
         await kernel.shutdown_kernel(now=True)
 
 
+@pytest.mark.process
 def test_what_never_ends_is_graded_and_the_kernel_stays_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LLM_TRAINING_PUZZLES_PROGRESS", raising=False)
     setup = f"import sys\nsys.path.insert(0, {str(build.ROOT)!r})\nfrom lib import grade, hint, progress"

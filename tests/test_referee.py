@@ -69,6 +69,7 @@ def apart(request: pytest.FixtureRequest) -> str:
     return tried(request.param)
 
 
+@pytest.mark.process
 def test_one_way_works_everywhere() -> None:
     assert not missing(available()[-1])
 
@@ -146,6 +147,7 @@ print(libc.unshare(0x20000), libc.mount(b'none', b'/', None, 0x20 | 0x1000, None
     assert lines[4] == "-1 -1"
 
 
+@pytest.mark.process
 def test_the_next_way_is_taken_where_one_is_refused(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
     monkeypatch.setattr(sandbox, "_bubblewrap", lambda folder: ["false"])
     judge = Referee(20.0, ["bubblewrap", "process"])
@@ -250,6 +252,7 @@ ctypes.memset(place, 65, 1)
             libc.shmctl(number, 0, None)
 
 
+@pytest.mark.process
 def test_where_nothing_works_it_is_the_graders_fault(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
     monkeypatch.setattr(sandbox, "_bubblewrap", lambda folder: ["sh", "-c", "echo no such luck; exit 1"])
     with pytest.raises(RuntimeError, match="no worker could be started:\nno such luck"):
@@ -263,6 +266,7 @@ def test_what_was_stopped_starts_nothing_more() -> None:
         judge.play(Submission("x.py", HONEST), "basic", BASIC.size, [])
 
 
+@pytest.mark.process
 def test_a_worker_that_does_not_hear_its_task_to_the_end_is_not_the_graders_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -276,6 +280,7 @@ def test_a_worker_that_does_not_hear_its_task_to_the_end_is_not_the_graders_faul
         Referee(20.0).play(Submission("x.py", HONEST + "#" * (1 << 20)), "basic", BASIC.size, [])
 
 
+@pytest.mark.process
 def test_no_function_of_that_name() -> None:
     with pytest.raises(Missing):
         Referee(20.0).play(Submission("x.py", "x = 1\n"), "basic", BASIC.size, [])
@@ -289,6 +294,7 @@ def test_of_the_projects_own_folder_only_scripts_are_seen() -> None:
     assert not any("solutions" in path or ".git" in path for path in seen)
 
 
+@pytest.mark.process
 def test_nothing_is_left_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     Referee(20.0).play(Submission("x.py", HONEST), "basic", BASIC.size, [])
@@ -336,6 +342,7 @@ def test_what_a_program_does_to_its_output_and_its_folder_hurts_nobody(
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.process
 def test_what_cannot_be_read_is_not_printed_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

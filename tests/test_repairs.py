@@ -68,6 +68,7 @@ def test_the_repaired_program_is_shown_alone(name: str) -> None:
     assert len(prose) > 200  # what there is to say about it
 
 
+@pytest.mark.process
 def test_they_count_at_a_shell_where_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +83,7 @@ def test_they_count_at_a_shell_where_they_are(
     assert "5 of 5 puzzles pass" in capsys.readouterr().out
 
 
+@pytest.mark.process
 def test_a_student_without_them_is_not_asked_for_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(SOURCE.parent, tmp_path / "ann", ignore=lambda _, names: set(names) - {"repairs.py"})
     (tmp_path / "bob.py").write_text("def basic(model):\n    return model\n")
