@@ -16,7 +16,7 @@ PINS := tests/pins/stack.txt
 TORCH := torch
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
 # As many files at a time as there are processors: most of a test's time is spent on processes that it waits for.
-PYTEST := $(RUN) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := $(RUN) -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 BROWSER_STAMP := $(VENV)/installed-browser
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator, Iterator
 
@@ -11,6 +12,8 @@ from hypothesis import settings
 from tests.browser import Browser, NoBrowser
 from tests.guard import FIXTURES, guard
 
+# What is computed with numbers here is tiny: one thread is faster than several, all the more beside other tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # No test of ours depends on how fast the machine is, so neither do the generated ones.
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")
