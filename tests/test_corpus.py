@@ -130,13 +130,16 @@ EVERYWHERE = [*REACHES, *[one for one in CHEATS if one not in REACHES][::8]]
 """Programs that tamper with more than this library and its line to the grader, and some that do not: whether they
 get through may depend on the way in which workers are kept apart."""
 
+ENDED = ("did not", "while True")
+"""Of what is said of a program that is ended."""
+
 
 def graded(programs: Sequence[Program], mechanisms: Sequence[str] | None = None) -> dict[str, Verdict]:
     """The verdict on each program, by its title. Those that are to be ended do no work, and are ended soon."""
 
     def one(program: Program) -> Verdict:
-        endless = not program.says or "did not" in program.says or "while True" in program.says
-        return verdict_of(program, Referee(SHORT if endless else LONG, mechanisms))
+        ended = program not in HONEST and (not program.says or any(words in program.says for words in ENDED))
+        return verdict_of(program, Referee(SHORT if ended else LONG, mechanisms))
 
     with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
         return dict(zip(titles(programs), pool.map(one, programs), strict=True))
