@@ -15,6 +15,8 @@ PINS := tests/pins/stack.txt
 # On Linux this is the build with CUDA, some GB. For the small one: TORCH="torch --index-url ...", as pytorch.org says.
 TORCH := torch
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
+# As many files at a time as there are processors: most of a test's time is spent on processes that it waits for.
+PYTEST := $(RUN) -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 BROWSER_STAMP := $(VENV)/installed-browser
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -27,7 +29,7 @@ BROKEN := yes
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab reset test test-all browser real colab lite build check-built lint bench pins ci
+.PHONY: help setup lab reset test quick test-all browser real colab lite build check-built lint bench pins ci
 
 help: ## list what there is to do
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -61,7 +63,10 @@ $(STAMP): pyproject.toml $(PINS)
 	@touch $(STAMP)
 
 test: $(STAMP) ## run the tests
-	@$(RUN) -m pytest
+	@$(PYTEST)
+
+quick: $(STAMP) ## the tests that start no process and no browser: two thirds of them, in a minute or two
+	@$(PYTEST) -m "not process and not browser"
 
 test-all: test lite ## the same, the site for the browser alone, and the notebooks on the newest packages
 	@$(RUN) -m tests.pythons

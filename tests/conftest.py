@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
 
 from tests.browser import Browser, NoBrowser
+from tests.guard import FIXTURES, guard
 
+# What is computed with numbers here is tiny: one thread is faster than several, all the more beside other tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # No test of ours depends on how fast the machine is, so neither do the generated ones.
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")
@@ -31,8 +35,28 @@ def pytest_runtest_setup() -> None:
     sys.modules.pop("ipykernel", None)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """From its fixtures to their end, a test that is not marked ``process`` starts none."""
+    guard.begin(item)
+    try:
+        return (yield)
+    finally:
+        guard.end()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """A test that has swallowed the refusal fails, too."""
+    yield
+    guard.check()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what looks in a browser: ``pytest -m "not browser"`` leaves it out."""
+    """Mark what looks in a browser, and what starts processes by its fixtures: ``make quick`` leaves them out."""
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
+        names = set(getattr(item, "fixturenames", ()))
+        if "browser" in names:
             item.add_marker("browser")
+        if names & FIXTURES:
+            item.add_marker("process")

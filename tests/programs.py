@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from lib import Model
+from lib.course.specs import puzzles
 
+COURSE = [puzzle.name for puzzle in puzzles().values() if not puzzle.repair]
+REPAIRS = [puzzle.name for puzzle in puzzles().values() if puzzle.repair]
 SOLUTIONS = sorted(path.stem for path in (Path(__file__).parent.parent / "solutions").glob("p??_*.py"))
 
 

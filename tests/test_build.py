@@ -19,6 +19,7 @@ import pytest
 
 from lib.course import layouts, specs
 from solutions import build, mine
+from tests.programs import COURSE, REPAIRS
 
 ROOT = build.ROOT
 SOURCES = build.sources(ROOT / "solutions")
@@ -213,8 +214,9 @@ def test_the_files_in_the_project_are_what_the_build_makes() -> None:
 
 
 def test_the_course_is_complete() -> None:
-    assert [puzzle.number for puzzle in specs.puzzles().values() if not puzzle.repair] == list(range(9))
-    assert [puzzle.number for puzzle in specs.puzzles().values() if puzzle.repair] == list(range(9, 14))
+    puzzles = specs.puzzles().values()
+    assert [puzzle.number for puzzle in puzzles] == list(range(len(puzzles)))  # from 0, without a gap
+    assert [puzzle.name for puzzle in puzzles] == [*COURSE, *REPAIRS] and COURSE and REPAIRS
     assert [path.stem for path in SOURCES if not build.is_puzzle(path)] == ["index", "tour", "for_real"]
 
 
@@ -489,6 +491,7 @@ def run_first_cell(folder: Path, before: str = "", times: int = 1) -> subprocess
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("folder", [".", "lib", "puzzles", "puzzles/mine", "puzzles/mine/deeper"])
 def test_the_first_cell_finds_the_project(clone: Path, folder: str, times: int) -> None:
@@ -497,6 +500,7 @@ def test_the_first_cell_finds_the_project(clone: Path, folder: str, times: int) 
     assert Path(done.stdout.strip()) == clone / "lib" / "__init__.py"
 
 
+@pytest.mark.process
 def test_the_first_cell_prefers_our_lib_to_one_beside_the_notebook(clone: Path) -> None:
     here = clone / "puzzles" / "mine"
     (here / "lib").mkdir()
@@ -505,11 +509,13 @@ def test_the_first_cell_prefers_our_lib_to_one_beside_the_notebook(clone: Path) 
     assert Path(done.stdout.strip()) == clone / "lib" / "__init__.py"
 
 
+@pytest.mark.process
 def test_the_first_cell_says_that_there_is_no_project(tmp_path: Path) -> None:
     done = run_first_cell(tmp_path)
     assert done.stderr.splitlines()[-1].startswith("ImportError: The project was not found.")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("file", ["lib/__init__.py", "lib.py", "lib/other.py"])
 def test_the_first_cell_says_that_it_found_another_lib(tmp_path: Path, file: str) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -520,6 +526,7 @@ def test_the_first_cell_says_that_it_found_another_lib(tmp_path: Path, file: str
     assert str(tmp_path / "lib") in said
 
 
+@pytest.mark.process
 def test_the_first_cell_says_that_another_lib_was_imported_before(clone: Path, tmp_path: Path) -> None:
     (tmp_path / "lib.py").write_text("", encoding="utf-8")
     before = f"sys.path.insert(0, {str(tmp_path)!r}); import lib"
@@ -536,6 +543,7 @@ def test_every_make_target_explains_itself() -> None:
     assert set(phony.split()) == set(re.findall(r"^([a-z-]+):.*## \S", makefile, re.MULTILINE))
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not shutil.which("make"), reason="this machine has no make; README gives the lines without")
 @pytest.mark.parametrize(("arguments", "said"), [([], "check-built"), (["reset"], "make reset P=4")])
 def test_make_says_what_to_write(arguments: list[str], said: str) -> None:

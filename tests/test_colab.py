@@ -57,6 +57,7 @@ def test_a_notebook_is_complete_and_small(path: Path) -> None:
     assert "_ = []" not in first
 
 
+@pytest.mark.process
 def test_all_of_lib_and_drawing_is_taken_along_and_nothing_else() -> None:
     archive = re.search('^ARCHIVE = "(.*)"$', colab.first_cell(build.ROOT), re.MULTILINE)
     assert archive is not None

@@ -1,6 +1,7 @@
 """The corpus: honest programs pass, no other does, and each is told what it needs to know.
 
-At a shell every run is in a process of its own, as many at a time as there are processors.
+At a shell every run is in a process of its own, which is slow. So all programs that end are graded in this process,
+by the notebook's grader and by the shell's; at a shell a sample of them, with the same verdicts, and all the others.
 """
 
 from __future__ import annotations
@@ -8,22 +9,31 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import re
+import socket
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 import lib
 from lib import PuzzleError, grade
+from lib.course.layouts import Size
 from lib.course.specs import puzzles
 from lib.grading.submission import load
 from lib.grading.verdict import FAIL, PASS, TODO, Verdict
+from lib.machine.outcome import Outcome
+from lib.referee import worker
 from lib.referee.referee import Referee, Submission
 from lib.referee.sandbox import MECHANISMS
 from lib.referee.session import verdict_on
 from lib.referee.shelf import Attempt
+from lib.remote.wire import Wire
 from tests.corpus import HEAD, Program
 from tests.corpus.cheats import APART, CHEATS
 from tests.corpus.endless import ENDLESS
@@ -31,8 +41,8 @@ from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
 from tests.test_referee import CUT_OFF, missing, tried
 
-SHORT = 3.0
-"""Seconds for a run of a program that never ends."""
+SHORT, LONG = 1.0, 30.0
+"""Seconds for a run: of a program that never ends, and of one that does, also where the machine is busy."""
 
 
 def titles(programs: Sequence[Program]) -> list[str]:
@@ -49,49 +59,132 @@ def test_the_corpus_is_large_and_names_each_program_once() -> None:
         assert {program.puzzle for program in programs} == puzzles().keys()
 
 
+# -- by the grader of the shell, in this process ------------------------------------------------------------
+
+
+class StandIn(NamedTuple):
+    """What a referee takes for a worker: the line to it, and nothing behind that has to be ended."""
+
+    wire: Wire
+
+    def end(self, patience: float = 0.0) -> int:
+        return 0
+
+    def printed(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        self.wire.close()
+
+
+class Near(Referee):
+    """A referee whose worker is this thread: the same tasks, line, books and verdicts, and no process for each run."""
+
+    def run(self, submission: Submission, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
+        ours, self.theirs = socket.socketpair()
+        self.ours = StandIn(Wire(ours))
+        wire = Wire(self.theirs)
+        with ThreadPoolExecutor(1) as pool:
+            judged = pool.submit(super().run, submission, name, size, printed, cost)
+            worker._work(wire, wire.receive(longest=None))
+            wire.wait_for_end()
+            wire.close()
+            return judged.result()
+
+    def _start(self, folder: str | None) -> Any:
+        return self.ours
+
+
+@cache
+def near(program: Program) -> Verdict:
+    """The verdict of the shell's grader where the program shares its process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "_make_quiet", lambda hidden: None)  # that is for a process that has one task only
+        return verdict_of(program, Near(LONG))
+
+
+def verdict_of(program: Program, referee: Referee) -> Verdict:
+    attempt = Attempt(puzzles()[program.puzzle], Submission("attempt.py", program.source))
+    return verdict_on(attempt, referee, seed=1)
+
+
+@pytest.mark.parametrize("program", HONEST, ids=titles(HONEST))
+def test_honest_programs_pass_the_grader_of_the_shell(program: Program) -> None:
+    assert near(program).status == PASS, near(program).message
+
+
+@pytest.mark.parametrize("program", MISTAKES, ids=titles(MISTAKES))
+def test_the_grader_of_the_shell_finds_mistakes(program: Program) -> None:
+    check(program, near(program))
+
+
 # -- at a shell ---------------------------------------------------------------------------------------------
 
+OF_EACH_PUZZLE = {(program.puzzle, program in HONEST): program for program in [*MISTAKES, *HONEST]}
+AT_A_SHELL = list(dict.fromkeys([*OF_EACH_PUZZLE.values(), *MISTAKES[::8]]))
+"""Of each puzzle an honest program and a mistake, and more mistakes of every kind. What workers say of these is what
+is said of them in this process, where all are graded."""
+BEYOND = ("os.", "ctypes", "socket.", "signal.", "subprocess", "open(", "tempfile", "solutions", "sys.path")
+REACHES = [one for one in CHEATS if any(word in one.source[len(HEAD) :] for word in BEYOND)]
+EVERYWHERE = [*REACHES, *[one for one in CHEATS if one not in REACHES][::8]]
+"""Programs that tamper with more than this library and its line to the grader, and some that do not: whether they
+get through may depend on the way in which workers are kept apart."""
 
-def graded(programs: Sequence[Program], referee: Referee) -> dict[str, Verdict]:
-    """The verdict on each program, by its title."""
+ENDED = ("did not", "while True")
+"""Of what is said of a program that is ended."""
+
+
+def graded(programs: Sequence[Program], mechanisms: Sequence[str] | None = None) -> dict[str, Verdict]:
+    """The verdict on each program, by its title. Those that are to be ended do no work, and are ended soon."""
 
     def one(program: Program) -> Verdict:
-        attempt = Attempt(puzzles()[program.puzzle], Submission("attempt.py", program.source))
-        return verdict_on(attempt, referee, seed=1)
+        ended = program not in HONEST and (not program.says or any(words in program.says for words in ENDED))
+        return verdict_of(program, Referee(SHORT if ended else LONG, mechanisms))
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
         return dict(zip(titles(programs), pool.map(one, programs), strict=True))
 
 
 @pytest.fixture(scope="module")
 def at_a_shell() -> dict[str, Verdict]:
-    """Honest and mistaken programs, and those without end, kept apart as well as this machine can."""
-    return graded([*HONEST, *MISTAKES], Referee(30.0)) | graded(ENDLESS, Referee(SHORT))
+    """Programs that end, and all those without end, kept apart as well as this machine can."""
+    return graded([*AT_A_SHELL, *ENDLESS])
 
 
 @pytest.fixture(scope="module")
 def cheats() -> dict[str, dict[str, Verdict]]:
-    """Programs that tamper, by the way in which they are kept apart."""
-
-    def with_all(mechanism: str) -> dict[str, Verdict]:
-        return graded([*CHEATS, *(APART if mechanism in CUT_OFF else ())], Referee(SHORT, [mechanism]))
-
-    return {mechanism: with_all(mechanism) for mechanism in MECHANISMS if not missing(mechanism)}
-
-
-@pytest.mark.parametrize("title", titles(HONEST))
-def test_honest_programs_pass_at_a_shell(at_a_shell: dict[str, Verdict], title: str) -> None:
-    assert at_a_shell[title].status == PASS, at_a_shell[title].message
+    """Programs that tamper, by the way in which they are kept apart: all of them in the best that works here."""
+    ways = [mechanism for mechanism in MECHANISMS if not missing(mechanism)]
+    found = {}
+    for mechanism in ways:
+        apart = APART if mechanism in CUT_OFF else []
+        found[mechanism] = graded([*(CHEATS if mechanism == ways[0] else EVERYWHERE), *apart], [mechanism])
+    return found
 
 
-@pytest.mark.parametrize("program", [*MISTAKES, *ENDLESS], ids=titles([*MISTAKES, *ENDLESS]))
+@pytest.mark.parametrize("program", AT_A_SHELL, ids=titles(AT_A_SHELL))
+def test_the_verdict_at_a_shell_is_the_same(at_a_shell: dict[str, Verdict], program: Program) -> None:
+    far, here = at_a_shell[titles([program])[0]], near(program)
+    message = re.sub(rf"\n +at: .*{Path(__file__).name}.*", "", here.message)  # where no line is the learner's
+    assert replace(far, seconds=0.0, printed="") == replace(here, message=message, seconds=0.0, printed="")
+
+
+@pytest.mark.parametrize("program", ENDLESS, ids=titles(ENDLESS))
 def test_no_other_passes_at_a_shell(at_a_shell: dict[str, Verdict], program: Program) -> None:
     check(program, at_a_shell[titles([program])[0]])
 
 
 @pytest.mark.parametrize("program", CHEATS, ids=titles(CHEATS))
+def test_tampering_makes_no_verdict(cheats: dict[str, dict[str, Verdict]], program: Program) -> None:
+    [best, *_] = cheats.values()
+    check(program, best[titles([program])[0]])
+
+
+@pytest.mark.parametrize("program", EVERYWHERE, ids=titles(EVERYWHERE))
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_tampering_makes_no_verdict(cheats: dict[str, dict[str, Verdict]], mechanism: str, program: Program) -> None:
+def test_tampering_makes_no_verdict_in_any_way(
+    cheats: dict[str, dict[str, Verdict]], mechanism: str, program: Program
+) -> None:
     check(program, cheats[tried(mechanism)][titles([program])[0]])
 
 

@@ -33,6 +33,7 @@ def own(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.process
 def test_from_the_command_line(own: str, tmp_path: Path) -> None:
     out = tmp_path / "out.svg"
     command = [sys.executable, "-W", "error", "-m", "lib", "draw", f"{own}:mine", "--ranks", "2", "-o", str(out)]

@@ -149,6 +149,7 @@ def test_tensors_and_runs_show_themselves_as_one_picture(shell: InteractiveShell
     assert data["text/plain"] == repr(thing)
 
 
+@pytest.mark.process
 def test_importing_elsewhere_changes_nothing_and_loads_no_ipython() -> None:
     code = "import sys, drawing, importlib; importlib.reload(drawing); assert 'IPython' not in sys.modules"
     subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, check=True)

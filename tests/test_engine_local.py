@@ -380,6 +380,7 @@ def test_without_torch_one_line_says_what_to_install(
     run(nothing)  # the simulator asks for nothing
 
 
+@pytest.mark.process
 def test_lib_runs_without_torch_and_never_imports_it_by_itself() -> None:
     program = """if True:
         import sys

@@ -29,9 +29,12 @@ from tests.programs import solutions
 
 SOLUTIONS = {spec["name"]: (fn, spec["size"]) for fn, spec in solutions()}
 MISSING = [name for name in ("torch", "cloudpickle") if importlib.util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(
-    bool(MISSING), reason=f"NOT TRIED ON REAL PROCESSES: {' and '.join(MISSING)} not installed (make real)"
-)
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"NOT TRIED ON REAL PROCESSES: {' and '.join(MISSING)} not installed (make real)"
+    ),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,8 +60,8 @@ def children_of(pid: int, what: str) -> int:
 
 
 def zygotes() -> set[int]:
-    """Whose zygotes there are."""
-    found = subprocess.run(["ps", "-ww", "-eo", "ppid,args"], capture_output=True, text=True, check=True).stdout
+    """All zygotes that there are, also those of other tests that run now."""
+    found = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     return {int(line.split()[0]) for line in found.splitlines()[1:] if "-m lib.engines.zygote" in line}
 
 
@@ -314,15 +317,17 @@ def test_functions_of_cells_and_the_stop_button(tmp_path: Path) -> None:
         "threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
         "try:\n    run(spin, 4, 1, 4, engine='processes', timeout=60)\nexcept KeyboardInterrupt:\n    print('stopped')",
         "run(program, 4, 1, 4, engine='processes')",
+        "from lib.engines.processes import Zygote\nprint(Zygote.get().process.pid)",
     ]
     outputs = asyncio.run(in_a_kernel(tmp_path, cells))
     assert [complaints(cell) for cell in outputs] == [[]] * len(outputs)
     assert text(outputs[2]).count("[0]\n") == text(outputs[4]).count("[0]\n") == 4
     assert "stopped" in text(outputs[3])
     patience = time.monotonic() + 10  # the kernel has gone; its zygote hears of it, and goes
-    while zygotes() - {os.getpid()} and time.monotonic() < patience:
+    its = int(text(outputs[5]))
+    while its in zygotes() and time.monotonic() < patience:
         time.sleep(0.05)
-    assert zygotes() <= {os.getpid()}
+    assert its not in zygotes()
 
 
 def test_at_a_shell(tmp_path: Path) -> None:

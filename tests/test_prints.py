@@ -91,6 +91,7 @@ def test_the_stream_comes_back_whatever_happens(capsys: pytest.CaptureFixture[st
     assert lines(capsys) == ["[rank 0, tick 0] so far"]
 
 
+@pytest.mark.process
 def test_at_a_shell_too() -> None:
     said: list[str] = []
     source = "def basic(model):\n    model.get_activation([0])\n    print('hello')\n"

@@ -17,9 +17,9 @@ from lib.course.specs import puzzles
 from lib.grading.submission import load
 from lib.referee.shell import main
 from solutions import build
+from tests.programs import REPAIRS
 
 SOURCE = build.ROOT / "solutions" / "repairs.py"
-NAMES = [puzzle.name for puzzle in puzzles().values() if puzzle.repair]
 SAYS = {
     "repair_local": r"WeightGrad\(layer=1.*was not stored when rank 0 issued backward\(layer 0\)",
     "repair_skip": r"deadlock.*allreduce\(layer 1\) of all ranks; not there: rank 3.*rank 3 has finished",
@@ -35,7 +35,7 @@ def broken() -> dict[str, Callable[[Model], Any]]:
     return load("repairs.ipynb", text)[0]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", REPAIRS)
 def test_the_error_says_what_is_wrong_and_in_which_line(name: str) -> None:
     verdict = grade(broken()[name], seed=1)
     assert verdict.status == "FAIL"
@@ -43,7 +43,7 @@ def test_the_error_says_what_is_wrong_and_in_which_line(name: str) -> None:
     assert f" in {name}" in verdict.message
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", REPAIRS)
 def test_the_mistake_is_one_at_any_size(name: str) -> None:
     wrong, puzzle = broken()[name], puzzles()[name]
     random = Random(5)
@@ -58,7 +58,7 @@ def test_the_mistake_is_one_at_any_size(name: str) -> None:
     assert fails >= 6
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", REPAIRS)
 def test_the_repaired_program_is_shown_alone(name: str) -> None:
     shown = str(solution(name, sure=True))
     code = re.findall("```python\n(.*?)\n```", shown, re.DOTALL)
@@ -68,6 +68,7 @@ def test_the_repaired_program_is_shown_alone(name: str) -> None:
     assert len(prose) > 200  # what there is to say about it
 
 
+@pytest.mark.process
 def test_they_count_at_a_shell_where_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,16 +80,17 @@ def test_they_count_at_a_shell_where_they_are(
     assert "TODO  puzzle 10" in capsys.readouterr().out
     shutil.copy(SOURCE, tmp_path)
     assert main(["grade", "-k", "repair"]) == 0
-    assert "5 of 5 puzzles pass" in capsys.readouterr().out
+    assert f"{len(REPAIRS)} of {len(REPAIRS)} puzzles pass" in capsys.readouterr().out
 
 
+@pytest.mark.process
 def test_a_student_without_them_is_not_asked_for_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(SOURCE.parent, tmp_path / "ann", ignore=lambda _, names: set(names) - {"repairs.py"})
     (tmp_path / "bob.py").write_text("def basic(model):\n    return model\n")
     assert main(["grade", "--each", str(tmp_path), "-k", "basic or repair"]) == 1
     said = capsys.readouterr().out
-    assert "ann: 5 of 6 puzzles pass" in said and "bob: 0 of 1 puzzle passes" in said
+    assert f"ann: {len(REPAIRS)} of {len(REPAIRS) + 1} puzzles pass" in said and "bob: 0 of 1 puzzle passes" in said
 
 
 def test_each_has_a_message_to_look_for() -> None:
-    assert sorted(NAMES) == sorted(SAYS)
+    assert sorted(REPAIRS) == sorted(SAYS)

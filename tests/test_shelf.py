@@ -166,6 +166,7 @@ def deep(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["rm", "-rf", tmp_path], check=True)
 
 
+@pytest.mark.process
 def test_folders_without_end_and_files_without_number(deep: Path) -> None:
     for student, name, depth in (("deep", "d", 1500), ("deeper", "d", 3000), ("long", "d" * 250, 20)):
         (deep / student).mkdir()
