@@ -51,7 +51,7 @@ def test_new_operations_run_are_timed_checked_and_printed() -> None:
 
 
 @pytest.mark.usefixtures("new_operations")
-@pytest.mark.parametrize("engine", ["local", "processes"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.process)])
 @needs_torch
 def test_new_operations_run_on_real_tensors(engine: str) -> None:
     done = run(toys.data_parallel, **SIZE, engine=engine, dtype="float64")
@@ -59,6 +59,7 @@ def test_new_operations_run_on_real_tensors(engine: str) -> None:
     assert done.events == run(toys.data_parallel, **SIZE).events
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("new_operations")
 def test_new_operations_run_in_a_worker_of_the_grader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker has a table of its own, which its submission may add to; what counts is the grader's."""
@@ -109,6 +110,12 @@ def test_to_other_collectives_everyone_brings_a_tensor() -> None:
 
     with pytest.raises(PuzzleError, match="allreduce takes a WeightGrad"):
         run(program, ranks=2)
+
+
+def test_the_books_ask_for_a_tensor_as_well() -> None:
+    books = LocalBooks(Shape.of(1), graded=True)
+    with pytest.raises(PuzzleError, match="every rank brings a tensor to allreduce"):
+        books.meet(books.open(0, 2, 1), "allreduce", None, 0, None)
 
 
 # -- an unknown one is refused where it is met -----------------------------------------------------

@@ -127,14 +127,18 @@ def _rebuilt(
 def learner_line() -> str:
     """The innermost line that is the learner's: not ours, not the standard library's."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame is not None and not is_learners(frame.f_code):
         frame = frame.f_back  # type: ignore[assignment]
     return show_line(frame.f_code, frame.f_lineno) if frame is not None else ""
 
 
 def is_learners(code: CodeType) -> bool:
-    """Whether code was written by the learner rather than by this library or the standard one."""
-    return is_learners_file(code.co_filename)
+    """Return whether code was written by the learner rather than by this library or the standard one.
+
+    What namedtuple and dataclass generate is compiled from a string, as a program of ``python -c`` is.
+    """
+    generated = code.co_filename == "<string>" and code.co_name in ("<lambda>", "__init__", "__eq__")
+    return not generated and is_learners_file(code.co_filename)
 
 
 def is_learners_file(name: str) -> bool:

@@ -312,7 +312,7 @@ class Model:
         def __getattr__(self, name: str) -> Any:
             row = OPERATIONS.get(name)
             if row is None or row.verb is None:
-                raise AttributeError(f"a Model has no {name}")
+                raise AttributeError(f"'Model' object has no attribute {name!r}")
             return partial(row.verb, self)
 
     # -- the answer --------------------------------------------------------------------------------

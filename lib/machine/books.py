@@ -133,7 +133,7 @@ class LocalBooks:
         if weight.home is not rank:
             rank.examine(weight, "set_final_weight", layer)
         if rank.strict and weight.labels.layer != layer:
-            raise _other_layer(rank, "set_final_weight", layer, weight)
+            raise _other_layer(rank, "set_final_weight", layer, weight, "the weight is that of layer")
         rank.finals[layer] = Piece(weight.labels, weight.value, weight.made_up)
 
     # -- communication ----------------------------------------------------------------------
@@ -148,7 +148,7 @@ class LocalBooks:
             if operand.home is not rank:
                 rank.examine(operand, kind, layer)
             if rank.strict and rank.graded and operand.labels.layer != layer:
-                raise _other_layer(rank, kind, layer, operand)
+                raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
         return self.network.meet(self.network.lanes[rank.rank], row, layer, axis, operand)
 
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
@@ -238,9 +238,9 @@ class LocalBooks:
         )
 
 
-def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState) -> PuzzleError:
+def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:
     return PuzzleError(
-        f"the {tensor.labels.kind} is of layer {tensor.labels.layer}",
+        f"{problem} {tensor.labels.layer}",
         where=rank.place(kind, layer),
         expected=f"layer {layer}",
         got=str(tensor.labels),

@@ -90,7 +90,7 @@ def unpack_labels(packed: Any) -> Labels:
     kind = fields.pop("kind")
     sets = {name for name, default in Labels._field_defaults.items() if isinstance(default, frozenset)}
     known: Any = {name: numbers(value) if name in sets else number(value) for name, value in fields.items()}
-    if kind not in KINDS or not 1 <= known["total"] <= FINEST:
+    if type(kind) is not str or kind not in KINDS or not 1 <= known["total"] <= FINEST:
         raise Garbled("no labels")
     return Labels(kind, **known)
 

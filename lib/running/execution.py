@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from ..basics.asyncio_private import default_executor, failed_unasked, host_aside
-from ..basics.errors import Place, PuzzleError, is_learners, show_line, witnessed
+from ..basics.errors import NOWHERE, Place, PuzzleError, is_learners, show_line, witnessed
 from ..learner.model import Model
 from .limits import TimeIsUp, alarm, collector_off, end_for_good
 from .loop import QuietLoop
@@ -51,7 +51,7 @@ def cause(errors: Sequence[PuzzleError]) -> PuzzleError:
     """Return the error of which the others come: of the earliest tick, then of the lowest rank, then the first."""
 
     def order(error: PuzzleError) -> tuple[float, int]:
-        place = error.place
+        place = getattr(error, "place", NOWHERE)  # a learner's class of errors may have done without
         return place.tick or 0.0, -1 if place.rank is None else place.rank
 
     return min(errors, key=order)
