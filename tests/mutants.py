@@ -206,7 +206,9 @@ def main() -> int:
             place = tree / mutant.path.relative_to(ROOT)
             try:
                 place.write_text(mutant.source(), "utf-8")
-                return passes(tree, [*options.tests, str(place.relative_to(tree))], limit)
+                noticed = passes(tree, [*options.tests, str(place.relative_to(tree))], limit)
+                print(f"{place.name}:{mutant.line()} {mutant.kind}: {noticed or 'NOT NOTICED'}", flush=True)
+                return noticed
             finally:
                 shutil.copy(mutant.path, place)
                 trees.put(tree)

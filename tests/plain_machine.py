@@ -319,15 +319,14 @@ class Plain:
     # -- memory, afterwards
 
     def events(self) -> list[tuple[Any, ...]]:
-        """Rank by rank what the log must say: rank, kind, group, issued, start, end, memory by kind."""
-        return [
-            (rank, call.kind, self.said(call), float(call.issued), float(call.start), float(call.end), self.held(call))
-            for rank, me in enumerate(self.ranks)
-            for call in me.log
-        ]
+        """Rank by rank what the log must say: rank, kind, group, elements, issued, start, end, memory by kind."""
+        return [(rank, *self.event(call)) for rank, me in enumerate(self.ranks) for call in me.log]
 
-    def said(self, call: Operation) -> tuple[int, ...]:
-        return call.group if call.message is None else call.message.group
+    def event(self, call: Operation) -> tuple[Any, ...]:
+        carrier = call.message or call  # a receive carries what the send did
+        carried = sum(thing.elements for thing in carrier.operands) if call.group else 0
+        times = (float(call.issued), float(call.start), float(call.end))
+        return (call.kind, carrier.group, carried, *times, self.held(call))
 
     def held(self, sample: Operation) -> tuple[Fraction, ...]:
         """Memory when an operation is issued, by kind."""

@@ -39,7 +39,7 @@ def disagreement(program: Program, order: list[int]) -> str:
     if isinstance(plain, str):
         return f"real: ended\nplain: {plain}"
     COUNTS.update(event.kind for event in real.events)
-    events = [(e.rank, e.kind, e.group, e.issued, e.start, e.end, e.held) for e in real.events]
+    events = [(e.rank, e.kind, e.group, e.elements, e.issued, e.start, e.end, e.held) for e in real.events]
     for mine, wanted in zip(events, plain.events(), strict=True):
         if mine != wanted:
             return f"real:  {mine}\nplain: {wanted}"
