@@ -272,7 +272,7 @@ class Network:
         rank = call.rank
         if rank.several:
             assert call.end is not None
-            heappush(self.waits, (max(call.end, rank.clock), rank.rank, call.number, call))
+            heappush(self.waits, (call.end, rank.rank, call.number, call))
         elif call.waiter is not None:
             call.waiter()
 

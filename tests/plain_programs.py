@@ -1,0 +1,252 @@
+"""Programs as plain data, which a real machine and a plain one can run: what they look like, and random ones.
+
+For every rank a program says the steps before, in and after an ``asyncio.gather`` of some coroutines. A coroutine has
+one *hand* (a local variable, written None) and *slots* (keys of its own in the rank's five dictionaries; those with
+capital letters are shared). A step whose operand is not there, or is of another kind than it needs, is left out.
+
+    ("take", count, to)             the rank's first micro-batches: to a slot, or into the hand
+    ("cut", axis, to)               the piece of the weight that belongs to the rank's place on the axis
+    ("zero", to)                    the gradient of no micro-batches
+    ("pop", slot)  ("store", slot)  out of a slot into the hand, and back
+    ("copy", slot, slot)            the same tensor under a second key
+    ("drop", slot)
+    ("forward", of)  ("loss", of)  ("backward", of, gradient)  ("update", of)      what they make is in the hand
+    ("meet", kind, axis, of, call)  ("send", rank, of or text, call)  ("receive", source, call)
+    ("await", call, to)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from lib import Cost, Model
+
+Step = tuple[Any, ...]
+STORED = ("Weight", "OptState", "WeightGrad", "Activation", "ActivationGrad")
+
+
+@dataclass(frozen=True)
+class Program:
+    """What every rank does, and the machine that it does it on. Rank r owns ``own`` micro-batches from r * own."""
+
+    scripts: tuple[tuple[list[Step], list[list[Step]], list[Step]], ...]
+    mesh: dict[str, int] | None = None
+    node_size: int | None = None
+    own: int = 1
+    prices: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def size(self) -> dict[str, Any]:
+        """What ``run`` wants to know."""
+        ranks = len(self.scripts)
+        machine = {"mesh": self.mesh, "node_size": self.node_size, "cost": Cost(**self.prices)}
+        return {"ranks": ranks, "layers": 1, "batches": ranks * self.own, **machine}
+
+
+# -- on the real machine --------------------------------------------------------------------------------
+
+
+def perform(program: Program) -> Callable[[Model], Any]:
+    """The function of a model that does what the program says."""
+
+    async def function(model: Model) -> None:
+        model.weights["base"], model.opt_states["base"] = model.load_weights(0)
+        before, branches, after = program.scripts[model.rank]
+        where: dict[Any, Any] = {}  # the dictionary that a slot is in
+        await act(program, model, where, "before", before)
+        await asyncio.gather(*[act(program, model, where, str(at), steps) for at, steps in enumerate(branches)])
+        await act(program, model, where, "after", after)
+
+    return function
+
+
+async def act(program: Program, model: Model, where: dict[Any, Any], name: str, steps: list[Step]) -> None:
+    """The steps of one coroutine."""
+    stores = dict(
+        zip(STORED, (model.weights, model.opt_states, model.grad_weights, *model.storage()[2:4]), strict=False)
+    )
+    calls: dict[str, Any] = {}
+    hand: Any = None
+
+    def keep(slot: str | None, thing: Any) -> None:
+        nonlocal hand
+        if slot is None:
+            hand = thing
+            return
+        drop(slot)
+        where[key(slot)] = stores[type(thing).__name__]
+        where[key(slot)][key(slot)] = thing
+
+    def drop(slot: str) -> Any:
+        return where.pop(key(slot)).pop(key(slot)) if key(slot) in where else None
+
+    def key(slot: str) -> tuple[str, str]:
+        return ("before" if slot.isupper() else name, slot)
+
+    def at(slot: str | None) -> Any:
+        return hand if slot is None else where[key(slot)][key(slot)] if key(slot) in where else None
+
+    def fits(thing: Any, kind: str, layer: int) -> bool:
+        return type(thing).__name__ == kind and thing.layer == layer
+
+    for verb, *rest in steps:
+        match verb, *rest:
+            case "take", count, to:
+                keep(to, model.get_activation(range(model.rank * program.own, model.rank * program.own + count)))
+            case "cut", axis, to:
+                place = (model.axis_index(axis), model.axis_size(axis)) if axis else (model.rank, model.RANKS)
+                keep(to, model.weights["base"].shard(*place))
+            case "zero", to:
+                keep(to, model.fake_grad(0, []))
+            case "pop", slot if at(slot) is not None:
+                hand = drop(slot)
+            case "store", slot if hand is not None:
+                keep(slot, hand)
+                hand = None
+            case "copy", slot, other if at(slot) is not None and slot != other:
+                keep(other, at(slot))
+            case "drop", slot:
+                drop(slot)
+            case "forward", of if fits(at(of), "Activation", 0):
+                hand = model.forward(0, at(of), model.weights["base"])
+            case "loss", of if fits(at(of), "Activation", 1):
+                hand = model.loss(at(of))
+            case "backward", of, grad if fits(at(of), "Activation", 0) and fits(at(grad), "ActivationGrad", 0):
+                if at(of).batches == at(grad).batches:
+                    hand = model.backward(0, at(of), at(grad), model.weights["base"])[0]
+            case "update", of if (
+                fits(at(of), "WeightGrad", 0) and at(of).is_complete() and len(at(of).batches) == model.BATCHES
+            ):
+                hand = model.update(0, at(of), model.weights["base"], model.opt_states["base"])[0]
+            case "meet", kind, axis, of, call if at(of) is not None:
+                calls[call] = getattr(model, kind)(at(of), 0, axis)
+                hand = None
+            case "send", rank, of, call if of == "text" or at(of) is not None:
+                calls[call] = model.pass_to(rank, "text" if of == "text" else at(of))
+                hand = None
+            case "receive", source, call:
+                calls[call] = model.receive(source)
+                hand = None
+            case "await", call, to if call in calls:
+                got = await calls.pop(call)
+                if got is not None and got != "text":
+                    keep(to, got)
+
+
+# -- at random --------------------------------------------------------------------------------
+
+MESHES: list[tuple[int, dict[str, int] | None]] = [
+    *((ranks, None) for ranks in (1, 2, 2, 3, 3, 4)),
+    (2, {"a": 2}),
+    (3, {"a": 1, "b": 3}),
+    (4, {"a": 2, "b": 2}),
+    (4, {"b": 2, "a": 2}),
+]
+PRICES: list[dict[str, Any]] = [
+    {},
+    {},
+    {"send": 0.3, "receive": 0.1, "forward": 0.2, "backward": 0.4},
+    {"send": 1, "receive": 1, "collective": 1, "collective_across": 2},
+    {"forward": 0.1, "backward": 0.1, "receive": 0.4},
+    {"send": 0},
+    {"receive": 0},
+    {"send": Fraction(1, 3), "collective": Fraction(1, 7), "update": 0},
+]
+SLOTS = ("x", "y", "z")
+
+
+def program_of(chance: random.Random) -> Program:
+    """A program in which every rank does its share of some collectives and messages, and fills in what it likes."""
+    ranks, mesh = chance.choice(MESHES)
+    own, trained, lost = chance.randint(1, 3), chance.random() < 0.5, chance.random() < 0.1
+    branches = [chance.randint(1, 3) for _ in range(ranks)]
+    everything: list[dict[int, list[Step]]] = [{place: [] for place in range(count)} for count in branches]
+    names = iter(range(10**6))
+
+    def add(rank: int, place: int, step: Step) -> None:
+        everything[rank][place % branches[rank]].append(step)
+
+    def late(rank: int, place: int, call: str, to: str | None) -> None:
+        """The await comes at once, after some other steps, or last of all."""
+        for _ in range(chance.choice((0, 0, 0, 1, 2, 3))):
+            add(rank, place, filler(chance))
+        add(rank, place, ("await", call, to))
+        if to is None and chance.random() < 0.6:
+            add(rank, place, ("store", chance.choice(SLOTS)))
+
+    for rank in range(ranks):
+        for place in range(branches[rank]):
+            for _ in range(chance.choice((0, 1, 2))):
+                add(rank, place, filler(chance))
+    for _ in range(chance.choice((0, 1, 2, 4, 7))):
+        if chance.random() < 0.4 or ranks == 1:
+            axis = chance.choice([None, *(mesh or {})])
+            kind = chance.choice(("allreduce", "allgather", "scatterreduce"))
+            home = 0 if axis is None else 1 + list(mesh or {}).index(axis)
+            summed = trained and chance.random() < 0.5
+            for rank in range(ranks):
+                call = f"call {next(names)}"
+                of = chance.choice((None, None, *SLOTS))
+                if kind == "allgather":
+                    add(rank, home, ("cut", axis, of))
+                elif summed or (trained and chance.random() < 0.5):
+                    of = of or "x"
+                    add(rank, home, ("copy", "G", of))
+                else:
+                    add(rank, home, ("zero", of))
+                add(rank, home, ("meet", kind, axis, of, call))
+                if of and chance.random() < 0.5:
+                    add(rank, home, (chance.choice(("drop", "pop")), of))
+                to = chance.choice((None, *SLOTS))
+                late(rank, home, call, to)
+                if summed and kind == "allreduce":
+                    add(rank, home, ("update", to))
+        else:
+            sender, receiver = chance.sample(range(ranks), 2)
+            place, call = chance.randrange(3), f"call {next(names)}"
+            of = chance.choice((None, *SLOTS, "text"))
+            if of != "text" and chance.random() < 0.8:
+                add(sender, place, ("take", chance.randint(1, own), of))
+            add(sender, place, ("send", receiver, of, call))
+            if of in SLOTS and chance.random() < 0.5:
+                add(sender, place, (chance.choice(("drop", "pop")), of))
+            late(sender, place, call, None)
+            place, call = chance.randrange(3), f"call {next(names)}"
+            add(receiver, place, ("receive", chance.choice((None, None, sender)), call))
+            late(receiver, place, call, chance.choice((None, *SLOTS)))
+    scripts = []
+    for rank in range(ranks):
+        train: list[Step] = [
+            ("take", own, "X"),
+            ("forward", "X"),
+            ("loss", None),
+            ("backward", "X", None),
+            ("store", "G"),
+        ]
+        before = [*(train if trained else []), *[filler(chance) for _ in range(chance.choice((0, 0, 2, 5)))]]
+        steps = list(everything[rank].values())
+        if lost and rank == 0:
+            steps[0] = steps[0][: len(steps[0]) // 2]
+        after = [filler(chance) for _ in range(chance.choice((0, 0, 1, 4)))]
+        scripts.append((before, steps, after))
+    node_size = chance.choice((None, None, 1, 2))
+    return Program(tuple(scripts), mesh, node_size, own, chance.choice(PRICES))
+
+
+def filler(chance: random.Random) -> Step:
+    """Something that a coroutine does by itself."""
+    slot, other = chance.choice(SLOTS), chance.choice(SLOTS)
+    hand = chance.choice((None, None, slot))
+    return chance.choice(
+        (
+            ("take", 1, hand), ("take", 1, slot), ("take", 1, slot), ("zero", hand), ("cut", None, hand),
+            ("pop", slot), ("store", slot), ("store", slot), ("copy", slot, other), ("drop", slot),
+            ("forward", slot), ("forward", slot), ("forward", slot), ("forward", hand), ("loss", hand),
+            ("backward", slot, None), ("backward", slot, other), ("update", hand),
+        )
+    )  # fmt: skip
