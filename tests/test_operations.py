@@ -126,7 +126,7 @@ def test_what_is_no_operation_of_the_compute_lane_is_refused(kind: Any) -> None:
     books = LocalBooks(Shape.of(1), graded=True)
     rank = books.open(0, 2, 1)
     with pytest.raises(PuzzleError, match=r"no operation|compute lane"):
-        books.compute(rank, kind, 0)
+        books.compute(rank, kind, 0, [])
     with pytest.raises(PuzzleError):
         computation(kind)
 

@@ -19,7 +19,7 @@ from lib.record.table import OPERATIONS, add
 
 def refresh(model: Model, layer: int, inp: Any) -> Any:
     """The same activation, made again."""
-    return model._compute("refresh", layer, inp)[0]
+    return model._compute(REFRESH, layer, inp)[0]
 
 
 REFRESH = Computation(
@@ -28,15 +28,15 @@ REFRESH = Computation(
     word="refresh",
     trains=True,
     takes={"inp": "Activation"},
-    makes=lambda rank, layer, inp: (inp,),
-    value=lambda values, inp: (inp,),
+    makes=lambda rank, layer, labels: labels,
+    value=lambda values, given: given,
     verb=refresh,
 )
 
 
 def broadcast(model: Model, v: Any, layer: int, axis: str | None = None) -> Awaitable[Any]:
     """Broadcast: what the first of the group brings, for everyone."""
-    return model._meet("broadcast", v, layer, axis)
+    return model._meet(BROADCAST, v, layer, axis)
 
 
 def from_the_first(parts: Sequence[Part | None], values: Values, strict: bool = True) -> list[Part]:

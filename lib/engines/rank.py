@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -133,13 +133,13 @@ class RankBooks(RemoteBooks):
         made.data = self.numbers.made_up(made.labels) if made.labels.batches else self.numbers.zero
         return made
 
-    def compute(self, rank: RemoteRank, kind: str, layer: Any, *operands: Any) -> Any:
+    def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Any]) -> Any:
         """Carry out an operation: the host says whether it may be, and what it makes; the numbers are made here."""
         begun = self.time(rank) if self.pace else 0.0
         values = [operand.data for operand in operands]
-        made = super().compute(rank, kind, layer, *operands)
+        made = super().compute(rank, kind, layer, operands)
         ticks = self.time(rank) - begun if self.pace else 0.0
-        numbers = self._computed(ticks, lambda: computation(kind).value(self.numbers, *values))
+        numbers = self._computed(ticks, lambda: computation(kind).value(self.numbers, values))
         for tensor, value in zip(made, numbers, strict=True):
             tensor.data = value
         return made

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from operator import index
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter, index
 from typing import cast
 
 from ..basics.arguments import one_of
@@ -21,6 +21,9 @@ from .network import Network, Watcher
 from .rank_state import RankState, Terms
 from .shape import Shape
 from .tensor_state import TensorState
+
+# As functions of C: an operation asks for them several times.
+labels_of, value_of = attrgetter("labels"), attrgetter("value")
 
 
 def books_of(shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None) -> AnyBooks:
@@ -108,10 +111,12 @@ class LocalBooks:
 
     # -- operations of the compute lane ---------------------------------------------------
 
-    def compute(self, rank: RankState, kind: str, layer: int | None, *operands: TensorState) -> list[TensorState]:
+    def compute(
+        self, rank: RankState, kind: str, layer: int | None, operands: Sequence[TensorState]
+    ) -> list[TensorState]:
         """Carry out an operation of the compute lane: its row says what it insists on and what it makes."""
         row = computation(kind)
-        labels = [tensor.labels for tensor in operands]
+        labels = [*map(labels_of, operands)]
         if not row.layered:
             layer = labels[0].layer
         made_up = False
@@ -121,11 +126,14 @@ class LocalBooks:
             if tensor.made_up:
                 made_up = True
         if rank.strict:
-            row.rule(rank, layer, *labels)
-        made = row.makes(rank, layer, *labels)
-        values = row.value(rank.values, *[tensor.value for tensor in operands])
+            row.rule(rank, layer, labels)  # type: ignore[arg-type]
+        made = row.makes(rank, layer, labels)  # type: ignore[arg-type]
+        values = row.value(rank.values, [*map(value_of, operands)])
         rank.record(kind, layer, labels[0].batches, operands, rank.cost.compute(kind, *labels))
-        return [rank.mint(one, value, made_up) for one, value in zip(made, values, strict=True)]
+        results = []
+        for one, value in zip(made, values, strict=True):
+            results.append(rank.mint(one, value, made_up))
+        return results
 
     def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
         """Note what the rank answers for a layer. It is no operation and no storage."""

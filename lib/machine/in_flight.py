@@ -78,12 +78,12 @@ class InFlight:
         return make_event((
             rank.rank, self.kind, self.layer, labels.batches if labels else NONE,
             float(self.issued / grain), float(self.start / grain), float(self.end / grain), self.held, self.op or None,
-            self._group(), labels.kind if labels else None, self.memory,
+            self._ends() if self.meeting is None else self.meeting.group.ranks, labels.kind if labels else None,
+            self.memory,
         ))  # fmt: skip
 
-    def _group(self) -> tuple[int, ...]:
-        if self.meeting is not None:
-            return self.meeting.group.ranks
+    def _ends(self) -> tuple[int, int]:
+        """Return the sender and the receiver."""
         assert self.peer is not None
         return (self.rank.rank, self.peer) if self.sends else (self.peer, self.rank.rank)
 

@@ -103,7 +103,7 @@ class Books(Protocol[R, T, C]):
     def fake_grad(self, rank: R, layer: int, batches: frozenset[int]) -> T:
         """Return a gradient out of nothing; of no micro-batches it is the honest zero."""
 
-    def compute(self, rank: R, kind: str, layer: int | None, *operands: T) -> Sequence[T]:
+    def compute(self, rank: R, kind: str, layer: int | None, operands: Sequence[T]) -> Sequence[T]:
         """Carry out an operation of the compute lane, and return what it makes."""
 
     def set_final_weight(self, rank: R, layer: int, weight: T) -> None:

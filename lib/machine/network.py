@@ -121,7 +121,7 @@ class Network:
         calls = [meeting.calls[place] for place in range(len(group.ranks))]
         operands = [call.operand for call in calls]
         brought = [tensor for tensor in operands if tensor is not None]
-        parts = [None if tensor is None else (tensor.labels, tensor.value) for tensor in operands]
+        parts = [tensor and (tensor.labels, tensor.value) for tensor in operands]
         try:
             outputs = row.result(parts, terms.values, terms.strict)
         except PuzzleError as error:
@@ -129,16 +129,12 @@ class Network:
             error.place = where._replace(tick=calls[0].rank.time())
             raise
         made_up = any([tensor.made_up for tensor in brought])
-        labels: Labels | None = None
-        results: list[Result] = []
-        for output in outputs:
-            if not results or output is not outputs[0]:
-                labels, value = output
-                results.append(Result(labels, value, made_up, self.cost.elements(labels)))
-            else:
-                results.append(results[0])
-        size = max([tensor.memory for tensor in brought] + [result.memory for result in results], default=0)
+        # Where everyone gets the same there is one result, and not one for each.
+        distinct = outputs[:1] if outputs.count(outputs[0]) == len(outputs) else outputs
+        results = [Result(labels, value, made_up, self.cost.elements(labels)) for labels, value in distinct]
+        size = max(max([tensor.memory for tensor in brought]), max([result.memory for result in results]))
         end = meeting.start + self.cost.meeting(row.kind, brought[0].labels, size, group)
+        results *= len(calls) // len(results)
         if self.watcher is not None:
             inputs = [None if tensor is None else tensor.labels for tensor in operands]
             self.watcher.met(row.kind, calls, inputs, [result.labels for result in results])
@@ -311,14 +307,11 @@ class Network:
 
     def fetch(self, call: InFlight) -> object:
         """Return the result of a call that has ended, a tensor or a plain value, and move the clock to its end."""
-        rank, tensor = call.rank, call.operand
+        rank, carried = call.rank, call.operand
         assert call.end is not None
-        rank.reach(call.end)
-        call.fetched = True
+        call.fetched, call.operand = True, None
         del call.lanes.open[call.number]
-        if tensor is not None:
-            call.operand = None
-            rank.let_go(tensor, call)
+        rank.end_call(call, call.end, carried)
         if call.meeting is not None:
             result, call.result = call.result, None
             assert result is not None

@@ -92,11 +92,6 @@ class RankState:
         """Return the clock, in ticks."""
         return float(self.clock / self.grain)
 
-    def reach(self, end: Grains) -> None:
-        """Move the clock to the end of something that was waited for."""
-        if end > self.clock:
-            self.clock = end
-
     def place(self, operation: str, layer: int | None = None, batches: frozenset[int] | None = None) -> Place:
         """Return where this is, for an error."""
         return Place(self.rank, operation, layer, batches, self.time())
@@ -265,10 +260,12 @@ class RankState:
 
     # -- what calls bring -----------------------------------------------------------------
 
-    def let_go(self, tensor: TensorState, call: Carrying) -> None:
-        """A call that carried a tensor has been fetched."""
-        if len(self.log) == call.index + 1 and tensor.carriers is not None:
-            tensor.carriers.remove(call)
+    def end_call(self, call: Carrying, end: Grains, carried: TensorState | None) -> None:
+        """A call is fetched: the clock moves to its end, and what it carried is let go."""
+        if end > self.clock:
+            self.clock = end
+        if carried is not None and carried.carriers is not None and len(self.log) == call.index + 1:
+            carried.carriers.remove(call)
 
     def take_result(self, result: Result, index: int, issuer: object) -> TensorState:
         """Return the tensor that a collective brings; ``index``: where in the log it was issued."""

@@ -8,6 +8,7 @@ pieces 4 and 5 of 8 are piece 2 of 4.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import gcd, lcm
 from operator import itemgetter
 from typing import NamedTuple
@@ -55,6 +56,12 @@ class Labels(NamedTuple):
     def same_thing(self, other: Labels) -> bool:
         """Return whether the two are parts of one thing: all labels but the shards are the same."""
         return bool(_thing(self) == _thing(other))
+
+
+@lru_cache(maxsize=1 << 14)  # every rank makes the same ones, and again for every step: found in a third of the time
+def of_batches(kind: str, layer: int, layers: int, batches: frozenset[int], total_batches: int) -> Labels:
+    """Return the labels of something whole that belongs to these micro-batches."""
+    return Labels(kind, layer, layers, batches=batches, total_batches=total_batches)
 
 
 _thing = itemgetter(*[place for place, name in enumerate(Labels._fields) if name not in ("shards", "total")])
@@ -122,11 +129,8 @@ def union(parts: Sequence[tuple[Shards, int]]) -> tuple[tuple[Shards, int], bool
     >>> union([(frozenset({0}), 2), (frozenset({2}), 4)])
     ((frozenset({0, 1, 2}), 4), True)
     """
-    total = parts[0][1]
-    for _, other in parts:
-        if other != total:
-            total = lcm(total, other)
-    pieces = [refined(shards, other, total) for shards, other in parts]
+    total = lcm(*{total for _, total in parts})
+    pieces = [shards if other == total else refined(shards, other, total) for shards, other in parts]
     shards = NONE.union(*pieces)
     return coarsest(shards, total), len(shards) == sum(map(len, pieces))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 from .labels import Labels
@@ -95,7 +94,7 @@ class Carrier(Protocol):
         """Return pieces put together."""
 
 
-def no_rule(rank: Rank, layer: int | None, *labels: Labels) -> None:
+def no_rule(rank: Rank, layer: int | None, labels: Sequence[Labels]) -> None:
     """Insist on nothing."""
 
 
@@ -131,18 +130,13 @@ class Computation(Operation):
     lane: ClassVar[str] = "compute"
     takes: Mapping[str, str]
     """The operands in order: parameter of the verb -> kind of tensor."""
-    makes: Callable[..., Sequence[Labels]]
-    """``makes(rank, layer, *labels)`` gives the labels of the results."""
-    value: Callable[..., Sequence[Value]]
-    """``value(values, *operands)`` gives the values of the results."""
-    rule: Callable[..., None] = no_rule
-    """``rule(rank, layer, *labels)`` raises PuzzleError where operands do not fit."""
+    makes: Callable[[Rank, int, Sequence[Labels]], Sequence[Labels]]
+    """``makes(rank, layer, labels)`` gives the labels of the results."""
+    value: Callable[[Values, Sequence[Value]], Sequence[Value]]
+    """``value(values, operands)`` gives the values of the results."""
+    rule: Callable[[Rank, int, Sequence[Labels]], None] = no_rule
+    """``rule(rank, layer, labels)`` raises PuzzleError where operands do not fit."""
     by_batch: bool = True
-
-    @cached_property
-    def kinds(self) -> list[str]:
-        """The kinds of its operands, in order."""
-        return list(self.takes.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +146,7 @@ class Collective(Operation):
     lane: ClassVar[str] = "collective"
     takes: Sequence[str]
     """The kinds of tensor that it takes."""
-    result: Callable[[Sequence[Any], Values, bool], Sequence[Part]]
+    result: Callable[[Sequence[Any], Values, bool], list[Part]]
     """``result(parts, values, strict)`` gives each member's result, in group order; where not ``everyone`` brings
     something, a part may be None."""
     move: Callable[[Carrier, Value, Sequence[Any], Sequence[Labels]], Value]

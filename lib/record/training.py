@@ -6,15 +6,18 @@ happen, and say what to write instead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..basics.errors import Place, PuzzleError, show_set
-from .labels import Labels, same_pieces, within
+from .labels import Labels, of_batches, same_pieces, within
 from .operations import Computation, Rank
 
 # -- forward and backward -------------------------------------------------------------------------
 
 
-def forward_rule(rank: Rank, layer: int, inp: Labels, weight: Labels) -> None:
+def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     """Insist on a complete weight of this layer and step 0, and the input of this layer."""
+    inp, weight = labels
     if weight.layer != layer or inp.layer != layer or len(weight.shards) != weight.total or weight.step:
         where = rank.place("forward", layer, inp.batches)
         _weight_fits(rank, where, layer, weight)
@@ -28,8 +31,9 @@ def forward_rule(rank: Rank, layer: int, inp: Labels, weight: Labels) -> None:
             )
 
 
-def backward_rule(rank: Rank, layer: int, inp: Labels, grad: Labels, weight: Labels) -> None:
+def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     """Insist on what forward does, and on the gradient that belongs to the output, for the same micro-batches."""
+    inp, grad, weight = labels
     if (
         weight.layer == inp.layer == grad.layer == layer
         and inp.batches == grad.batches
@@ -89,8 +93,9 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels) -> None:
         )
 
 
-def loss_rule(rank: Rank, layer: int, inp: Labels) -> None:
+def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     """Insist on the output of the last layer."""
+    (inp,) = labels
     if inp.layer != rank.layers:
         raise PuzzleError(
             "the loss reads the output of the last layer",
@@ -100,9 +105,20 @@ def loss_rule(rank: Rank, layer: int, inp: Labels) -> None:
         )
 
 
-def _by_batch(rank: Rank, kind: str, layer: int, batches: frozenset[int]) -> Labels:
-    """Return the labels of something made for these micro-batches."""
-    return Labels(kind, layer, rank.layers, batches=batches, total_batches=rank.batches)
+def _output(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
+    return [of_batches("Activation", layer + 1, rank.layers, labels[0].batches, rank.batches)]
+
+
+def _loss_gradient(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
+    return [of_batches("ActivationGrad", rank.layers - 1, rank.layers, labels[0].batches, rank.batches)]
+
+
+def _gradients(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
+    batches = labels[0].batches
+    return [
+        of_batches("WeightGrad", layer, rank.layers, batches, rank.batches),
+        of_batches("ActivationGrad", layer - 1, rank.layers, batches, rank.batches),
+    ]
 
 
 FORWARD = Computation(
@@ -112,8 +128,8 @@ FORWARD = Computation(
     trains=True,
     takes={"inp": "Activation", "weight": "Weight"},
     rule=forward_rule,
-    makes=lambda rank, layer, inp, weight: (_by_batch(rank, "Activation", layer + 1, inp.batches),),
-    value=lambda values, inp, weight: (values.forward(inp, weight),),
+    makes=_output,
+    value=lambda values, given: [values.forward(given[0], given[1])],
 )
 
 LOSS = Computation(
@@ -123,8 +139,8 @@ LOSS = Computation(
     layered=False,
     takes={"inp": "Activation"},
     rule=loss_rule,
-    makes=lambda rank, layer, inp: (_by_batch(rank, "ActivationGrad", rank.layers - 1, inp.batches),),
-    value=lambda values, inp: (values.loss(inp),),
+    makes=_loss_gradient,
+    value=lambda values, given: [values.loss(given[0])],
 )
 
 BACKWARD = Computation(
@@ -135,19 +151,17 @@ BACKWARD = Computation(
     backward=True,
     takes={"inp": "Activation", "grad": "ActivationGrad", "weight": "Weight"},
     rule=backward_rule,
-    makes=lambda rank, layer, inp, grad, weight: (
-        _by_batch(rank, "WeightGrad", layer, inp.batches),
-        _by_batch(rank, "ActivationGrad", layer - 1, inp.batches),
-    ),
-    value=lambda values, inp, grad, weight: values.backward(inp, grad, weight),
+    makes=_gradients,
+    value=lambda values, given: values.backward(given[0], given[1], given[2]),
 )
 
 # -- the optimizer step ---------------------------------------------------------------------------
 
 
-def update_rule(rank: Rank, layer: int, grad: Labels, weight: Labels, opt_state: Labels) -> None:
+def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     """Insist on every micro-batch once, one layer and step, and weight and state of the same pieces within the
     gradient's."""
+    grad, weight, opt_state = labels
     if (
         layer == grad.layer == weight.layer == opt_state.layer
         and len(grad.batches) == rank.batches
@@ -157,11 +171,9 @@ def update_rule(rank: Rank, layer: int, grad: Labels, weight: Labels, opt_state:
     ):
         return
     where = rank.place("update", layer)
-    for name, labels in (("weight_grad", grad), ("weight", weight), ("opt_state", opt_state)):
-        if labels.layer != layer:
-            raise PuzzleError(
-                f"{name} is of layer {labels.layer}", where=where, expected=f"layer {layer}", got=str(labels)
-            )
+    for name, one in (("weight_grad", grad), ("weight", weight), ("opt_state", opt_state)):
+        if one.layer != layer:
+            raise PuzzleError(f"{name} is of layer {one.layer}", where=where, expected=f"layer {layer}", got=str(one))
     if len(grad.batches) != rank.batches:
         missing = frozenset(range(rank.batches)) - grad.batches
         raise PuzzleError(
@@ -195,9 +207,10 @@ def update_rule(rank: Rank, layer: int, grad: Labels, weight: Labels, opt_state:
     )
 
 
-def _stepped(rank: Rank, layer: int, grad: Labels, weight: Labels, opt_state: Labels) -> tuple[Labels, Labels]:
+def _stepped(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
+    weight = labels[1]
     new = weight._replace(layer=layer, layers=rank.layers, step=weight.step + 1)
-    return new, new._replace(kind="OptState")
+    return [new, new._replace(kind="OptState")]
 
 
 UPDATE = Computation(
@@ -207,6 +220,6 @@ UPDATE = Computation(
     takes={"weight_grad": "WeightGrad", "weight": "Weight", "opt_state": "OptState"},
     rule=update_rule,
     makes=_stepped,
-    value=lambda values, grad, weight, opt_state: values.update(weight, opt_state, grad),
+    value=lambda values, given: values.update(given[1], given[2], given[0]),
     by_batch=False,
 )

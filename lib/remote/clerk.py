@@ -166,7 +166,7 @@ class Clerk:
         elif layer is not None:
             raise Garbled("a layer where there is none")
         operands = [self._tensor_at(at, wanted) for at, wanted in zip(places, row.takes.values(), strict=True)]
-        return self.books.compute(state, kind, layer, *operands)
+        return self.books.compute(state, kind, layer, operands)
 
     def _meet(self, state: RankState, kind: str, operand: TensorState | None, layer: Any, axis: str | None) -> InFlight:
         row = OPERATIONS.get(kind)

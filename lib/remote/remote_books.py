@@ -5,7 +5,7 @@ The same methods as Books, so Model, tensors and calls work with either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, cast
 
@@ -137,7 +137,7 @@ class RemoteBooks:
         """A gradient out of nothing."""
         return self.ask("fake_grad", rank, plain(layer), sorted(batches))
 
-    def compute(self, rank: RemoteRank, kind: str, layer: Any, *operands: Token) -> Any:
+    def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Token]) -> Any:
         """Carry out an operation of the compute lane, and return what it makes."""
         layer = None if layer is None else plain(layer)
         return self.ask("compute", rank, kind, layer, [self.number(operand) for operand in operands])
