@@ -21,7 +21,7 @@ from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
 from .layers import apply, parameters
-from .pieces import Pieces, Spans, nothing, size, spans_of, take, together
+from .pieces import Pieces, Spans, nothing, select, size, spans_of, together
 
 
 class Real(NamedTuple):
@@ -37,13 +37,13 @@ class Real(NamedTuple):
 class Numbers:
     """The arithmetic of one workload on one device.
 
-    ``marks`` is the algebra of the fingerprints alone.
+    ``fingerprints`` is the algebra of the fingerprints alone.
     """
 
     zero = Real(Fingerprints.zero, None)
 
     def __init__(self, work: Workload, device: Any = "cpu") -> None:
-        self.work, self.device, self.marks = work, device, Fingerprints()
+        self.work, self.device, self.fingerprints = work, device, Fingerprints()
         self.parameters = parameters(work.layer, work.hidden)
         self.whole: Spans = ((0, self.parameters),)
         self.dtype = getattr(torch, work.dtype)
@@ -53,17 +53,17 @@ class Numbers:
     def weight(self, piece: Labels) -> Real:
         """A piece of a layer's weight before training."""
         whole = Pieces(self.whole, data.weight(self.work, piece.layer).to(self.device)[None])
-        return Real(self.marks.weight(piece), self._part(whole, piece))
+        return Real(self.fingerprints.weight(piece), self._part(whole, piece))
 
     def opt_state(self, piece: Labels) -> Real:
         """A piece of a layer's optimizer state before training: m and v of a training that is under way."""
         whole = Pieces(self.whole, data.moments(self.work, piece.layer).to(self.device), data.WARM)
-        return Real(self.marks.opt_state(piece), self._part(whole, piece))
+        return Real(self.fingerprints.opt_state(piece), self._part(whole, piece))
 
     def inputs(self, batches: frozenset[int]) -> Real:
         """The input of layer 0 for these micro-batches."""
         numbers = {batch: data.inputs(self.work, batch).to(self.device) for batch in sorted(batches)}
-        return Real(self.marks.inputs(batches), numbers)
+        return Real(self.fingerprints.inputs(batches), numbers)
 
     # -- operations ---------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class Numbers:
         """What a layer makes of its input."""
         flat = self._complete(weight.data)
         numbers = {batch: apply(self.work.layer, x, flat) for batch, x in _activations(inp).items()}
-        return Real(self.marks.forward(inp.mark, weight.mark), numbers)
+        return Real(self.fingerprints.forward(inp.mark, weight.mark), numbers)
 
     def loss(self, inp: Real) -> Real:
         """The gradient of the loss (half the squares of what the output is off, by token and micro-batch)."""
@@ -79,11 +79,11 @@ class Numbers:
         numbers = {
             batch: (y - data.target(self.work, batch).to(self.device)) / scale for batch, y in _activations(inp).items()
         }
-        return Real(self.marks.loss(inp.mark), numbers)
+        return Real(self.fingerprints.loss(inp.mark), numbers)
 
     def backward(self, inp: Real, grad: Real, weight: Real) -> tuple[Real, Real]:
         """The gradient of the weight (summed over micro-batches) and that of the input. Computes the layer again."""
-        of_weight, of_input = self.marks.backward(inp.mark, grad.mark, weight.mark)
+        of_weight, of_input = self.fingerprints.backward(inp.mark, grad.mark, weight.mark)
         flat, out = self._complete(weight.data).detach().requires_grad_(), _activations(grad)
         total, back = torch.zeros_like(flat), {}
         for batch, x in _activations(inp).items():
@@ -97,7 +97,7 @@ class Numbers:
 
     def update(self, weight: Real, opt_state: Real, grad: Real) -> tuple[Real, Real]:
         """Return weight and state after an optimizer step. The gradient may be of more pieces than the weight."""
-        new_weight, new_state = self.marks.update(weight.mark, opt_state.mark, grad.mark)
+        new_weight, new_state = self.fingerprints.update(weight.mark, opt_state.mark, grad.mark)
         old, state = _pieces(weight), _pieces(opt_state)
         g = self._summand(grad, old.spans)
         moments = state.flat if state.spans == old.spans else nothing(state.flat, old.spans)
@@ -113,23 +113,23 @@ class Numbers:
         total = summands[0].flat
         for other in summands[1:]:
             total = total + (other.flat if other.spans == summands[0].spans else nothing(total, summands[0].spans))
-        return Real(self.marks.add([value.mark for value in values]), Pieces(summands[0].spans, total))
+        return Real(self.fingerprints.add([value.mark for value in values]), Pieces(summands[0].spans, total))
 
     def cut(self, value: Real, piece: Labels) -> Real:
         """The numbers of a piece of a sharded thing."""
         if value.data is None:
             return value
-        return Real(self.marks.cut(value.mark, piece), self._part(_pieces(value), piece))
+        return Real(self.fingerprints.cut(value.mark, piece), self._part(_pieces(value), piece))
 
     def join(self, values: Sequence[Real]) -> Real:
         """Pieces put together."""
-        mark = self.marks.join([value.mark for value in values])
+        mark = self.fingerprints.join([value.mark for value in values])
         parts = [value.data for value in values if isinstance(value.data, Pieces)]
         return Real(mark, together(parts) if parts else None)
 
     def made_up(self, labels: Labels) -> Real:
         """A value for a tensor that was made by hand: no number at all."""
-        return self.of(labels, self.marks.made_up(labels), self._new(self.shape(labels)).fill_(math.nan))
+        return self.of(labels, self.fingerprints.made_up(labels), self._new(self.shape(labels)).fill_(math.nan))
 
     # -- values as plain tensors, to be sent and received ------------------------------------------
 
@@ -139,7 +139,7 @@ class Numbers:
             return len(labels.batches), self.work.length * self.work.hidden
         return 1 + (labels.kind == "OptState"), size(self._spans(labels))
 
-    def unmarked(self, labels: Labels, flat: torch.Tensor) -> Real:
+    def only_numbers(self, labels: Labels, flat: torch.Tensor) -> Real:
         """Return a value of which only the numbers are known: in the process of a rank, where nobody asks for more."""
         batched = labels.kind in ("Activation", "ActivationGrad")
         return self.of(labels, dict.fromkeys(labels.batches, 0) if batched else Fingerprint(0, piece_of(labels)), flat)
@@ -154,7 +154,7 @@ class Numbers:
             return torch.stack([value.data[batch].flatten() for batch in sorted(labels.batches)])
         if value.data is None:
             return self._new(self.shape(labels)).zero_()
-        return take(value.data, self._spans(labels)).contiguous()
+        return select(value.data, self._spans(labels)).contiguous()
 
     def of(self, labels: Labels, mark: Any, flat: torch.Tensor) -> Real:
         """The value of a tensor with these labels, fingerprint and numbers: what ``expand`` gives, the other way.
@@ -186,17 +186,17 @@ class Numbers:
 
     def _part(self, pieces: Pieces, labels: Labels) -> Pieces:
         spans = self._spans(labels)
-        return Pieces(spans, take(pieces, spans), pieces.step)
+        return Pieces(spans, select(pieces, spans), pieces.step)
 
     def _complete(self, weight: Any) -> torch.Tensor:
         """The flat weight of a layer: (parameters,)."""
-        return take(weight, self.whole)[0]
+        return select(weight, self.whole)[0]
 
     def _summand(self, grad: Real, spans: Spans) -> torch.Tensor:
         """These numbers of a gradient, (1, numbers)."""
         if grad.data is None:
             return self._new((1, size(spans))).zero_()
-        return take(_pieces(grad), spans)
+        return select(_pieces(grad), spans)
 
 
 def adam(

@@ -60,7 +60,7 @@ def nothing(like: torch.Tensor, spans: Spans) -> torch.Tensor:
     return like.new_full((len(like), size(spans)), math.nan)
 
 
-def take(part: Pieces, spans: Spans) -> torch.Tensor:
+def select(part: Pieces, spans: Spans) -> torch.Tensor:
     """These numbers of a part, (rows, numbers); nan where the part does not have them.
 
     A copy, unless it is all of the part: a view would keep all of it in memory.

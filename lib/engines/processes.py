@@ -33,7 +33,7 @@ from ..running.limits import collector_off
 from ..running.run import Settings
 from ..running.workload import Workload
 from .agreement import Agreement, LayerError
-from .host import Door, Host
+from .distributed.host import Door, Host
 from .result import ProcessRun
 
 for _name in ("torch", "cloudpickle"):
@@ -56,7 +56,7 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
             place = {"address": "127.0.0.1", "port": door.port, "token": door.token}
             zygote.start({**task, **place, "store": os.path.join(folder, "store")})
             host = Host(shape, work, settings.timeout, name)
-            return serve(door, host, work, settings, zygote.deaths, "processes", begun)
+            return host_run(door, host, work, settings, zygote.deaths, "processes", begun)
         finally:
             door.close()
             zygote.clear()
@@ -70,7 +70,7 @@ def task_of(shape: Shape, work: Workload, settings: Settings) -> dict[str, Any]:
     return {"size": size, "work": asdict(work), "options": options}
 
 
-def serve(
+def host_run(
     door: Door,
     host: Host,
     work: Workload,
@@ -149,7 +149,7 @@ class Zygote:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
         with its:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "lib.engines.zygote", str(its.fileno())],
+                [sys.executable, "-m", "lib.engines.distributed.zygote", str(its.fileno())],
                 pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -17,7 +17,7 @@ from ..record.table import OPERATIONS
 from ..running.run import Run
 from ..running.workload import Workload
 from .agreement import Agreement
-from .host import Host
+from .distributed.host import Host
 
 
 class RealRun(Run):
@@ -42,7 +42,7 @@ class RealRun(Run):
         agreement: Agreement,
     ) -> None:
         """``final_states`` may hold values of both kinds, fingerprints and numbers."""
-        Outcome.__init__(self, name, mesh, [_marks_only(state) for state in final_states], logs)
+        Outcome.__init__(self, name, mesh, [_only_fingerprints(state) for state in final_states], logs)
         self.models = list(models)
         self.engine, self.work, self.wall = engine, work, wall
         self.agreement = agreement
@@ -66,13 +66,13 @@ class RealRun(Run):
         )
 
 
-def _marks_only(state: FinalState) -> FinalState:
+def _only_fingerprints(state: FinalState) -> FinalState:
     """The state with nothing but fingerprints for values."""
-    kept = tuple(map(_mark, state.kept))
-    return state._replace(kept=kept, finals={layer: _mark(piece) for layer, piece in state.finals.items()})
+    kept = tuple(map(_fingerprint_of, state.kept))
+    return state._replace(kept=kept, finals={layer: _fingerprint_of(piece) for layer, piece in state.finals.items()})
 
 
-def _mark(piece: Piece) -> Piece:
+def _fingerprint_of(piece: Piece) -> Piece:
     value: Any = piece.value
     return piece._replace(value=getattr(value, "mark", value))
 

@@ -107,8 +107,8 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
         )
     import torch.distributed as dist
 
+    from .distributed.rank import work as be_a_rank
     from .processes import task_of
-    from .rank import work as be_a_rank
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if size.setdefault("ranks", ranks) != ranks:
@@ -156,15 +156,15 @@ def _keep_books(
     name: str, shape: Shape, work: Workload, settings: Settings, served: threading.Event, result: list[int]
 ) -> dict[str, Any]:
     """Keep the books in a thread of this process; where to connect."""
-    from .host import Door, Host
-    from .processes import serve
+    from .distributed.host import Door, Host
+    from .processes import host_run
 
     host = Host(shape, work, settings.timeout, name)
     door = Door("", secrets.token_hex(16))
 
     def keep() -> None:
         try:
-            done = serve(door, host, work, settings, dict, "torchrun", time.monotonic())
+            done = host_run(door, host, work, settings, dict, "torchrun", time.monotonic())
             _show(done)
             done.check()
             result.append(RIGHT)

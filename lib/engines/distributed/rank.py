@@ -14,26 +14,26 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-from ..basics.asyncio_private import has_timers
-from ..basics.errors import Place, PuzzleError, is_learners
-from ..learner.dist import Dist
-from ..learner.model import Model
-from ..machine.cost import Cost
-from ..machine.interface import AnyBooks, Token
-from ..machine.mesh import Mesh
-from ..machine.shape import Shape
-from ..record.labels import Labels
-from ..record.table import computation
-from ..remote.remote_books import RemoteBooks, RemoteCall, RemoteRank, RemoteTensor
-from ..remote.wire import Wire, pack_error, pack_labels
-from ..running.execution import execute, waiting_line
-from ..running.run import check_function
-from ..running.workload import Workload
+from ...basics.asyncio_private import has_timers
+from ...basics.errors import Place, PuzzleError, is_learners
+from ...learner.dist import Dist
+from ...learner.model import Model
+from ...machine.cost import Cost
+from ...machine.interface import AnyBooks, Token
+from ...machine.mesh import Mesh
+from ...machine.shape import Shape
+from ...record.labels import Labels
+from ...record.table import computation
+from ...remote.remote_books import RemoteBooks, RemoteCall, RemoteRank, RemoteTensor
+from ...remote.wire import Wire, pack_error, pack_labels
+from ...running.execution import execute, waiting_line
+from ...running.run import check_function
+from ...running.workload import Workload
+from ..numbers import Numbers, elements
+from ..reference import compare
 from .host import RECORDED
 from .lane import Broken, Lane
 from .meter import Meter
-from .numbers import Numbers, elements
-from .reference import compare
 
 
 class Telling(Wire):

@@ -17,21 +17,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
-from ..basics.errors import Place, PuzzleError, show_call
-from ..basics.units import Elements
-from ..learner.dist import Dist
-from ..learner.model import Model
-from ..machine.books import LocalBooks
-from ..machine.cost import Cost
-from ..machine.in_flight import InFlight
-from ..machine.interface import AnyBooks
-from ..machine.rank_state import RankState
-from ..machine.shape import Shape
-from ..record.labels import Labels
-from ..record.table import SEND
-from ..remote.clerk import Clerk
-from ..remote.wire import Wire, pack_labels, unpack_error
-from ..running.workload import Workload
+from ...basics.errors import Place, PuzzleError, show_call
+from ...basics.units import Elements
+from ...learner.dist import Dist
+from ...learner.model import Model
+from ...machine.books import LocalBooks
+from ...machine.cost import Cost
+from ...machine.in_flight import InFlight
+from ...machine.interface import AnyBooks
+from ...machine.rank_state import RankState
+from ...machine.shape import Shape
+from ...record.labels import Labels
+from ...record.table import SEND
+from ...remote.clerk import Clerk
+from ...remote.wire import Wire, pack_labels, unpack_error
+from ...running.workload import Workload
 
 RECORDED = ("load_weights", "get_activation", "compute", "meet", "pass_to", "receive")
 """Questions that leave a record in the log; the end of a rank leaves another."""
@@ -67,7 +67,7 @@ class Moves:
         if call.labels is not None:
             self.waiting.append(Move(SEND.kind, [sent, call], [call.labels], [call.labels]))
 
-    def take(self) -> list[Move]:
+    def pop_all(self) -> list[Move]:
         """Return all, and forget them."""
         moves, self.waiting = self.waiting, []
         return moves
@@ -228,7 +228,7 @@ class Host:
 
     def _move(self) -> None:
         """Tell the ranks what to move. All hear of it in the same order, so no two wait for each other."""
-        for kind, calls, inputs, outputs in self.moves.take():
+        for kind, calls, inputs, outputs in self.moves.pop_all():
             numbers = [self.clerk.numbers[call] for call in calls]
             ranks = [call.rank.rank for call in calls]
             packed = [[None if labels is None else pack_labels(labels) for labels in one] for one in (inputs, outputs)]

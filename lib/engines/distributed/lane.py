@@ -15,10 +15,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..record.labels import Labels
-from ..record.table import collective, lane_of
-from ..remote.wire import Wire, unpack_labels
-from .numbers import Numbers
+from ...record.labels import Labels
+from ...record.table import collective, lane_of
+from ...remote.wire import Wire, unpack_labels
+from ..numbers import Numbers
 
 
 class Broken(RuntimeError):
@@ -122,7 +122,7 @@ class Lane(threading.Thread):
     def _received(self, labels: Labels, sender: int) -> Any:
         buffer = self.numbers.empty(labels)
         dist.recv(buffer, sender)
-        return self.numbers.unmarked(labels, buffer)
+        return self.numbers.only_numbers(labels, buffer)
 
 
 class GroupCarrier:
@@ -135,7 +135,7 @@ class GroupCarrier:
         """Return the sum of what all members bring, for everyone."""
         whole = self.numbers.expand(value, labels).clone()
         dist.all_reduce(whole, group=self.group)
-        return self.numbers.unmarked(labels, whole)
+        return self.numbers.only_numbers(labels, whole)
 
     def all_parts(self, value: Any, parts: Sequence[Labels]) -> list[Any]:
         """Return what each member brings. Where parts are not equally long they are filled up for the way."""
@@ -144,7 +144,7 @@ class GroupCarrier:
         found = [torch.empty((*own.shape[:-1], longest), dtype=own.dtype, device=own.device) for _ in parts]
         dist.all_gather(found, _filled(own, longest), group=self.group)
         cut = [one[..., :length].contiguous() for one, length in zip(found, lengths, strict=True)]
-        return [self.numbers.unmarked(part, one) for part, one in zip(parts, cut, strict=True)]
+        return [self.numbers.only_numbers(part, one) for part, one in zip(parts, cut, strict=True)]
 
     def my_piece(self, value: Any, pieces: Sequence[Labels]) -> Any:
         """Return this rank's piece of the sum of what all members bring."""
@@ -153,14 +153,14 @@ class GroupCarrier:
         mine = torch.empty((*expanded[0].shape[:-1], longest), dtype=expanded[0].dtype, device=expanded[0].device)
         dist.reduce_scatter(mine, [_filled(piece, longest) for piece in expanded], group=self.group)
         piece = pieces[self.place]
-        return self.numbers.unmarked(piece, mine[..., : expanded[self.place].shape[-1]].contiguous())
+        return self.numbers.only_numbers(piece, mine[..., : expanded[self.place].shape[-1]].contiguous())
 
     def sent_from(self, source: int, value: Any, labels: Labels) -> Any:
         """Return what the member at ``source`` brings."""
         own = self.place == source
         flat = self.numbers.expand(value, labels).clone() if own else self.numbers.empty(labels)
         dist.broadcast(flat, self.ranks[source], group=self.group)
-        return self.numbers.unmarked(labels, flat)
+        return self.numbers.only_numbers(labels, flat)
 
     def joined(self, values: Sequence[Any]) -> Any:
         """Return pieces put together."""

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..remote.wire import Wire
+from ...remote.wire import Wire
 
 LAZY = ("sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")
 """What torch imports when it first differentiates or makes an optimizer: a second, here once for all ranks."""
