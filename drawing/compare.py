@@ -18,7 +18,7 @@ from .layout import PAD, Layout
 from .legend import draw_legend
 from .links import LINKS
 from .marks import Diagram, label, lines, style, text_width
-from .numbers import Plans, plan
+from .numbering import Plans, plan
 from .picture import WIDTH, card, check_choice, check_width, small_enough
 from .timeline import axis, draw_timeline
 from .trace import Trace, trace_of

@@ -12,7 +12,7 @@ from lib.record.table import OPERATIONS, lane_of
 from . import theme
 from .layout import PAD, Layout
 from .marks import Diagram, box, label, lines, style, text_width, together
-from .numbers import Plans
+from .numbering import Plans
 from .operations import operation
 from .timeline import hatching
 

@@ -17,7 +17,7 @@ from .legend import draw_legend
 from .links import LINKS
 from .marks import Diagram, box, label, style
 from .memory import draw_memory
-from .numbers import plan
+from .numbering import plan
 from .timeline import axis, draw_timeline
 from .trace import Trace, trace_of
 from .words import summary

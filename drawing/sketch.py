@@ -20,7 +20,7 @@ from .figure import Figure
 from .layout import PAD, Layout, Rect
 from .legend import draw_legend
 from .marks import Diagram, Titled, boxes, label, lines, style, text_width
-from .numbers import plan
+from .numbering import plan
 from .picture import WIDTH, card
 from .timeline import axis, draw_timeline, empty_rows, row_names
 from .trace import Trace, trace_of

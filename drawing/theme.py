@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from lib.record.kinds import KINDS as TENSOR_KINDS
+from lib.record.kinds import KINDS
 from lib.record.table import OPERATIONS
 
 ROLES = {
@@ -27,7 +27,7 @@ TINT, STRONG_TINT = 0.22, 0.4
 OUTLINED = 8.0
 """Lower boxes have no outline, in pixels."""
 
-KINDS = {
+OPERATION_COLORS = {
     "update": STEP,
     "loss": INK,
     "allreduce": "#c95400",
@@ -43,7 +43,7 @@ GLYPHS = {
     "pass_to": "right",
     "receive": "left",
 }
-TENSORS = {
+TENSOR_COLORS = {
     "Weight": "#3f6fb0",
     "OptState": "#93b5e1",
     "WeightGrad": "#b0557e",
@@ -51,7 +51,7 @@ TENSORS = {
     "ActivationGrad": "#f5d58c",
 }
 MEMORY = {
-    **{row.memory: (f"{row.word}s", TENSORS.get(name, "#7d9a6c")) for name, row in TENSOR_KINDS.items()},
+    **{row.memory: (f"{row.word}s", TENSOR_COLORS.get(name, "#7d9a6c")) for name, row in KINDS.items()},
     "in_flight": ("in flight", "#8f8f96"),
     "inbox": ("inbox", "#c9c9cf"),
 }
@@ -80,7 +80,7 @@ def outlined(kind: str) -> bool:
 
 def kind_color(kind: str) -> str:
     """The color of an operation; a gray for one that nobody has given a color."""
-    return KINDS.get(kind, MUTE)
+    return OPERATION_COLORS.get(kind, MUTE)
 
 
 @cache

@@ -12,7 +12,7 @@ from .coarse import draw_coarse
 from .layout import LEFT, PAD, Layout, Rect, Row, idle_spans, ticks
 from .links import draw_arrows, draw_ties
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
-from .numbers import Plan, Plans, over_runs
+from .numbering import Plan, Plans, over_runs
 from .operations import color_of, operation
 from .words import hover, ranges, share_text
 

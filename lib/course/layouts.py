@@ -16,17 +16,17 @@ from ..record.labels import Labels, coarsest, union
 
 Size = dict[str, Any]
 """Arguments of ``run``: ranks, layers, batches, and mesh and node_size where there are boxes."""
-Part = tuple[int, int]
+Shard = tuple[int, int]
 """Piece ``index`` of ``total``."""
-Wanted = dict[int, tuple[Part, Part]]
+Wanted = dict[int, tuple[Shard, Shard]]
 """For each layer that a rank has: its piece of the weight, its piece of the state."""
 
-WHOLE: Part = (0, 1)
+EVERYTHING: Shard = (0, 1)
 
 
 def whole(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     """Every rank has all of every layer (plain training, data parallel)."""
-    return [dict.fromkeys(range(size["layers"]), (WHOLE, WHOLE)) for _ in final_states]
+    return [dict.fromkeys(range(size["layers"]), (EVERYTHING, EVERYTHING)) for _ in final_states]
 
 
 def sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
@@ -52,7 +52,7 @@ def stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
                 line="",
             )
         owner.update(dict.fromkeys(layers, state.rank))
-        wanted.append(dict.fromkeys(layers, (WHOLE, WHOLE)))
+        wanted.append(dict.fromkeys(layers, (EVERYTHING, EVERYTHING)))
     return wanted
 
 
@@ -120,7 +120,7 @@ def _check_early(state: FinalState) -> None:
 
 
 def _compare(
-    rank: int, when: str, kind: str, wanted: Mapping[int, Part], labels: Iterable[Labels], cure: str = ""
+    rank: int, when: str, kind: str, wanted: Mapping[int, Shard], labels: Iterable[Labels], cure: str = ""
 ) -> None:
     """``cure``: what to write where nothing is there, with braces for the layer."""
     got: dict[int, list[Labels]] = {}

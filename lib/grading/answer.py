@@ -69,10 +69,10 @@ def answer(puzzle: Puzzle, solved: bool, sure: bool) -> Answer:
             cure="it is in a clone of the project",
             line="",
         ) from None
-    return Answer("\n\n".join([f"## {puzzle.title}", *_parts(text, puzzle.name)]))
+    return Answer("\n\n".join([f"## {puzzle.title}", *_sections(text, puzzle.name)]))
 
 
-def _parts(text: str, name: str) -> list[str]:
+def _sections(text: str, name: str) -> list[str]:
     """The function itself, and what is said about it only in the solved notebook."""
     pieces = _CELL.split(text)
     parts = []

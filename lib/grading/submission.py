@@ -27,23 +27,23 @@ ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 GUARDS = (ast.If, ast.Try)
 
 
-class Part(NamedTuple):
+class Source(NamedTuple):
     """A script, or a cell of a notebook: what its lines are called in messages, and its text."""
 
     name: str
     text: str
 
 
-def parts(name: str, text: str) -> list[Part]:
+def sources(name: str, text: str) -> list[Source]:
     """The parts of a file. Raises PuzzleError for a notebook that is none."""
     if not name.endswith(".ipynb"):
-        return [Part(name, text)]
+        return [Source(name, text)]
     try:
         cells = json.loads(text)["cells"]
         code = [
             (number, cell.get("source", "")) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"
         ]
-        return [Part(f"cell {number} of {name}", _plain_python("".join(source))) for number, source in code]
+        return [Source(f"cell {number} of {name}", _plain_python("".join(source))) for number, source in code]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PuzzleError(
             f"{name} is no notebook that can be read", got=f"{type(error).__name__}: {error}"[:200], line=""
@@ -93,25 +93,25 @@ def load(name: str, text: str, left_out: list[str] | None = None) -> tuple[dict[
     trouble: list[str] = []
     origins: dict[str, str] = {}
     compiled = codeop.Compile()  # with what the file itself imports from __future__, not with what this one does
-    for part in parts(name, text):
-        lines = part.text.splitlines(keepends=True)
-        linecache.cache[part.name] = len(part.text), None, lines, part.name
-        shown_files.add(part.name)
+    for source in sources(name, text):
+        lines = source.text.splitlines(keepends=True)
+        linecache.cache[source.name] = len(source.text), None, lines, source.name
+        shown_files.add(source.name)
         try:
-            tree = ast.parse(part.text, part.name)
+            tree = ast.parse(source.text, source.name)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             at = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-            trouble.append(f"{part.name}{at}: {getattr(error, 'msg', error)}")
+            trouble.append(f"{source.name}{at}: {getattr(error, 'msg', error)}")
             continue
         for statement in tree.body:
             origins |= _origins(statement)
             if _is_taken(statement, origins):
                 try:
-                    exec(compiled(ast.Module([statement], []), part.name, "exec"), names)  # type: ignore[arg-type]
+                    exec(compiled(ast.Module([statement], []), source.name, "exec"), names)  # type: ignore[arg-type]
                 except Exception as error:
-                    trouble.append(f"{part.name}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
+                    trouble.append(f"{source.name}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
             elif isinstance(statement, ASSIGNMENTS) and left_out is not None:
-                left_out.append(f"{part.name}, line {statement.lineno}: it runs something")
+                left_out.append(f"{source.name}, line {statement.lineno}: it runs something")
     return names, trouble
 
 

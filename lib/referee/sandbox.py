@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/nix/store")
 START = PACKAGE / "referee" / "start.py"
 TEMPORARY = 1 << 26
-MARK = "PUZZLE_WORKER"
+TAG = "PUZZLE_WORKER"
 OUTPUT = 2000
 """Characters of what was printed that a verdict repeats."""
 LAST_WORDS = 300
@@ -85,7 +85,7 @@ class Worker:
                 stdout=written,
                 stderr=written,
                 pass_fds=[theirs.fileno()],
-                env={"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": inside, "TMPDIR": inside, MARK: self.temporary},
+                env={"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": inside, "TMPDIR": inside, TAG: self.temporary},
                 cwd=self.temporary,
                 start_new_session=True,
             )
@@ -221,11 +221,11 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-def _end_orphans(mark: str) -> None:
-    """End what has left a worker's session: children of this process with its mark in their environment."""
+def _end_orphans(tag: str) -> None:
+    """End what has left a worker's session: children of this process with its tag in their environment."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError, ValueError):
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == os.getpid() and f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+            if parent == os.getpid() and f"{TAG}={tag}".encode() in (entry / "environ").read_bytes().split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)
                 os.waitpid(int(entry.name), 0)
