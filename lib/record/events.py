@@ -14,7 +14,7 @@ from ..basics.units import Elements
 from .table import lane_of
 
 MARKS = ("load_weights", "get_activation", "end")
-"""Moments without a duration that are no operations: memory is sampled there."""
+"""Records of moments that are no operations: they take no time, and memory is sampled there."""
 
 
 class Event(NamedTuple):
@@ -32,7 +32,7 @@ class Event(NamedTuple):
     batches: frozenset[int]
     """Micro-batches that the operation works on or carries."""
     issued: float
-    """When the rank's clock stood where the call was written: memory is sampled then."""
+    """The rank's clock when the call was made: memory is sampled then."""
     start: float
     end: float
     held: tuple[Elements, ...]
@@ -46,7 +46,7 @@ class Event(NamedTuple):
 
     @property
     def lane(self) -> str:
-        """``compute``, ``collective`` or ``message``; empty for a mark."""
+        """``compute``, ``collective`` or ``message``, or an empty text for a mark."""
         return lane_of(self.kind)
 
     @property

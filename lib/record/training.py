@@ -14,7 +14,7 @@ from .operations import Computation, Rank
 
 
 def forward_rule(rank: Rank, layer: int, inp: Labels, weight: Labels) -> None:
-    """Insist on a complete weight of this layer and step 0, and the input of this layer."""
+    """Raise PuzzleError unless the weight is complete and of step 0, and weight and input are of this layer."""
     if weight.layer != layer or inp.layer != layer or len(weight.shards) != weight.total or weight.step:
         where = rank.place("forward", layer, inp.batches)
         _weight_fits(rank, where, layer, weight)
@@ -29,7 +29,8 @@ def forward_rule(rank: Rank, layer: int, inp: Labels, weight: Labels) -> None:
 
 
 def backward_rule(rank: Rank, layer: int, inp: Labels, grad: Labels, weight: Labels) -> None:
-    """Insist on what forward does, and on the gradient that belongs to the output, for the same micro-batches."""
+    """Raise PuzzleError for what forward refuses, and unless the gradient is that of the output, for the same micro-
+    batches."""
     if (
         weight.layer == inp.layer == grad.layer == layer
         and inp.batches == grad.batches
@@ -90,7 +91,7 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels) -> None:
 
 
 def loss_rule(rank: Rank, layer: int, inp: Labels) -> None:
-    """Insist on the output of the last layer."""
+    """Raise PuzzleError unless the input is the output of the last layer."""
     if inp.layer != rank.layers:
         raise PuzzleError(
             "the loss reads the output of the last layer",
@@ -146,8 +147,8 @@ BACKWARD = Computation(
 
 
 def update_rule(rank: Rank, layer: int, grad: Labels, weight: Labels, opt_state: Labels) -> None:
-    """Insist on every micro-batch once, one layer and step, and weight and state of the same pieces within the
-    gradient's."""
+    """Raise PuzzleError unless the gradient has every micro-batch once and covers the weight, and weight and state are
+    the same pieces, of one layer and step."""
     if (
         layer == grad.layer == weight.layer == opt_state.layer
         and len(grad.batches) == rank.batches
