@@ -23,7 +23,7 @@ RIGHT, WRONG, USAGE = 0, 1, 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Carry out a command line; the exit status."""
+    """Carry out a command line. Return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         function = function_in(options.what)
@@ -144,7 +144,7 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
 
 
 def _all_have_gpus(store: Any, rank: int, ranks: int) -> bool:
-    """Whether every rank has a GPU of its own: else all of them use their processors."""
+    """Return whether every rank has a GPU of its own: otherwise all of them use their processors."""
     import torch
 
     here = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -155,7 +155,7 @@ def _all_have_gpus(store: Any, rank: int, ranks: int) -> bool:
 def _keep_books(
     name: str, shape: Shape, work: Workload, settings: Settings, served: threading.Event, result: list[int]
 ) -> dict[str, Any]:
-    """Keep the books in a thread of this process; where to connect."""
+    """Keep the books in a thread of this process. Return where to connect."""
     from .distributed.host import Door, Host
     from .processes import host_run
 
