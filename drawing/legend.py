@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 def draw_legend(
     layouts: Sequence[Layout], plans: Sequence[Plans], y: float, memory: bool
 ) -> tuple[list[Diagram], float]:
-    """The legend of some schedules with equally many layers from ``y`` down, and where it ends."""
+    """Return the legend of schedules with equally many layers from ``y`` down, and the y where it ends."""
     numbered = {kind for numbers in plans for kind, how in numbers.items() if how.size}
     parts: list[Diagram] = []
     width = layouts[0].width
@@ -92,7 +92,7 @@ def _memory(layout: Layout) -> Iterator[Entry]:
 
 
 def _layers(layers: int) -> Entry:
-    """The ramp: a numbered box a layer, or a band from the first to the last."""
+    """Return the colors of the layers: a numbered box for each, or a band from the first to the last."""
     if layers <= NUMBERED:
         return Entry(
             together(map(_layer, range(layers), [layers] * layers)),

@@ -22,7 +22,7 @@ Line = tuple[float, float, float, float]
 
 
 def draw_arrows(layout: Layout, links: str) -> list[Diagram]:
-    """Arrows over the boxes, where they are wanted; with "auto", where there is room."""
+    """Return arrows from sends to receives over the boxes, if they are wanted or, with "auto", if there is room."""
     if not layout.fine or links in ("none", "groups") or (links == "auto" and not _has_room(layout)):
         return []
     arrows = list(_arrows(layout))
@@ -34,7 +34,7 @@ def draw_arrows(layout: Layout, links: str) -> list[Diagram]:
 
 
 def draw_ties(layout: Layout, links: str) -> list[Diagram]:
-    """Lines that join the boxes of a collective, behind the boxes: they pass behind who is not of the group."""
+    """Return lines that join the boxes of a collective, to be drawn behind all boxes."""
     if not layout.fine or links in ("none", "p2p") or (links == "auto" and layout.gap < GAP):
         return []
     found: dict[str, list[Line]] = {}
@@ -51,7 +51,7 @@ def draw_ties(layout: Layout, links: str) -> list[Diagram]:
 
 
 def _together(layout: Layout) -> Iterator[tuple[str, list[list[Rect]]]]:
-    """Collectives of one kind that go on at the same place of the time axis: of each, its boxes row by row."""
+    """Yield, by kind, the collectives that share a place on the time axis: of each, its boxes row by row."""
     meetings: dict[tuple[object, ...], tuple[str, list[Rect]]] = {}
     for row in layout.rows:
         for index, event in enumerate(row.events):
@@ -65,7 +65,7 @@ def _together(layout: Layout) -> Iterator[tuple[str, list[list[Rect]]]]:
 
 
 def _slots(meetings: list[list[Rect]]) -> list[int]:
-    """A slot for the line of each, so that no two that pass the same row lie on each other."""
+    """Return a slot for the line of each collective, so that lines which pass the same row do not cover each other."""
     until: list[float] = []  # where each slot is taken to
     slots = []
     for places in meetings:  # in the order of their highest rows
@@ -82,7 +82,7 @@ def _has_room(layout: Layout) -> bool:
 
 
 def _arrows(layout: Layout) -> Iterator[Line]:
-    """From the middle of a send to the middle of its receive, in another row.
+    """Yield lines from the middle of a send to the middle of its receive, in another row.
 
     A row shows its first rank; the receiver may be another rank of its own row, which did the same things.
     """
@@ -108,7 +108,7 @@ def _edge(place: Rect, below: bool) -> Point:
 
 
 def arrow_head(arrow: Line, size: float = 4.0) -> list[Point]:
-    """The three corners of a head at the end of an arrow, in pixels."""
+    """Return the three corners of a head at the end of an arrow, in pixels."""
     x0, y0, x1, y1 = arrow
     length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5 or 1.0
     ux, uy = (x1 - x0) / length * size, (y1 - y0) / length * size

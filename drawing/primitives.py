@@ -46,9 +46,9 @@ def primitives() -> tuple[str, ...]:
 
 
 def draw_primitive(kind: str, ranks: int = 4, static: bool = False) -> Figure:
-    """A collective, such as ``allgather``, or ``pass_to``: what each rank brings, and what it gets.
+    """Return a picture of a collective, such as ``allgather``, or of ``pass_to``: what each rank brings and gets.
 
-    A picture of a run on so many ranks (a send has two). Raises PuzzleError for any other name.
+    A picture of a run on so many ranks (a send has two). Raise PuzzleError for any other name.
     """
     check_choice("primitive", kind, primitives(), "draw_primitive")
     if type(ranks) is not int or not 2 <= ranks <= MOST:
@@ -67,7 +67,7 @@ def draw_primitive(kind: str, ranks: int = 4, static: bool = False) -> Figure:
 
 
 def _exchange(kind: str, ranks: int) -> Exchange:
-    """Run it: the tensors are those that the machine has made, the events are those of its log."""
+    """Run the collective. Return the tensors that the machine has made, and the events of its log."""
     before: dict[int, Tensor | None] = {}
     after: dict[int, Tensor | None] = {}
 
@@ -83,7 +83,7 @@ def _exchange(kind: str, ranks: int) -> Exchange:
 
 
 def _brought(kind: str, model: Model) -> tuple[Tensor | None, Callable[[], Coroutine[Any, Any, Tensor | None]]]:
-    """What a rank has before, and the call that turns it into what it has after."""
+    """Return what a rank has before, and the call that turns it into what it has after."""
     if kind != SEND.kind:
         brought = collective(kind).example(model)
         return brought, lambda: _awaited(getattr(model, kind)(brought, 0))
@@ -131,7 +131,7 @@ def _holdings(word: str, held: dict[int, Tensor | None], y: float) -> list[Diagr
 
 
 def _operations(exchange: Exchange, y: float) -> list[Diagram]:
-    """A sign for each rank's operation, joined to what went in, what came out, and to one another."""
+    """Return a sign for each rank's operation, joined to what went in, what came out, and to one another."""
     middle, (wide, tall) = y + BETWEEN / 2, SIGN
     centers = [_x(rank) + WIDE / 2 for rank in exchange.before]
     color = theme.kind_color(exchange.kind)
