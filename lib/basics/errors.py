@@ -25,7 +25,7 @@ witnessed: ContextVar[list[PuzzleError] | None] = ContextVar("witnessed", defaul
 
 
 shown_files: set[str] = set()
-"""Names of code that are shown to people though no file has them: cells of a notebook that is being graded."""
+"""Names of code that may be shown though there is no such file: cells of a notebook that is being graded."""
 
 
 class Place(NamedTuple):
@@ -115,7 +115,7 @@ class PuzzleError(AssertionError):
 class Deadlock(PuzzleError):
     """Raised when no rank can ever go on. The message lists every rank and what it waits for."""
 
-    sticks = False  # the run that reports it fails by it anyway
+    sticks = False  # the run that reports it fails in any case
 
 
 def _rebuilt(

@@ -27,7 +27,7 @@ class Pieces(NamedTuple):
     flat: torch.Tensor
     """(rows, numbers), ascending: one row, or Adam's two, m and v."""
     step: int = 0
-    """Of an optimizer state: the steps that lie behind it."""
+    """For an optimizer state, the steps before it."""
 
 
 def spans_of(shards: Iterable[int], total: int, parameters: int) -> Spans:

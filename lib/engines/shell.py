@@ -1,4 +1,4 @@
-"""``python -m lib run``: a function of a file on an engine; ``worker``: one rank of that, under torchrun."""
+"""``python -m lib run`` runs a function of a file on an engine, ``worker`` one rank of that under torchrun."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
         right = result == [RIGHT]
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(RIGHT if right else WRONG)  # without a word of torch's threads
+    os._exit(RIGHT if right else WRONG)  # so that torch's threads cannot complain
 
 
 def _all_have_gpus(store: Any, rank: int, ranks: int) -> bool:

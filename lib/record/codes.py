@@ -19,7 +19,7 @@ from .operations import Message
 from .table import OPERATIONS, SEND, operation
 
 CELLS = 200_000
-"""Ranks times moments up to which a grid is aligned in time; larger ones list every rank's codes in order."""
+"""Ranks times moments up to which a grid is aligned in time. A larger one lists the codes of each rank in order."""
 _CODE = re.compile(r"(-?\d+|)([A-Za-z_]+|[<>])((?:\d+(?:-\d+)?(?:,(?=\d))?)*)")
 
 

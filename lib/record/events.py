@@ -40,7 +40,7 @@ class Event(NamedTuple):
     op: tuple[object, ...] | None = None
     group: tuple[int, ...] = ()
     tensor: str | None = None
-    """What a communication carries: ``Weight``, ``WeightGrad`` ...; None for a plain value."""
+    """What a communication carries: ``Weight``, ``WeightGrad`` ..., or None for a plain value."""
     elements: Elements = 0
     """Size of what is carried."""
 

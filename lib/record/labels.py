@@ -20,14 +20,14 @@ WHOLE: Shards = frozenset([0])
 NONE: frozenset[int] = frozenset()
 
 FINEST = 1 << 16
-"""The most pieces that a tensor is cut into: sets of pieces are written out, and have to end somewhere."""
+"""The most pieces that a tensor is cut into, as sets of pieces are written out."""
 
 
 class Labels(NamedTuple):
-    """The labels of one tensor. ``step`` counts optimizer steps; sets that do not apply are empty.
+    """The labels of one tensor. ``step`` counts optimizer steps. Sets that do not apply are empty.
 
     Labels are made and changed by name only, so that a field which is added reaches every tensor. They are hashed and
-    copied at each operation: a label that few tensors have belongs into one optional last field, not into its own.
+    copied at each operation: a label that few tensors have belongs in one optional last field, not in its own.
     """
 
     kind: str

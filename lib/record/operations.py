@@ -153,8 +153,8 @@ class Collective(Operation):
     takes: Sequence[str]
     """The kinds of tensor that it takes."""
     result: Callable[[Sequence[Any], Values, bool], Sequence[Part]]
-    """``result(parts, values, strict)`` gives each member's result, in group order; where not ``everyone`` brings
-    something, a part may be None."""
+    """``result(parts, values, strict)`` gives each member's result, in group order. A part is None if its member
+    brings nothing."""
     move: Callable[[Carrier, Value, Sequence[Any], Sequence[Labels]], Value]
     """``move(carrier, value, inputs, outputs)`` does the same to one rank's numbers, on an engine whose ranks are
     processes; ``inputs`` and ``outputs`` are the labels of all members."""

@@ -1,4 +1,4 @@
-"""Figures of a run, read off its event log."""
+"""The figures of a run, from its event log."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def share(events: Sequence[Event], ranks: int, kinds: Iterable[str]) -> float:
 
 
 def part_of_time(events: Iterable[Event], time: float, ranks: int) -> float:
-    """Return the part (0 to 1) of ``time`` on so many ranks that events cover; where they overlap, it counts once."""
+    """Return the part (0 to 1) of ``time`` on so many ranks that events cover, however many overlap."""
     spans: dict[int, list[tuple[float, float]]] = {}
     for event in events:
         spans.setdefault(event.rank, []).append((event.start, event.end))

@@ -1,4 +1,4 @@
-"""The table of operations. A new one is a row here; ``add`` takes one from outside."""
+"""The table of operations. A new one is a row here, or is added from outside with ``add``."""
 
 from __future__ import annotations
 

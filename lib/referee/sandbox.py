@@ -27,7 +27,7 @@ OUTPUT = 2000
 """Characters of what was printed that a verdict repeats, at most."""
 LAST_WORDS = 300
 """Bytes of the output of a process that did not start, at most."""
-SEND_SIGNAL, HOLD = 424, 434  # pidfd_send_signal and pidfd_open, which not every Python offers
+SEND_SIGNAL, OPEN_PIDFD = 424, 434  # pidfd_send_signal and pidfd_open, which not every Python offers
 PATIENCE = 60.0
 """Seconds for a process to start, on a machine that is busy with other things."""
 CLEARING = 2.0
@@ -109,7 +109,7 @@ class Worker:
         except (OSError, EOFError, Garbled):
             return False
         if sys.platform == "linux":
-            self.first = _hold(children(self.process.pid))
+            self.first = _pidfd_of(children(self.process.pid))
         return True
 
     def printed(self) -> str:
@@ -135,7 +135,7 @@ class Worker:
         if self.first is not None:
             ctypes.CDLL(None).syscall(SEND_SIGNAL, self.first, signal.SIGKILL, None, 0)
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(CLEARING)  # while the kernel, or what waits for it, ends the rest
+                self.process.wait(CLEARING)  # meanwhile the kernel, or the process that waits for it, ends the rest
         if self.process.poll() is None:
             try:
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -183,7 +183,7 @@ def _output() -> tuple[int, int]:
 def _remove(folder: str) -> None:
     """Remove a folder in which a program may have closed folders, and nested them deeper than a path can be long."""
     names = (os.path.join(folder, f"{os.urandom(8).hex()}-{number}") for number in count())
-    end = time.monotonic() + PATIENCE  # should something still live that fills it
+    end = time.monotonic() + PATIENCE  # in case something is still alive that fills it
     while (entries := list(os.scandir(folder))) and time.monotonic() < end:
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
@@ -192,7 +192,7 @@ def _remove(folder: str) -> None:
             os.chmod(entry.path, 0o700)
             for below in list(os.scandir(entry.path)):
                 if below.is_dir(follow_symlinks=False):
-                    os.chmod(below.path, 0o700)  # what is closed cannot be moved
+                    os.chmod(below.path, 0o700)  # a closed folder cannot be moved
                 os.rename(below.path, next(names))
             os.rmdir(entry.path)
     os.rmdir(folder)
@@ -209,10 +209,10 @@ def _bubblewrap(folder: str | None) -> list[str]:
     return ["bwrap", *options, "--remount-ro", "/", "--chdir", "/tmp"]
 
 
-def _hold(processes: list[int]) -> int | None:
+def _pidfd_of(processes: list[int]) -> int | None:
     """Return a pidfd of the first of these processes, so that a reused number cannot be mistaken for it, or None."""
-    held = ctypes.CDLL(None).syscall(HOLD, processes[0], 0) if processes else -1
-    return held if held >= 0 else None
+    pidfd = ctypes.CDLL(None).syscall(OPEN_PIDFD, processes[0], 0) if processes else -1
+    return pidfd if pidfd >= 0 else None
 
 
 def _adopt_orphans() -> None:

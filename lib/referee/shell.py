@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that knows few letters is no reason to fail
+            stream.reconfigure(errors="replace")  # so that no terminal of few letters makes it fail
     try:
         return int(options.do(options))
     except (Usage, Unreadable, PuzzleError) as error:
@@ -308,7 +308,7 @@ def _write(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
 
 def _close_stdout() -> None:
     """Send what is still in the buffer of stdout to nowhere, so that nothing complains at exit."""
-    with suppress(OSError):  # it is no file
+    with suppress(OSError):  # stdout is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -65,7 +65,7 @@ def main(descriptor: int) -> None:
         elif place["mechanism"] == "process" and sys.platform == "linux":
             jail.keep_together()
     except OSError as error:
-        raise OSError(error.errno, error.strerror) from error  # without the path, which can be as long as it likes
+        raise OSError(error.errno, error.strerror) from error  # without the path, which may be very long
     _limit(place["timeout"])
     wire.send(["ready"])
     try:

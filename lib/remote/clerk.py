@@ -62,8 +62,8 @@ class Clerk:
         self.calls: list[InFlight] = []
         self.woken: list[int] = []
         self.asked = NOWHERE  # the rank and the verb of the message that is being answered
-        self.holder: object = None  # the coroutine from which that message comes
-        self.holders: dict[int, object] = {}  # an object for each number of a coroutine
+        self.coroutine: object = None  # the coroutine from which that message comes
+        self.coroutines: dict[int, object] = {}  # an object for each number of a coroutine
         self.finished: set[int] = set()
         self.errors: list[PuzzleError] = []
 
@@ -90,14 +90,15 @@ class Clerk:
         """Return [0, result, woken calls] or [1, error, woken calls]. Raise Garbled for anything unexpected."""
         if len(message) < 3 or type(message[0]) is not str or message[0] not in VERBS:
             raise Garbled("no verb")
-        verb, rank, holder, *arguments = message
+        verb, rank, coroutine, *arguments = message
         act, kinds = VERBS[verb]
-        if len(arguments) != len(kinds) or (holder is not None and type(holder) is not int):
+        if len(arguments) != len(kinds) or (coroutine is not None and type(coroutine) is not int):
             raise Garbled(f"other arguments than those of {verb}")
         state = self._rank(rank)
         if rank in self.finished and verb not in AFTERWARDS:
             raise Garbled(f"{verb} of a rank that has finished")
-        self.holder, self.woken = None if holder is None else self.holders.setdefault(holder, Coroutine()), []
+        self.coroutine = None if coroutine is None else self.coroutines.setdefault(coroutine, Coroutine())
+        self.woken = []
         self.asked = state.place(verb)
         try:
             known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
@@ -197,7 +198,7 @@ class Clerk:
         self.books.drop(state, tensor)
 
     def _share(self, state: RankState) -> None:
-        self.books.share(state, lambda: self.holder)
+        self.books.share(state, lambda: self.coroutine)
 
     def _finish(self, state: RankState) -> None:
         self.finished.add(state.rank)

@@ -26,7 +26,7 @@ class RemoteRank:
 
     def __init__(self, rank: int, layers: int = 0, batches: int = 0) -> None:
         self.rank, self.layers, self.batches = rank, layers, batches
-        self.holder: Callable[[], object] | None = None
+        self.running: Callable[[], object] | None = None
 
 
 class RemoteTensor(Token):
@@ -71,17 +71,17 @@ class RemoteBooks:
         self.asking = False
         self.opened: set[int] = set()
         self.calls: dict[int, RemoteCall] = {}
-        self.holders: dict[object, int] = {}  # keeps the tasks alive, so that no two get the same number
+        self.coroutines: dict[object, int] = {}  # keeps the tasks alive, so that no two get the same number
         self.by_hand: dict[int, tuple[Token, int]] = {}
 
     def ask(self, verb: str, rank: RemoteRank, *arguments: Any) -> Any:
         """Return the grader's answer. Raise the PuzzleError that it answers with, at the learner's line."""
         if self.asking:
-            raise TimeIsUp  # it struck in the middle of a question, and was swallowed: answers no longer fit
+            raise TimeIsUp  # it was raised during a question, and caught: from now on answers would not fit
         self.asking = True
-        running = rank.holder() if rank.holder is not None else None
-        holder = None if running is None else self.holders.setdefault(running, len(self.holders))
-        self.wire.send([verb, rank.rank, holder, *arguments])
+        running = rank.running() if rank.running is not None else None
+        coroutine = None if running is None else self.coroutines.setdefault(running, len(self.coroutines))
+        self.wire.send([verb, rank.rank, coroutine, *arguments])
         failed, result, woken = self.wire.receive(longest=None)
         self.asking = False
         for number in woken:
@@ -172,8 +172,8 @@ class RemoteBooks:
         self.ask("drop", rank, self.number(token))
 
     def share(self, rank: RemoteRank, holder: Callable[[], object]) -> None:
-        if rank.holder is None:
-            rank.holder = holder
+        if rank.running is None:
+            rank.running = holder
             self.ask("share", rank)
 
     def time(self, rank: RemoteRank) -> float:

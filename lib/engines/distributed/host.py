@@ -196,7 +196,7 @@ class Host:
             state.error, state.failed = PuzzleError(**unpack_error(message[1])), time.monotonic()
             if not message[2]:
                 raise state.error from None
-            self.selector.unregister(state.ask.end)  # another rank is why, and is given time to be found
+            self.selector.unregister(state.ask.end)  # another rank may be the reason, and be found soon
             return
         state.line = line or state.line
         if verb == "decide_next":

@@ -33,7 +33,7 @@ def main(descriptor: int) -> None:
     for name in LAZY:
         with suppress(ImportError):
             importlib.import_module(name)
-    from . import rank  # what takes a second and more
+    from . import rank  # this takes more than a second
 
     wire = Wire(socket.socket(fileno=descriptor))
     children: dict[int, int] = {}
@@ -72,7 +72,7 @@ def _reap(wire: Wire, children: dict[int, int]) -> None:
 
 def _kill(children: Mapping[int, int]) -> None:
     for pid in children:
-        for target in (-pid, pid):  # with what it has started, if it has got so far as to have a group
+        for target in (-pid, pid):  # with what it has started, if it has a group already
             with suppress(OSError):
                 os.kill(target, signal.SIGKILL)
 
