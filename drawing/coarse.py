@@ -1,4 +1,4 @@
-"""More events than pixels: every cell of a row shows what fills most of it."""
+"""Draws rows of more events than pixels: every cell of a row shows what fills most of it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .operations import color_of
 from .words import plural, share_text
 
 CELLS = 120_000
-"""Cells of a picture at most, some eight bytes each."""
+"""Cells of a picture at most. Each takes some eight bytes."""
 
 Look = tuple[str, float | None]
-"""A color and its opacity."""
+"""(color, opacity)"""
 
 
 def draw_coarse(layout: Layout) -> list[Diagram]:

@@ -25,9 +25,9 @@ from .trace import Trace, trace_of
 from .words import machine, share_text, size_of
 
 TITLES, NAME, GAP, LINE = 420.0, 22.0, 14.0, 19.0
-"""Width of a title at most; room for it, between schedules, and for a line of the table, in pixels."""
+"""In pixels: width of a title at most, height of a title, room between schedules, height of a line of the table."""
 LEAST = 800.0
-"""A narrower picture has no room for the table."""
+"""The least width of a picture in pixels: the table has no room in a narrower one."""
 
 
 class Column(NamedTuple):

@@ -18,7 +18,7 @@ from .picture import card
 from .words import plural
 
 COLUMNS, WIDE, TALL, GAP = 3, 292.0, 84.0, 26.0
-"""Cards in a line; their size, and the room between them, in pixels."""
+"""Cards in a line, then their width and height and the room between them in pixels."""
 
 
 def draw_course(solved: Collection[str] = (), static: bool = False) -> Figure:

@@ -1,4 +1,4 @@
-"""Pictures as files, pages, and outputs of a notebook."""
+"""Turns pictures into files, pages, and outputs of a notebook."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ from .marks import Diagram, box, label, style, text_width
 from .tensors import TALL, WIDE, icon, in_words
 
 MOST, LINES = 256, 64
-"""Tensors and lines shown at most: more are counted."""
+"""Tensors and lines shown at most. Of others only the number is shown."""
 NAMES = 140.0
 """Width of the name of a line at most, in pixels."""
 COLUMNS, GAP, KEY = 8, 8.0, 16.0
-"""Pictures beside one another at most; room between them, and for a key above one, in pixels."""
+"""Pictures in a line at most, then the room between them and for a key above one in pixels."""
 
 
 class Line(NamedTuple):

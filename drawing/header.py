@@ -13,13 +13,13 @@ from .trace import Trace
 from .words import machine, share_text, size_of
 
 HEIGHT, STACKED = 74.0, 50.0
-"""Where the head ends, and how much lower figures stand that have no room beside the title, in pixels."""
+"""In pixels: height of the head, and how much lower the figures are if they have no room beside the title."""
 BETWEEN, TITLE = 20.0, 160.0
-"""Room between figures, and what a title may ask for at least, in pixels."""
+"""In pixels: room between figures, and the width that a title gets at least."""
 
 
 class Figures(NamedTuple):
-    """One figure of the head; ``met`` says whether it keeps its target, None where there is none."""
+    """One figure of the head. ``met``: whether it meets its target, or None if there is none."""
 
     name: str
     value: str

@@ -1,4 +1,4 @@
-"""Numbers only: which ranks share a row, which lane an operation is in, where everything is."""
+"""Where everything is: which ranks share a row, which lane an operation is in. Nothing is drawn here."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .trace import Trace
 from .words import brief_ranks, plural, ranges
 
 LEFT, BOX, RIGHT, PAD = 78.0, 26.0, 62.0, 16.0
-"""Room in pixels for the names of rows, of boxes, for the notes beside rows, and around everything."""
+"""Room in pixels for names of rows, for names of boxes, for notes beside rows, and around everything."""
 GROUP_ABOVE = 16
-"""Up to so many ranks, every rank has a row; above, ranks that do the same share one."""
+"""Up to so many ranks, every rank has a row. If there are more, ranks that do the same share one."""
 FINE = 3000
-"""Up to so many events shown, each is a box of its own with a hover text."""
+"""Up to so many events, each is a box of its own with a hover text."""
 LEGIBLE = 4.0
-"""Rows lower than this are filled by pixel columns."""
+"""Rows lower than so many pixels are filled by pixel columns."""
 
 LINES = 280
-"""Lines of a picture at most; more different ranks share lines with their neighbors."""
+"""Rows of a picture at most. If there are more, neighbors share one."""
 Rect = tuple[float, float, float, float]
 """x, y, width, height in pixels."""
 
@@ -40,9 +40,9 @@ class Row:
     same_batches: bool = True
     """Whether all its ranks work on the same micro-batches."""
     same_memory: bool = True
-    """Whether all its ranks hold the same at all times."""
+    """Whether all its ranks have the same in memory at all times."""
     lanes: Sequence[int] = ()
-    """Of each event: 0 is the row itself, 1 and up the thin lanes below it."""
+    """The lane of each event: 0 is the row itself, 1 and up are the thin lanes below it."""
 
     @property
     def events(self) -> Sequence[Event]:
@@ -71,7 +71,7 @@ class Row:
 
 
 class Layout:
-    """Where rows, lanes and moments are; ``top`` is the upper edge of the rows, ``bottom`` the lower.
+    """Where rows, lanes and moments are. ``top`` and ``bottom`` are the edges of the rows in pixels.
 
     ``until``: the tick at the right end (the end of the run, if not given); ``rough``: 0 where every operation
     may be a box, else how many times as rough as pixels allow; ``beside``: with lower rows, to stand beside these

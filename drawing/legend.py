@@ -1,4 +1,4 @@
-"""The legend: only what occurs in the picture."""
+"""The legend, which explains only what occurs in the picture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .timeline import hatching
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
 NUMBERED = 12
-"""Up to so many layers, each has a box with its number."""
+"""Up to so many layers, each has a numbered box."""
 
 
 class Entry(NamedTuple):

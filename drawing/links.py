@@ -1,4 +1,4 @@
-"""What belongs together: arrows from sends to their receives, ties between the ranks of a collective."""
+"""Arrows from sends to their receives, and ties between the ranks of a collective."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .marks import Diagram, Point, lines, poly, style
 
 LINKS = ("auto", "none", "p2p", "groups", "all")
 ROOM = 12.0
-"""Pixels for each send of a row below which arrows would hide more than they show."""
+"""Pixels of width that each send of a row needs. With less, arrows would hide more than they show."""
 GAP = 3.0
-"""Pixels between rows below which a tie cannot be seen."""
+"""Pixels between rows that a tie needs to be seen."""
 
 Line = tuple[float, float, float, float]
 
@@ -66,7 +66,7 @@ def _together(layout: Layout) -> Iterator[tuple[str, list[list[Rect]]]]:
 
 def _slots(meetings: list[list[Rect]]) -> list[int]:
     """Return a slot for the line of each collective, so that lines which pass the same row do not cover each other."""
-    until: list[float] = []  # where each slot is taken to
+    until: list[float] = []  # the lowest y that each slot is used to
     slots = []
     for places in meetings:  # in the order of their highest rows
         top, bottom = places[0][1], places[-1][1]

@@ -1,7 +1,7 @@
-"""Cheap chalk leaves: shapes that carry their own coordinates.
+"""Shapes that carry their own coordinates, as cheap leaves of a chalk diagram.
 
-No transform, no alignment, no envelope to walk: with chalk's combinators a picture of 600 events took
-seconds. Every shape still answers chalk's own renderers (as a path or a text).
+They need no transform, no alignment, and no envelope to walk: with chalk's combinators a picture of 600 events took
+seconds. chalk's own renderers can still draw every shape, as a path or a text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def style(
     opacity: float | None = None,
     dash: tuple[float, ...] | None = None,
 ) -> Style:
-    """Return a shared chalk style; colors as #rrggbb, widths in pixels."""
+    """Return a chalk style, the same one for the same arguments. Colors are #rrggbb, widths in pixels."""
     return Style(
         line_width_=(WidthType.LOCAL, width),
         line_color_=Color(stroke) if stroke else None,
@@ -132,7 +132,7 @@ class Bars(Mark):
 
 @dataclass
 class Label(Text):
-    """A text; ``anchor`` is start, middle or end. A ``passive`` one lets the pointer through to what it stands on."""
+    """A text. ``anchor`` is start, middle or end. If it is ``passive``, the pointer reaches what is behind it."""
 
     anchor: str = "middle"
     weight: int = 400

@@ -16,12 +16,12 @@ from .timeline import axis, fitting, grid
 from .words import brief_ranks, ranges, si
 
 GAP, SHOWN = 8.0, 8
-"""Room between strips in pixels; strips at most."""
+"""Pixels between strips, and strips at most."""
 
 
 @dataclass
 class Profile:
-    """Ranks that hold the same at all times, and the samples of the first."""
+    """Ranks that have the same in memory at all times, and the samples of the first."""
 
     ranks: list[int]
     samples: Sequence[Event]
@@ -147,7 +147,7 @@ class Strip:
 
 
 Step = tuple[float, tuple[Elements, ...]]
-"""From this x on, elements by MEMORY_KINDS."""
+"""(x, elements by MEMORY_KINDS from there on)"""
 
 
 def steps_of(layout: Layout, samples: Sequence[Event]) -> list[Step]:

@@ -1,4 +1,4 @@
-"""Runs and tensors show themselves in a notebook, each as one text/html output; a hint shows its picture."""
+"""Lets runs and tensors show themselves in a notebook, each as one text/html output, and hints as Markdown."""
 
 from __future__ import annotations
 

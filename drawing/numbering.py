@@ -20,14 +20,14 @@ LEAST_CONTRAST = 4.2
 
 
 class Plan(NamedTuple):
-    """How the numbers of a kind are written: ``size`` in pixels, 0 for none; in ``each`` box or over runs."""
+    """How the numbers of a kind are written: ``size`` in pixels (0: not at all), in ``each`` box or over runs."""
 
     size: float = 0.0
     each: bool = True
 
 
 Plans = dict[str, Plan]
-"""Of every kind that has numbers."""
+"""The plan of every kind that has numbers."""
 
 
 def plan(layout: Layout) -> Plans:

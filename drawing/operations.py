@@ -1,4 +1,4 @@
-"""How an operation looks in a given place; the timeline and the legend draw it the same way."""
+"""How an operation looks, in the timeline as in the legend."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .layout import Rect
 from .marks import Diagram, Point, box, label, poly, style, together
 
 LEGIBLE_SIGN = 4.5
-"""Narrower boxes have no sign, in pixels."""
+"""Boxes narrower than so many pixels have no sign."""
 
 
 def operation(kind: str, place: Rect, layer_color: str, text: str = "", size: float = 9.5) -> Diagram:

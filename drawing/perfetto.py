@@ -18,7 +18,7 @@ from .trace import Trace, trace_of
 from .words import ranges
 
 TICK = 1000.0
-"""Microseconds of the format for a tick: a tick shows as a millisecond."""
+"""Microseconds for a tick, which so shows as a millisecond."""
 
 Json = dict[str, Any]
 

@@ -23,9 +23,9 @@ from .trace import Trace, trace_of
 from .words import summary
 
 WIDTH, NARROWEST, WIDEST = 980.0, 560.0, 20_000.0
-"""Width of a picture in pixels: what a notebook's cell has room for, the least, and the most."""
+"""Width of a picture in pixels: that of a notebook's cell, the least, and the most."""
 LARGEST, ROUGHEST = 1_450_000, 256
-"""Bytes of an output in a notebook at most, with what is around the picture; how rough it may become for that."""
+"""Bytes of an output in a notebook at most, and how rough a picture may become for that."""
 
 
 def draw(

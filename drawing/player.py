@@ -1,4 +1,4 @@
-"""A page that plays a schedule: what every rank does and holds at each moment, and the line of code it is at."""
+"""A page that plays a schedule: what each rank does, stores, and at which line of code it is, at every moment."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from .words import brief_ranks, ranges
 
 TEMPLATE = Path(__file__).with_name("player.html")
 CARDS, OPERATIONS = 64, 20_000
-"""Cards at most, one for ranks that do the same; operations that can be played."""
+"""Cards (one for ranks that do the same) and operations at most."""
 SECONDS = 14.0
-"""How long a schedule plays at speed 1."""
+"""Seconds for which a schedule plays at speed 1."""
 MOST_CODE = 1000
 """Lines of code shown at most."""
 
 
 class Player:
-    """A page with a schedule to play. Shows itself in a notebook; ``save`` writes the page as one file."""
+    """A page with a schedule to play. It shows itself in a notebook, and ``save`` writes it as one file."""
 
     def __init__(self, title: str, page: str, height: int) -> None:
         self.title, self.page, self.height = title, page, height

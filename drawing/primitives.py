@@ -1,4 +1,4 @@
-"""What each rank holds before and after a collective or a send: drawn from what a small run really did."""
+"""What each rank has before and after a collective or a send, drawn from a small run."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .picture import card, check_choice
 from .tensors import TALL, WIDE, icon, in_words
 
 MOST = 16
-"""Ranks that have room beside each other."""
+"""Ranks at most: more have no room beside each other."""
 STEP, SIGN = WIDE + 10.0, (34.0, 24.0)
-"""From column to column; the sign of an operation, wide and high, in pixels."""
+"""In pixels: distance of two columns, and (width, height) of the sign of an operation."""
 LEFT, BETWEEN = 52.0, 64.0
-"""Room for the words at the left, and for the operation between before and after, in pixels."""
+"""In pixels: room for the words at the left, and for the operation between before and after."""
 
 
 class Exchange(NamedTuple):
-    """What a run of one primitive left behind, by rank; None where a rank holds nothing."""
+    """What a run of one primitive left behind, by rank, and None for a rank that has nothing."""
 
     kind: str
     before: dict[int, Tensor | None]

@@ -1,4 +1,4 @@
-"""What a learner who is stuck may see: half of a schedule, and a schedule beside the outline of the target's."""
+"""What a learner who is stuck may see: half of a schedule, or a schedule beside the outline of the target's."""
 
 from __future__ import annotations
 

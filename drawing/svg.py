@@ -1,4 +1,4 @@
-"""Our marks as SVG text, written directly: with chalk's own renderer a large picture takes minutes.
+"""Writes our marks as SVG text: with chalk's own renderer a large picture takes minutes.
 
 Colors are presentation attributes, since sanitizers strip ``style``; classes name the roles whose color
 the dark theme changes.

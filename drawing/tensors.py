@@ -19,15 +19,15 @@ from .words import plural, ranges
 WIDE, TALL = 120.0, 92.0
 """Size of a picture in pixels."""
 CELLS = 32
-"""Pieces drawn one by one at most; more are drawn as so many groups."""
+"""Shards or micro-batches drawn one by one at most. More are drawn as so many groups."""
 
 
 class View(NamedTuple):
-    """What a picture shows of a tensor; None for what its kind does not have."""
+    """What a picture shows of a tensor, with None for what its kind does not have."""
 
     name: str
     color: str
-    """Of its kind of memory."""
+    """The color of its kind of memory."""
     layer: int
     layers: int
     shards: frozenset[int] | None
@@ -115,7 +115,7 @@ def _layers(view: View, place: Rect) -> list[Diagram]:
 
 
 def _color(view: View) -> str:
-    """Return the color of the layer; the last activation, which no layer reads, has that of the last one."""
+    """Return the color of the layer. The last activation, which no layer reads, has that of the last layer."""
     return theme.layer_color(min(max(view.layer, 0), view.layers - 1), view.layers)
 
 

@@ -1,4 +1,4 @@
-"""Colors. What must change on a dark page has a role; layers, kinds and memory are fixed."""
+"""Colors. Those that change on a dark page have a role. Those of layers, operations and memory are fixed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ROLES = {
     "good": ("#1a7f4b", "#4cc38a"),
     "step": ("#414857", "#b4bccb"),
 }
-"""Role: its color on a light and a dark page. The light ones are unique: the writer knows roles by them."""
+"""The color of each role on a light and on a dark page. The light ones are unique: ``svg`` knows roles by them."""
 
 CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP = (light for light, _ in ROLES.values())
 TINT, STRONG_TINT = 0.22, 0.4
-"""Opacity of a backward's layer color inside an outline, and without one."""
+"""Opacity of the layer's color in a backward, inside an outline and without one."""
 OUTLINED = 8.0
-"""Lower boxes have no outline, in pixels."""
+"""Boxes lower than so many pixels have no outline."""
 
 OPERATION_COLORS = {
     "update": STEP,
@@ -55,8 +55,8 @@ MEMORY = {
     "in_flight": ("in flight", "#8f8f96"),
     "inbox": ("inbox", "#c9c9cf"),
 }
-"""Kind of memory: its name, and its color."""
-# Indigo to green in OKLCH, lightness rising all the way: it reads in gray and to color-blind eyes.
+"""The name and the color of each kind of memory."""
+# Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.
 RAMP = [(0.42, 0.150, 285), (0.53, 0.130, 255), (0.64, 0.105, 215), (0.74, 0.115, 170), (0.85, 0.150, 128)]
 
 

@@ -29,12 +29,12 @@ class Trace:
     layers: int
     batches: int
     node_size: int | None = None
-    """Ranks in a box; None where there are no boxes."""
+    """Ranks in a box, or None if there are no boxes."""
     title: str = "schedule"
     time_target: float | None = None
     memory_target: Elements | float | None = None
     models: Sequence[Model] = field(default=(), repr=False)
-    """Whose events these are, rank by rank, where it is known."""
+    """The models whose events these are, rank by rank, if they are known."""
 
     @cached_property
     def events(self) -> list[Event]:
@@ -161,7 +161,7 @@ def _models(source: object) -> list[Model]:
 
 def _cure(source: object) -> str:
     if inspect.iscoroutine(source):
-        source.close()  # it will never be awaited, and says so already here
+        source.close()  # or Python warns that it was never awaited
     if inspect.isawaitable(source):
         return "did you forget `await`?"
     if isinstance(source, Iterable):

@@ -1,4 +1,4 @@
-"""Texts of a picture: numbers, names of ranks, what a box says, the whole in a few sentences."""
+"""The texts of a picture: numbers, names of ranks, hover texts, and a summary for those who cannot see it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def ranges(numbers: Iterable[int], most: int = 12) -> str:
     return _ranges(numbers if isinstance(numbers, (frozenset, tuple)) else tuple(numbers), most)
 
 
-@lru_cache(maxsize=4096)  # the same few sets stand in the texts of thousands of operations
+@lru_cache(maxsize=4096)  # the same few sets are in the texts of thousands of operations
 def _ranges(numbers: frozenset[int] | tuple[int, ...], most: int) -> str:
     shown = folded(numbers)
     if len(shown) > most:
