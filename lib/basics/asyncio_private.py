@@ -1,11 +1,11 @@
-"""Every private detail of asyncio that this project needs, and no other module of it touches one.
+"""The private details of asyncio that this project needs. No other module touches one.
 
 asyncio has no public way to give a loop another clock, to run one loop inside another, or to ask what a task waits
-for. Each function here says which private name it needs, and reads it plainly: where a new Python no longer has
-it, an AttributeError says so at once, and never does a default stand in for the answer.
+for. Each function here says which private name it needs, and reads it without a default: where a new Python no longer
+has it, an AttributeError says so at once.
 
 All of it was tried with Python 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2, where it is the same. A new Python is done
-when `tests/test_asyncio_private.py` passes on it: one test, at least, for each name.
+when `tests/test_asyncio_private.py` passes on it, which has at least one test for each name.
 """
 
 from __future__ import annotations

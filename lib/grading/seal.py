@@ -1,7 +1,7 @@
 """Checks whether this library is still what it was when it was imported.
 
-It stops only the simplest tampering in a notebook, and tells somebody who has forgotten an experiment. Grading at a
-shell does not need it.
+It stops only the simplest tampering in a notebook, and reminds whoever has forgotten an experiment. What counts is
+grading at a shell.
 """
 
 from __future__ import annotations

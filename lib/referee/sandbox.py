@@ -1,4 +1,4 @@
-"""Starting a worker with as little around it as the platform allows, and ending all that is left of it."""
+"""Starts a worker with as little around it as the platform allows, and ends all that is left of it."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class RankBooks(RemoteBooks):
         return result
 
     def decide_next(self) -> bool:
-        """Wait, when all coroutines of this rank do, until something of it can go on."""
+        """Wait until something of this rank can go on. Return False if that is only a timer."""
         timer = has_timers(asyncio.get_running_loop())
         lines = filter(None, map(waiting_line, asyncio.all_tasks()))
         return bool(self.ask("decide_next", RemoteRank(self.rank), timer, next(lines, "")[:200]))
