@@ -14,7 +14,7 @@ marks              cheap chalk leaves
 svg                from chalk's tree to SVG
 files, figure      pictures as files; a diagram that shows itself
 operations         how an operation looks
-numbers            where micro-batch numbers have room
+numbering          where micro-batch numbers have room
 links              arrows from sends to receives, ties between the ranks of a collective
 coarse, timeline   the rows, column by column or box by box
 header             title and figures

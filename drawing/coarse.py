@@ -1,4 +1,4 @@
-"""More events than pixels: every cell of a row shows what fills most of it."""
+"""Draws rows of more events than pixels: every cell of a row shows what fills most of it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .operations import color_of
 from .words import plural, share_text
 
 CELLS = 120_000
-"""Cells of a picture at most, some eight bytes each."""
+"""Cells of a picture at most. Each takes some eight bytes."""
 
 Look = tuple[str, float | None]
-"""A color and its opacity."""
+"""(color, opacity)"""
 
 
 def draw_coarse(layout: Layout) -> list[Diagram]:
-    """All rows: one mark a look, whatever the number of events, and a hover text a row."""
+    """Return all rows as one mark for each look, whatever the number of events, with a hover text for each row."""
     width = layout.x1 - layout.x0
     cell = max(float(layout.rough), width * len(layout.rows) * layout.rough / CELLS)
     looks: dict[tuple[str, int | None], Look] = {}
@@ -42,7 +42,7 @@ def _hover(layout: Layout, row: Row) -> str:
 
 
 def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, int | None], Look]) -> Sequence[Look | None]:
-    """What fills most of each cell, where it is at least half full."""
+    """Return the look that fills most of each cell, or None where it is less than half full."""
     per_tick, layers = layout.per_tick / cell, layout.trace.layers
     cells: list[dict[Look, float] | None] = [None] * (int((layout.x1 - layout.x0) / cell) + 2)
     for event in row.operations:
@@ -75,7 +75,7 @@ def _look(kind: str, layer_color: str) -> Look:
 
 
 def _runs(looks: Sequence[Look | None]) -> Iterator[tuple[Look, int, int]]:
-    """Neighboring cells of one look: (look, first, after the last)."""
+    """Yield (look, first cell, cell after the last) for neighboring cells of one look."""
     start = 0
     for at in range(1, len(looks) + 1):
         if at == len(looks) or looks[at] != looks[start]:

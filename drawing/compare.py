@@ -18,21 +18,20 @@ from .layout import PAD, Layout
 from .legend import draw_legend
 from .links import LINKS
 from .marks import Diagram, label, lines, style, text_width
-from .numbers import Plans, plan
+from .numbering import Plans, plan
 from .picture import WIDTH, card, check_choice, check_width, small_enough
 from .timeline import axis, draw_timeline
 from .trace import Trace, trace_of
 from .words import machine, share_text, size_of
 
 TITLES, NAME, GAP, LINE = 420.0, 22.0, 14.0, 19.0
-"""Width of a title at most; room for it, between schedules, and for a line of the table, in pixels."""
+"""In pixels: width of a title at most, height of a title, room between schedules, height of a line of the table."""
 LEAST = 800.0
-"""A narrower picture has no room for the table."""
+"""The least width of a picture in pixels: the table has no room in a narrower one."""
 
 
 class Column(NamedTuple):
-    """A figure of the table: its name in two lines, its value in a trace, how that is written, and whether
-    less is better."""
+    """A figure of the table: its name in two lines, its value in a trace, how that is shown, whether less is better."""
 
     name: str
     unit: str
@@ -59,11 +58,11 @@ def compare(
     width: float = WIDTH,
     static: bool = False,
 ) -> Figure:
-    """Two schedules or more, from top to bottom under one time axis, with a table of their figures.
+    """Return two schedules or more, from top to bottom under one time axis, with a table of their figures.
 
     ``titles`` names them (a Run has a name of its own); the rest is as in ``draw``. Time in ticks, memory in
     elements, everything else in percent of all ranks' time; the best time, memory and idle share are in bold.
-    Raises PuzzleError for fewer than two, and for what is no run.
+    Raise PuzzleError for fewer than two, and for what is no run.
     """
     if len(sources) < 2:
         raise PuzzleError("compare takes two runs or more", where="compare", cure="compare(run_a, run_b)")
@@ -118,7 +117,7 @@ def _machine(trace: Trace) -> str:
 
 
 def _end(layout: Layout, until: float) -> list[Diagram]:
-    """Where a schedule ends before the longest one: a line and the time."""
+    """Return a line and the time where a schedule ends before the longest one."""
     trace = layout.trace
     if trace.time >= until:
         return []
@@ -134,7 +133,7 @@ def _end(layout: Layout, until: float) -> list[Diagram]:
 
 
 def _columns(traces: Sequence[Trace]) -> list[Column]:
-    """Figures inside and between boxes only where there are boxes."""
+    """Return the columns of the table. Those on boxes are there only if there are boxes."""
     boxes = any(trace.node_size for trace in traces)
     return [column for column in COLUMNS if boxes or column.unit != "boxes"]
 
@@ -165,7 +164,7 @@ def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagra
 
 
 def in_words(traces: Iterable[Trace]) -> str:
-    """The figures of all schedules, in sentences."""
+    """Return the figures of all schedules, in sentences."""
     known = list(traces)
     said = []
     for trace in known:

@@ -18,11 +18,11 @@ from .picture import card
 from .words import plural
 
 COLUMNS, WIDE, TALL, GAP = 3, 292.0, 84.0, 26.0
-"""Cards in a line; their size, and the room between them, in pixels."""
+"""Cards in a line, then their width and height and the room between them in pixels."""
 
 
 def draw_course(solved: Collection[str] = (), static: bool = False) -> Figure:
-    """The puzzles as a map, the names of those that are ``solved`` ticked (without the programs to be repaired)."""
+    """Return a map of the puzzles, without the programs to be repaired. Those that are ``solved`` are ticked."""
     known = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
     places = [_place(at) for at in range(len(known))]
     width = 2 * PAD + COLUMNS * WIDE + (COLUMNS - 1) * GAP
@@ -37,7 +37,7 @@ def draw_course(solved: Collection[str] = (), static: bool = False) -> Figure:
 
 
 def _place(at: int) -> tuple[float, float]:
-    """Line by line, every other one from right to left, so that the next is always beside or below."""
+    """Return the corner of a card: every other line goes from right to left, so that the next is never far."""
     line, column = divmod(at, COLUMNS)
     column = column if line % 2 == 0 else COLUMNS - 1 - column
     return PAD + column * (WIDE + GAP), PAD + line * (TALL + GAP)

@@ -46,11 +46,11 @@ class Figure(Compose):
 
     @cached_property
     def _body(self) -> str:
-        """What is inside: written once, shown and saved as often as one likes."""
+        """The elements of the picture, written once, however often it is shown and saved."""
         return body(self.diagrams)
 
     def svg(self, fluid: bool = False, shown: tuple[float, float] | None = None) -> str:
-        """The picture as the text of an SVG file.
+        """Return the picture as the text of an SVG file.
 
         ``fluid`` makes it shrink with the page it is part of; ``shown``: width and height in pixels in which it
         shows itself where nothing else decides.
@@ -66,7 +66,7 @@ class Figure(Compose):
         return f'<img alt="{words}" width="{width}" style="max-width:100%;height:auto" src="{source}">'
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file: ``.svg``, or ``.html`` for a page with hover texts. Raises PuzzleError where it cannot."""
+        """Write a file: ``.svg``, or ``.html`` for a page with hover texts. Raise PuzzleError if that fails."""
         write(path, {".svg": self.svg, ".html": lambda: page(self.title, self.svg(fluid=True))})
 
     def render_svg(
@@ -76,7 +76,7 @@ class Figure(Compose):
         width: int | None = None,
         draw_height: int | None = None,
     ) -> None:
-        """Chalk's name for ``save``. ``width`` or ``height``: pixels in which the file shows itself."""
+        """Write an SVG file; chalk's name for ``save``. ``width`` or ``height``: pixels in which it shows itself."""
         ratio = self.size[0] / self.size[1]
         if width is not None:
             shown = (float(width), width / ratio)

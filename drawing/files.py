@@ -1,4 +1,4 @@
-"""Pictures as files, pages, and outputs of a notebook."""
+"""Turns pictures into files, pages, and outputs of a notebook."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ INSTEAD = (
 
 
 def swapped(picture: str, words: str) -> str:
-    """A picture for a notebook, or, where the page takes it out (a notebook that is not trusted, a report that
+    """Return a picture for a notebook, or, where the page takes it out (a notebook that is not trusted, a report that
     is sanitized), words and what to do.
 
     A sanitizer that removes ``<svg>`` leaves all the texts that were in it, one behind the other. But it
@@ -44,14 +44,14 @@ def swapped(picture: str, words: str) -> str:
 
 
 def page(title: str, content: str) -> str:
-    """A page of its own around a picture."""
+    """Return a page of its own around a picture."""
     return PAGE.format(title=escape(title), content=content)
 
 
 def write(path: str | os.PathLike[str], formats: Mapping[str, Callable[[], str]], any_name: bool = False) -> None:
     """Write the format that the name ends in (with ``any_name``: the only one, whatever the name).
 
-    The text is complete before the file is opened, so that no error leaves half of it. Raises PuzzleError
+    The text is complete before the file is opened, so that no error leaves half of it. Raise PuzzleError
     for an unknown ending, and where the file cannot be written.
     """
     try:

@@ -16,11 +16,11 @@ from .marks import Diagram, box, label, style, text_width
 from .tensors import TALL, WIDE, icon, in_words
 
 MOST, LINES = 256, 64
-"""Tensors and lines shown at most: more are counted."""
+"""Tensors and lines shown at most. Of others only the number is shown."""
 NAMES = 140.0
 """Width of the name of a line at most, in pixels."""
 COLUMNS, GAP, KEY = 8, 8.0, 16.0
-"""Pictures beside one another at most; room between them, and for a key above one, in pixels."""
+"""Pictures in a line at most, then the room between them and for a key above one in pixels."""
 
 
 class Line(NamedTuple):
@@ -31,10 +31,10 @@ class Line(NamedTuple):
 
 
 def draw_group(group: object, *, static: bool = False) -> Figure:
-    """A dictionary of tensors, such as ``model.weights``, as a row of pictures with their keys.
+    """Return a dictionary of tensors, such as ``model.weights``, as a row of pictures with their keys.
 
     Also a dictionary of such dictionaries by name, or several tensors. ``static``: an image without hover texts,
-    for notebooks that are kept with their outputs. Raises PuzzleError for anything else.
+    for notebooks that are kept with their outputs. Raise PuzzleError for anything else.
     """
     lines, left_out = _shown(_lines(group))
     left = max((text_width(line.name, 11, bold=True) for line in lines), default=0.0)
@@ -61,7 +61,7 @@ def _lines(group: object) -> list[Line]:
 
 
 def _shown(lines: list[Line]) -> tuple[list[Line], int]:
-    """The first tensors of the first lines, and how many things there are more."""
+    """Return the first tensors of the first lines, and how many tensors, or lines, are left out."""
     room, shown = MOST, []
     for line in lines[:LINES]:
         shown.append(line._replace(tensors=line.tensors[:room]))
@@ -73,7 +73,7 @@ def _shown(lines: list[Line]) -> tuple[list[Line], int]:
 
 
 def _named(group: object) -> list[tuple[str, Tensor]]:
-    """Tensors under their keys; without keys, where they come in no dictionary."""
+    """Return tensors under their keys, or without keys if they have none. Raise PuzzleError for anything else."""
     if isinstance(group, Mapping):
         pairs = [(fit(repr(key), 10, WIDE + GAP), tensor) for key, tensor in group.items()]
     elif isinstance(group, Iterable) and not isinstance(group, str):
@@ -90,7 +90,7 @@ def _named(group: object) -> list[tuple[str, Tensor]]:
 
 
 def _row(line: Line, left: float, y: float) -> tuple[list[Diagram], float]:
-    """The pictures of a line from ``y`` down, and where they end."""
+    """Return the pictures of a line from ``y`` down, and the y where they end."""
     ink, mute = style(theme.INK), style(theme.MUTE)
     parts: list[Diagram] = []
     if not line.tensors:

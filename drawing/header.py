@@ -13,13 +13,13 @@ from .trace import Trace
 from .words import machine, share_text, size_of
 
 HEIGHT, STACKED = 74.0, 50.0
-"""Where the head ends, and how much lower figures stand that have no room beside the title, in pixels."""
+"""In pixels: height of the head, and how much lower the figures are if they have no room beside the title."""
 BETWEEN, TITLE = 20.0, 160.0
-"""Room between figures, and what a title may ask for at least, in pixels."""
+"""In pixels: room between figures, and the width that a title gets at least."""
 
 
 class Figures(NamedTuple):
-    """One figure of the head; ``met`` says whether it keeps its target, None where there is none."""
+    """One figure of the head. ``met``: whether it meets its target, or None if there is none."""
 
     name: str
     value: str
@@ -28,7 +28,7 @@ class Figures(NamedTuple):
 
 
 def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
-    """Title at the left, figures at the right or, where there is no room, below; and where the head ends."""
+    """Return the title at the left, the figures at the right or, without room there, below, and where it ends."""
     shown = figures(trace)
     widths = [_width(figure) for figure in shown]
     room = width - 2 * PAD - sum(widths) - BETWEEN * len(widths)
@@ -51,7 +51,7 @@ def _width(figure: Figures) -> float:
 
 
 def fit(text: str, size: float, width: float) -> str:
-    """The text, its end left out where it is wider than ``width`` pixels."""
+    """Return the text, cut off with an ellipsis if it is wider than ``width`` pixels."""
     if len(text) * size <= 4 * width and text_width(text, size, bold=True) <= width:
         return text
     text = text[: int(4 * width / size)]  # no letter is narrower: a text of megabytes is measured in no time
@@ -61,7 +61,7 @@ def fit(text: str, size: float, width: float) -> str:
 
 
 def figures(trace: Trace) -> list[Figures]:
-    """Time, peak memory, idle and communication."""
+    """Return the figures of the head: time, peak memory, idle and communication."""
     peak = trace.peak
     assert peak is not None
     time = Figures("time", show_ticks(trace.time), "ticks")

@@ -1,4 +1,4 @@
-"""Numbers only: which ranks share a row, which lane an operation is in, where everything is."""
+"""Where everything is: which ranks share a row, which lane an operation is in. Nothing is drawn here."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .trace import Trace
 from .words import brief_ranks, plural, ranges
 
 LEFT, BOX, RIGHT, PAD = 78.0, 26.0, 62.0, 16.0
-"""Room in pixels for the names of rows, of boxes, for the notes beside rows, and around everything."""
+"""Room in pixels for names of rows, for names of boxes, for notes beside rows, and around everything."""
 GROUP_ABOVE = 16
-"""Up to so many ranks, every rank has a row; above, ranks that do the same share one."""
+"""Up to so many ranks, every rank has a row. If there are more, ranks that do the same share one."""
 FINE = 3000
-"""Up to so many events shown, each is a box of its own with a hover text."""
+"""Up to so many events, each is a box of its own with a hover text."""
 LEGIBLE = 4.0
-"""Rows lower than this are filled by pixel columns."""
+"""Rows lower than so many pixels are filled by pixel columns."""
 
 LINES = 280
-"""Lines of a picture at most; more different ranks share lines with their neighbors."""
+"""Rows of a picture at most. If there are more, neighbors share one."""
 Rect = tuple[float, float, float, float]
 """x, y, width, height in pixels."""
 
@@ -40,9 +40,9 @@ class Row:
     same_batches: bool = True
     """Whether all its ranks work on the same micro-batches."""
     same_memory: bool = True
-    """Whether all its ranks hold the same at all times."""
+    """Whether all its ranks have the same in memory at all times."""
     lanes: Sequence[int] = ()
-    """Of each event: 0 is the row itself, 1 and up the thin lanes below it."""
+    """The lane of each event: 0 is the row itself, 1 and up are the thin lanes below it."""
 
     @property
     def events(self) -> Sequence[Event]:
@@ -56,7 +56,7 @@ class Row:
 
     @cached_property
     def full_name(self) -> str:
-        """All its ranks."""
+        """All its ranks, in words."""
         return f"rank{plural(self.ranks)} {ranges(self.ranks)}"
 
     @cached_property
@@ -65,13 +65,13 @@ class Row:
         return [event for events in self.parts for event in events if event.kind not in MARKS]
 
     def idle(self, time: float) -> float:
-        """Share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
+        """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
         spans = (span for events in self.parts for span in idle_spans(events, time))
         return sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
 
 
 class Layout:
-    """Where rows, lanes and moments are; ``top`` is the upper edge of the rows, ``bottom`` the lower.
+    """Where rows, lanes and moments are. ``top`` and ``bottom`` are the edges of the rows in pixels.
 
     ``until``: the tick at the right end (the end of the run, if not given); ``rough``: 0 where every operation
     may be a box, else how many times as rough as pixels allow; ``beside``: with lower rows, to stand beside these
@@ -107,7 +107,7 @@ class Layout:
         self.bottom = self._place(top)
 
     def _place(self, y: float) -> float:
-        """Give every row its place, boxes of ranks a little apart."""
+        """Give every row its y, with room between boxes of ranks. Return the y where the last one ends."""
         before = None
         for row in self.rows:
             box = self.box_of(row)
@@ -119,21 +119,21 @@ class Layout:
 
     @property
     def row_height(self) -> float:
-        """A row with its thin lanes, in pixels."""
+        """The height of a row with its thin lanes, in pixels."""
         return self.height + self.lanes * self.thin
 
     def x(self, tick: float) -> float:
-        """Where a moment is."""
+        """Return the x of a tick."""
         return self.x0 + tick * self.per_tick
 
     def box_of(self, row: Row) -> int | None:
-        """The box (node) in which all ranks of a row are; None where there is none."""
+        """Return the number of the box (node) in which all ranks of a row are, or None."""
         size = self.trace.node_size
         boxes = {rank // size for rank in row.ranks} if size else set()
         return boxes.pop() if len(boxes) == 1 else None
 
     def place(self, row: Row, index: int) -> Rect:
-        """Where an event of a row is."""
+        """Return where an event of a row is."""
         event, lane = row.events[index], row.lanes[index]
         x, width = self.x(event.start), event.length * self.per_tick
         if not lane:
@@ -142,13 +142,13 @@ class Layout:
 
 
 def _height(rows: int, tight: bool) -> float:
-    """The height of each of so many rows, in pixels."""
+    """Return the height of each of so many rows, in pixels."""
     known = ((8, 17.0), (GROUP_ABOVE, 14.0)) if tight else ((4, 26.0), (8, 23.0), (GROUP_ABOVE, 18.0))
     return next((height for most, height in known if rows <= most), max(2.0, (240 if tight else 560) / rows))
 
 
 def rows_of(by_rank: Mapping[int, Sequence[Event]]) -> list[Row]:
-    """Rows in order of rank; equal ranks share one when there are many."""
+    """Return the rows in order of rank. If there are many, ranks that do the same share one."""
     if len(by_rank) <= GROUP_ABOVE:
         return [Row([rank], [events]) for rank, events in by_rank.items()]
     rows: dict[tuple[object, ...], Row] = {}
@@ -163,7 +163,7 @@ def rows_of(by_rank: Mapping[int, Sequence[Event]]) -> list[Row]:
 
 
 def _in_lines(rows: list[Row]) -> list[Row]:
-    """The rows themselves; of too many, neighbors as one."""
+    """Return the rows, or, if there are too many, neighbors as one."""
     each = math.ceil(len(rows) / LINES)
     if each <= 1:
         return rows
@@ -183,7 +183,7 @@ def _held(events: Sequence[Event]) -> list[tuple[object, ...]]:
 
 
 def lanes_of(events: Sequence[Event]) -> list[int]:
-    """The lane of each event: compute, and communication that the rank stands still for, share lane 0.
+    """Return the lane of each event. Compute, and communication during which the rank stands still, are in lane 0.
 
     Communication beside compute or beside other communication goes into the first thin lane that is free.
     """
@@ -203,7 +203,7 @@ def lanes_of(events: Sequence[Event]) -> list[int]:
 
 
 def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]]:
-    """When a rank neither computes nor communicates: (start, end) in ticks."""
+    """Return when a rank neither computes nor communicates: (start, end) in ticks."""
     spans, reached = [], 0.0
     busy = sorted((event.start, event.end) for event in events if event.kind not in MARKS)
     for start, end in [*busy, (time, time)]:
@@ -214,7 +214,7 @@ def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]
 
 
 def ticks(end: float, about: int = 12) -> list[float]:
-    """Round numbers from 0 to ``end``, about so many.
+    """Return about so many round numbers from 0 to ``end``.
 
     >>> ticks(20.4)
     [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]

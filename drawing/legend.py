@@ -1,4 +1,4 @@
-"""The legend: only what occurs in the picture."""
+"""The legend, which explains only what occurs in the picture."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lib.record.table import OPERATIONS, lane_of
 from . import theme
 from .layout import PAD, Layout
 from .marks import Diagram, box, label, lines, style, text_width, together
-from .numbers import Plans
+from .numbering import Plans
 from .operations import operation
 from .timeline import hatching
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
 NUMBERED = 12
-"""Up to so many layers, each has a box with its number."""
+"""Up to so many layers, each has a numbered box."""
 
 
 class Entry(NamedTuple):
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 def draw_legend(
     layouts: Sequence[Layout], plans: Sequence[Plans], y: float, memory: bool
 ) -> tuple[list[Diagram], float]:
-    """The legend of some schedules with equally many layers from ``y`` down, and where it ends."""
+    """Return the legend of schedules with equally many layers from ``y`` down, and the y where it ends."""
     numbered = {kind for numbers in plans for kind, how in numbers.items() if how.size}
     parts: list[Diagram] = []
     width = layouts[0].width
@@ -92,7 +92,7 @@ def _memory(layout: Layout) -> Iterator[Entry]:
 
 
 def _layers(layers: int) -> Entry:
-    """The ramp: a numbered box a layer, or a band from the first to the last."""
+    """Return the colors of the layers: a numbered box for each, or a band from the first to the last."""
     if layers <= NUMBERED:
         return Entry(
             together(map(_layer, range(layers), [layers] * layers)),

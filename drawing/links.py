@@ -1,4 +1,4 @@
-"""What belongs together: arrows from sends to their receives, ties between the ranks of a collective."""
+"""Arrows from sends to their receives, and ties between the ranks of a collective."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .marks import Diagram, Point, lines, poly, style
 
 LINKS = ("auto", "none", "p2p", "groups", "all")
 ROOM = 12.0
-"""Pixels for each send of a row below which arrows would hide more than they show."""
+"""Pixels of width that each send of a row needs. With less, arrows would hide more than they show."""
 GAP = 3.0
-"""Pixels between rows below which a tie cannot be seen."""
+"""Pixels between rows that a tie needs to be seen."""
 
 Line = tuple[float, float, float, float]
 
 
 def draw_arrows(layout: Layout, links: str) -> list[Diagram]:
-    """Arrows over the boxes, where they are wanted; with "auto", where there is room."""
+    """Return arrows from sends to receives over the boxes, if they are wanted or, with "auto", if there is room."""
     if not layout.fine or links in ("none", "groups") or (links == "auto" and not _has_room(layout)):
         return []
     arrows = list(_arrows(layout))
@@ -34,7 +34,7 @@ def draw_arrows(layout: Layout, links: str) -> list[Diagram]:
 
 
 def draw_ties(layout: Layout, links: str) -> list[Diagram]:
-    """Lines that join the boxes of a collective, behind the boxes: they pass behind who is not of the group."""
+    """Return lines that join the boxes of a collective, to be drawn behind all boxes."""
     if not layout.fine or links in ("none", "p2p") or (links == "auto" and layout.gap < GAP):
         return []
     found: dict[str, list[Line]] = {}
@@ -51,7 +51,7 @@ def draw_ties(layout: Layout, links: str) -> list[Diagram]:
 
 
 def _together(layout: Layout) -> Iterator[tuple[str, list[list[Rect]]]]:
-    """Collectives of one kind that go on at the same place of the time axis: of each, its boxes row by row."""
+    """Yield, by kind, the collectives that share a place on the time axis: of each, its boxes row by row."""
     meetings: dict[tuple[object, ...], tuple[str, list[Rect]]] = {}
     for row in layout.rows:
         for index, event in enumerate(row.events):
@@ -65,8 +65,8 @@ def _together(layout: Layout) -> Iterator[tuple[str, list[list[Rect]]]]:
 
 
 def _slots(meetings: list[list[Rect]]) -> list[int]:
-    """A slot for the line of each, so that no two that pass the same row lie on each other."""
-    until: list[float] = []  # where each slot is taken to
+    """Return a slot for the line of each collective, so that lines which pass the same row do not cover each other."""
+    until: list[float] = []  # the lowest y that each slot is used to
     slots = []
     for places in meetings:  # in the order of their highest rows
         top, bottom = places[0][1], places[-1][1]
@@ -82,7 +82,7 @@ def _has_room(layout: Layout) -> bool:
 
 
 def _arrows(layout: Layout) -> Iterator[Line]:
-    """From the middle of a send to the middle of its receive, in another row.
+    """Yield lines from the middle of a send to the middle of its receive, in another row.
 
     A row shows its first rank; the receiver may be another rank of its own row, which did the same things.
     """
@@ -108,7 +108,7 @@ def _edge(place: Rect, below: bool) -> Point:
 
 
 def arrow_head(arrow: Line, size: float = 4.0) -> list[Point]:
-    """The three corners of a head at the end of an arrow, in pixels."""
+    """Return the three corners of a head at the end of an arrow, in pixels."""
     x0, y0, x1, y1 = arrow
     length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5 or 1.0
     ux, uy = (x1 - x0) / length * size, (y1 - y0) / length * size

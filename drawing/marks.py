@@ -1,7 +1,7 @@
-"""Cheap chalk leaves: shapes that carry their own coordinates.
+"""Shapes that carry their own coordinates, as cheap leaves of a chalk diagram.
 
-No transform, no alignment, no envelope to walk: with chalk's combinators a picture of 600 events took
-seconds. Every shape still answers chalk's own renderers (as a path or a text).
+They need no transform, no alignment, and no envelope to walk: with chalk's combinators a picture of 600 events took
+seconds. chalk's own renderers can still draw every shape, as a path or a text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def style(
     opacity: float | None = None,
     dash: tuple[float, ...] | None = None,
 ) -> Style:
-    """A shared chalk style; colors as #rrggbb, widths in pixels."""
+    """Return a chalk style, the same one for the same arguments. Colors are #rrggbb, widths in pixels."""
     return Style(
         line_width_=(WidthType.LOCAL, width),
         line_color_=Color(stroke) if stroke else None,
@@ -48,31 +48,27 @@ def style(
 
 
 class Mark(Shape):
-    """A shape of known points."""
+    """A shape of known points, which chalk's own renderers draw as a path."""
 
     def points(self) -> Sequence[Point]:
-        """The corners, for the envelope."""
+        """Return corners that span the shape."""
         raise NotImplementedError
 
     def to_path(self) -> Path:
-        """As a chalk path, for chalk's own renderers."""
+        """Return the shape as a path of chalk's."""
         raise NotImplementedError
 
     def get_bounding_box(self) -> BoundingBox:
-        """What chalk asks of a shape."""
         return BoundingBox([P2(x, y) for x, y in self.points()])
 
     def get_envelope(self) -> Envelope:
-        """What chalk asks of a shape."""
         xs, ys = zip(*self.points(), strict=True)
         return box_envelope(min(xs), min(ys), max(xs), max(ys))
 
     def get_trace(self) -> Any:
-        """What chalk asks of a shape."""
         return self.to_path().get_trace()
 
     def accept(self, visitor: Any, **kwargs: Any) -> Any:
-        """Drawn by chalk's own renderers as a path."""
         return visitor.visit_path(self.to_path(), **kwargs)
 
 
@@ -84,11 +80,9 @@ class Boxes(Mark):
     radius: float = 0.0
 
     def points(self) -> Sequence[Point]:
-        """The corners."""
         return [p for x, y, w, h in self.items for p in ((x, y), (x + w, y + h))]
 
     def to_path(self) -> Path:
-        """As a chalk path."""
         return Path([Trail.rectangle(w, h).at(P2(x, y)) for x, y, w, h in self.items])
 
 
@@ -100,11 +94,9 @@ class Poly(Mark):
     closed: bool = True
 
     def points(self) -> Sequence[Point]:
-        """The corners."""
         return self.corners
 
     def to_path(self) -> Path:
-        """As a chalk path."""
         corners = [*self.corners, self.corners[0]] if self.closed else list(self.corners)
         return Path.from_list_of_tuples(corners, closed=self.closed)
 
@@ -116,11 +108,9 @@ class Lines(Mark):
     items: Sequence[Rect]
 
     def points(self) -> Sequence[Point]:
-        """The corners."""
         return [p for a, b, c, d in self.items for p in ((a, b), (c, d))]
 
     def to_path(self) -> Path:
-        """As a chalk path."""
         return Path([Trail.from_offsets([P2(c - a, d - b)]).at(P2(a, b)) for a, b, c, d in self.items])
 
 
@@ -132,26 +122,24 @@ class Bars(Mark):
     thick: float
 
     def points(self) -> Sequence[Point]:
-        """The corners."""
         half = self.thick / 2
         return [p for x, y, length in self.items for p in ((x, y - half), (x + length, y + half))]
 
     def to_path(self) -> Path:
-        """As a chalk path."""
         half = self.thick / 2
         return Path([Trail.rectangle(length, self.thick).at(P2(x, y - half)) for x, y, length in self.items])
 
 
 @dataclass
 class Label(Text):
-    """A text; ``anchor`` is start, middle or end. A ``passive`` one lets the pointer through to what it stands on."""
+    """A text. ``anchor`` is start, middle or end. If it is ``passive``, the pointer reaches what is behind it."""
 
     anchor: str = "middle"
     weight: int = 400
     passive: bool = False
 
     def accept(self, visitor: Any, **kwargs: Any) -> Any:
-        """chalk can only center; svgwrite's element is told where its anchor is."""
+        """Let chalk, which can only center, draw the text, and move its anchor afterwards."""
         element = visitor.visit_text(self, **kwargs)
         if self.anchor != "middle" and hasattr(element, "attribs") and "style" in element.attribs:
             element["style"] = element["style"].replace("text-anchor:middle", f"text-anchor:{self.anchor}")
@@ -166,7 +154,6 @@ class Titled(ApplyName):
         self.title = title
 
     def accept(self, visitor: Any, args: Any) -> Any:
-        """Drawn by chalk as a named node."""
         element = visitor.visit_apply_name(self, args)
         if hasattr(element, "set_desc"):
             element.set_desc(title=self.title)
@@ -177,7 +164,7 @@ _NARROW, _WIDE = frozenset("ijl.,:;|'! ()[]-ftr"), frozenset("mwMW%")
 
 
 def text_width(text: str, size: float, bold: bool = False) -> float:
-    """About the width of a text in a common sans face; nobody can measure it without the font."""
+    """Return about the width of a text in a common sans face. Nobody can measure it without the font."""
     return size * sum(map(_letter_width, text)) * (1.2 if bold else 1.0)
 
 
@@ -188,27 +175,27 @@ def _letter_width(letter: str) -> float:
 
 
 def boxes(items: Sequence[Rect], how: Style, radius: float = 0.0) -> Primitive:
-    """Boxes of one style as one leaf."""
+    """Return boxes of one style as one leaf."""
     return Primitive(Boxes(items, radius), how, IDENTITY)
 
 
 def box(x: float, y: float, w: float, h: float, how: Style, radius: float = 0.0) -> Primitive:
-    """One box."""
+    """Return one box."""
     return boxes([(x, y, w, h)], how, radius)
 
 
 def bars(items: Sequence[Bar], thick: float, how: Style) -> Primitive:
-    """Level bars of one thickness as one leaf."""
+    """Return level bars of one thickness as one leaf."""
     return Primitive(Bars(items, thick), how, IDENTITY)
 
 
 def poly(corners: Sequence[Point], how: Style, closed: bool = True) -> Primitive:
-    """A polygon or a line."""
+    """Return a polygon or a line."""
     return Primitive(Poly(corners, closed), how, IDENTITY)
 
 
 def lines(items: Sequence[Rect], how: Style) -> Primitive:
-    """Straight lines of one style as one leaf."""
+    """Return straight lines of one style as one leaf."""
     return Primitive(Lines(items), how, IDENTITY)
 
 
@@ -222,17 +209,17 @@ def label(
     weight: int = 400,
     passive: bool = False,
 ) -> Primitive:
-    """A text whose visual middle is at ``y``."""
+    """Return a text whose visual middle is at ``y``."""
     return Primitive(Label(text, size, anchor, weight, passive), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
 
 
 def together(parts: Iterable[Diagram], x0: float = 0, y0: float = 0, x1: float = 0, y1: float = 0) -> Compose:
-    """Diagrams as one, with a known bounding box."""
+    """Return diagrams as one, with a known bounding box."""
     return Compose(box_envelope(x0, y0, x1, y1) if x1 > x0 else _POINT, list(parts))
 
 
 def box_envelope(x0: float, y0: float, x1: float, y1: float) -> Envelope:
-    """The envelope of a box: two products instead of a walk over a tree."""
+    """Return the envelope of a box: two products instead of a walk over a tree."""
     return Envelope(lambda d: max(d.x * x0, d.x * x1) + max(d.y * y0, d.y * y1))
 
 

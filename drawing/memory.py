@@ -16,12 +16,12 @@ from .timeline import axis, fitting, grid
 from .words import brief_ranks, ranges, si
 
 GAP, SHOWN = 8.0, 8
-"""Room between strips in pixels; strips at most."""
+"""Pixels between strips, and strips at most."""
 
 
 @dataclass
 class Profile:
-    """Ranks that hold the same at all times, and the samples of the first."""
+    """Ranks that have the same in memory at all times, and the samples of the first."""
 
     ranks: list[int]
     samples: Sequence[Event]
@@ -33,7 +33,7 @@ class Profile:
 
 
 def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
-    """The panel from ``y`` down, and where it ends."""
+    """Return the panel from ``y`` down, and the y where it ends."""
     peak = layout.trace.peak
     assert peak is not None
     profiles = profiles_of(layout)
@@ -57,7 +57,7 @@ def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
 
 
 def profiles_of(layout: Layout) -> list[Profile]:
-    """Ranks by what they hold and when, in order of rank."""
+    """Return the profiles that occur, in order of rank."""
     found: dict[tuple[object, ...], Profile] = {}
     for rank, events in layout.trace.by_rank.items():
         key = tuple((event.issued, event.held) for event in events)
@@ -66,7 +66,7 @@ def profiles_of(layout: Layout) -> list[Profile]:
 
 
 def _chosen(profiles: Sequence[Profile], peak_rank: int) -> list[Profile]:
-    """At most SHOWN: the one with the peak, the lowest, and others at even distances."""
+    """Return at most SHOWN profiles: the one with the peak, the lowest, and others at even distances."""
     if len(profiles) <= SHOWN:
         return list(profiles)
     places = range(len(profiles))
@@ -89,11 +89,11 @@ class Strip:
         self.per_element = height / (highest or 1.0)
 
     def y(self, elements: Elements | float) -> float:
-        """Where an amount is."""
+        """Return the y of an amount of elements."""
         return self.bottom - float(elements) * self.per_element
 
     def area(self) -> list[Diagram]:
-        """The stacked kinds, the highest first: each is painted over by those below it."""
+        """Return the stacked kinds, the highest first: each is painted over by those below it."""
         layout, name = self.layout, f"rank {ranges(self.profile.ranks)}"
         steps = steps_of(layout, self.profile.samples)
         base = [0.0] * len(steps)
@@ -108,7 +108,7 @@ class Strip:
         return areas[::-1]
 
     def _stairs(self, xs: Sequence[float], amounts: Sequence[float]) -> list[Point]:
-        """From the ground up over the amounts and down again; tenths of a pixel are seen by nobody."""
+        """Return corners from the ground up over the amounts and down again, rounded to tenths of a pixel."""
         corners: list[Point] = [(xs[0], self.bottom)]
         for x, amount in zip(xs, amounts, strict=True):
             y = round(self.y(amount), 1)
@@ -117,7 +117,7 @@ class Strip:
         return [*corners[1:], (self.layout.x1, corners[-1][1]), (self.layout.x1, self.bottom)]
 
     def around(self) -> list[Diagram]:
-        """Its name, its maximum, the line of the target."""
+        """Return its name, its maximum, and the line of the target."""
         layout, middle, ranks = self.layout, (self.top + self.bottom) / 2, self.profile.ranks
         name, most = fitting(brief_ranks(ranks), 11.0), f"max {si(float(self.profile.most))}"
         parts: list[Diagram] = [
@@ -134,7 +134,7 @@ class Strip:
         return parts
 
     def peak(self, peak: Event) -> list[Diagram]:
-        """A mark at the highest sample of all ranks, its text on the side where there is room."""
+        """Return a sign at the highest sample of all ranks, with its text on the side where there is room."""
         x, y = self.layout.x(peak.issued), self.y(peak.memory)
         text = f"peak {si(float(peak.memory))}"
         width = text_width(text, 10) + 8
@@ -147,12 +147,12 @@ class Strip:
 
 
 Step = tuple[float, tuple[Elements, ...]]
-"""From this x on, elements by MEMORY_KINDS."""
+"""(x, elements by MEMORY_KINDS from there on)"""
 
 
 def steps_of(layout: Layout, samples: Sequence[Event]) -> list[Step]:
-    """What is held from where on. Samples within half a pixel (more in a rough picture) become the highest of
-    them, so that a short peak is seen, and half a pixel further the last of them; the last stays in sight."""
+    """Return what is stored from which x on. Samples within half a pixel (more in a rough picture) become the highest
+    of them, so that a short peak is seen, and half a pixel further the last of them. The last one stays in sight."""
     near = 0.5 * layout.rough
     steps: list[Step] = []
     last: tuple[Elements, ...] = ()

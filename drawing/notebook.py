@@ -1,4 +1,4 @@
-"""Runs and tensors show themselves in a notebook, each as one text/html output; a hint shows its picture."""
+"""Lets runs and tensors show themselves in a notebook, each as one text/html output, and hints as Markdown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tensors import draw_tensor
 
 
 def register() -> None:
-    """Tell a running IPython how to show our types. Elsewhere nothing happens; twice is as good as once."""
+    """Tell a running IPython how to show our types. Elsewhere it does nothing, and a second time changes nothing."""
     ipython = sys.modules.get("IPython")  # if it runs, it is imported
     shell: Any = ipython.get_ipython() if ipython is not None else None
     formatter = getattr(shell, "display_formatter", None)
@@ -37,6 +37,6 @@ def _show_tensor(tensor: Tensor) -> str:
 
 
 def _show_hint(hint: Hint) -> str:
-    """As an image with its data, which hosts show in Markdown, too."""
+    """Return a hint as Markdown, its picture as an image, which hosts show there, too."""
     picture = draw_sketch(hint.puzzle, static=True)._repr_html_() if hint.sketched else ""
     return f"{hint.text}\n\n{picture}"

@@ -1,4 +1,4 @@
-"""How an operation looks in a given place; the timeline and the legend draw it the same way."""
+"""How an operation looks, in the timeline as in the legend."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .layout import Rect
 from .marks import Diagram, Point, box, label, poly, style, together
 
 LEGIBLE_SIGN = 4.5
-"""Narrower boxes have no sign, in pixels."""
+"""Boxes narrower than so many pixels have no sign."""
 
 
 def operation(kind: str, place: Rect, layer_color: str, text: str = "", size: float = 9.5) -> Diagram:
-    """A box of an operation. ``text`` is written on a forward or backward, in ``size`` pixels.
+    """Return a box of an operation. ``text`` is written on a forward or backward, in ``size`` pixels.
 
     Forward is full of the color of its layer, backward outlined with a tint of it, so that the two are
     told apart without hue; everything else has a color and a sign of its own.
@@ -33,17 +33,17 @@ def operation(kind: str, place: Rect, layer_color: str, text: str = "", size: fl
 
 
 def color_of(event: Event, layers: int) -> str:
-    """The color of the layer that an event works on."""
+    """Return the color of the layer that an event works on."""
     return theme.layer_color(event.layer or 0, layers)
 
 
 def lozenge(x: float, y: float, color: str, opacity: float | None = None) -> Diagram:
-    """A moment: an operation that takes no time."""
+    """Return the sign of an operation that takes no time."""
     return poly([(x, y - 1.5), (x + 3, y + 2.5), (x, y + 6.5), (x - 3, y + 2.5)], style(color, None, 0, opacity))
 
 
 def glyph(name: str, x: float, y: float, k: float) -> list[Point]:
-    """A small sign with its middle at (x, y), ``k`` pixels to each side."""
+    """Return a small sign with its middle at (x, y), ``k`` pixels to each side."""
     return {
         "up": [(x, y - k), (x + k, y + k), (x - k, y + k)],
         "down": [(x, y + k), (x + k, y - k), (x - k, y - k)],

@@ -18,17 +18,17 @@ from .trace import Trace, trace_of
 from .words import ranges
 
 TICK = 1000.0
-"""Microseconds of the format for a tick: a tick shows as a millisecond."""
+"""Microseconds for a tick, which so shows as a millisecond."""
 
 Json = dict[str, Any]
 
 
 def perfetto(source: object) -> str:
-    """The schedule of a Run, or of models, as a JSON file of the Trace Event Format.
+    """Return the schedule of a Run, or of models, as a JSON file of the Trace Event Format.
 
     A process is a rank; its threads are compute, and communication in as many lanes as overlap. Sends and
     their receives are joined by flows, and memory is a counter with a series for each kind, in elements.
-    Raises PuzzleError for anything that is no run.
+    Raise PuzzleError for anything that is no run.
     """
     trace = trace_of(source)
     messages = _messages(trace)
@@ -47,7 +47,7 @@ def _names(trace: Trace, rank: int) -> Iterator[Json]:
 
 
 def _threads(trace: Trace, rank: int) -> list[int]:
-    """The thread of each event. Slices of one thread must not overlap: communication takes the first that is free."""
+    """Return the thread of each event: slices of one must not overlap, so communication takes the first free one."""
     free: list[float] = []
     threads = [0] * len(trace.by_rank[rank])
     talk = [
@@ -63,7 +63,7 @@ def _threads(trace: Trace, rank: int) -> list[int]:
 
 
 def _messages(trace: Trace) -> frozenset[object]:
-    """Messages of which both ends can be shown as slices: a flow needs both."""
+    """Return the messages of which both ends can be shown as slices: a flow needs both."""
     sent = {event.op for event in trace.events if event.kind == SEND.kind and event.length}
     return frozenset(
         event.op for event in trace.events if event.kind == RECEIVE.kind and event.length and event.op in sent

@@ -17,15 +17,15 @@ from .legend import draw_legend
 from .links import LINKS
 from .marks import Diagram, box, label, style
 from .memory import draw_memory
-from .numbers import plan
+from .numbering import plan
 from .timeline import axis, draw_timeline
 from .trace import Trace, trace_of
 from .words import summary
 
 WIDTH, NARROWEST, WIDEST = 980.0, 560.0, 20_000.0
-"""Width of a picture in pixels: what a notebook's cell has room for, the least, and the most."""
+"""Width of a picture in pixels: that of a notebook's cell, the least, and the most."""
 LARGEST, ROUGHEST = 1_450_000, 256
-"""Bytes of an output in a notebook at most, with what is around the picture; how rough it may become for that."""
+"""Bytes of an output in a notebook at most, and how rough a picture may become for that."""
 
 
 def draw(
@@ -39,12 +39,12 @@ def draw(
     width: float = WIDTH,
     static: bool = False,
 ) -> Figure:
-    """The schedule of a Run, of a model, or of the models of all ranks, as a picture (a chalk Diagram).
+    """Return the schedule of a Run, of a model, or of the models of all ranks, as a picture (a chalk Diagram).
 
     ``memory``: with the memory of the ranks below; ``links``: arrows from sends to receives ("p2p"), ties
     between the ranks of a collective ("groups"), "all", "none", or "auto", where there is room;
     ``time_target`` in ticks, ``memory_target`` in elements; ``width`` in pixels; ``static``: an image without
-    hover texts, for notebooks that are kept with their outputs. Raises PuzzleError for anything that is no run.
+    hover texts, for notebooks that are kept with their outputs. Raise PuzzleError for anything that is no run.
     """
     check_choice("links", links, LINKS, "draw")
     check_width(width, "draw")
@@ -56,7 +56,7 @@ def draw(
 
 
 def small_enough(make: Callable[[int], Figure]) -> Figure:
-    """The least rough of the pictures that ``make`` makes whose output a notebook can take."""
+    """Return the least rough picture of ``make(rough)`` whose output a notebook can take."""
     figure, rough = make(0), 1.0
     size = len(figure._repr_html_())
     while size > LARGEST and rough < ROUGHEST:
@@ -67,13 +67,13 @@ def small_enough(make: Callable[[int], Figure]) -> Figure:
 
 
 def check_choice(name: str, choice: object, choices: Sequence[str], where: str) -> None:
-    """Raises PuzzleError for what is none of the choices."""
+    """Raise PuzzleError unless this is one of the choices."""
     if choice not in choices:
         raise PuzzleError(f"no such {name}", where=where, expected=f"one of {', '.join(choices)}", got=describe(choice))
 
 
 def check_width(width: object, where: str, least: float = NARROWEST) -> None:
-    """Raises PuzzleError for what is no width of a picture."""
+    """Raise PuzzleError unless this is a possible width of a picture, in pixels."""
     if not isinstance(width, (int, float)) or not least <= width <= WIDEST:
         expected = f"{least:g} to {WIDEST:g}"
         raise PuzzleError("width is in pixels", where=where, expected=expected, got=describe(width))
@@ -82,7 +82,7 @@ def check_width(width: object, where: str, least: float = NARROWEST) -> None:
 def card(
     parts: list[Diagram], width: float, height: float, words: str, static: bool = False, title: str = ""
 ) -> Figure:
-    """A figure on a ground of its own, so that it can be read on any page."""
+    """Return a figure with a background of its own, so that it can be read on any page."""
     back = box(0.5, 0.5, width - 1, height - 1, style(theme.CARD, theme.GRID, 1), 8)
     return Figure([back, *parts], width, height, words, static, title)
 

@@ -1,4 +1,4 @@
-"""A page that plays a schedule: what every rank does and holds at each moment, and the line of code it is at."""
+"""A page that plays a schedule: what each rank does, stores, and at which line of code it is, at every moment."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from .words import brief_ranks, ranges
 
 TEMPLATE = Path(__file__).with_name("player.html")
 CARDS, OPERATIONS = 64, 20_000
-"""Cards at most, one for ranks that do the same; operations that can be played."""
+"""Cards (one for ranks that do the same) and operations at most."""
 SECONDS = 14.0
-"""How long a schedule plays at speed 1."""
+"""Seconds for which a schedule plays at speed 1."""
 MOST_CODE = 1000
 """Lines of code shown at most."""
 
 
 class Player:
-    """A page with a schedule to play. Shows itself in a notebook; ``save`` writes the page as one file."""
+    """A page with a schedule to play. It shows itself in a notebook, and ``save`` writes it as one file."""
 
     def __init__(self, title: str, page: str, height: int) -> None:
         self.title, self.page, self.height = title, page, height
@@ -47,7 +47,7 @@ class Player:
         return f"player of {self.title}: shows itself in a notebook; save('{self.title}.html') for a browser"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page: one ``.html`` file that needs nothing else. Raises PuzzleError where it cannot."""
+        """Write the page: one ``.html`` file that needs nothing else. Raise PuzzleError if it cannot be written."""
         write(path, {".html": lambda: self.page})
 
     def _repr_html_(self) -> str:
@@ -65,9 +65,9 @@ _CURE = "play(run).save('player.html') writes a page to open in a browser."
 
 
 def play(source: object, *, title: str | None = None, memory_target: Elements | float | None = None) -> Player:
-    """The schedule of a Run, or of models, to be played, stepped through, and scrubbed.
+    """Return a page that plays the schedule of a Run, or of models: to be watched, stepped through, and scrubbed.
 
-    Raises PuzzleError for anything that is no run, and for more operations than can be played.
+    Raise PuzzleError for anything that is no run, and for more operations than can be played.
     """
     trace = trace_of(source, title, None, memory_target)
     count = sum(event.kind not in MARKS for event in trace.events)
@@ -94,7 +94,7 @@ def play(source: object, *, title: str | None = None, memory_target: Elements | 
 
 
 def _script(data: dict[str, Any]) -> str:
-    """JSON that can stand in a script: no tag can end it."""
+    """Return JSON that can stand in a script: no tag can end it."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -150,14 +150,14 @@ def _words(event: Event, row: Row) -> str:
 
 
 class Table:
-    """Texts that occur many times, each kept once."""
+    """Texts that occur many times, each stored once."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self._places: dict[str, int] = {}
 
     def place(self, text: str) -> int:
-        """Where a text is."""
+        """Return the index of a text."""
         if text not in self._places:
             self._places[text] = len(self.texts)
             self.texts.append(text)
@@ -176,7 +176,7 @@ class Code:
         self._places = {place: at for at, place in enumerate(known)}
 
     def place(self, line: Line | None) -> int:
-        """Where a line is; -1 for one that is not known."""
+        """Return the index of a line, or -1 for one that is not known."""
         return self._places.get((line.code.co_filename, line.number), -1) if line else -1
 
 

@@ -1,4 +1,4 @@
-"""What each rank holds before and after a collective or a send: drawn from what a small run really did."""
+"""What each rank has before and after a collective or a send, drawn from a small run."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .picture import card, check_choice
 from .tensors import TALL, WIDE, icon, in_words
 
 MOST = 16
-"""Ranks that have room beside each other."""
+"""Ranks at most: more have no room beside each other."""
 STEP, SIGN = WIDE + 10.0, (34.0, 24.0)
-"""From column to column; the sign of an operation, wide and high, in pixels."""
+"""In pixels: distance of two columns, and (width, height) of the sign of an operation."""
 LEFT, BETWEEN = 52.0, 64.0
-"""Room for the words at the left, and for the operation between before and after, in pixels."""
+"""In pixels: room for the words at the left, and for the operation between before and after."""
 
 
 class Exchange(NamedTuple):
-    """What a run of one primitive left behind, by rank; None where a rank holds nothing."""
+    """What a run of one primitive left behind, by rank, and None for a rank that has nothing."""
 
     kind: str
     before: dict[int, Tensor | None]
@@ -46,9 +46,9 @@ def primitives() -> tuple[str, ...]:
 
 
 def draw_primitive(kind: str, ranks: int = 4, static: bool = False) -> Figure:
-    """A collective, such as ``allgather``, or ``pass_to``: what each rank brings, and what it gets.
+    """Return a picture of a collective, such as ``allgather``, or of ``pass_to``: what each rank brings and gets.
 
-    A picture of a run on so many ranks (a send has two). Raises PuzzleError for any other name.
+    A picture of a run on so many ranks (a send has two). Raise PuzzleError for any other name.
     """
     check_choice("primitive", kind, primitives(), "draw_primitive")
     if type(ranks) is not int or not 2 <= ranks <= MOST:
@@ -67,7 +67,7 @@ def draw_primitive(kind: str, ranks: int = 4, static: bool = False) -> Figure:
 
 
 def _exchange(kind: str, ranks: int) -> Exchange:
-    """Run it: the tensors are those that the machine has made, the events are those of its log."""
+    """Run the collective. Return the tensors that the machine has made, and the events of its log."""
     before: dict[int, Tensor | None] = {}
     after: dict[int, Tensor | None] = {}
 
@@ -83,7 +83,7 @@ def _exchange(kind: str, ranks: int) -> Exchange:
 
 
 def _brought(kind: str, model: Model) -> tuple[Tensor | None, Callable[[], Coroutine[Any, Any, Tensor | None]]]:
-    """What a rank has before, and the call that turns it into what it has after."""
+    """Return what a rank has before, and the call that turns it into what it has after."""
     if kind != SEND.kind:
         brought = collective(kind).example(model)
         return brought, lambda: _awaited(getattr(model, kind)(brought, 0))
@@ -131,7 +131,7 @@ def _holdings(word: str, held: dict[int, Tensor | None], y: float) -> list[Diagr
 
 
 def _operations(exchange: Exchange, y: float) -> list[Diagram]:
-    """A sign for each rank's operation, joined to what went in, what came out, and to one another."""
+    """Return a sign for each rank's operation, joined to what went in, what came out, and to one another."""
     middle, (wide, tall) = y + BETWEEN / 2, SIGN
     centers = [_x(rank) + WIDE / 2 for rank in exchange.before]
     color = theme.kind_color(exchange.kind)

@@ -56,7 +56,7 @@ class Reference:
     """A page to look things up: shows itself in a notebook and as text, and can be saved."""
 
     def entries(self) -> dict[str, list[tuple[str, str]]]:
-        """Everything there is, group by group: how it is written, and what it does."""
+        """Return all there is, group by group: how each thing is written, and what it does."""
         verbs = {"Operations": (*in_lane("compute"), "set_final_weight"), "Communication": in_lane(*TALK)}
         found = {
             group: [(_written(_method(name), _verb(name)), _says(_verb(name))) for name in names]
@@ -93,12 +93,12 @@ class Reference:
         return "".join(parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an ``.html`` page. Raises PuzzleError where it cannot."""
+        """Write an ``.html`` page. Raise PuzzleError if it cannot be written."""
         write(path, {".html": lambda: page("LLM training puzzles: reference", self._repr_html_())})
 
 
 def reference() -> Reference:
-    """The whole interface on one page: operations, what they cost and insist on, and what collectives do."""
+    """Return the whole interface on one page: operations, what they cost and insist on, and what collectives do."""
     return Reference()
 
 
@@ -123,7 +123,7 @@ def _verb(name: str) -> Any:
 
 
 def _written(name: str, thing: Any) -> str:
-    """A call as one writes it: names of parameters, and what they are without."""
+    """Return a call as one writes it, with the names of its parameters and their defaults."""
     if isinstance(thing, property):
         return name
     parameters = [

@@ -27,7 +27,7 @@ ENDINGS = (".svg", ".html", ".json", ".txt")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out a command line; the exit status."""
+    """Carry out a command line. Return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         functions = [function_in(what) for what in options.what]
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check_output(options: argparse.Namespace) -> None:
-    """Raises Usage for what cannot be written, before anything is run."""
+    """Raise Usage for a file that cannot be written, before anything is run."""
     ending = "" if options.out is None else Path(options.out).suffix.lower()
     if options.out is not None and ending not in ENDINGS:
         raise Usage(f"{options.out}: the ending says what is written: {', '.join(ENDINGS)}")

@@ -1,4 +1,4 @@
-"""What a learner who is stuck may see: half of a schedule, and a schedule beside the outline of the target's."""
+"""What a learner who is stuck may see: half of a schedule, or a schedule beside the outline of the target's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .figure import Figure
 from .layout import PAD, Layout, Rect
 from .legend import draw_legend
 from .marks import Diagram, Titled, boxes, label, lines, style, text_width
-from .numbers import plan
+from .numbering import plan
 from .picture import WIDTH, card
 from .timeline import axis, draw_timeline, empty_rows, row_names
 from .trace import Trace, trace_of
@@ -31,9 +31,9 @@ HEAD, GAP = 24.0, 16.0
 
 
 def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
-    """The first half of a schedule that meets the target of a puzzle; the other half is empty.
+    """Return the first half of a schedule that meets the target of a puzzle, with the other half empty.
 
-    Raises PuzzleError for an unknown puzzle.
+    Raise PuzzleError for an unknown puzzle.
     """
     spec = puzzle if isinstance(puzzle, Puzzle) else find(puzzle)
     sketch = sketch_of(spec)
@@ -57,10 +57,10 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
 
 
 def beside_target(source: Run, puzzle: str | None = None, *, static: bool = False) -> Figure:
-    """Your schedule, and under it when the ranks of the target's work: not what they do.
+    """Return your schedule, and under it when the ranks of the target's work, but not what they do.
 
-    ``source``: a run at the puzzle's own size; the puzzle is found by the function's name, or named. Raises
-    PuzzleError for an unknown puzzle, for another size, and for what is no run.
+    ``source``: a run at the puzzle's own size. The puzzle is found by the function's name, unless ``puzzle`` names it.
+    Raise PuzzleError for an unknown puzzle, for another size, and for what is no run.
     """
     if not isinstance(source, Run):
         raise PuzzleError(
@@ -107,13 +107,13 @@ def _trace(puzzle: Puzzle, title: str, events: Sequence[Event]) -> Trace:
 
 
 def _events(outline: Outline, rank: int) -> list[Event]:
-    """Stand-ins, from which idle time can be read: when the target works is known, not at what."""
+    """Return stand-ins, from which idle time can be read: it is known when the target works, but not what it does."""
     spans = outline.busy.get(rank, ())
     return [Event(rank, FORWARD.kind, None, frozenset(), start, start, end, ()) for start, end in spans]
 
 
 def _silhouette(layout: Layout, outline: Outline) -> list[Diagram]:
-    """The rows of a target: dark while it computes, lighter while it only communicates."""
+    """Return the rows of a target: dark while it computes, lighter while it only communicates."""
 
     def bars(by_rank: Mapping[int, Sequence[Span]]) -> list[Rect]:
         return [

@@ -1,4 +1,4 @@
-"""Our marks as SVG text, written directly: with chalk's own renderer a large picture takes minutes.
+"""Writes our marks as SVG text: with chalk's own renderer a large picture takes minutes.
 
 Colors are presentation attributes, since sanitizers strip ``style``; classes name the roles whose color
 the dark theme changes.
@@ -24,7 +24,7 @@ _NO_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ff
 
 @lru_cache(maxsize=8192)  # heights, widths and places come again and again: a quarter of the time
 def number(value: float) -> str:
-    """Two decimals at most.
+    """Return a number with at most two decimals.
 
     >>> number(1.0), number(-0.001), number(2.345)
     ('1', '0', '2.35')
@@ -34,7 +34,7 @@ def number(value: float) -> str:
 
 
 def escape(text: str) -> str:
-    """Text fit for XML content and attributes.
+    """Return a text fit for XML content and attributes.
 
     >>> escape('a<b & "c"')
     'a&lt;b &amp; &quot;c&quot;'
@@ -49,7 +49,7 @@ def frame(
     fluid: bool = False,
     shown: tuple[float, float] | None = None,
 ) -> str:
-    """A picture ``size`` pixels large, with ``words`` as its alternative text, around what ``body`` gave.
+    """Return a picture ``size`` pixels large, with ``words`` as its alternative text, around what ``body`` gave.
 
     ``fluid``: shrinks with the page (left out of files: some converters draw nothing then);
     ``shown``: width and height in which it appears where nothing else decides.
@@ -65,7 +65,7 @@ def frame(
 
 
 def body(parts: Iterable[Diagram]) -> str:
-    """The elements of our marks."""
+    """Return the elements of our marks."""
     return "".join(Writer().write(parts))
 
 
@@ -76,7 +76,7 @@ class Writer:
         self._attributes: dict[tuple[int, bool], tuple[str, Style]] = {}
 
     def write(self, parts: Iterable[Diagram]) -> list[str]:
-        """The elements, in order. Raises TypeError for a diagram that is not made of our marks."""
+        """Return the elements, in order. Raise TypeError for a diagram that is not made of our marks."""
         out: list[str] = []
         stack: list[Diagram | str] = []
         stack += [*parts][::-1]
@@ -151,7 +151,7 @@ def _attributes(how: Style, text: bool) -> str:
 
 
 def _bar_attributes(how: Style, thick: float) -> str:
-    """The fill of a bar is the stroke of a line."""
+    """Return the attributes of a bar: its fill is the stroke of a line."""
     fill, classes = _fill(how)
     classes = [f"s-{name[2:]}" for name in classes]
     stroke = fill.replace("fill", "stroke")
@@ -168,7 +168,7 @@ def _fill(how: Style) -> tuple[str, list[str]]:
 
 
 def path_data(shape: Bars | Boxes | Lines | Poly) -> str:
-    """The d attribute of a path."""
+    """Return the d attribute of a path."""
     n = number
     if isinstance(shape, Bars):
         return _bars(shape)
@@ -180,7 +180,7 @@ def path_data(shape: Bars | Boxes | Lines | Poly) -> str:
 
 
 def _bars(shape: Bars) -> str:
-    """From bar to bar of a row by its distance, which has fewer digits than its place."""
+    """Return the path of bars. From bar to bar of a row it goes by distance, which has fewer digits than a place."""
     out: list[str] = []
     before, reached = None, 0.0
     for x, y, length in shape.items:
@@ -192,7 +192,7 @@ def _bars(shape: Bars) -> str:
 
 
 def _outline(shape: Poly) -> str:
-    """By distances too, of rounded places: no error adds up."""
+    """Return the path of a polygon, by distances of rounded places, so that no error adds up."""
     out: list[str] = []
     x = y = 0.0
     for corner in shape.corners:

@@ -19,15 +19,15 @@ from .words import plural, ranges
 WIDE, TALL = 120.0, 92.0
 """Size of a picture in pixels."""
 CELLS = 32
-"""Pieces drawn one by one at most; more are drawn as so many groups."""
+"""Shards or micro-batches drawn one by one at most. More are drawn as so many groups."""
 
 
 class View(NamedTuple):
-    """What a picture shows of a tensor; None for what its kind does not have."""
+    """What a picture shows of a tensor, with None for what its kind does not have."""
 
     name: str
     color: str
-    """Of its kind of memory."""
+    """The color of its kind of memory."""
     layer: int
     layers: int
     shards: frozenset[int] | None
@@ -39,7 +39,7 @@ class View(NamedTuple):
 
 
 def view_of(tensor: Tensor) -> View:
-    """A tensor as the picture sees it."""
+    """Return what a picture shows of a tensor."""
     row = KINDS[type(tensor).__name__]
     return View(
         row.word,
@@ -56,13 +56,13 @@ def view_of(tensor: Tensor) -> View:
 
 
 def draw_tensor(tensor: Tensor) -> Figure:
-    """One tensor as a picture."""
+    """Return one tensor as a picture."""
     frame = box(0.5, 0.5, WIDE - 1, TALL - 1, style(theme.CARD, theme.GRID, 1), 6)
     return Figure([frame, icon(tensor, 0, 0)], WIDE, TALL, in_words(tensor))
 
 
 def in_words(tensor: Tensor) -> str:
-    """A tensor in words, with its size."""
+    """Return a tensor in words, with its size."""
     view = view_of(tensor)
     said = [f"{view.name} of layer {view.layer} of {view.layers}"]
     if view.shards is not None:
@@ -76,7 +76,7 @@ def in_words(tensor: Tensor) -> str:
 
 
 def icon(tensor: Tensor, x: float, y: float) -> Diagram:
-    """The picture of a tensor, WIDE by TALL, with its upper left corner at (x, y)."""
+    """Return the picture of a tensor, WIDE by TALL, with its upper left corner at (x, y)."""
     view, middle = view_of(tensor), x + WIDE / 2
     parts: list[Diagram] = [
         box(x + 8, y + 17, WIDE - 16, 2.5, style(view.color)),
@@ -96,13 +96,13 @@ def icon(tensor: Tensor, x: float, y: float) -> Diagram:
 
 
 def _shards(view: View) -> str:
-    """Which shards of how many; nothing for a complete tensor."""
+    """Return which shards of how many, or an empty text for a complete tensor."""
     shards = view.shards or frozenset()
     return "" if view.total == 1 else f"shard{plural(shards)} {ranges(shards) or 'none'} of {view.total}"
 
 
 def _part(view: View) -> str:
-    """Which part of the whole, briefly."""
+    """Return which part of the whole, briefly."""
     said = [_shards(view)] if view.shards is not None else []
     if view.batches is not None:
         said.append(f"mb {ranges(view.batches) or 'none'} of {view.total_batches}")
@@ -110,17 +110,17 @@ def _part(view: View) -> str:
 
 
 def _layers(view: View, place: Rect) -> list[Diagram]:
-    """A column of all layers, the first at the bottom, with the tensor's own filled."""
+    """Return a column of all layers, the first at the bottom, with the tensor's own filled."""
     return _cells(place, [view.layers - 1 - view.layer], view.layers, _color(view), down=True)
 
 
 def _color(view: View) -> str:
-    """The color of the layer; the last activation, which no layer reads, has that of the last one."""
+    """Return the color of the layer. The last activation, which no layer reads, has that of the last layer."""
     return theme.layer_color(min(max(view.layer, 0), view.layers - 1), view.layers)
 
 
 def _body(view: View, place: Rect) -> list[Diagram]:
-    """Shards side by side, micro-batches in rows; of a weight gradient, one above the other."""
+    """Return shards side by side, micro-batches in rows, and for a weight gradient one above the other."""
     color, (x, y, width, height) = _color(view), place
     batches = view.batches or frozenset()
     if view.shards is None:
@@ -137,7 +137,7 @@ def _body(view: View, place: Rect) -> list[Diagram]:
 
 
 def _cells(place: Rect, have: Iterable[int], total: int, fill: str, *, down: bool = False) -> list[Diagram]:
-    """The whole divided into ``total`` cells, side by side or going down; ``have`` are filled."""
+    """Return the whole as ``total`` cells, side by side or going down, with those of ``have`` filled."""
     count = max(1, min(total, CELLS))
     wanted = {piece * count // max(total, 1) for piece in have if 0 <= piece < total}
     cells = _divided(place, count, down)

@@ -1,11 +1,11 @@
-"""Colors. What must change on a dark page has a role; layers, kinds and memory are fixed."""
+"""Colors. Those that change on a dark page have a role. Those of layers, operations and memory are fixed."""
 
 from __future__ import annotations
 
 import math
 from functools import cache
 
-from lib.record.kinds import KINDS as TENSOR_KINDS
+from lib.record.kinds import KINDS
 from lib.record.table import OPERATIONS
 
 ROLES = {
@@ -19,15 +19,15 @@ ROLES = {
     "good": ("#1a7f4b", "#4cc38a"),
     "step": ("#414857", "#b4bccb"),
 }
-"""Role: its color on a light and a dark page. The light ones are unique: the writer knows roles by them."""
+"""The color of each role on a light and on a dark page. The light ones are unique: ``svg`` knows roles by them."""
 
 CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP = (light for light, _ in ROLES.values())
 TINT, STRONG_TINT = 0.22, 0.4
-"""Opacity of a backward's layer color inside an outline, and without one."""
+"""Opacity of the layer's color in a backward, inside an outline and without one."""
 OUTLINED = 8.0
-"""Lower boxes have no outline, in pixels."""
+"""Boxes lower than so many pixels have no outline."""
 
-KINDS = {
+OPERATION_COLORS = {
     "update": STEP,
     "loss": INK,
     "allreduce": "#c95400",
@@ -43,7 +43,7 @@ GLYPHS = {
     "pass_to": "right",
     "receive": "left",
 }
-TENSORS = {
+TENSOR_COLORS = {
     "Weight": "#3f6fb0",
     "OptState": "#93b5e1",
     "WeightGrad": "#b0557e",
@@ -51,41 +51,41 @@ TENSORS = {
     "ActivationGrad": "#f5d58c",
 }
 MEMORY = {
-    **{row.memory: (f"{row.word}s", TENSORS.get(name, "#7d9a6c")) for name, row in TENSOR_KINDS.items()},
+    **{row.memory: (f"{row.word}s", TENSOR_COLORS.get(name, "#7d9a6c")) for name, row in KINDS.items()},
     "in_flight": ("in flight", "#8f8f96"),
     "inbox": ("inbox", "#c9c9cf"),
 }
-"""Kind of memory: its name, and its color."""
-# Indigo to green in OKLCH, lightness rising all the way: it reads in gray and to color-blind eyes.
+"""The name and the color of each kind of memory."""
+# Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.
 RAMP = [(0.42, 0.150, 285), (0.53, 0.130, 255), (0.64, 0.105, 215), (0.74, 0.115, 170), (0.85, 0.150, 128)]
 
 
 def name_of(kind: str) -> str:
-    """The field's word for an operation; the verb itself for one that is in no table."""
+    """Return the field's word for an operation, or the verb itself if it is in no table."""
     row = OPERATIONS.get(kind)
     return row.word if row else kind
 
 
 def in_layer_color(kind: str) -> bool:
-    """Whether an operation is drawn in the color of its layer: those that carry micro-batches through it."""
+    """Return whether an operation is drawn in the color of its layer, as those that carry micro-batches are."""
     row = OPERATIONS.get(kind)
     return row is not None and row.trains
 
 
 def outlined(kind: str) -> bool:
-    """Whether an operation is drawn as an outline with a tint: those that go backwards."""
+    """Return whether an operation is drawn as an outline with a tint, as those that go backwards are."""
     row = OPERATIONS.get(kind)
     return row is not None and row.trains and row.backward
 
 
 def kind_color(kind: str) -> str:
-    """The color of an operation; a gray for one that nobody has given a color."""
-    return KINDS.get(kind, MUTE)
+    """Return the color of an operation, or a gray if it has none."""
+    return OPERATION_COLORS.get(kind, MUTE)
 
 
 @cache
 def layer_color(layer: int, layers: int) -> str:
-    """The color of a layer among so many; few layers stay near the middle of the ramp."""
+    """Return the color of a layer among so many. If they are few, all are near the middle of the ramp."""
     half = min(0.5, 0.09 * layers)
     place = 0.45 if layers == 1 else max(0.46 - half, 0.0) + 2 * half * layer / (layers - 1)
     place = min(max(place, 0.0), 1.0) * (len(RAMP) - 1)
@@ -96,7 +96,7 @@ def layer_color(layer: int, layers: int) -> str:
 
 
 def _oklch(lightness: float, chroma: float, hue: float) -> list[float]:
-    """OKLCH to sRGB (Bjorn Ottosson, "A perceptual color space for image processing", 2020)."""
+    """Return the sRGB (0 to 1) of OKLCH (Bjorn Ottosson, "A perceptual color space for image processing", 2020)."""
     a, b = chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
     long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
     medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
@@ -111,26 +111,26 @@ def _oklch(lightness: float, chroma: float, hue: float) -> list[float]:
 
 
 def luminance(color: str) -> float:
-    """Relative luminance, as WCAG defines it."""
+    """Return the relative luminance of a color, as WCAG defines it."""
     channels = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def contrast(a: str, b: str) -> float:
-    """Contrast ratio of two colors, from 1 to 21."""
+    """Return the contrast ratio of two colors, from 1 to 21."""
     dark, light = sorted((luminance(a), luminance(b)))
     return (light + 0.05) / (dark + 0.05)
 
 
 @cache
 def text_on(*colors: str) -> str:
-    """The better of white and black on a color, or on several at once."""
+    """Return the better of white and black on a color, or on several at once."""
     return max(("#fefefe", "#010102"), key=lambda text: min(contrast(text, color) for color in colors))
 
 
 def css() -> str:
-    """Dark colors, by class; the notebook's own theme wins over the system's."""
+    """Return the dark colors as a style sheet. The notebook's own theme wins over the system's."""
 
     def rules(prefix: str) -> str:
         return "".join(

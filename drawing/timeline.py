@@ -12,7 +12,7 @@ from .coarse import draw_coarse
 from .layout import LEFT, PAD, Layout, Rect, Row, idle_spans, ticks
 from .links import draw_arrows, draw_ties
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
-from .numbers import Plan, Plans, over_runs
+from .numbering import Plan, Plans, over_runs
 from .operations import color_of, operation
 from .words import hover, ranges, share_text
 
@@ -20,7 +20,7 @@ NO_NUMBERS = Plan()
 
 
 def draw_timeline(layout: Layout, links: str, plans: Plans, notes: bool = True) -> list[Diagram]:
-    """All rows with their names, links and the boxes of ranks; the time axis is drawn by ``axis``.
+    """Return all rows with their names, links and the boxes of ranks. The time axis is drawn by ``axis``.
 
     ``notes``: at the right of each row, how idle its ranks are.
     """
@@ -30,7 +30,7 @@ def draw_timeline(layout: Layout, links: str, plans: Plans, notes: bool = True) 
 
 
 def empty_rows(layout: Layout) -> list[Diagram]:
-    """What is behind the operations: the boxes of ranks, and rows that are hatched where a rank is idle."""
+    """Return what is behind the operations: the boxes of ranks, and rows that are hatched where a rank is idle."""
     parts: list[Diagram] = [*_boxes(layout), _lanes(layout), grid(layout, layout.top, layout.bottom)]
     hatch = [line for row in layout.rows for line in _idle(layout, row)] if layout.fine else []
     if hatch:  # chalk's own renderer refuses an empty path
@@ -39,13 +39,13 @@ def empty_rows(layout: Layout) -> list[Diagram]:
 
 
 def grid(layout: Layout, top: float, bottom: float) -> Diagram:
-    """Vertical lines at round times."""
+    """Return vertical lines at round times."""
     at = [layout.x(tick) for tick in ticks(layout.until)]
     return lines([(x, top - 2, x, bottom) for x in at], style(None, theme.GRID, 1))
 
 
 def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
-    """The time axis below ``y``, and where it ends."""
+    """Return the time axis below ``y``, and the y where it ends."""
     ink = style(theme.MUTE)
     at = ticks(layout.until)
     return [
@@ -80,7 +80,7 @@ def _lanes(layout: Layout) -> Diagram:
 
 
 def _idle(layout: Layout, row: Row) -> list[Rect]:
-    """Hatching where the rank does nothing."""
+    """Return hatching where the rank does nothing."""
     return [
         line
         for start, end in idle_spans(row.events, layout.trace.time)
@@ -89,7 +89,7 @@ def _idle(layout: Layout, row: Row) -> list[Rect]:
 
 
 def hatching(x: float, y: float, width: float, height: float, step: float = 7.0) -> list[Rect]:
-    """Slanted lines (x1, y1, x2, y2) inside a box, on one lattice so that neighbors line up."""
+    """Return slanted lines (x1, y1, x2, y2) inside a box, on one lattice so that neighbors line up."""
     found: list[Rect] = []
     if width < 3:
         return found
@@ -103,7 +103,7 @@ def hatching(x: float, y: float, width: float, height: float, step: float = 7.0)
 
 
 def _boxes(layout: Layout) -> Iterator[Diagram]:
-    """A frame behind neighboring ranks of one box, named at its left."""
+    """Yield a frame behind neighboring ranks of one box, named at its left."""
     found: list[tuple[int | None, list[Row]]] = []
     for row in layout.rows:
         node = layout.box_of(row)
@@ -127,7 +127,7 @@ def _boxes(layout: Layout) -> Iterator[Diagram]:
 
 
 def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
-    """The name of every row at its left, and how idle it is at its right."""
+    """Yield the name of every row at its left, and how idle it is at its right."""
     size = 11.0 if layout.height >= 14 else 9.0
     last = -99.0
     for row in layout.rows:
@@ -142,7 +142,7 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
 
 
 def fitting(name: str, size: float) -> str:
-    """The name of a row, without the word "ranks" where there is no room for it."""
+    """Return the name of a row, without the word "ranks" where there is no room for it."""
     return name if text_width(name, size) <= LEFT - 8 else name.split(" ", 1)[1]
 
 

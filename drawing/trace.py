@@ -29,12 +29,12 @@ class Trace:
     layers: int
     batches: int
     node_size: int | None = None
-    """Ranks in a box; None where there are no boxes."""
+    """Ranks in a box, or None if there are no boxes."""
     title: str = "schedule"
     time_target: float | None = None
     memory_target: Elements | float | None = None
     models: Sequence[Model] = field(default=(), repr=False)
-    """Whose events these are, rank by rank, where it is known."""
+    """The models whose events these are, rank by rank, if they are known."""
 
     @cached_property
     def events(self) -> list[Event]:
@@ -73,19 +73,19 @@ class Trace:
         return max(0.0, both - (1.0 - self.idle))
 
     def traffic(self, between: bool) -> float:
-        """Share (0 to 1) of all ranks' time with communication inside boxes, or ``between`` them."""
+        """Return the share (0 to 1) of all ranks' time with communication inside boxes, or ``between`` them."""
         kinds = frozenset(in_lane("collective", "message"))
         found = (event for event in self.events if event.kind in kinds and self._spans_boxes(event) == between)
         return part_of_time(found, self.time, self.ranks)
 
     def _spans_boxes(self, event: Event) -> bool:
-        """Whether the group has ranks in several boxes: groups are in order, so first and last tell."""
+        """Return whether the group has ranks in several boxes: groups are in order, so first and last tell."""
         group, size = event.group, self.node_size
         return size is not None and len(group) > 1 and group[0] // size != group[-1] // size
 
     @cached_property
     def lines(self) -> dict[int, Sequence[Line | None]]:
-        """For the events of each rank, the lines of the learner's code that they come from, where known."""
+        """The lines of the learner's code that the events of each rank come from, or None where that is not known."""
         own = dict(zip(self.by_rank, (model.lines() for model in self.models), strict=False))
         return {rank: own.get(rank, [None] * len(events)) for rank, events in self.by_rank.items()}
 
@@ -101,7 +101,7 @@ def trace_of(
     time_target: float | None = None,
     memory_target: Elements | float | None = None,
 ) -> Trace:
-    """The trace of a Run, a Model, or several Models. Raises PuzzleError for anything else.
+    """Return the trace of a Run, a Model, or several Models. Raise PuzzleError for anything else.
 
     Without targets of its own, the run of a puzzle's function at the puzzle's size has the puzzle's.
     """
@@ -131,7 +131,7 @@ def trace_of(
 
 
 def _targets(run: Run) -> tuple[float | None, Elements | None]:
-    """Time and memory that the puzzle of this name asks for, if this is its machine."""
+    """Return the time and memory that the puzzle of this name asks for, if this is its machine."""
     puzzle = puzzles().get(run.name)
     dist = run.models[0].dist
     sizes = ("ranks", "layers", "batches", "mesh", "node_size")
@@ -145,7 +145,7 @@ def _targets(run: Run) -> tuple[float | None, Elements | None]:
 
 
 def _models(source: object) -> list[Model]:
-    """The models behind what ``draw`` was given."""
+    """Return the models behind what ``draw`` was given."""
     models: list[object] = []
     if isinstance(source, Run):
         models = list(source.models)
@@ -161,7 +161,7 @@ def _models(source: object) -> list[Model]:
 
 def _cure(source: object) -> str:
     if inspect.iscoroutine(source):
-        source.close()  # it will never be awaited, and says so already here
+        source.close()  # or Python warns that it was never awaited
     if inspect.isawaitable(source):
         return "did you forget `await`?"
     if isinstance(source, Iterable):
@@ -170,7 +170,7 @@ def _cure(source: object) -> str:
 
 
 def _split(events: Iterable[Event]) -> dict[int, Sequence[Event]]:
-    """Events of a run by rank."""
+    """Return the events of a run by rank."""
     by_rank: dict[int, list[Event]] = {}
     for event in events:
         by_rank.setdefault(event.rank, []).append(event)
@@ -178,7 +178,7 @@ def _split(events: Iterable[Event]) -> dict[int, Sequence[Event]]:
 
 
 def _logs(models: Sequence[Model]) -> tuple[list[Model], dict[int, Sequence[Event]]]:
-    """Models and their logs, in order of rank; those of several machines are numbered as they come."""
+    """Return models and their logs in order of rank. Those of several machines are numbered as they come."""
     machines = {id(model.dist): place for place, model in enumerate(models)}
     if len(machines) == 1 and len({model.rank for model in models}) == len(models):
         ordered = sorted(models, key=lambda model: model.rank)

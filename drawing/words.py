@@ -1,4 +1,4 @@
-"""Texts of a picture: numbers, names of ranks, what a box says, the whole in a few sentences."""
+"""The texts of a picture: numbers, names of ranks, hover texts, and a summary for those who cannot see it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def si(number: float) -> str:
-    """A size in three digits.
+    """Return a size with three digits.
 
     >>> si(1769472), si(417), si(999_999)
     ('1.77M', '417', '1M')
@@ -32,7 +32,7 @@ def si(number: float) -> str:
 
 
 def size_of(elements: Elements | float) -> str:
-    """A size as exact as there is room for.
+    """Return a size as exact as there is room for.
 
     >>> size_of(2359296), size_of(12345678901)
     ('2,359,296', '12.3G')
@@ -41,7 +41,7 @@ def size_of(elements: Elements | float) -> str:
 
 
 def ranges(numbers: Iterable[int], most: int = 12) -> str:
-    """Numbers with runs folded; of more than ``most`` runs the first ones, the last, and how many numbers.
+    """Return numbers with runs folded. Of more than ``most`` runs it shows the first, the last, and how many numbers.
 
     >>> ranges({5, 0, 1, 2})
     '0-2, 5'
@@ -51,7 +51,7 @@ def ranges(numbers: Iterable[int], most: int = 12) -> str:
     return _ranges(numbers if isinstance(numbers, (frozenset, tuple)) else tuple(numbers), most)
 
 
-@lru_cache(maxsize=4096)  # the same few sets stand in the texts of thousands of operations
+@lru_cache(maxsize=4096)  # the same few sets are in the texts of thousands of operations
 def _ranges(numbers: frozenset[int] | tuple[int, ...], most: int) -> str:
     shown = folded(numbers)
     if len(shown) > most:
@@ -60,7 +60,7 @@ def _ranges(numbers: frozenset[int] | tuple[int, ...], most: int) -> str:
 
 
 def brief_ranks(ranks: Sequence[int]) -> str:
-    """Ranks of a row, short enough for its label.
+    """Return the ranks of a row, short enough for its label.
 
     >>> brief_ranks([3]), brief_ranks([0, 1, 2, 3]), brief_ranks([0, 4, 8, 12])
     ('rank 3', 'ranks 0-3', 'ranks 0..12')
@@ -72,7 +72,7 @@ def brief_ranks(ranks: Sequence[int]) -> str:
 
 
 def share_text(share: float) -> str:
-    """A share (0 to 1) as percent; only nothing is 0%, only all is 100%.
+    """Return a share (0 to 1) as percent. Only nothing is 0%, and only all is 100%.
 
     >>> share_text(0.0), share_text(0.001), share_text(0.426), share_text(0.999)
     ('0%', '<1%', '43%', '>99%')
@@ -83,13 +83,13 @@ def share_text(share: float) -> str:
 
 
 def plural(things: Sized | int, ending: str = "s") -> str:
-    """The ending of a word that counts things."""
+    """Return the ending of a word that counts things."""
     count = things if isinstance(things, int) else len(things)
     return "" if count == 1 else ending
 
 
 def hover(event: Event, row: Row) -> str:
-    """What an operation says when the pointer rests on it: no more than is true of all its ranks."""
+    """Return what an operation says when the pointer rests on it. It is true of all ranks of the row."""
     alone = len(row.ranks) == 1
     head = f"{row.full_name}: {name_of(event.kind)}"
     if event.layer is not None and layered(event):
@@ -115,7 +115,7 @@ def layered(event: Event) -> bool:
 
 
 def summary(trace: Trace) -> str:
-    """The picture in words: sizes, figures, and the shape of the schedule."""
+    """Return the picture in words: sizes, figures, and the shape of the schedule."""
     if not trace.attempted:
         return f"{trace.title}: not attempted yet"
     return f"{_figures(trace)} {_shape(trace)}"
@@ -134,7 +134,7 @@ def _figures(trace: Trace) -> str:
 
 
 def machine(trace: Trace) -> str:
-    """How large everything is."""
+    """Return how many ranks, layers and micro-batches there are."""
     said = f"{trace.ranks} rank{plural(trace.ranks)} · {trace.layers} layer{plural(trace.layers)}"
     said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
     return said + (f" · boxes of {trace.node_size}" if trace.node_size else "")
@@ -148,7 +148,7 @@ def _met(value: Elements | float, target: Elements | float | None) -> str:
 
 
 def _shape(trace: Trace) -> str:
-    """How much each rank does, and from when to when it computes."""
+    """Return how much each rank does, and from when to when it computes."""
     counts = {
         rank: Counter(event.kind for event in events if event.kind not in MARKS)
         for rank, events in trace.by_rank.items()
@@ -164,7 +164,7 @@ def _shape(trace: Trace) -> str:
 
 
 def _computing(events: Sequence[Event]) -> tuple[float, float]:
-    """The first start and the last end of compute."""
+    """Return the first start and the last end of compute."""
     times = [(event.start, event.end) for event in events if event.lane == "compute"]
     return min((a for a, _ in times), default=0.0), max((b for _, b in times), default=0.0)
 

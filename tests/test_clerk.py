@@ -197,7 +197,7 @@ NONSENSE: dict[str, list[Any]] = {
     "a rank too high": ["decide_next", 2, None],
     "a rank below 0": ["decide_next", -1, None],
     "a rank that is true": ["decide_next", True, None],
-    "a holder that is text": ["decide_next", 0, "me"],
+    "a coroutine that is text": ["decide_next", 0, "me"],
     "an argument too many": ["decide_next", 0, None, 1],
     "an argument too few": ["compute", 0, None, "forward", 0],
     "a tensor that is not there": ["compute", 0, None, "loss", None, [0]],

@@ -21,7 +21,7 @@ from drawing import Figure, Trace, draw, theme
 from drawing.layout import FINE, LINES, Layout
 from drawing.marks import text_width
 from drawing.memory import steps_of
-from drawing.numbers import plan
+from drawing.numbering import plan
 from drawing.picture import LARGEST
 from drawing.trace import trace_of
 from lib import Cost, Dist, Model, PuzzleError, Run, run
@@ -272,7 +272,7 @@ def test_arrows_find_their_receivers_in_shared_rows() -> None:
             await model.receive()
 
     figure = draw(run(cross, 40), links="all")
-    assert shafts(figure, theme.KINDS["pass_to"]) == 1
+    assert shafts(figure, theme.OPERATION_COLORS["pass_to"]) == 1
 
 
 @pytest.mark.parametrize("width", [560, 640, 720, 800])
@@ -307,8 +307,8 @@ def shafts(figure: Figure, color: str) -> int:
 @pytest.mark.parametrize(("links", "count"), [("none", 0), ("p2p", 24), ("groups", 0), ("all", 24), ("auto", 24)])
 def test_arrows_lead_from_sends_to_receives(links: str, count: int) -> None:
     figure = draw(staged_run(), links=links, memory=False)
-    assert shafts(figure, theme.KINDS["pass_to"]) == count
-    heads = [e for e in parse(figure) if e.tag == SVG + "path" and e.get("fill") == theme.KINDS["pass_to"]]
+    assert shafts(figure, theme.OPERATION_COLORS["pass_to"]) == count
+    heads = [e for e in parse(figure) if e.tag == SVG + "path" and e.get("fill") == theme.OPERATION_COLORS["pass_to"]]
     assert len(heads) == count
 
 
@@ -316,19 +316,21 @@ def test_arrows_lead_from_sends_to_receives(links: str, count: int) -> None:
 def test_ties_join_the_ranks_of_a_collective(links: str) -> None:
     result = sharded_run(4, 3)
     gathers = len({event.op for event in result.events if event.kind == "allgather"})
-    ties = shafts(draw(result, links=links, memory=False), theme.KINDS["allgather"])
+    ties = shafts(draw(result, links=links, memory=False), theme.OPERATION_COLORS["allgather"])
     assert ties == (0 if links in ("none", "p2p") else 3 * gathers)
 
 
 def test_groups_that_cross_one_another_have_lines_apart() -> None:
     meetings = [[event(rank, "allgather", 0, 9, op=(rank % 2,), group=(rank % 2, rank % 2 + 2))] for rank in range(4)]
     figure = draw(trace(*meetings), memory=False)
-    path = next(e for e in parse(figure) if e.get("stroke") == theme.KINDS["allgather"])
+    path = next(e for e in parse(figure) if e.get("stroke") == theme.OPERATION_COLORS["allgather"])
     lines = re.findall(r"M([\d.]+) [\d.]+L([\d.]+) [\d.]+", path.get("d", ""))
     assert len(lines) == 2
     assert len({x for line in lines for x in line}) == 2
     beside = [[event(rank, "allgather", 0, 9, op=(rank // 2,), group=(0, 1))] for rank in range(4)]
-    path = next(e for e in parse(draw(trace(*beside), memory=False)) if e.get("stroke") == theme.KINDS["allgather"])
+    path = next(
+        e for e in parse(draw(trace(*beside), memory=False)) if e.get("stroke") == theme.OPERATION_COLORS["allgather"]
+    )
     assert len(set(re.findall(r"[ML]([\d.]+) ", path.get("d", "")))) == 1
 
 
@@ -559,7 +561,7 @@ def test_machines_side_by_side_keep_their_messages_and_lines_apart() -> None:
         [("0", "", ""), ("", "0", "1")], [("1", "", ""), ("", "0", "1")],
         [("2", "", ""), ("", "2", "3")], [("3", "", ""), ("", "2", "3")],
     ]  # fmt: skip
-    arrows = next(e for e in parse(figure) if e.get("stroke") == theme.KINDS["pass_to"]).get("d", "")
+    arrows = next(e for e in parse(figure) if e.get("stroke") == theme.OPERATION_COLORS["pass_to"]).get("d", "")
     heights = [abs(float(b) - float(a)) for a, b in re.findall(r"M[\d.]+ ([\d.]+)L[\d.]+ ([\d.]+)", arrows)]
     assert len(heights) == 2 and max(heights) < 40  # to the next row, not across the picture
     made = trace_of(models)

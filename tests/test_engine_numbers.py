@@ -67,14 +67,14 @@ def test_pieces_cut_and_joined_in_any_way_are_plain_slices(draw: st.DataObject) 
         factor = draw.draw(st.integers(1, 4))  # each shard again in pieces, of another total
         for piece in draw.draw(st.permutations(range(factor))):
             spans = pieces.spans_of({shard * factor + piece}, total * factor, parameters)
-            parts.append(Pieces(spans, pieces.take(Pieces(((0, parameters),), whole), spans)))
+            parts.append(Pieces(spans, pieces.select(Pieces(((0, parameters),), whole), spans)))
         wanted |= set(range(shard * parameters // total, (shard + 1) * parameters // total))
     joined = pieces.together(parts)
     assert torch.equal(joined.flat, whole[:, sorted(wanted)])
     assert pieces.size(joined.spans) == len(wanted)
     again = draw.draw(st.integers(1, 12))
     some = pieces.spans_of(draw.draw(st.sets(st.integers(0, again - 1))), again, parameters)
-    taken = pieces.take(joined, some)
+    taken = pieces.select(joined, some)
     places = [at for start, stop in some for at in range(start, stop)]
     assert [at for at, lost in zip(places, taken[0].isnan().tolist(), strict=True) if lost] == sorted(
         set(places) - wanted
@@ -360,7 +360,7 @@ def test_every_number_is_on_the_device(kind: str) -> None:
     new = there.update(weight, there.opt_state(state), there.join(halves))
     zeros = there.expand(there.zero, grad)
     nans = there.made_up(grad)
-    values = [of_weight, of_input, *halves, *new, nans, there.unmarked(grad, zeros)]
+    values = [of_weight, of_input, *halves, *new, nans, there.only_numbers(grad, zeros)]
     assert {tensor.device.type for value in values for tensor in numbers.stored(value)} == {"meta"}
 
 

@@ -47,7 +47,7 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     if not MISSING:
         from lib.engines.processes import Zygote
 
-        assert children_of(os.getpid(), "lib.engines.zygote") == 1
+        assert children_of(os.getpid(), "lib.engines.distributed.zygote") == 1
         zygote = Zygote.get()
         assert children_of(zygote.process.pid, "") == 0
         zygote.end()
@@ -62,7 +62,7 @@ def children_of(pid: int, what: str) -> int:
 def zygotes() -> set[int]:
     """All zygotes that there are, also those of other tests that run now."""
     found = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return {int(line.split()[0]) for line in found.splitlines()[1:] if "-m lib.engines.zygote" in line}
+    return {int(line.split()[0]) for line in found.splitlines()[1:] if "-m lib.engines.distributed.zygote" in line}
 
 
 def apart(fn: Callable[..., Any], ranks: int = 4, layers: int = 2, batches: int = 4, **more: Any) -> Any:

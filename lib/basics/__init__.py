@@ -3,7 +3,7 @@
 ===============  ======================================================================
 units            ticks and elements, kept exact
 errors           errors that say where, what was expected, what came, and what to write instead
-arguments        checking what a learner hands in
-asyncio_private  every private detail of asyncio that is needed, and no other module touches one
+arguments        checks of what a learner hands in
+asyncio_private  the private details of asyncio, which no other module touches
 ===============  ======================================================================
 """

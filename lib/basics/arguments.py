@@ -1,4 +1,4 @@
-"""Checking what a learner hands in: whole numbers, sets of them, and how to say what came instead."""
+"""Checks of what a learner hands in: whole numbers, sets of them, and words for what came instead."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def set_of(name: str, numbers: Iterable[int], count: int | None = None, where: P
 
 
 def forgotten_await(thing: object) -> str:
-    """Return the cure for something that should have been awaited; an empty text for anything else."""
+    """Return the cure for something that should have been awaited, or an empty text."""
     return "did you forget `await`?" if inspect.isawaitable(thing) else ""
 
 

@@ -1,11 +1,11 @@
-"""Every private detail of asyncio that this project needs, and no other module of it touches one.
+"""The private details of asyncio that this project needs. No other module touches one.
 
-asyncio has no public way to put another clock below a loop, to turn one loop inside another, or to ask what a task
-waits for. Each function here says which private name it needs, and reads it plainly: where a new Python no longer has
-it, an AttributeError says so at once, and never does a default stand in for the answer.
+asyncio has no public way to give a loop another clock, to run one loop inside another, or to ask what a task waits
+for. Each function here says which private name it needs, and reads it without a default: where a new Python no longer
+has it, an AttributeError says so at once.
 
 All of it was tried with Python 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2, where it is the same. A new Python is done
-when `tests/test_asyncio_private.py` passes on it: one test, at least, for each name.
+when `tests/test_asyncio_private.py` passes on it, which has at least one test for each name.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
         self._selector = self
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Called once a turn; returns an empty list, at once or after a wait.
+        """Return an empty list, at once or after a wait. The loop calls it once for every round of callbacks.
 
         ``timeout``: 0 or less where callbacks are due, the seconds until the next timer where there is one, or None.
         """
         raise NotImplementedError
 
     def woken(self) -> None:
-        """Called from another thread, which has just added a callback."""
+        """React to a callback that another thread has just added; it is called in that thread."""
 
     def _process_events(self, event_list: list[Any]) -> None:
         pass  # nothing ever comes from outside
@@ -47,7 +47,7 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
 
 
 def default_executor(loop: asyncio.BaseEventLoop) -> Executor | None:
-    """The threads that ``asyncio.to_thread`` has started on this loop, or None as long as it has started none.
+    """Return the threads that ``asyncio.to_thread`` has started on this loop, or None as long as it has started none.
 
     Needs ``BaseEventLoop._default_executor``, tried with 3.11 to 3.15, as the loop has a public way to set its
     executor, and none to read it.
@@ -57,19 +57,20 @@ def default_executor(loop: asyncio.BaseEventLoop) -> Executor | None:
 
 
 def has_timers(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether a callback, such as the end of an ``asyncio.sleep``, waits for a time of the loop's clock.
+    """Return whether a callback, such as the end of an ``asyncio.sleep``, waits for a time of the loop's clock.
 
-    One that was cancelled may count until the loop's next turn. Needs ``BaseEventLoop._scheduled``, tried with 3.11 to
-    3.15, as a loop tells nobody what it has been asked to do later. Raises AttributeError for a loop of another make.
+    A cancelled one may count until the loop has run its next callbacks. Needs ``BaseEventLoop._scheduled``, tried with
+    3.11 to 3.15, as a loop tells nobody what it has been asked to do later. Raise AttributeError for a loop of another
+    make.
     """
     return bool(loop._scheduled)  # type: ignore[attr-defined]
 
 
 @contextmanager
 def host_aside() -> Iterator[None]:
-    """Step the running loop and its task aside, so that another loop can turn inside; restore both after.
+    """Suspend the running event loop and its task inside the block, so that another loop can run there.
 
-    Needs ``_set_running_loop``, as asyncio refuses to turn a loop inside another; ``_leave_task`` and ``_enter_task``,
+    Needs ``_set_running_loop``, as asyncio refuses to run a loop inside another; ``_leave_task`` and ``_enter_task``,
     which "Extending" in asyncio's documentation names for those who write tasks of their own, as from 3.14 on a thread
     has one current task, and no longer one for each loop. Tried with 3.11 to 3.15; the task leaves before its loop, as
     3.14 demands. ``_swap_current_task``, which does the work of both, came with 3.12 and stands in no documentation.
@@ -92,7 +93,7 @@ def host_aside() -> Iterator[None]:
 
 
 def ready_callbacks(loop: asyncio.AbstractEventLoop) -> list[Callable[..., object] | None] | None:
-    """The callbacks that are due on a loop, without the one that runs now; None where the loop is not asyncio's own.
+    """Return the callbacks that are due on a loop, without the one that runs now.
 
     A callback that was cancelled is None in the list. Needs ``BaseEventLoop._ready`` and ``Handle._callback``, tried
     with 3.11 to 3.15, as no loop says whether anything is due. Loops of another make, such as uvloop's, have neither.
@@ -104,7 +105,7 @@ def ready_callbacks(loop: asyncio.AbstractEventLoop) -> list[Callable[..., objec
 
 
 def waited_for(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
-    """The future or task for which a task waits at this moment; None if it can go on, or has ended.
+    """Return the future or task that a task waits for at this moment, or None if it can go on or has ended.
 
     Needs ``Task._fut_waiter``, tried with 3.11 to 3.15. From 3.14 on ``asyncio.capture_call_graph`` is public, but it
     looks the other way, from a future to those who wait, and does not see through ``asyncio.gather`` of objects that
@@ -115,7 +116,7 @@ def waited_for(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
 
 
 def gathered(future: object) -> Sequence[Any]:
-    """What ``asyncio.gather`` waits for, if this is the future that it has returned; nothing for any other object.
+    """Return what ``asyncio.gather`` waits for, if this is the future that it has returned, else nothing.
 
     Needs ``tasks._GatheringFuture`` and its ``_children``, tried with 3.11 to 3.15, as what gather returns does not
     say what it has gathered.
@@ -127,7 +128,7 @@ def gathered(future: object) -> Sequence[Any]:
 
 
 def failed_unasked(task: asyncio.Task[Any]) -> bool:
-    """Whether a task has ended with an error that nobody has asked it for: no ``await``, ``result`` or ``exception``.
+    """Return whether a task has failed and nobody has asked for its error by ``await``, ``result`` or ``exception``.
 
     Needs ``Future._log_traceback``, tried with 3.11 to 3.15: what asyncio itself goes by when it prints "Task exception
     was never retrieved". A Task class of our own would have to note every way of asking, and would not be there for

@@ -21,15 +21,15 @@ _OURS = (
 
 
 witnessed: ContextVar[list[PuzzleError] | None] = ContextVar("witnessed", default=None)
-"""Where a graded run collects the errors made in it, so that one that is swallowed still counts."""
+"""The list in which a graded run collects the errors made in it, so that one that is swallowed still counts."""
 
 
 shown_files: set[str] = set()
-"""Names of code that are shown to people though no file has them: cells of a notebook that is being graded."""
+"""Names of code that may be shown though there is no such file: cells of a notebook that is being graded."""
 
 
 class Place(NamedTuple):
-    """Where in a run something is: what a message says first, and what other programs read as fields.
+    """Where in a run something is. A message begins with it, and other programs read its fields.
 
     ``tick`` is the rank's clock; ``detail`` is whatever the other fields cannot say, such as the name of an argument.
 
@@ -100,7 +100,7 @@ class PuzzleError(AssertionError):
 
     @property
     def where(self) -> str:
-        """The place in words."""
+        """The place in words, or an empty text."""
         return str(self.place)
 
     def __str__(self) -> str:
@@ -113,9 +113,9 @@ class PuzzleError(AssertionError):
 
 
 class Deadlock(PuzzleError):
-    """No rank can ever go on. The message lists every rank and what it waits for."""
+    """Raised when no rank can ever go on. The message lists every rank and what it waits for."""
 
-    sticks = False  # the run that reports it fails by it anyway
+    sticks = False  # the run that reports it fails in any case
 
 
 def _rebuilt(
@@ -125,7 +125,7 @@ def _rebuilt(
 
 
 def learner_line() -> str:
-    """The innermost line that is the learner's: not ours, not the standard library's."""
+    """Return the innermost line on the stack that is the learner's, or an empty text where there is none."""
     frame = sys._getframe(1)
     while frame is not None and not is_learners(frame.f_code):
         frame = frame.f_back  # type: ignore[assignment]
@@ -142,7 +142,7 @@ def is_learners(code: CodeType) -> bool:
 
 
 def is_learners_file(name: str) -> bool:
-    """Whether a file is neither of this library nor of the standard one."""
+    """Return whether a file belongs neither to this library nor to the standard one."""
     return not name.startswith(_OURS)
 
 
@@ -157,12 +157,12 @@ class Line(NamedTuple):
 
 
 def line_at(code: CodeType, place: int) -> int:
-    """The number of the line that a place in compiled code (a frame's ``f_lasti``) comes from."""
+    """Return the number of the line that a place in compiled code (a frame's ``f_lasti``) comes from."""
     return next((line for start, end, line in code.co_lines() if start <= place < end and line), code.co_firstlineno)
 
 
 def show_line(code: CodeType, number: int) -> str:
-    """A line of code for people: its function, number and text, without the machine's paths."""
+    """Return a line of code for people: its function, number and text, without the machine's paths."""
     text = linecache.getline(code.co_filename, number).strip()
     path = Path(code.co_filename)
     known = code.co_filename in shown_files or (path.is_file() and "ipykernel" not in code.co_filename)
@@ -172,7 +172,7 @@ def show_line(code: CodeType, number: int) -> str:
 
 
 def show_set(numbers: Iterable[int]) -> str:
-    """A set of numbers for people, ranges folded; of very many ranges, the first ones.
+    """Return a set of numbers for people, with ranges folded. Of very many ranges only the first ones are shown.
 
     >>> show_set({0, 1, 2, 5})
     '{0-2, 5}'
@@ -182,7 +182,7 @@ def show_set(numbers: Iterable[int]) -> str:
 
 
 def folded(numbers: Iterable[int]) -> list[str]:
-    """Numbers in order, as ranges.
+    """Return numbers in order, as the texts of ranges.
 
     >>> folded({0, 1, 2, 5, 7, 8})
     ['0-2', '5', '7, 8']

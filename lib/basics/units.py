@@ -24,7 +24,7 @@ Elements: TypeAlias = int | Fraction
 
 
 def exact(number: int | float | Fraction) -> Fraction:
-    """The number as it is written: 0.3 means three tenths, not the float nearest to it.
+    """Return the number as it is written: 0.3 means three tenths, not the float nearest to it.
 
     >>> exact(0.3)
     Fraction(3, 10)
@@ -33,7 +33,7 @@ def exact(number: int | float | Fraction) -> Fraction:
 
 
 def common_grain(durations: list[Fraction]) -> int:
-    """Grains in a tick so that every duration is a whole number of grains.
+    """Return how many grains a tick needs, so that every duration is a whole number of grains.
 
     >>> common_grain([Fraction(3, 10), Fraction(1, 2)])
     10
@@ -42,7 +42,7 @@ def common_grain(durations: list[Fraction]) -> int:
 
 
 def divided(elements: int, total: int) -> Elements:
-    """``elements / total``, exactly; a plain int where it comes out even (ints are faster).
+    """Return ``elements / total`` exactly, as an int where it comes out even (ints are faster).
 
     >>> divided(6, 3), divided(1, 3)
     (2, Fraction(1, 3))
@@ -52,7 +52,7 @@ def divided(elements: int, total: int) -> Elements:
 
 
 def show_ticks(ticks: float) -> str:
-    """A time for people.
+    """Return a time for people.
 
     >>> show_ticks(17.0), show_ticks(20.4)
     ('17', '20.4')
@@ -61,7 +61,7 @@ def show_ticks(ticks: float) -> str:
 
 
 def show_elements(elements: Elements) -> str:
-    """A size for people: digits in threes, two decimals for a fraction of an element.
+    """Return a size for people: digits in threes, and two decimals for a fraction of an element.
 
     >>> show_elements(2621440), show_elements(Fraction(1, 3))
     ('2,621,440', '0.33')

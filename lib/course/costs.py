@@ -1,4 +1,4 @@
-"""The costs that a puzzle's spec may name: the vocabulary of its key ``cost``."""
+"""The costs that a puzzle's spec may name under its key ``cost``."""
 
 from __future__ import annotations
 

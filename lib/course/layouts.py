@@ -1,7 +1,7 @@
-"""Where weights and states live: what each rank of a puzzle begins and ends with, and at which sizes.
+"""Where weights and states live, and at which sizes a puzzle is tried: what a puzzle's spec may name.
 
-Both are vocabularies that a puzzle's spec names from. Neither reads code: a layout looks at what a
-rank took from load_weights, at the final weights it set, and at the states it has stored in the end.
+Neither reads code: a layout looks at what a rank took from load_weights, at the final weights it set, and at the
+states it has stored in the end.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from ..record.labels import Labels, coarsest, union
 
 Size = dict[str, Any]
 """Arguments of ``run``: ranks, layers, batches, and mesh and node_size where there are boxes."""
-Part = tuple[int, int]
-"""Piece ``index`` of ``total``."""
-Wanted = dict[int, tuple[Part, Part]]
-"""For each layer that a rank has: its piece of the weight, its piece of the state."""
+Shard = tuple[int, int]
+"""(index, total): shard ``index`` of ``total``."""
+Wanted = dict[int, tuple[Shard, Shard]]
+"""For each layer that a rank has, its shard of the weight and its shard of the optimizer state."""
 
-WHOLE: Part = (0, 1)
+EVERYTHING: Shard = (0, 1)
 
 
 def whole(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Every rank has all of every layer (plain training, data parallel)."""
-    return [dict.fromkeys(range(size["layers"]), (WHOLE, WHOLE)) for _ in final_states]
+    """Give every rank all of every layer (plain training, data parallel)."""
+    return [dict.fromkeys(range(size["layers"]), (EVERYTHING, EVERYTHING)) for _ in final_states]
 
 
 def sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Rank r has piece r of ``ranks`` of every layer (weight-sharded and fully sharded data parallel)."""
+    """Give rank r piece r of ``ranks`` of every layer (weight-sharded and fully sharded data parallel)."""
     ranks = size["ranks"]
     return [dict.fromkeys(range(size["layers"]), ((r, ranks), (r, ranks))) for r in range(ranks)]
 
 
 def stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Every layer is on one rank, every rank has equally many (pipelines). Which ones, the ranks may choose."""
+    """Give each layer to the rank that loads it. Raise PuzzleError unless all load equally many, and different ones."""
     share = size["layers"] // size["ranks"]
     owner: dict[int, int] = {}
     wanted: list[Wanted] = []
@@ -52,12 +52,12 @@ def stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
                 line="",
             )
         owner.update(dict.fromkeys(layers, state.rank))
-        wanted.append(dict.fromkeys(layers, (WHOLE, WHOLE)))
+        wanted.append(dict.fromkeys(layers, (EVERYTHING, EVERYTHING)))
     return wanted
 
 
 def hybrid_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Weights and states in pieces over ``shard``, the same on every replica."""
+    """Cut weights and states into pieces over ``shard``, the same on every replica."""
     replicas, shards = size["mesh"]["replica"], size["mesh"]["shard"]
     return [
         dict.fromkeys(range(size["layers"]), ((shard, shards), (shard, shards)))
@@ -67,7 +67,7 @@ def hybrid_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wante
 
 
 def replica_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Weights in pieces over ``shard``, the same on every replica; states in pieces over both axes."""
+    """Cut weights into pieces over ``shard``, the same on every replica, and states over both axes."""
     replicas, shards = size["mesh"]["replica"], size["mesh"]["shard"]
     return [
         dict.fromkeys(range(size["layers"]), ((shard, shards), (shard * replicas + replica, shards * replicas)))
@@ -86,7 +86,7 @@ LAYOUTS: Mapping[str, Callable[[Size, Sequence[FinalState]], list[Wanted]]] = {
 
 
 def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> None:
-    """Every rank begins and ends with what the layout says. Raises PuzzleError that says who does not."""
+    """Raise PuzzleError, which names the rank, unless every rank begins and ends with what the layout says."""
     for state, wanted in zip(final_states, LAYOUTS[name](size, final_states), strict=True):
         weights = {layer: piece for layer, (piece, _) in wanted.items()}
         opt_states = {layer: piece for layer, (_, piece) in wanted.items()}
@@ -108,7 +108,7 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
 
 
 def _check_early(state: FinalState) -> None:
-    """What a rank begins with is in memory from the beginning: a state loaded at its update would be held by nobody."""
+    """Raise PuzzleError for a state loaded only at its update: until then no rank would have it in memory."""
     if state.late:
         raise PuzzleError(
             f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer",
@@ -120,9 +120,9 @@ def _check_early(state: FinalState) -> None:
 
 
 def _compare(
-    rank: int, when: str, kind: str, wanted: Mapping[int, Part], labels: Iterable[Labels], cure: str = ""
+    rank: int, when: str, kind: str, wanted: Mapping[int, Shard], labels: Iterable[Labels], cure: str = ""
 ) -> None:
-    """``cure``: what to write where nothing is there, with braces for the layer."""
+    """Raise PuzzleError unless a rank has the wanted pieces. ``cure``: what to write if a layer, {}, is missing."""
     got: dict[int, list[Labels]] = {}
     for one in labels:
         if one.kind == kind:
@@ -161,46 +161,46 @@ def _show(part: tuple[frozenset[int], int] | None) -> str:
 
 
 def one_rank(size: Size, random: Random) -> Size:
-    """Other layers and micro-batches."""
+    """Return a size with other layers and micro-batches."""
     return size | {"layers": random.randint(1, 6), "batches": random.randint(1, 8)}
 
 
 def data_parallel(size: Size, random: Random) -> Size:
-    """Other layers, and other ranks, each with one micro-batch."""
+    """Return a size with other layers, and other ranks with one micro-batch each."""
     ranks = random.choice([2, 3, 5, 6, 8])
     return size | {"layers": random.randint(1, 7), "ranks": ranks, "batches": ranks}
 
 
 def two_each(size: Size, random: Random) -> Size:
-    """Other layers, and other ranks, each with two micro-batches."""
+    """Return a size with other layers, and other ranks with two micro-batches each."""
     size = data_parallel(size, random)
     return size | {"batches": 2 * size["ranks"]}
 
 
 def uneven(size: Size, random: Random) -> Size:
-    """Other layers, other ranks, and fewer micro-batches than ranks."""
+    """Return a size with other layers, other ranks, and fewer micro-batches than ranks."""
     size = data_parallel(size, random)
     return size | {"batches": random.randint(1, size["ranks"] - 1)}
 
 
 def pipeline(size: Size, random: Random) -> Size:
-    """Other ranks and micro-batches; layers a multiple of the ranks."""
+    """Return a size with other ranks and micro-batches, and a multiple of the ranks as layers."""
     ranks = random.choice([2, 3, 5, 6])
     return size | {"ranks": ranks, "layers": ranks * random.randint(1, 3), "batches": random.randint(1, 8)}
 
 
 def two_stages(size: Size, random: Random) -> Size:
-    """Other layers, an even number, and other micro-batches; always two ranks."""
+    """Return a size with two ranks, an even number of layers, and other micro-batches."""
     return size | {"layers": 2 * random.randint(1, 4), "batches": random.randint(1, 8)}
 
 
 def pipeline_fsdp(size: Size, random: Random) -> Size:
-    """Other layers: as many as the four stages, or a multiple."""
+    """Return a size with other layers: a multiple of the four stages."""
     return size | {"layers": random.choice([8, 12])}
 
 
 def replica_fsdp(size: Size, random: Random) -> Size:
-    """Another mesh, a box for each replica, as many micro-batches for each rank; other layers."""
+    """Return a size with another mesh, a box for each replica, other layers, and as many micro-batches a rank."""
     each = size["batches"] // size["ranks"]
     replica, shard = random.choice([(2, 2), (2, 3), (3, 2), (3, 4), (4, 2)])
     return size | {
@@ -225,7 +225,7 @@ SIZES: Mapping[str, Callable[[Size, Random], Size]] = {
 
 
 def show_size(size: Size) -> str:
-    """A size for people: ``4 ranks, 6 layers, 4 micro-batches``."""
+    """Return a size for people: ``4 ranks, 6 layers, 4 micro-batches``."""
     plural = {"ranks": "rank", "layers": "layer", "batches": "micro-batch"}
     parts = [f"{size[k]} {v}{'' if size[k] == 1 else 'es' if v.endswith('h') else 's'}" for k, v in plural.items()]
     if size.get("mesh"):

@@ -1,7 +1,4 @@
-"""The rules of a puzzle: what it asks of the log beyond layout, time and memory.
-
-A vocabulary that a puzzle's spec names from. No rule reads code.
-"""
+"""The rules that a puzzle's spec may name: what it asks of the log beyond layout, time and memory."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ def place_of(event: Event) -> Place:
 
 
 def one_micro_batch(events: Sequence[Event], layers: int) -> None:
-    """Every operation through a layer works on one micro-batch."""
+    """Raise PuzzleError unless every operation through a layer works on one micro-batch."""
     trains = training()
     for event in events:
         if event.kind in trains and len(event.batches) > 1:
@@ -32,7 +29,7 @@ def one_micro_batch(events: Sequence[Event], layers: int) -> None:
 
 
 def own_layers(events: Sequence[Event], layers: int) -> None:
-    """A rank runs the layers that it has loaded, and no others: activations travel, weights stay."""
+    """Raise PuzzleError unless each rank runs only layers that it has loaded: activations travel, weights stay."""
     trains, loaded = training(), dict[int, set[int | None]]()
     for event in events:
         if event.kind == "load_weights":
@@ -47,7 +44,7 @@ def own_layers(events: Sequence[Event], layers: int) -> None:
 
 
 def four_stages(events: Sequence[Event], layers: int) -> None:
-    """A rank runs a quarter of the layers: it is one of four stages."""
+    """Raise PuzzleError for a rank that runs more than a quarter of the layers: it is one of four stages."""
     trains, run = training(), dict[int, set[int | None]]()
     for event in events:
         if event.kind in trains:

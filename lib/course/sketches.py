@@ -1,6 +1,6 @@
-"""What of a solution may be shown to who has not solved the puzzle: half of a schedule, and when its ranks are idle.
+"""What of a solution may be shown to those who have not solved the puzzle: half of a schedule, and when ranks are idle.
 
-Read from sketches.json, which the build makes of the runs of the solutions. The solutions themselves are not in lib.
+It is read from sketches.json, which the build makes by running the solutions. These themselves are not in lib.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from ..record.events import MARKS, Event
 from .specs import Puzzle, kept
 
 Span = tuple[float, float]
-"""From, to, in ticks."""
+"""(start, end) in ticks."""
 
 
 class Sketch(NamedTuple):
-    """Half of a schedule: what the ranks do up to ``until``, of a run that takes ``time`` ticks. Without memory."""
+    """Half of a schedule: what the ranks do up to tick ``until``, of a run of ``time`` ticks, without its memory."""
 
     events: Sequence[Event]
     until: float
@@ -24,17 +24,17 @@ class Sketch(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """When each rank works, and not what it does. ``time``: of the whole run, in ticks."""
+    """When each rank works, and not what it does. ``time`` is that of the whole run, in ticks."""
 
     compute: Mapping[int, Sequence[Span]]
-    """By rank, when it computes."""
+    """For each rank the spans in which it computes."""
     busy: Mapping[int, Sequence[Span]]
-    """By rank, when it computes or communicates."""
+    """For each rank the spans in which it computes or communicates."""
     time: float
 
 
 def sketch(puzzle: Puzzle) -> Sketch:
-    """Half of the schedule of a puzzle's solution."""
+    """Return half of the schedule of a puzzle's solution."""
     table = kept("sketches.json")[puzzle.name]["sketch"]
     ranks = range(puzzle.size["ranks"])  # each has a row, also one that is idle all the time
     events = [Event(rank, "load_weights", None, frozenset(), 0.0, 0.0, 0.0, ()) for rank in ranks]
@@ -46,7 +46,7 @@ def sketch(puzzle: Puzzle) -> Sketch:
 
 
 def outline(puzzle: Puzzle) -> Outline:
-    """When the ranks of a puzzle's solution work."""
+    """Return when the ranks of a puzzle's solution work."""
     table = kept("sketches.json")[puzzle.name]["outline"]
     compute, busy = (
         {rank: [(start, end) for start, end in spans] for ranks, spans in table[key] for rank in ranks}
@@ -59,7 +59,7 @@ def outline(puzzle: Puzzle) -> Outline:
 
 
 def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
-    """Sketch and outline of a run, as they are kept."""
+    """Return sketch and outline of a run as sketches.json keeps them."""
     done = [event for event in events if event.kind not in MARKS]
     until = _rounded(time / 2)
     names: dict[object, int] = {}
@@ -88,7 +88,7 @@ def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
 
 
 def _by_ranks(events: Iterable[Event]) -> list[tuple[list[int], list[Span]]]:
-    """The spans of events, joined; ranks with the same ones together."""
+    """Return the joined spans of the events, and with each list of spans the ranks that share it."""
     own: dict[int, list[Span]] = {}
     for event in sorted(events, key=lambda event: event.start):
         spans = own.setdefault(event.rank, [])
@@ -104,5 +104,5 @@ def _by_ranks(events: Iterable[Event]) -> list[tuple[list[int], list[Span]]]:
 
 
 def _rounded(tick: float) -> float:
-    """0.3 and not 0.30000000000000004."""
+    """Return 0.3 instead of 0.30000000000000004."""
     return round(tick, 9)

@@ -1,4 +1,4 @@
-"""The puzzles, as their specs say: size, target, layout, hints. Read from specs.json, which the build writes."""
+"""The puzzles: size, target, layout and hints of each. They are read from specs.json, which the build writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Puzzle(NamedTuple):
     file: str
     """Name of its notebook and of its source, without the ending."""
     cost: str = "default"
-    """Of its machine: a name from ``costs``."""
+    """The cost of its machine: a name from ``costs``."""
 
     @property
     def repair(self) -> bool:
@@ -40,25 +40,25 @@ class Puzzle(NamedTuple):
 
 @cache
 def puzzles() -> dict[str, Puzzle]:
-    """All puzzles by name, in order."""
+    """Return all puzzles by name, in order."""
     return {name: Puzzle(**spec) for name, spec in kept("specs.json").items()}
 
 
 @cache
 def kept(name: str) -> dict[str, Any]:
-    """One of the tables that the build writes beside this module."""
+    """Return one of the tables that the build writes into lib."""
     table: dict[str, Any] = json.loads(files("lib").joinpath(name).read_text(encoding="utf-8"))
     return table
 
 
 def forget() -> None:
-    """The tables have been written anew."""
+    """Forget all tables, so that they are read again."""
     puzzles.cache_clear()
     kept.cache_clear()
 
 
 def find(name: object) -> Puzzle:
-    """The puzzle of that name (or number). Raises PuzzleError that names the nearest ones."""
+    """Return the puzzle of that name or number. Raise PuzzleError, which names the nearest one, for any other."""
     known = puzzles()
     for puzzle in known.values():
         if name in (puzzle.name, puzzle.number, str(puzzle.number)):

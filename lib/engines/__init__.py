@@ -1,23 +1,19 @@
 """Engines with real tensors: what runs on the simulated machine, run with numbers.
 
-The machine's clock, memory, rules and log stay what they are; each tensor carries numbers besides its fingerprint, and
-the trained weights are compared with an independent reference. The modules, in reading order (all of them need torch;
-``running.run`` imports an engine by its name when it is asked for):
+The machine's clock, memory, rules and log stay what they are. Each tensor carries numbers besides its fingerprint, and
+the trained weights are compared with an independent reference. The modules, in reading order (``running.run`` imports
+an engine by its name when it is asked for):
 
 ===========  ===================================================================
 layers       what a layer computes: a residual MLP, a transformer block
 data         inputs, targets, first weights and optimizer states, from a seed
-pieces       numbers of a part of a weight: cut, joined, re-cut
+pieces       numbers of a part of a weight: cut, joined, cut again
 numbers      what a tensor carries: a fingerprint, and numbers
 agreement    how far trained weights are from the reference, in figures and words
 reference    the same training by torch itself
-host         the books of ranks that are processes: everything but the numbers
+distributed  what a run needs whose ranks are processes
 result       what a run with real tensors leaves behind
 local        all ranks in this process
-lane         how tensors travel between processes, in a thread of its own
-meter        all tensors that live, stored or not
-rank         one rank: the learner's function, numbers, a line to the host
-zygote       a process that has imported torch once, and forks the ranks
 processes    a run of processes, from its start to its end
 shell        python -m lib run, and worker for torchrun
 ===========  ===================================================================

@@ -1,4 +1,4 @@
-"""How far trained weights are from the reference: figures, and what to say of them. Nothing here needs torch."""
+"""How far trained weights are from the reference: figures, and words for them. Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class LayerError(NamedTuple):
     error: float
     """The largest difference from the reference."""
     relative: float
-    """The same by the largest update of the layer. Infinite if a part is missing, nan if a number is."""
+    """The same divided by the largest update of the layer: infinite if a part is missing, nan if a number is."""
     rank: int | None
-    """Where it is largest; None if no rank has set the layer's weight."""
+    """The rank on which it is largest, or None if no rank has set the layer's weight."""
     at: int
-    """Which number of the flat weight that is."""
+    """The index of that number in the flat weight."""
     span: tuple[int, int]
-    """The numbers that the rank has around it: the first, and the one after the last."""
+    """(start, stop): the numbers that the rank has around it."""
     spread: float
-    """The largest difference between ranks that have the same part: 0, or they drift apart."""
+    """The largest difference between ranks that have the same part. It should be 0."""
     missing: int
     """How many numbers no rank has set."""
 
@@ -56,7 +56,7 @@ class Agreement:
 
     @property
     def relative(self) -> float:
-        """The largest difference by the largest update of its layer."""
+        """The largest difference divided by the largest update of its layer."""
         return self.worst.relative
 
     @property
@@ -70,7 +70,7 @@ class Agreement:
         return self.relative <= self.tolerance and self.spread == 0  # nan is neither
 
     def check(self) -> None:
-        """Raises PuzzleError that names layer, rank, error and tolerance, unless all is right."""
+        """Raise PuzzleError that names layer, rank, error and tolerance, unless all is right."""
         if self.ok:
             return
         row = self.worst
@@ -119,5 +119,5 @@ class Agreement:
 
 
 def badness(error: float) -> float:
-    """What errors are ordered by: nan is the worst of all."""
+    """Return a key that orders errors: nan is the worst of all."""
     return math.inf if math.isnan(error) else min(error, 1.7e308)

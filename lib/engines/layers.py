@@ -19,19 +19,19 @@ class Layer(NamedTuple):
     """A kind of layer."""
 
     shapes: Callable[[int], tuple[Shape, ...]]
-    """Hidden size -> shapes of the parameters, in their order in the flat weight. One dimension: a gain, near 1."""
+    """The shapes of the parameters for a hidden size, in the order of the flat weight. One dimension: a gain near 1."""
     function: Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor]
-    """Input and parameters -> output."""
+    """The output, for input and parameters."""
 
 
 def residual_mlp(x: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """``x + tanh(x W)``: as many parameters as a simulated weight has elements."""
+    """Return ``x + tanh(x W)``, with as many parameters as a simulated weight has elements."""
     (w,) = parameters
     return x + torch.tanh(x @ w)
 
 
 def transformer_block(x: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Causal attention among the tokens of the micro-batch, then an MLP; a layer norm before each, and a bypass."""
+    """Return causal attention among the tokens of x, then an MLP, each after a layer norm and with a bypass."""
     gain1, to_qkv, from_heads, gain2, up, down = parameters
     hidden = x.shape[-1]
     queries, keys, values = (
@@ -46,7 +46,7 @@ def transformer_block(x: torch.Tensor, parameters: Sequence[torch.Tensor]) -> to
 
 
 def heads(hidden: int) -> int:
-    """Heads of the attention: up to 8, of equal size, at least 16 wide."""
+    """Return the number of attention heads: up to 8 of equal size, at least 16 wide."""
     return next((count for count in (8, 4, 2) if hidden % count == 0 and hidden // count >= 16), 1)
 
 
@@ -58,12 +58,12 @@ LAYERS = {
 
 
 def parameters(kind: str, hidden: int) -> int:
-    """Numbers in the weight of a layer."""
+    """Return how many numbers the weight of a layer has."""
     return sum(map(math.prod, LAYERS[kind].shapes(hidden)))
 
 
 def apply(kind: str, x: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
-    """The output of a layer with this flat weight."""
+    """Return the output of a layer with this flat weight."""
     shapes = LAYERS[kind].shapes(x.shape[-1])
     parts = flat.split([math.prod(shape) for shape in shapes])  # split, whose gradient is a single concatenation
     return LAYERS[kind].function(x, [part.view(shape) for part, shape in zip(parts, shapes, strict=True)])

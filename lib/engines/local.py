@@ -22,11 +22,11 @@ from .reference import compare
 from .result import RealRun
 
 SMALL = 256
-"""Numbers a token up to which several threads take longer for a layer than one: half the time of the tests."""
+"""Hidden size up to which one thread computes a layer faster than several: it halves the time of the tests."""
 
 
 def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> RealRun:
-    """As ``lib.run``: the same loop and books, and values with numbers in them."""
+    """Run as ``lib.run`` does, with the same loop and books, and values with numbers in them."""
     if settings.pace or settings.meter:
         raise PuzzleError("ranks in one process have no pace and no meter of their own", cure='engine="processes"')
     dist = Dist.of(shape, books_of(shape, graded=True, strict=settings.strict, values=Numbers(work)))

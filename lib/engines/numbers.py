@@ -2,10 +2,9 @@
 
 ``Numbers`` has the methods of ``Fingerprints`` and stands in their place in the books. Each value has the fingerprint
 that it would have in the simulator, so that every rule and every check goes on working, and the numbers of the same
-tensor. The two never meet: each operation is carried out in both, and the end is judged by both.
+tensor. The two are independent: each operation is carried out in both, and the end is checked in both.
 
-Numbers that are missing where an operation needs them (the rules see to it that none is, unless they are switched off)
-are nan, and what is computed from nan is nan.
+Numbers that an operation needs and that are missing are nan. That happens only if the rules are switched off.
 """
 
 from __future__ import annotations
@@ -21,29 +20,29 @@ from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
 from .layers import apply, parameters
-from .pieces import Pieces, Spans, nothing, size, spans_of, take, together
+from .pieces import Pieces, Spans, nothing, select, size, spans_of, together
 
 
 class Real(NamedTuple):
-    """The value of one tensor. Nothing in it is ever changed: ranks in one process share what they send."""
+    """The value of one tensor. Nothing in it ever changes: ranks in one process share what they send."""
 
     mark: Any
     """The fingerprint."""
     data: dict[int, torch.Tensor] | Pieces | None
-    """By micro-batch (length, hidden), or pieces of a weight; None for the gradient of no micro-batches, which adds
-    nothing and fits any form."""
+    """For each micro-batch (length, hidden), or pieces of a weight. None for the gradient of no micro-batches, which
+    adds nothing and fits any shape."""
 
 
 class Numbers:
     """The arithmetic of one workload on one device.
 
-    ``marks`` is the algebra of the fingerprints alone.
+    ``fingerprints`` is the algebra of the fingerprints alone.
     """
 
     zero = Real(Fingerprints.zero, None)
 
     def __init__(self, work: Workload, device: Any = "cpu") -> None:
-        self.work, self.device, self.marks = work, device, Fingerprints()
+        self.work, self.device, self.fingerprints = work, device, Fingerprints()
         self.parameters = parameters(work.layer, work.hidden)
         self.whole: Spans = ((0, self.parameters),)
         self.dtype = getattr(torch, work.dtype)
@@ -51,39 +50,36 @@ class Numbers:
     # -- what training starts from --------------------------------------------------------
 
     def weight(self, piece: Labels) -> Real:
-        """A piece of a layer's weight before training."""
         whole = Pieces(self.whole, data.weight(self.work, piece.layer).to(self.device)[None])
-        return Real(self.marks.weight(piece), self._part(whole, piece))
+        return Real(self.fingerprints.weight(piece), self._part(whole, piece))
 
     def opt_state(self, piece: Labels) -> Real:
-        """A piece of a layer's optimizer state before training: m and v of a training that is under way."""
+        """Return a piece of a layer's optimizer state before training: m and v of a training that is under way."""
         whole = Pieces(self.whole, data.moments(self.work, piece.layer).to(self.device), data.WARM)
-        return Real(self.marks.opt_state(piece), self._part(whole, piece))
+        return Real(self.fingerprints.opt_state(piece), self._part(whole, piece))
 
     def inputs(self, batches: frozenset[int]) -> Real:
-        """The input of layer 0 for these micro-batches."""
         numbers = {batch: data.inputs(self.work, batch).to(self.device) for batch in sorted(batches)}
-        return Real(self.marks.inputs(batches), numbers)
+        return Real(self.fingerprints.inputs(batches), numbers)
 
     # -- operations ---------------------------------------------------------------------------
 
     def forward(self, inp: Real, weight: Real) -> Real:
-        """What a layer makes of its input."""
         flat = self._complete(weight.data)
         numbers = {batch: apply(self.work.layer, x, flat) for batch, x in _activations(inp).items()}
-        return Real(self.marks.forward(inp.mark, weight.mark), numbers)
+        return Real(self.fingerprints.forward(inp.mark, weight.mark), numbers)
 
     def loss(self, inp: Real) -> Real:
-        """The gradient of the loss (half the squares of what the output is off, by token and micro-batch)."""
+        """Return the gradient of the loss: half the squared error, by token and micro-batch."""
         scale = data.loss_scale(self.work)
         numbers = {
             batch: (y - data.target(self.work, batch).to(self.device)) / scale for batch, y in _activations(inp).items()
         }
-        return Real(self.marks.loss(inp.mark), numbers)
+        return Real(self.fingerprints.loss(inp.mark), numbers)
 
     def backward(self, inp: Real, grad: Real, weight: Real) -> tuple[Real, Real]:
-        """The gradient of the weight (summed over micro-batches) and that of the input. Computes the layer again."""
-        of_weight, of_input = self.marks.backward(inp.mark, grad.mark, weight.mark)
+        """Return the gradients of the weight, summed over micro-batches, and of the input. Computes the layer again."""
+        of_weight, of_input = self.fingerprints.backward(inp.mark, grad.mark, weight.mark)
         flat, out = self._complete(weight.data).detach().requires_grad_(), _activations(grad)
         total, back = torch.zeros_like(flat), {}
         for batch, x in _activations(inp).items():
@@ -97,7 +93,7 @@ class Numbers:
 
     def update(self, weight: Real, opt_state: Real, grad: Real) -> tuple[Real, Real]:
         """Return weight and state after an optimizer step. The gradient may be of more pieces than the weight."""
-        new_weight, new_state = self.marks.update(weight.mark, opt_state.mark, grad.mark)
+        new_weight, new_state = self.fingerprints.update(weight.mark, opt_state.mark, grad.mark)
         old, state = _pieces(weight), _pieces(opt_state)
         g = self._summand(grad, old.spans)
         moments = state.flat if state.spans == old.spans else nothing(state.flat, old.spans)
@@ -106,60 +102,58 @@ class Numbers:
         return Real(new_weight, Pieces(old.spans, flat)), Real(new_state, Pieces(old.spans, moments, step))
 
     def add(self, values: Sequence[Real]) -> Real:
-        """A sum of gradients, from the first to the last; nan if they are of different pieces."""
+        """Return a sum of gradients, added from the first to the last, or nan if they are of different pieces."""
         summands = [value.data for value in values if isinstance(value.data, Pieces)]
         if not summands:
             return self.zero
         total = summands[0].flat
         for other in summands[1:]:
             total = total + (other.flat if other.spans == summands[0].spans else nothing(total, summands[0].spans))
-        return Real(self.marks.add([value.mark for value in values]), Pieces(summands[0].spans, total))
+        return Real(self.fingerprints.add([value.mark for value in values]), Pieces(summands[0].spans, total))
 
     def cut(self, value: Real, piece: Labels) -> Real:
-        """The numbers of a piece of a sharded thing."""
         if value.data is None:
             return value
-        return Real(self.marks.cut(value.mark, piece), self._part(_pieces(value), piece))
+        return Real(self.fingerprints.cut(value.mark, piece), self._part(_pieces(value), piece))
 
     def join(self, values: Sequence[Real]) -> Real:
-        """Pieces put together."""
-        mark = self.marks.join([value.mark for value in values])
+        mark = self.fingerprints.join([value.mark for value in values])
         parts = [value.data for value in values if isinstance(value.data, Pieces)]
         return Real(mark, together(parts) if parts else None)
 
     def made_up(self, labels: Labels) -> Real:
-        """A value for a tensor that was made by hand: no number at all."""
-        return self.of(labels, self.marks.made_up(labels), self._new(self.shape(labels)).fill_(math.nan))
+        """Return a value for a tensor that was made by hand: all nan."""
+        return self.of(labels, self.fingerprints.made_up(labels), self._new(self.shape(labels)).fill_(math.nan))
 
     # -- values as plain tensors, to be sent and received ------------------------------------------
 
     def shape(self, labels: Labels) -> tuple[int, int]:
-        """(rows, numbers) of a tensor with these labels: a row for each micro-batch, two for m and v, or one."""
+        """Return (rows, numbers) of a tensor with these labels: a row for each micro-batch, two for m and v, or one."""
         if labels.kind in ("Activation", "ActivationGrad"):
             return len(labels.batches), self.work.length * self.work.hidden
         return 1 + (labels.kind == "OptState"), size(self._spans(labels))
 
-    def unmarked(self, labels: Labels, flat: torch.Tensor) -> Real:
-        """Return a value of which only the numbers are known: in the process of a rank, where nobody asks for more."""
+    def only_numbers(self, labels: Labels, flat: torch.Tensor) -> Real:
+        """Return a value without a fingerprint, which nobody asks for in the process of a rank."""
         batched = labels.kind in ("Activation", "ActivationGrad")
         return self.of(labels, dict.fromkeys(labels.batches, 0) if batched else Fingerprint(0, piece_of(labels)), flat)
 
     def expand(self, value: Real, labels: Labels) -> torch.Tensor:
-        """The numbers of a tensor with these labels, (rows, numbers) as ``shape`` says: ascending by micro-batch or by
-        shard, contiguous, not to be written to.
+        """Return the numbers of a tensor with these labels, in the shape that ``shape`` says, ascending by micro-batch
+        or shard, contiguous, not to be written to.
 
-        The value may be of more shards than the labels; of a gradient of no micro-batches all numbers are zero.
+        The value may have more shards than the labels. A gradient of no micro-batches gives zeros.
         """
         if isinstance(value.data, dict):
             return torch.stack([value.data[batch].flatten() for batch in sorted(labels.batches)])
         if value.data is None:
             return self._new(self.shape(labels)).zero_()
-        return take(value.data, self._spans(labels)).contiguous()
+        return select(value.data, self._spans(labels)).contiguous()
 
     def of(self, labels: Labels, mark: Any, flat: torch.Tensor) -> Real:
-        """The value of a tensor with these labels, fingerprint and numbers: what ``expand`` gives, the other way.
+        """Return the value of a tensor with these labels, fingerprint and numbers. It undoes ``expand``.
 
-        Raises ValueError for numbers of another shape. It keeps ``flat``, unless that holds several micro-batches.
+        Raise ValueError for numbers of another shape. ``flat`` itself is kept, unless it has several micro-batches.
         """
         if labels.kind == "WeightGrad" and not labels.batches:
             return self.zero
@@ -186,23 +180,23 @@ class Numbers:
 
     def _part(self, pieces: Pieces, labels: Labels) -> Pieces:
         spans = self._spans(labels)
-        return Pieces(spans, take(pieces, spans), pieces.step)
+        return Pieces(spans, select(pieces, spans), pieces.step)
 
     def _complete(self, weight: Any) -> torch.Tensor:
-        """The flat weight of a layer: (parameters,)."""
-        return take(weight, self.whole)[0]
+        """Return the flat weight of a layer: (parameters,)."""
+        return select(weight, self.whole)[0]
 
     def _summand(self, grad: Real, spans: Spans) -> torch.Tensor:
-        """These numbers of a gradient, (1, numbers)."""
+        """Return the numbers of a gradient in these spans, (1, numbers)."""
         if grad.data is None:
             return self._new((1, size(spans))).zero_()
-        return take(_pieces(grad), spans)
+        return select(_pieces(grad), spans)
 
 
 def adam(
     weight: torch.Tensor, grad: torch.Tensor, moments: torch.Tensor, step: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Adam's step number ``step``: the new weight, (1, numbers), and the new moments, (2, numbers)."""
+    """Return the new weight, (1, numbers), and the new moments, (2, numbers), after Adam's step number ``step``."""
     beta1, beta2 = data.BETAS
     m = beta1 * moments[0] + (1 - beta1) * grad[0]
     v = beta2 * moments[1] + (1 - beta2) * grad[0] * grad[0]
@@ -211,24 +205,24 @@ def adam(
 
 
 def stored(value: Real) -> list[torch.Tensor]:
-    """The tensors that a value is made of."""
+    """Return the tensors that a value is made of."""
     if isinstance(value.data, dict):
         return list(value.data.values())
     return [] if value.data is None else [value.data.flat]
 
 
 def elements(value: Real) -> int:
-    """How many numbers a value has, counted as the simulator does: Adam's m and v are one."""
+    """Return how many numbers a value has, counted as the simulator does: Adam's m and v count as one."""
     return value.data.flat.shape[1] if isinstance(value.data, Pieces) else numel(value)
 
 
 def numel(value: Real) -> int:
-    """How many numbers a value really has."""
+    """Return how many numbers a value really has."""
     return sum(tensor.numel() for tensor in stored(value))
 
 
 def nbytes(value: Real) -> int:
-    """The bytes that a value keeps occupied, those of buffers behind views included."""
+    """Return the bytes that a value occupies, with those of buffers behind views."""
     buffers = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in stored(value)}
     return sum(buffers.values())
 

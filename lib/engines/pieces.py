@@ -1,4 +1,4 @@
-"""Numbers of a part of a weight: which they are of the flat whole, so that parts of any cut fit together.
+"""Parts of a weight: which numbers of the flat whole each has, so that parts of any cut fit together.
 
 Piece i of n of a weight with p parameters is numbers ``i * p // n`` up to ``(i + 1) * p // n``. Pieces of a finer cut
 make up those of a coarser one exactly, for every p, so nothing is padded; in a cut into more pieces than there are
@@ -14,24 +14,24 @@ from typing import NamedTuple
 import torch
 
 Span = tuple[int, int]
-"""Numbers of the flat whole: the first, and the one after the last."""
+"""(start, stop): numbers of the flat whole."""
 Spans = tuple[Span, ...]
-"""Apart from each other, ascending."""
+"""Spans that do not touch, in ascending order."""
 
 
 class Pieces(NamedTuple):
-    """A part of a weight, of a gradient or of an optimizer state. Never changed in place: ranks may share it."""
+    """A part of a weight, of a gradient or of an optimizer state. It never changes: ranks may share it."""
 
     spans: Spans
     """Which numbers of the whole these are."""
     flat: torch.Tensor
     """(rows, numbers), ascending: one row, or Adam's two, m and v."""
     step: int = 0
-    """Of an optimizer state: the steps that lie behind it."""
+    """For an optimizer state, the steps before it."""
 
 
 def spans_of(shards: Iterable[int], total: int, parameters: int) -> Spans:
-    """Which numbers some shards are.
+    """Return which numbers of the flat whole some shards are.
 
     >>> spans_of({0, 1, 3}, 4, 10)
     ((0, 5), (7, 10))
@@ -40,7 +40,7 @@ def spans_of(shards: Iterable[int], total: int, parameters: int) -> Spans:
 
 
 def merged(spans: Iterable[Span]) -> Spans:
-    """Spans put together, where they touch or overlap."""
+    """Return the spans in order, with those that touch or overlap put together."""
     found: list[Span] = []
     for start, stop in sorted(spans):
         if found and start <= found[-1][1]:
@@ -51,19 +51,19 @@ def merged(spans: Iterable[Span]) -> Spans:
 
 
 def size(spans: Iterable[Span]) -> int:
-    """How many numbers these are."""
+    """Return how many numbers the spans have."""
     return sum(stop - start for start, stop in spans)
 
 
 def nothing(like: torch.Tensor, spans: Spans) -> torch.Tensor:
-    """(rows, numbers) of nan: what there is where a number should be and is not."""
+    """Return (rows, numbers) of nan, which stands for numbers that are missing."""
     return like.new_full((len(like), size(spans)), math.nan)
 
 
-def take(part: Pieces, spans: Spans) -> torch.Tensor:
-    """These numbers of a part, (rows, numbers); nan where the part does not have them.
+def select(part: Pieces, spans: Spans) -> torch.Tensor:
+    """Return the numbers of a part in these spans, (rows, numbers), and nan for those that it does not have.
 
-    A copy, unless it is all of the part: a view would keep all of it in memory.
+    It is a copy, unless it is all of the part: a view would keep all of it in memory.
     """
     if part.spans == spans:
         return part.flat
@@ -73,7 +73,7 @@ def take(part: Pieces, spans: Spans) -> torch.Tensor:
 
 
 def together(parts: Sequence[Pieces]) -> Pieces:
-    """Parts as one; nan everywhere if they have a number in common, or are no parts of one thing."""
+    """Return parts as one, with nan everywhere if they share a number, or are no parts of one thing."""
     first = parts[0]
     spans = merged(span for part in parts for span in part.spans)
     whole = nothing(first.flat, spans)
@@ -96,7 +96,7 @@ def _lay(flat: torch.Tensor, spans: Spans, part: Pieces) -> None:
 
 
 def _places(spans: Spans) -> list[int]:
-    """Where in the flat numbers each span begins."""
+    """Return where in the flat numbers each span begins."""
     places = [0]
     for start, stop in spans:
         places.append(places[-1] + stop - start)

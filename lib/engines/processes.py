@@ -1,7 +1,7 @@
 """One process a rank, and torch.distributed between them: the proof that a function is truly distributed.
 
-This process keeps the books (see ``host``) and needs no torch. The ranks are forked by a zygote, which is started at
-the first run and stays for the next ones.
+This process keeps the books (see ``distributed.host``) and needs no torch. The ranks are forked by a zygote, which is
+started at the first run and stays for the next ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..running.limits import collector_off
 from ..running.run import Settings
 from ..running.workload import Workload
 from .agreement import Agreement, LayerError
-from .host import Door, Host
+from .distributed.host import Door, Host
 from .result import ProcessRun
 
 for _name in ("torch", "cloudpickle"):
@@ -45,7 +45,7 @@ START = 60.0
 
 
 def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> ProcessRun:
-    """As ``lib.run``. ``settings.timeout``: seconds for which a rank may be silent."""
+    """Run as ``lib.run``, with a process for each rank. ``settings.timeout``: seconds for which one may be silent."""
     begun, name = time.monotonic(), name_of(fn)
     task = task_of(shape, work, settings) | {"pickled": _pickled(fn, name), "cost": _pickled(shape.cost, "cost")}
     task["path"] = [entry or os.getcwd() for entry in sys.path]
@@ -56,7 +56,7 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
             place = {"address": "127.0.0.1", "port": door.port, "token": door.token}
             zygote.start({**task, **place, "store": os.path.join(folder, "store")})
             host = Host(shape, work, settings.timeout, name)
-            return serve(door, host, work, settings, zygote.deaths, "processes", begun)
+            return host_run(door, host, work, settings, zygote.deaths, "processes", begun)
         finally:
             door.close()
             zygote.clear()
@@ -70,7 +70,7 @@ def task_of(shape: Shape, work: Workload, settings: Settings) -> dict[str, Any]:
     return {"size": size, "work": asdict(work), "options": options}
 
 
-def serve(
+def host_run(
     door: Door,
     host: Host,
     work: Workload,
@@ -79,7 +79,7 @@ def serve(
     engine: str,
     begun: float,
 ) -> ProcessRun:
-    """Keep the books for the ranks that come to a door, to the end."""
+    """Keep the books for the ranks that come to a door. Return the run when all have ended."""
     host.deaths = deaths
     token = witnessed.set(host.clerk.errors)
     try:
@@ -96,7 +96,7 @@ def serve(
 
 
 def _pickled(thing: object, name: str) -> str:
-    """Return a function, or a cost, by value, with what it needs of a notebook."""
+    """Return a function, or a cost, pickled with what it needs of a notebook. Raise PuzzleError if it cannot be."""
     import cloudpickle
 
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
@@ -114,7 +114,7 @@ def _pickled(thing: object, name: str) -> str:
 
 @contextmanager
 def _by_value(module: ModuleType | None) -> Iterator[None]:
-    """Let what a learner's own module defines travel with the function: another process need not find it."""
+    """Pickle what a learner's own module defines by value inside the block: another process need not find it."""
     import cloudpickle
 
     file = getattr(module, "__file__", None) or ""
@@ -149,7 +149,7 @@ class Zygote:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
         with its:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "lib.engines.zygote", str(its.fileno())],
+                [sys.executable, "-m", "lib.engines.distributed.zygote", str(its.fileno())],
                 pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -173,7 +173,7 @@ class Zygote:
 
     @classmethod
     def get(cls) -> Zygote:
-        """The one that is there, or a new one."""
+        """Return the zygote that is there, or a new one."""
         if cls._one is None or cls._one.process.poll() is not None:
             cls._one = cls()
             atexit.register(cls._one.end)
@@ -185,7 +185,7 @@ class Zygote:
         self.wire.send(["start", task])
 
     def deaths(self) -> dict[int, str]:
-        """Ranks that have ended, and how."""
+        """Return the ranks that have ended or were stopped, and how. Raise PuzzleError if the zygote is gone."""
         self.wire.end.settimeout(0.0)
         try:
             while True:
@@ -201,7 +201,7 @@ class Zygote:
         return self.dead
 
     def clear(self) -> None:
-        """No rank of the last run is left."""
+        """End what is left of the last run."""
         try:
             deadline = time.monotonic() + 5
             self.wire.send(["kill", None]) if self.left else None
@@ -214,7 +214,7 @@ class Zygote:
             self.end()
 
     def end(self) -> None:
-        """End it, and all that it has forked."""
+        """End the zygote, and all that it has forked."""
         self.wire.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(2)

@@ -22,7 +22,7 @@ from .pieces import Pieces, Span
 
 @lru_cache(maxsize=4)
 def reference(work: Workload) -> tuple[torch.Tensor, ...]:
-    """Every layer's weight after one step of plain training, (parameters,), on the CPU in the workload's precision."""
+    """Return every layer's weight after a step of plain training, (parameters,), on the CPU in the work's dtype."""
     weights = [torch.nn.Parameter(data.weight(work, layer)) for layer in range(work.layers)]
     adam = torch.optim.Adam(weights, lr=data.RATE, betas=data.BETAS, eps=data.EPSILON)
     for layer, weight in enumerate(weights):
@@ -41,7 +41,7 @@ def reference(work: Workload) -> tuple[torch.Tensor, ...]:
 
 
 def compare(work: Workload, finals: Mapping[int, Mapping[int, Real]]) -> Agreement:
-    """How far the ranks' final weights, {rank: {layer: value}}, are from the reference.
+    """Return how far the ranks' final weights, {rank: {layer: value}}, are from the reference.
 
     A rank may have any part of a layer. Wrong or missing numbers raise nothing here: see ``Agreement.check``.
     """

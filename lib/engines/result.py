@@ -1,4 +1,4 @@
-"""What a run with real tensors leaves behind: all that a simulated run does, and how far its numbers are off."""
+"""The result of a run with real tensors: that of a simulated run, and how far its numbers are off."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..record.table import OPERATIONS
 from ..running.run import Run
 from ..running.workload import Workload
 from .agreement import Agreement
-from .host import Host
+from .distributed.host import Host
 
 
 class RealRun(Run):
@@ -42,7 +42,7 @@ class RealRun(Run):
         agreement: Agreement,
     ) -> None:
         """``final_states`` may hold values of both kinds, fingerprints and numbers."""
-        Outcome.__init__(self, name, mesh, [_marks_only(state) for state in final_states], logs)
+        Outcome.__init__(self, name, mesh, [_only_fingerprints(state) for state in final_states], logs)
         self.models = list(models)
         self.engine, self.work, self.wall = engine, work, wall
         self.agreement = agreement
@@ -53,11 +53,11 @@ class RealRun(Run):
         return self.work.dtype
 
     def facts(self) -> list[str]:
-        """What there is to say besides time and memory, a line each."""
+        """Return lines of what there is to say besides time and memory."""
         return [f"{self.engine}, {self.work.layer}, {self.dtype}, {self.wall:.2f} s: {self.agreement}"]
 
     def verify(self) -> str:
-        """Fingerprints and numbers. Raises PuzzleError if either is wrong."""
+        """Check fingerprints and numbers. Return what to say if both are right, and raise PuzzleError otherwise."""
         super().verify()
         self.agreement.check()
         return (
@@ -66,13 +66,13 @@ class RealRun(Run):
         )
 
 
-def _marks_only(state: FinalState) -> FinalState:
-    """The state with nothing but fingerprints for values."""
-    kept = tuple(map(_mark, state.kept))
-    return state._replace(kept=kept, finals={layer: _mark(piece) for layer, piece in state.finals.items()})
+def _only_fingerprints(state: FinalState) -> FinalState:
+    """Return the state with only fingerprints for values."""
+    kept = tuple(map(_fingerprint_of, state.kept))
+    return state._replace(kept=kept, finals={layer: _fingerprint_of(piece) for layer, piece in state.finals.items()})
 
 
-def _mark(piece: Piece) -> Piece:
+def _fingerprint_of(piece: Piece) -> Piece:
     value: Any = piece.value
     return piece._replace(value=getattr(value, "mark", value))
 
@@ -81,9 +81,9 @@ class ProcessRun(RealRun):
     """A run whose ranks were processes.
 
     Time and memory are the simulated ones, since the books were the same. ``measured``: the run by the clock on the
-    wall; ``stored``: at how many records of the log the numbers really stored were as many as labels say, and of how
-    many; ``live``: with a meter, by rank the most numbers that lived at once, stored or not; ``peak_stored``: of these
-    the stored ones; ``backend`` and ``device``: torch's.
+    wall. ``stored``: the count of records of the log at which as many numbers were really stored as the labels say, and
+    the count of all. ``live``: with a meter, for each rank the most numbers that were alive at once, stored or not.
+    ``peak_stored``: for each rank the most that were stored. ``backend`` and ``device``: torch's.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ProcessRun(RealRun):
         self._by_rank = by_rank
 
     def facts(self) -> list[str]:
-        """What there is to say besides time and memory, a line each."""
+        """Return what there is to say besides time and memory, a line each."""
         equal, count = self.stored
         return [
             *super().facts(),
@@ -144,7 +144,7 @@ class ProcessRun(RealRun):
 
     @cached_property
     def measured(self) -> Run:
-        """The same events at the times at which they really happened, in ticks of ``tick`` seconds.
+        """The run with its events at the times at which they really happened, in ticks of ``tick`` seconds.
 
         Tick 0 is where the first operation begins: making the first numbers is not part of training.
         """

@@ -1,4 +1,4 @@
-"""``python -m lib run``: a function of a file on an engine; ``worker``: one rank of that, under torchrun."""
+"""``python -m lib run`` runs a function of a file on an engine, ``worker`` one rank of that under torchrun."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RIGHT, WRONG, USAGE = 0, 1, 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Carry out a command line; the exit status."""
+    """Carry out a command line. Return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         function = function_in(options.what)
@@ -107,8 +107,8 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
         )
     import torch.distributed as dist
 
+    from .distributed.rank import work as be_a_rank
     from .processes import task_of
-    from .rank import work as be_a_rank
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if size.setdefault("ranks", ranks) != ranks:
@@ -140,11 +140,11 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
         right = result == [RIGHT]
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(RIGHT if right else WRONG)  # without a word of torch's threads
+    os._exit(RIGHT if right else WRONG)  # so that torch's threads cannot complain
 
 
 def _all_have_gpus(store: Any, rank: int, ranks: int) -> bool:
-    """Whether every rank has a GPU of its own: else all of them use their processors."""
+    """Return whether every rank has a GPU of its own: otherwise all of them use their processors."""
     import torch
 
     here = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -155,16 +155,16 @@ def _all_have_gpus(store: Any, rank: int, ranks: int) -> bool:
 def _keep_books(
     name: str, shape: Shape, work: Workload, settings: Settings, served: threading.Event, result: list[int]
 ) -> dict[str, Any]:
-    """Keep the books in a thread of this process; where to connect."""
-    from .host import Door, Host
-    from .processes import serve
+    """Keep the books in a thread of this process. Return where to connect."""
+    from .distributed.host import Door, Host
+    from .processes import host_run
 
     host = Host(shape, work, settings.timeout, name)
     door = Door("", secrets.token_hex(16))
 
     def keep() -> None:
         try:
-            done = serve(door, host, work, settings, dict, "torchrun", time.monotonic())
+            done = host_run(door, host, work, settings, dict, "torchrun", time.monotonic())
             _show(done)
             done.check()
             result.append(RIGHT)

@@ -11,7 +11,7 @@ from ..basics.errors import PuzzleError
 from ..course.specs import Puzzle
 from .submission import load
 
-# Not in lib: a worker can read lib, and no submission is to find a solution there.
+# Not in lib: a worker can read lib, and no submission may find a solution there.
 SOLUTIONS = Path(__file__).resolve().parent.parent.parent / "solutions"
 _CELL = re.compile(r"^# %%(.*)$", re.MULTILINE)
 _MARKS = re.compile(
@@ -22,12 +22,12 @@ _SPEC = re.compile(r'tags=\["spec"\]')
 
 
 def kept_at(puzzle: Puzzle) -> Path:
-    """The file with the solution of a puzzle, in a clone of the project."""
+    """Return the file with the solution of a puzzle, in a clone of the project."""
     return SOLUTIONS / f"{puzzle.file}.py"
 
 
 def attempt_of(puzzle: Puzzle) -> Callable[[Any], Any]:
-    """The function in the learner's notebook or script of a puzzle, in this folder. Raises PuzzleError without one."""
+    """Return the learner's function, from the puzzle's notebook or script here. Raise PuzzleError without one."""
     for path in (Path.cwd() / f"{puzzle.file}{ending}" for ending in (".ipynb", ".py")):
         if path.is_file():
             names, trouble = load(path.name, path.read_text(encoding="utf-8"))
@@ -40,7 +40,7 @@ def attempt_of(puzzle: Puzzle) -> Callable[[Any], Any]:
 
 
 class Answer:
-    """What was asked for, as Markdown; or the question whether it is really wanted."""
+    """The solution as Markdown, or the question whether it is really wanted."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -53,7 +53,7 @@ class Answer:
 
 
 def answer(puzzle: Puzzle, solved: bool, sure: bool) -> Answer:
-    """The solution. Raises PuzzleError where it is not beside lib, as in Colab."""
+    """Return the solution, or the question for ``sure``. Raise PuzzleError where there is none, as in Colab."""
     if not solved and not sure:
         return Answer(
             f"{puzzle.name} is not solved yet. `hint({puzzle.name!r})` gives the next hint. "
@@ -69,11 +69,11 @@ def answer(puzzle: Puzzle, solved: bool, sure: bool) -> Answer:
             cure="it is in a clone of the project",
             line="",
         ) from None
-    return Answer("\n\n".join([f"## {puzzle.title}", *_parts(text, puzzle.name)]))
+    return Answer("\n\n".join([f"## {puzzle.title}", *_sections(text, puzzle.name)]))
 
 
-def _parts(text: str, name: str) -> list[str]:
-    """The function itself, and what is said about it only in the solved notebook."""
+def _sections(text: str, name: str) -> list[str]:
+    """Return the function of a solution, and the texts that stand only in the solved notebook."""
     pieces = _CELL.split(text)
     parts = []
     ours = False  # from the puzzle's spec to the next one's

@@ -19,7 +19,7 @@ class Usage(Exception):
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
-    """The options that say how large a machine is."""
+    """Add the options that say how large a machine is."""
     for name, what in (("ranks", "GPUs"), ("layers", "layers"), ("batches", "micro-batches")):
         parser.add_argument(
             f"--{name}", metavar="N", type=int, help=f"{what} (a puzzle's function: those of the puzzle)"
@@ -36,7 +36,7 @@ def _mesh(text: str) -> dict[str, int]:
 
 
 def function_in(what: str) -> Callable[..., Any]:
-    """The function that ``FILE:function`` names; the only one of a file needs no name. Raises Usage."""
+    """Return the function that ``FILE:function`` names, or the only one of ``FILE``. Raise Usage without one."""
     name, colon, wanted = what.rpartition(":")
     if not colon or not name or "/" in wanted or "\\" in wanted:
         name, wanted = what, ""
@@ -60,7 +60,7 @@ def _is_own(value: object) -> bool:
 
 
 def size_for(function: Callable[..., Any], options: argparse.Namespace) -> dict[str, Any]:
-    """The machine: what the options say; else what the puzzle of that name says."""
+    """Return the arguments of ``run``: what the options say, and for the rest what the puzzle of that name says."""
     puzzle = puzzles().get(function.__name__)
     size: dict[str, Any] = dict(puzzle.size) if puzzle else {}
     given = {name: getattr(options, name) for name in ("ranks", "layers", "batches", "mesh", "node_size")}

@@ -18,11 +18,11 @@ from .verdict import PASS, TODO, Verdict, plain
 NAME = "progress.json"
 VERSION = 1
 FOLDER = "LLM_TRAINING_PUZZLES_PROGRESS"
-"""Environment variable: the folder of the file, where it is not the one of the notebooks."""
+"""The environment variable that names the folder of the file, if it is not that of the notebooks."""
 
 
 class Progress:
-    """The file, read. ``best``: status, time and memory by puzzle; ``hints``: how many were given."""
+    """What the file keeps. ``best``: status, time and memory of each puzzle. ``hints``: how many were given."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or Path(os.environ.get(FOLDER) or Path.cwd())) / NAME
@@ -63,7 +63,7 @@ class Progress:
         self.save()
 
     def save(self) -> None:
-        """Write the file, whole or not at all; what hinders it is noted, and nothing else stops."""
+        """Write the file, whole or not at all. If that fails, ``note`` says why, and nothing is raised."""
         kept = {"version": VERSION, "best": self.best, "hints": self.hints}
         new = None
         try:
@@ -79,7 +79,7 @@ class Progress:
     # -- how it is shown ------------------------------------------------------------------------------
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Number, title, status, time and memory of every puzzle; best known beside the figures."""
+        """Return number, title, status, time and memory of every puzzle, then its target and the best known."""
         rows: list[tuple[str, ...]] = []
         for puzzle in puzzles().values():
             best = self.best.get(puzzle.name, {"status": TODO, "time": None, "memory": None})
@@ -94,7 +94,7 @@ class Progress:
         return [name for name in puzzles() if self.best.get(name, {}).get("status") == PASS]
 
     def headline(self) -> str:
-        """How many are solved, and how many of the programs to be repaired."""
+        """Return a line that says how many puzzles are solved and how many programs repaired."""
         return f"Progress: {self._count(repair=False)} puzzles solved, {self._count(repair=True)} programs repaired"
 
     def _count(self, repair: bool) -> str:
@@ -128,7 +128,7 @@ class Progress:
 
 
 def next_hint(given: dict[str, int], puzzle: Puzzle) -> int:
-    """The index of the hint that comes next, after the last one the last again; it counts as given."""
+    """Return the index of the next hint, or of the last if all were given, and count it as given."""
     number = min(given.get(puzzle.name, 0), max(0, len(puzzle.hints) - 1))
     given[puzzle.name] = number + 1
     return number
@@ -150,7 +150,7 @@ def _kept(verdict: Verdict) -> dict[str, Any]:
 
 
 def _sound(best: dict[str, Any]) -> dict[str, Any]:
-    """A kept verdict with sound values. Raises KeyError, TypeError or ValueError."""
+    """Return a verdict that was read, if its values are sound. Raise KeyError, TypeError or ValueError otherwise."""
     status, time, memory = best["status"], best["time"], best["memory"]
     if status not in ("PASS", "FAIL", "ERROR") or any(
         value is not None and type(value) not in (int, float) for value in (time, memory)
@@ -160,7 +160,7 @@ def _sound(best: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rank(best: dict[str, Any]) -> tuple[bool, float, float]:
-    """Better is smaller: solved, then fast, then small."""
+    """Return a key that orders verdicts from best to worst: solved first, then fast, then small."""
     worst = float("inf")
     return (
         best["status"] != PASS,

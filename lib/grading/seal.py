@@ -1,5 +1,8 @@
-"""Whether this library is still what it was when it was imported. It costs little, and stops the simplest tampering
-in a notebook (and says so to somebody who has only forgotten an experiment); the referee is the shell."""
+"""Checks whether this library is still what it was when it was imported.
+
+It stops only the simplest tampering in a notebook, and reminds whoever has forgotten an experiment. What counts is
+grading at a shell.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _PACKAGE = __name__.split(".")[0]
 
 
 def _parts() -> Iterator[tuple[str, Any]]:
-    """Functions, methods and code of this package, and the builtins it lives by, each under its name."""
+    """Yield functions, methods and code of this package and the builtins that it needs, each with its name."""
     for name, module in sorted(sys.modules.items()):
         if name == _PACKAGE or name.startswith(_PACKAGE + "."):
             for key, value in list(vars(module).items()):
@@ -45,6 +48,6 @@ def seal() -> None:
 
 
 def broken_seal() -> str:
-    """The name of something that is not what it was; empty if all is."""
+    """Return the name of something that has changed since, or an empty text."""
     now = dict(_parts())
     return next((name for name, value in _sealed.items() if now.get(name) is not value), "")

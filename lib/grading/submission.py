@@ -1,4 +1,4 @@
-"""What is taken of a learner's notebook or script: imports, definitions, classes, constants. Nothing else is run.
+"""Loads a learner's notebook or script: imports, definitions, classes and constants. Nothing else in it is run.
 
 So a file may end in ``grade(fsdp)``, draw pictures and try things out; none of that happens here.
 """
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ..basics.errors import PuzzleError, shown_files
 
 EXPERIMENTS = ("lib", "drawing", "asyncio")
-"""What is assigned from a call of something of these packages is an experiment, no constant."""
+"""Packages: what is assigned from a call of something in them is an experiment, and no constant."""
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 if sys.version_info >= (3, 12):
@@ -27,23 +27,23 @@ ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 GUARDS = (ast.If, ast.Try)
 
 
-class Part(NamedTuple):
+class Source(NamedTuple):
     """A script, or a cell of a notebook: what its lines are called in messages, and its text."""
 
     name: str
     text: str
 
 
-def parts(name: str, text: str) -> list[Part]:
-    """The parts of a file. Raises PuzzleError for a notebook that is none."""
+def sources(name: str, text: str) -> list[Source]:
+    """Return a file's script, or the code cells of a notebook. Raise PuzzleError for a notebook that cannot be read."""
     if not name.endswith(".ipynb"):
-        return [Part(name, text)]
+        return [Source(name, text)]
     try:
         cells = json.loads(text)["cells"]
         code = [
             (number, cell.get("source", "")) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"
         ]
-        return [Part(f"cell {number} of {name}", _plain_python("".join(source))) for number, source in code]
+        return [Source(f"cell {number} of {name}", _plain_python("".join(source))) for number, source in code]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PuzzleError(
             f"{name} is no notebook that can be read", got=f"{type(error).__name__}: {error}"[:200], line=""
@@ -51,18 +51,18 @@ def parts(name: str, text: str) -> list[Part]:
 
 
 IPYTHONS = re.compile(r"(\s*)(?:[%!?].*|.*\?|[\w., *()\[\]]+=\s*[%!].*)\s*")
-"""A line of IPython's own, where it is not inside something that Python understands."""
+"""A line that only IPython understands, unless it is inside something that Python understands."""
 
 
 def _plain_python(source: str) -> str:
-    """A cell without IPython's own lines, so many lines as before."""
+    """Return a cell without the lines that only IPython understands. It keeps its number of lines."""
     if source.lstrip().startswith("%%"):
         first, _, rest = source.lstrip().partition("\n")
         if first.split()[0] not in ("%%time", "%%timeit", "%%capture"):
             return ""
         source = "\n" + rest
     lines = source.split("\n")
-    for _ in range(len(lines)):  # each time around, the line that Python stumbles over goes, if it is of that kind
+    for _ in range(len(lines)):  # each round replaces the line at which Python stops, if it is IPython's
         try:
             ast.parse("\n".join(lines))
             break
@@ -82,41 +82,40 @@ def _plain_python(source: str) -> str:
 
 
 def load(name: str, text: str, left_out: list[str] | None = None) -> tuple[dict[str, Any], list[str]]:
-    """The names that a file defines, and what could not be taken of it, a line each.
+    """Return the names that a file defines, and a line for each of its statements that failed.
 
-    To ``left_out`` is added what was not taken though it gives a name to something.
-
-    Raises PuzzleError for a file that cannot be read.
+    A line is appended to ``left_out`` for each assignment that was not run. Raise PuzzleError for a notebook that
+    cannot be read.
     """
     module = sys.modules["submission"] = ModuleType("submission")  # dataclasses and pickle look there
     names: dict[str, Any] = module.__dict__
     trouble: list[str] = []
     origins: dict[str, str] = {}
-    compiled = codeop.Compile()  # with what the file itself imports from __future__, not with what this one does
-    for part in parts(name, text):
-        lines = part.text.splitlines(keepends=True)
-        linecache.cache[part.name] = len(part.text), None, lines, part.name
-        shown_files.add(part.name)
+    compiled = codeop.Compile()  # with the __future__ imports of the file, not of this one
+    for source in sources(name, text):
+        lines = source.text.splitlines(keepends=True)
+        linecache.cache[source.name] = len(source.text), None, lines, source.name
+        shown_files.add(source.name)
         try:
-            tree = ast.parse(part.text, part.name)
+            tree = ast.parse(source.text, source.name)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             at = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-            trouble.append(f"{part.name}{at}: {getattr(error, 'msg', error)}")
+            trouble.append(f"{source.name}{at}: {getattr(error, 'msg', error)}")
             continue
         for statement in tree.body:
             origins |= _origins(statement)
             if _is_taken(statement, origins):
                 try:
-                    exec(compiled(ast.Module([statement], []), part.name, "exec"), names)  # type: ignore[arg-type]
+                    exec(compiled(ast.Module([statement], []), source.name, "exec"), names)  # type: ignore[arg-type]
                 except Exception as error:
-                    trouble.append(f"{part.name}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
+                    trouble.append(f"{source.name}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
             elif isinstance(statement, ASSIGNMENTS) and left_out is not None:
-                left_out.append(f"{part.name}, line {statement.lineno}: it runs something")
+                left_out.append(f"{source.name}, line {statement.lineno}: it runs something")
     return names, trouble
 
 
 def _origins(statement: ast.stmt) -> dict[str, str]:
-    """Which package the names come from that a statement imports."""
+    """Return the names that a statement imports, each with the package that it comes from."""
     found: dict[str, str] = {}
     for node in ast.walk(statement):
         if isinstance(node, ast.Import):
@@ -129,7 +128,7 @@ def _origins(statement: ast.stmt) -> dict[str, str]:
 
 
 def _is_taken(statement: ast.stmt, origins: dict[str, str]) -> bool:
-    """Whether a statement of the top level is an import, a definition, a class or a constant."""
+    """Return whether a statement at the top level is an import, a definition, a class or a constant."""
     if isinstance(statement, DEFINITIONS):
         return True
     if isinstance(statement, ASSIGNMENTS):
@@ -147,7 +146,7 @@ def _inside(statement: ast.stmt) -> Iterator[ast.stmt]:
 
 
 def _experiments(node: ast.AST, origins: dict[str, str]) -> bool:
-    """Whether an expression waits, or calls something of the machine."""
+    """Return whether an expression awaits, or calls something of the machine."""
     if isinstance(node, ast.Await):
         return True
     if not isinstance(node, ast.Call):

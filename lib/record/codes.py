@@ -19,7 +19,7 @@ from .operations import Message
 from .table import OPERATIONS, SEND, operation
 
 CELLS = 200_000
-"""Ranks times moments up to which a grid is aligned in time; larger ones list every rank's codes in order."""
+"""Ranks times moments up to which a grid is aligned in time. A larger one lists the codes of each rank in order."""
 _CODE = re.compile(r"(-?\d+|)([A-Za-z_]+|[<>])((?:\d+(?:-\d+)?(?:,(?=\d))?)*)")
 
 
@@ -36,7 +36,7 @@ class Code(NamedTuple):
 
 
 def letters_of(kind: str) -> str:
-    """Return the letters of an operation; its verb where it has none."""
+    """Return the letters of an operation, or its verb if it has none."""
     row = OPERATIONS.get(kind)
     return row.code if row else kind
 
@@ -66,7 +66,7 @@ def legend(kind: str) -> str:
 
 
 def read_code(text: str) -> Code:
-    """What a code says. Raises PuzzleError for anything else.
+    """Return what a code says. Raise PuzzleError for a text that is no code.
 
     >>> read_code("2F0,4-6")
     Code(kind='forward', layer=2, numbers=frozenset({0, 4, 5, 6}))
@@ -85,7 +85,7 @@ def read_code(text: str) -> Code:
 
 
 def grid(events: Iterable[Event]) -> str:
-    """One line a rank, one column for each moment at which some rank starts something.
+    """Return a line for each rank, with a column for each moment at which some rank starts something.
 
     ``+`` joins what starts at the same time, ``-`` goes on, ``.`` is idle.
     """

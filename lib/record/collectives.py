@@ -1,6 +1,6 @@
 """The collectives: what each does to its tensors, how their numbers move between processes, and its row.
 
-A result is a pure function of what a group brings, both in group order.
+A result is a pure function of what the ranks of a group bring, both in the order of the group.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .operations import Collective, Part, Values
 
 
 def allreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
-    """All-reduce: everyone gets the sum of all.
+    """All-reduce: return the sum of all parts, for everyone.
 
     >>> from unittest.mock import Mock  # any arithmetic will do: only labels are shown
     >>> from lib.record.labels import Labels
@@ -29,7 +29,7 @@ def allreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> lis
 
 
 def allgather(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
-    """All-gather: everyone gets the shards of all, joined.
+    """All-gather: return the shards of all, joined, for everyone.
 
     >>> from unittest.mock import Mock  # any arithmetic will do: only labels are shown
     >>> from lib.record.labels import Labels
@@ -45,7 +45,7 @@ def allgather(parts: Sequence[Part], values: Values, strict: bool = True) -> lis
 
 
 def scatterreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
-    """Reduce-scatter: sum, then the i-th of the group keeps piece i.
+    """Reduce-scatter: return piece i of the sum of all parts, for the i-th of the group.
 
     >>> from unittest.mock import Mock  # any arithmetic will do: only labels are shown
     >>> from lib.record.labels import Labels

@@ -14,7 +14,7 @@ from ..basics.units import Elements
 from .table import lane_of
 
 MARKS = ("load_weights", "get_activation", "end")
-"""Moments without a duration that are no operations: memory is sampled there."""
+"""Records of moments that are no operations: they take no time, and memory is sampled there."""
 
 
 class Event(NamedTuple):
@@ -32,7 +32,7 @@ class Event(NamedTuple):
     batches: frozenset[int]
     """Micro-batches that the operation works on or carries."""
     issued: float
-    """When the rank's clock stood where the call was written: memory is sampled then."""
+    """The rank's clock when the call was made: memory is sampled then."""
     start: float
     end: float
     held: tuple[Elements, ...]
@@ -40,13 +40,13 @@ class Event(NamedTuple):
     op: tuple[object, ...] | None = None
     group: tuple[int, ...] = ()
     tensor: str | None = None
-    """What a communication carries: ``Weight``, ``WeightGrad`` ...; None for a plain value."""
+    """What a communication carries: ``Weight``, ``WeightGrad`` ..., or None for a plain value."""
     elements: Elements = 0
     """Size of what is carried."""
 
     @property
     def lane(self) -> str:
-        """``compute``, ``collective`` or ``message``; empty for a mark."""
+        """``compute``, ``collective`` or ``message``, or an empty text for a mark."""
         return lane_of(self.kind)
 
     @property

@@ -1,4 +1,4 @@
-"""The kinds of tensor: one row for each. Whatever lists or counts tensors by kind is read off this table."""
+"""The kinds of tensor, one row for each. Whatever lists or counts tensors by kind uses this table."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ ROWS = (
 KINDS = {row.name: row for row in ROWS}
 
 MEMORY_KINDS = (*(row.memory for row in ROWS), "in_flight", "inbox")
-"""What memory is spent on: the kinds of tensor, what unfinished calls carry or have made, and messages that are there
-and not yet received."""
+"""What memory is used for: the kinds of tensor, what unfinished calls carry or have made, and messages that have
+arrived and are not yet received."""
 SLOT = {row.name: place for place, row in enumerate(ROWS)}
 """Where a kind of tensor stands among MEMORY_KINDS."""
 IN_FLIGHT, INBOX = MEMORY_KINDS.index("in_flight"), MEMORY_KINDS.index("inbox")

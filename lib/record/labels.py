@@ -21,14 +21,14 @@ WHOLE: Shards = frozenset([0])
 NONE: frozenset[int] = frozenset()
 
 FINEST = 1 << 16
-"""The most pieces that a tensor is cut into: sets of pieces are written out, and have to end somewhere."""
+"""The most pieces that a tensor is cut into, as sets of pieces are written out."""
 
 
 class Labels(NamedTuple):
-    """The labels of one tensor. ``step`` counts optimizer steps; sets that do not apply are empty.
+    """The labels of one tensor. ``step`` counts optimizer steps. Sets that do not apply are empty.
 
     Labels are made and changed by name only, so that a field which is added reaches every tensor. They are hashed and
-    copied at each operation: a label that few tensors have belongs into one optional last field, not into its own.
+    copied at each operation: a label that few tensors have belongs in one optional last field, not in its own.
     """
 
     kind: str
@@ -68,12 +68,12 @@ _thing = itemgetter(*[place for place, name in enumerate(Labels._fields) if name
 
 
 def show_label(value: object) -> str:
-    """A field as it is written in code, sets in order."""
+    """Return a label as it is written in code, with sets in order."""
     return show_set(value) if isinstance(value, frozenset) else repr(value)
 
 
 def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
-    """The same part of the whole in the fewest, largest pieces.
+    """Return the same part of the whole in the fewest, largest pieces.
 
     >>> coarsest(frozenset({4, 5}), 8)
     (frozenset({2}), 4)
@@ -91,20 +91,20 @@ def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
 
 
 def check_fineness(total: int) -> None:
-    """Raises PuzzleError for a cut into more than FINEST pieces."""
+    """Raise PuzzleError for a cut into more than FINEST pieces."""
     if total > FINEST:
         raise PuzzleError(f"a tensor is cut into at most {FINEST:,} pieces", got=f"{total:,} pieces")
 
 
 class Cuts:
-    """Into how many pieces the tensors of one machine have been cut: sizes are exact fractions of a whole, and a
-    sum of them must not need thousands of digits."""
+    """Into how many pieces the tensors of one machine have been cut. Sizes are exact fractions of a whole, and a sum of
+    them must not need thousands of digits."""
 
     def __init__(self) -> None:
         self.common = 1
 
     def check(self, total: int) -> None:
-        """Note a cut. Raises PuzzleError for too many cuts that do not go together."""
+        """Note a cut. Raise PuzzleError for too many cuts that do not go together."""
         if self.common % total:
             self.common = lcm(self.common, total)
             if self.common > 1 << 256:
@@ -115,7 +115,7 @@ class Cuts:
 
 
 def refined(shards: Shards, total: int, finer: int) -> Shards:
-    """The same part in pieces of ``finer``, a multiple of ``total``."""
+    """Return the same part in pieces of ``finer``, a multiple of ``total``."""
     factor = finer // total
     if factor == 1:
         return shards
@@ -124,7 +124,7 @@ def refined(shards: Shards, total: int, finer: int) -> Shards:
 
 
 def union(parts: Sequence[tuple[Shards, int]]) -> tuple[tuple[Shards, int], bool]:
-    """Return what parts of one whole are together, in coarsest form, and whether no piece comes twice.
+    """Return the union of parts of one whole, in coarsest form, and whether no piece comes twice.
 
     >>> union([(frozenset({0}), 2), (frozenset({2}), 4)])
     ((frozenset({0, 1, 2}), 4), True)
@@ -136,12 +136,12 @@ def union(parts: Sequence[tuple[Shards, int]]) -> tuple[tuple[Shards, int], bool
 
 
 def same_pieces(a: Labels, b: Labels) -> bool:
-    """Whether two tensors are the same part of their wholes."""
+    """Return whether two tensors are the same part of their wholes."""
     return (a.shards == b.shards and a.total == b.total) or (coarsest(a.shards, a.total) == coarsest(b.shards, b.total))
 
 
 def within(inner: Labels, outer: Labels) -> bool:
-    """Whether the part that ``inner`` is lies inside the part that ``outer`` is."""
+    """Return whether the part that ``inner`` is lies inside the part that ``outer`` is."""
     if outer.shards is WHOLE and outer.total == 1:
         return True
     if inner.total == outer.total:
@@ -151,15 +151,15 @@ def within(inner: Labels, outer: Labels) -> bool:
 
 
 def overlap(a: Labels, b: Labels) -> bool:
-    """Whether two parts have a piece in common."""
+    """Return whether two parts have a piece in common."""
     finer = lcm(a.total, b.total)
     return not refined(a.shards, a.total, finer).isdisjoint(refined(b.shards, b.total, finer))
 
 
 def cut(labels: Labels, index: int, pieces: int) -> Labels:
-    """Piece ``index`` when this part is cut into ``pieces`` equal ones.
+    """Return piece ``index`` when this part is cut into ``pieces`` equal ones.
 
-    Raises PuzzleError for a part with gaps, or an index out of range.
+    Raise PuzzleError for a part with gaps, or an index out of range.
     """
     if not 0 <= index < pieces:
         raise PuzzleError(
@@ -182,9 +182,9 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
 
 
 def join(parts: Sequence[Labels], where: str) -> Labels:
-    """The union of disjoint parts of one thing: same kind, layer, step and micro-batches.
+    """Return the union of disjoint parts of one thing: same kind, layer, step and micro-batches.
 
-    Raises PuzzleError when the parts are of different things or a piece comes twice.
+    Raise PuzzleError when the parts are of different things or a piece comes twice.
     """
     first = parts[0]
     for part in parts:
@@ -204,10 +204,10 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
 
 
 def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
-    """The labels of a sum of gradients: one layer, one shard form, every micro-batch once.
+    """Return the labels of a sum of gradients of one layer and of the same shards, with every micro-batch once.
 
-    A gradient of no micro-batches adds nothing, so it fits any shard form. Raises PuzzleError,
-    unless ``strict`` is off (then the labels are only unions, and the value must tell).
+    A gradient of no micro-batches adds nothing, so it fits any shard form. Raise PuzzleError for
+    gradients that do not add up, unless ``strict`` is off: then the values have to tell.
     """
     real = [part for part in parts if part.batches]
     if not real:

@@ -20,8 +20,8 @@ Part = tuple[Labels, Value]
 
 
 class Values(Protocol):
-    """An arithmetic of tensors: what they carry, and what operations make of it. One of the parts that can be
-    exchanged: fingerprints in the simulator, numbers on an engine with real tensors."""
+    """An arithmetic of tensors: what they carry, and what operations make of it. It can be exchanged: there are
+    fingerprints for the simulator, and numbers for engines with real tensors."""
 
     zero: Value
     """The gradient of no micro-batches."""
@@ -54,7 +54,7 @@ class Values(Protocol):
         """Return the part of a value that these labels name."""
 
     def join(self, values: Sequence[Value]) -> Value:
-        """Return pieces put together."""
+        """Return one value, of several pieces."""
 
     def made_up(self, labels: Labels) -> Value:
         """Return a value for a tensor that was made by hand: like no honest one."""
@@ -91,11 +91,11 @@ class Carrier(Protocol):
         """Return what the member at ``source`` brings."""
 
     def joined(self, values: Sequence[Value]) -> Value:
-        """Return pieces put together."""
+        """Return one value, of several pieces."""
 
 
 def no_rule(rank: Rank, layer: int | None, labels: Sequence[Labels]) -> None:
-    """Insist on nothing."""
+    """Allow everything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +147,8 @@ class Collective(Operation):
     takes: Sequence[str]
     """The kinds of tensor that it takes."""
     result: Callable[[Sequence[Any], Values, bool], list[Part]]
-    """``result(parts, values, strict)`` gives each member's result, in group order; where not ``everyone`` brings
-    something, a part may be None."""
+    """``result(parts, values, strict)`` gives each member's result, in group order. A part is None if its member
+    brings nothing."""
     move: Callable[[Carrier, Value, Sequence[Any], Sequence[Labels]], Value]
     """``move(carrier, value, inputs, outputs)`` does the same to one rank's numbers, on an engine whose ranks are
     processes; ``inputs`` and ``outputs`` are the labels of all members."""

@@ -1,4 +1,4 @@
-"""Figures of a run, read off its event log."""
+"""The figures of a run, from its event log."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _end, _held = attrgetter("end"), attrgetter("held")
 
 
 def makespan(events: Iterable[Event]) -> float:
-    """The end of the last operation, in ticks."""
+    """Return the end of the last operation, in ticks."""
     return max(map(_end, events), default=0.0)
 
 
 def peak(events: Iterable[Event]) -> Elements:
-    """The largest memory sample of any rank, in elements."""
+    """Return the largest memory sample of any rank, in elements."""
     return max(map(sum, map(_held, events)), default=0)
 
 
 def peak_event(events: Iterable[Event]) -> Event | None:
-    """The first event, in the order of the log, at which memory was highest."""
+    """Return the first event, in the order of the log, at which memory was highest."""
     return max(events, key=lambda event: event.memory, default=None)
 
 
 def share(events: Sequence[Event], ranks: int, kinds: Iterable[str]) -> float:
-    """Part (0 to 1) of all ranks' time that is covered by events of these kinds.
+    """Return the part (0 to 1) of all ranks' time that is covered by events of these kinds.
 
     Overlapping events of one rank count once, so communication hidden behind compute and the
     compute that hides it may each reach 1, and their union never exceeds it.
@@ -38,7 +38,7 @@ def share(events: Sequence[Event], ranks: int, kinds: Iterable[str]) -> float:
 
 
 def part_of_time(events: Iterable[Event], time: float, ranks: int) -> float:
-    """Part (0 to 1) of ``time`` on so many ranks that is covered by events; those that overlap count once."""
+    """Return the part (0 to 1) of ``time`` on so many ranks that events cover, however many overlap."""
     spans: dict[int, list[tuple[float, float]]] = {}
     for event in events:
         spans.setdefault(event.rank, []).append((event.start, event.end))
@@ -46,7 +46,7 @@ def part_of_time(events: Iterable[Event], time: float, ranks: int) -> float:
 
 
 def idle_share(events: Sequence[Event], ranks: int) -> float:
-    """Part (0 to 1) of all ranks' time in which a rank neither computes nor communicates.
+    """Return the part (0 to 1) of all ranks' time in which a rank neither computes nor communicates.
 
     In a pipeline this is the bubble.
     """
@@ -55,7 +55,7 @@ def idle_share(events: Sequence[Event], ranks: int) -> float:
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
-    """Length of the union of spans."""
+    """Return the length of the union of spans, in ticks."""
     total, reached = 0.0, 0.0
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))

@@ -1,4 +1,4 @@
-"""The table of operations. A new one is a row here; ``add`` takes one from outside."""
+"""The table of operations. A new one is a row here, or is added from outside with ``add``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def add(*rows: Operation) -> None:
-    """Have further operations from now on. Raise PuzzleError for a verb or a code that is taken."""
+    """Add operations to the table. Raise PuzzleError for a verb or a code that is taken."""
     for row in rows:
         if row.kind in OPERATIONS or row.code in {known.code for known in OPERATIONS.values()}:
             raise PuzzleError(f"there is an operation {row.kind}, or a code {row.code}, already", line="")
@@ -25,7 +25,7 @@ def add(*rows: Operation) -> None:
 
 
 def operation(kind: object) -> Operation:
-    """Return the row of an operation. Raise PuzzleError for what is none."""
+    """Return the row of an operation. Raise PuzzleError if there is none."""
     row = OPERATIONS.get(kind) if isinstance(kind, str) else None
     if row is None:
         raise PuzzleError(f"there is no operation {kind!r}", expected=", ".join(OPERATIONS), line="")
@@ -33,7 +33,7 @@ def operation(kind: object) -> Operation:
 
 
 def computation(kind: str) -> Computation:
-    """Return the row of an operation of the compute lane. Raise PuzzleError for what is none."""
+    """Return the row of an operation of the compute lane. Raise PuzzleError if there is none."""
     row = OPERATIONS.get(kind)
     if not isinstance(row, Computation):
         operation(kind)
@@ -44,7 +44,7 @@ def computation(kind: str) -> Computation:
 
 
 def collective(kind: str) -> Collective:
-    """Return the row of a collective. Raise PuzzleError for what is none."""
+    """Return the row of a collective. Raise PuzzleError if there is none."""
     row = OPERATIONS.get(kind)
     if not isinstance(row, Collective):
         operation(kind)
@@ -58,7 +58,7 @@ def in_lane(*lanes: str) -> list[str]:
 
 
 def lane_of(kind: str) -> str:
-    """Return the lane of an operation; an empty text for what is none, such as a mark in the log."""
+    """Return the lane of an operation, or an empty text for a mark in the log."""
     row = OPERATIONS.get(kind)
     return row.lane if row else ""
 

@@ -16,7 +16,7 @@ from .operations import Computation, Rank
 
 
 def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
-    """Insist on a complete weight of this layer and step 0, and the input of this layer."""
+    """Raise PuzzleError unless the weight is complete and of step 0, and weight and input are of this layer."""
     inp, weight = labels
     if weight.layer != layer or inp.layer != layer or len(weight.shards) != weight.total or weight.step:
         where = rank.place("forward", layer, inp.batches)
@@ -32,7 +32,8 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
 
 
 def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
-    """Insist on what forward does, and on the gradient that belongs to the output, for the same micro-batches."""
+    """Raise PuzzleError for what forward refuses, and unless the gradient is that of the output, for the same micro-
+    batches."""
     inp, grad, weight = labels
     if (
         weight.layer == inp.layer == grad.layer == layer
@@ -94,7 +95,7 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels) -> None:
 
 
 def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
-    """Insist on the output of the last layer."""
+    """Raise PuzzleError unless the input is the output of the last layer."""
     (inp,) = labels
     if inp.layer != rank.layers:
         raise PuzzleError(
@@ -159,8 +160,8 @@ BACKWARD = Computation(
 
 
 def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
-    """Insist on every micro-batch once, one layer and step, and weight and state of the same pieces within the
-    gradient's."""
+    """Raise PuzzleError unless the gradient has every micro-batch once and covers the weight, and weight and state are
+    the same pieces, of one layer and step."""
     grad, weight, opt_state = labels
     if (
         layer == grad.layer == weight.layer == opt_state.layer

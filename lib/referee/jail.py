@@ -1,7 +1,7 @@
-"""A process of its own view: no network, no files but those it needs (read only), no other processes.
+"""A process that sees no network, no other processes, and no files but those it needs, which it cannot write to.
 
-By Linux's user namespaces, which need no privilege; used where bubblewrap, which does the same, is not
-installed. Every call here may be refused by the system: then OSError, and nothing is promised.
+This is done with Linux's user namespaces, which need no privilege. It is used where bubblewrap, which does the same, is
+not installed. The system may refuse any of these calls: then OSError is raised, and nothing is promised.
 
 Where there are no namespaces either, at least all that a process has started ends with it.
 """
@@ -28,9 +28,9 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
 def enter(visible: Iterable[str], root: str, size: int) -> None:
-    """Go on in a child process that sees ``visible`` only, read only, besides an empty /tmp of ``size`` bytes.
+    """Go on in a child process that sees only ``visible``, read only, and an empty /tmp of ``size`` bytes.
 
-    ``root``: an empty folder to build the view in. Call it while there is one thread. Raises OSError where the
+    ``root``: an empty folder to build that view in. Call it while there is only one thread. Raise OSError if the
     system refuses.
     """
     libc = ctypes.CDLL(None, use_errno=True)
@@ -57,7 +57,7 @@ def enter(visible: Iterable[str], root: str, size: int) -> None:
         _mount(libc, path, str(target), None, BIND | RECURSIVE)
         _read_only(libc, str(target), AT_RECURSIVE)
     _fork(libc)
-    with suppress(OSError):  # where /proc is masked, as in containers: Python does without
+    with suppress(OSError):  # where /proc is masked, as in containers; Python needs none
         flags = NO_SUID | NO_DEVICES | READ_ONLY  # /proc/sys is the host's: root could write there
         _mount(libc, "proc", root + "/proc", "proc", flags)
     _read_only(libc, root, 0)
@@ -67,7 +67,7 @@ def enter(visible: Iterable[str], root: str, size: int) -> None:
 
 
 def keep_together() -> None:
-    """Go on in a child process; when that ends, all that it has started ends, whatever session it has gone to."""
+    """Go on in a child process. When it ends, all that it has started ends, even in a session of its own."""
     libc = ctypes.CDLL(None, use_errno=True)
     _did(libc.prctl(ADOPT_ORPHANS, 1, 0, 0, 0))
     _fork(libc)
@@ -93,7 +93,7 @@ def _read_only(libc: ctypes.CDLL, target: str, flags: int) -> None:
 
 
 def _fork(libc: ctypes.CDLL) -> None:
-    """The child goes on; this process only waits for it, ends what it leaves behind, and ends as it ended."""
+    """Return in a child process. This one only waits for it, ends what it leaves behind, and exits with its status."""
     child = os.fork()
     if child:
         os.closerange(0, 256)
@@ -101,17 +101,17 @@ def _fork(libc: ctypes.CDLL) -> None:
         _end_children()
         code = os.waitstatus_to_exitcode(status)
         os._exit(code if code >= 0 else 128 - code)  # as a shell says that a signal ended something
-    os.setsid()  # its signals to its own group do not come here
+    os.setsid()  # so that signals to its group do not come here
     _did(libc.prctl(ON_PARENTS_DEATH, signal.SIGKILL, 0, 0, 0))
 
 
 def _end_children() -> None:
-    """Until there are none: each may have started others, which come here when it is gone."""
+    """End children until there are none: when one is gone, those that it has started come here."""
     with suppress(ChildProcessError):
         while True:
             for child in children(os.getpid()):
                 with suppress(OSError):
-                    os.killpg(os.getpgid(child), signal.SIGKILL)  # one that forks and goes has time for it, a group not
+                    os.killpg(os.getpgid(child), signal.SIGKILL)  # one that forks and ends may escape, its group not
                 with suppress(OSError):
                     os.kill(child, signal.SIGKILL)
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -119,7 +119,7 @@ def _end_children() -> None:
 
 
 def children(process: int) -> list[int]:
-    """Processes whose parent this one is, as far as can be seen."""
+    """Return the processes whose parent this one is, as far as can be seen."""
     with suppress(OSError):  # not every kernel has this
         return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
     found = []

@@ -1,4 +1,4 @@
-"""A run of somebody's code in a worker, of which only what the books saw is believed."""
+"""Runs a learner's code in a worker, and believes only what the books saw."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from ..remote.wire import Garbled, shown, unpack_error
 from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available
 
 GRACE = 2.0
-"""Seconds that a worker has beyond its own limit to say that it was late."""
+"""Seconds that a worker has, after its own time limit, to report that it was late."""
 TRIES, PAUSE = 3, 0.2
-"""How often a worker is started that does not start, and seconds in between."""
+"""How often to try to start a worker, and the seconds in between."""
 
 decided: dict[tuple[str, ...], str] = {}
-"""Of several mechanisms, the first that works here: tried once, before there is anything of a learner's."""
+"""For several mechanisms the first that works here, tried once, before any code of a learner's is there."""
 deciding = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Submission:
-    """Somebody's code: the name of its file, its text, and a folder with more of it, or None."""
+    """A learner's code: the name of its file, its text, and the folder with its other modules, or None."""
 
     file: str
     text: str
@@ -40,11 +40,11 @@ class Submission:
 
 
 class Missing(Exception):
-    """The code has no function of the puzzle's name."""
+    """Raised when the code has no function of the puzzle's name."""
 
 
 class Referee:
-    """Runs code in workers; ``timeout``: seconds of wall-clock time for a run."""
+    """Runs code in workers. ``timeout`` is in seconds of wall-clock time for each run."""
 
     def __init__(self, timeout: float, mechanisms: Sequence[str] | None = None) -> None:
         self.timeout = timeout
@@ -53,22 +53,22 @@ class Referee:
         self.stopped = False
 
     def stop(self) -> None:
-        """End all workers: their runs fail, and there are no others."""
+        """End all workers. Their runs fail, and no other can be started."""
         self.stopped = True
         for worker in list(self.workers):
             worker.end()
 
     def isolation(self) -> str:
-        """How workers are kept apart here, all of them."""
+        """Return a sentence on how workers are kept apart here."""
         try:
             return MECHANISMS[self._mechanism()]
         except (OSError, RuntimeError):
             return "in no process, since none could be started"
 
     def run(self, submission: Submission, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
-        """Return the outcome of a run at a cost of that name; what it prints is added to ``printed``.
+        """Return the outcome of a run at a cost of that name, and append what it prints to ``printed``.
 
-        Raises PuzzleError for what is wrong, Missing where there is nothing to run.
+        Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
         worker = self._start(submission.folder)
         try:
@@ -87,7 +87,7 @@ class Referee:
                 self._leave(worker)
 
     def _mechanism(self) -> str:
-        """The one for all workers. What does not start later has failed, and is not started with less around it."""
+        """Return the mechanism of all workers, chosen once: a later failure never leads to a weaker one."""
         with deciding:
             several = tuple(self.mechanisms)
             if several not in decided:
@@ -96,7 +96,7 @@ class Referee:
             return self.mechanisms[0]
 
     def _works(self, mechanism: str) -> bool:
-        """Whether a worker starts that has nothing to do, in a folder with nothing in it."""
+        """Return whether a worker starts in an empty folder."""
         with tempfile.TemporaryDirectory(prefix="puzzle-") as folder:
             worker, _ = self._try(mechanism, folder)
         if worker is not None:
@@ -104,7 +104,7 @@ class Referee:
         return worker is not None
 
     def _start(self, folder: str | None) -> Worker:
-        """A worker that sees the folder, and is ready."""
+        """Return a worker that sees the folder and is ready. Raise PuzzleError or RuntimeError if none starts."""
         mechanism = self._mechanism()
         worker, said = self._try(mechanism, folder)
         if worker is not None:
@@ -119,7 +119,7 @@ class Referee:
         raise RuntimeError(f"no worker could be started:\n{said}")
 
     def _try(self, mechanism: str, folder: str | None) -> tuple[Worker | None, str]:
-        """A worker that is ready, or None and the last that was heard of one."""
+        """Return a worker that is ready, or None, and what the last one that did not start has said."""
         said = ""
         for left in reversed(range(TRIES)):
             if self.stopped:
@@ -143,7 +143,7 @@ class Referee:
         worker.close()
 
     def _send(self, worker: Worker, submission: Submission, name: str, size: Size, cost: str) -> None:
-        """Tell a worker its task. If it ends over that, as over 10 MiB of code, what it says next is its end."""
+        """Tell a worker its task. If it ends meanwhile, as it may over 10 MiB of code, ``_serve`` finds out."""
         task = {
             "name": name, "size": size, "cost": cost, "timeout": self.timeout,
             "file": submission.file, "text": submission.text, "folder": submission.folder,
@@ -163,7 +163,7 @@ class Referee:
             return ["garbled", str(garbled)]
 
     def _judge(self, clerk: Clerk, ending: list[Any], status: int, name: str) -> Outcome:
-        """The outcome, if the run has come to its end. Raises the PuzzleError that says why not."""
+        """Return the outcome of a run that was finished. Raise PuzzleError, or Missing, for any other ending."""
         match ending:
             case ["done"]:
                 return clerk.outcome(name)
@@ -199,7 +199,7 @@ class Referee:
 
 
 def _told(clerk: Clerk, packed: dict[Any, Any], trouble: list[Any]) -> PuzzleError:
-    """What to say of a run that failed: what the books saw first, at the line that the worker knows."""
+    """Return the error of a failed run: the first that the books saw, if any, at the line that the worker names."""
     try:
         parts = unpack_error(packed)
     except Garbled:

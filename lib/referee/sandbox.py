@@ -1,4 +1,4 @@
-"""Starting a worker with as little around it as the platform allows, and ending all that is left of it."""
+"""Starts a worker with as little around it as the platform allows, and ends all that is left of it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ PACKAGE = Path(__file__).resolve().parent.parent
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/nix/store")
 START = PACKAGE / "referee" / "start.py"
 TEMPORARY = 1 << 26
-MARK = "PUZZLE_WORKER"
+TAG = "PUZZLE_WORKER"
 OUTPUT = 2000
-"""Characters of what was printed that a verdict repeats."""
+"""Characters of what was printed that a verdict repeats, at most."""
 LAST_WORDS = 300
-"""Bytes of what a process has said that did not start."""
-SEND_SIGNAL, HOLD = 424, 434  # pidfd_send_signal and pidfd_open, which not every Python offers
+"""Bytes of the output of a process that did not start, at most."""
+SEND_SIGNAL, OPEN_PIDFD = 424, 434  # pidfd_send_signal and pidfd_open, which not every Python offers
 PATIENCE = 60.0
 """Seconds for a process to start, on a machine that is busy with other things."""
 CLEARING = 2.0
-"""Seconds for what watches over a process to end the rest."""
+"""Seconds for the kernel, or the process above it, to end what is left of a process."""
 
 MECHANISMS = {
     "bubblewrap": "in a process of its own, without network, files and other processes in view (bubblewrap)",
@@ -39,11 +39,11 @@ MECHANISMS = {
     "process": "in a process of its own with limits; NOT cut off from network and files, as this platform "
     "offers neither bubblewrap nor user namespaces",
 }
-"""How a worker is kept apart, the best first, and what a report says of it."""
+"""The ways to keep a worker apart, the best first, and what a report says of each."""
 
 
 def available() -> list[str]:
-    """Mechanisms that may work here."""
+    """Return the mechanisms that may work here, the best first."""
     found = ["process"]
     if sys.platform == "linux":
         found.insert(0, "namespaces")
@@ -53,10 +53,10 @@ def available() -> list[str]:
 
 
 def visible(folder: str | None) -> list[str]:
-    """What a worker sees: the system's libraries, Python, this package, and the learner's own folder."""
+    """Return the paths that a worker sees: the system's libraries, Python, this package, the learner's folder."""
     own = [folder] if folder else []
     if folder and PACKAGE.is_relative_to(folder):
-        own = sorted(map(str, Path(folder).glob("*.py")))  # solutions and history are in there, too
+        own = sorted(map(str, Path(folder).glob("*.py")))  # the folder has solutions and history in it, too
     wanted = [*SYSTEM, sys.base_prefix, sys.prefix, str(PACKAGE), *own]
     return [path for path in dict.fromkeys(wanted) if os.path.exists(path) and path != "/"]
 
@@ -85,7 +85,7 @@ class Worker:
                 stdout=written,
                 stderr=written,
                 pass_fds=[theirs.fileno()],
-                env={"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": inside, "TMPDIR": inside, MARK: self.temporary},
+                env={"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": inside, "TMPDIR": inside, TAG: self.temporary},
                 cwd=self.temporary,
                 start_new_session=True,
             )
@@ -97,7 +97,7 @@ class Worker:
             os.close(written)
 
     def begin(self, timeout: float) -> bool:
-        """Let it lock itself in, for a run of so many seconds, and take hold of it. Whether that worked."""
+        """Let it lock itself in, for a run of so many seconds. Return whether that worked."""
         place = {
             "mechanism": self.mechanism, "visible": visible(self.folder), "root": self.temporary, "timeout": timeout
         }  # fmt: skip
@@ -109,33 +109,33 @@ class Worker:
         except (OSError, EOFError, Garbled):
             return False
         if sys.platform == "linux":
-            self.first = _hold(children(self.process.pid))
+            self.first = _pidfd_of(children(self.process.pid))
         return True
 
     def printed(self) -> str:
-        """What the process has printed, as much as a verdict repeats; nothing, where that cannot be read."""
+        """Return what the process has printed, cut off after OUTPUT characters, or nothing if that cannot be read."""
         with suppress(OSError):
             return shown(os.pread(self.output, 4 * OUTPUT, 0).decode(errors="replace"), OUTPUT)
         return ""
 
     def last_words(self) -> str:
-        """The end of what one has said that did not start: there it says why."""
+        """Return the end of what a process has printed: one that did not start says there why."""
         with suppress(OSError):
             size = os.fstat(self.output).st_size
             return shown(os.pread(self.output, LAST_WORDS, max(0, size - LAST_WORDS)).decode(errors="replace"), OUTPUT)
         return ""
 
     def end(self, patience: float = 0.0) -> int:
-        """End the process, if it has not ended by itself after so many seconds, and all that it has started.
+        """End the process, unless it ends by itself within ``patience`` seconds, and all that it has started.
 
-        Gives its exit status.
+        Return its exit status.
         """
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(patience)
         if self.first is not None:
             ctypes.CDLL(None).syscall(SEND_SIGNAL, self.first, signal.SIGKILL, None, 0)
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(CLEARING)  # while the kernel, or what waits for it, ends the rest
+                self.process.wait(CLEARING)  # meanwhile the kernel, or the process that waits for it, ends the rest
         if self.process.poll() is None:
             try:
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -149,7 +149,7 @@ class Worker:
         return status
 
     def close(self) -> None:
-        """End it, and leave nothing behind."""
+        """End the process, and remove its files."""
         try:
             self.end()
         finally:
@@ -166,9 +166,9 @@ class Worker:
 
 
 def _output() -> tuple[int, int]:
-    """A file without a name: a descriptor to read it, and one to write it that shares nothing with the first.
+    """Return two descriptors of a file without a name, which share nothing: one to read it, one to write it.
 
-    A worker may set what it likes on the one that it gets: flags, position, locks.
+    So whatever a worker sets on the one that it gets (flags, position, locks) does not matter to the other.
     """
     written, path = tempfile.mkstemp(prefix="puzzle-")
     try:
@@ -183,7 +183,7 @@ def _output() -> tuple[int, int]:
 def _remove(folder: str) -> None:
     """Remove a folder in which a program may have closed folders, and nested them deeper than a path can be long."""
     names = (os.path.join(folder, f"{os.urandom(8).hex()}-{number}") for number in count())
-    end = time.monotonic() + PATIENCE  # should something still live that fills it
+    end = time.monotonic() + PATIENCE  # in case something is still alive that fills it
     while (entries := list(os.scandir(folder))) and time.monotonic() < end:
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
@@ -192,7 +192,7 @@ def _remove(folder: str) -> None:
             os.chmod(entry.path, 0o700)
             for below in list(os.scandir(entry.path)):
                 if below.is_dir(follow_symlinks=False):
-                    os.chmod(below.path, 0o700)  # what is closed cannot be moved
+                    os.chmod(below.path, 0o700)  # a closed folder cannot be moved
                 os.rename(below.path, next(names))
             os.rmdir(entry.path)
     os.rmdir(folder)
@@ -209,23 +209,23 @@ def _bubblewrap(folder: str | None) -> list[str]:
     return ["bwrap", *options, "--remount-ro", "/", "--chdir", "/tmp"]
 
 
-def _hold(processes: list[int]) -> int | None:
-    """A descriptor of the first of these processes, which stays its own when its number is another's."""
-    held = ctypes.CDLL(None).syscall(HOLD, processes[0], 0) if processes else -1
-    return held if held >= 0 else None
+def _pidfd_of(processes: list[int]) -> int | None:
+    """Return a pidfd of the first of these processes, so that a reused number cannot be mistaken for it, or None."""
+    pidfd = ctypes.CDLL(None).syscall(OPEN_PIDFD, processes[0], 0) if processes else -1
+    return pidfd if pidfd >= 0 else None
 
 
 def _adopt_orphans() -> None:
-    """What loses its parent becomes a child of this process, where Linux can do that: so it can be found and ended."""
+    """Make processes that lose their parent children of this one, on Linux, so that they can be found and ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-def _end_orphans(mark: str) -> None:
-    """End what has left a worker's session: children of this process with its mark in their environment."""
+def _end_orphans(tag: str) -> None:
+    """End processes that have left a worker's session: children of this one with its tag in their environment."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError, ValueError):
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == os.getpid() and f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+            if parent == os.getpid() and f"{TAG}={tag}".encode() in (entry / "environ").read_bytes().split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)
                 os.waitpid(int(entry.name), 0)

@@ -15,9 +15,9 @@ _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>')
 
 
 def blank_script(puzzle: Puzzle) -> str:
-    """The blank notebook of a puzzle in the percent format, which editors show as cells.
+    """Return the blank notebook of a puzzle in the percent format, which editors show as cells.
 
-    Raises PuzzleError where the notebooks are not: lib alone was installed.
+    Raise PuzzleError if there are no notebooks, as when only lib was installed.
     """
     path = BLANKS / f"{puzzle.file}.ipynb"
     try:
@@ -31,13 +31,13 @@ def blank_script(puzzle: Puzzle) -> str:
 
 
 def _of_another(source: str, puzzle: Puzzle) -> bool:
-    """Whether a cell belongs to another puzzle of the same notebook: by its heading, or by the name in it."""
+    """Return whether a cell belongs to another puzzle of the same notebook, by its heading or by the name in it."""
     others = [other for other in puzzles().values() if other.file == puzzle.file and other != puzzle]
     return any(other.name in source or source.startswith(f"## {other.number}. ") for other in others)
 
 
 def write_script(puzzle: Puzzle, target: Path) -> None:
-    """Write the blank there. Raises PuzzleError where something is already, or nothing can be written."""
+    """Write the blank script of a puzzle. Raise PuzzleError if the file exists, or cannot be written."""
     text = (
         f"# Run it cell by cell in an editor, or grade it whenever you save it: python -m lib watch {target.name}\n\n"
     )

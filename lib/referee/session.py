@@ -18,15 +18,16 @@ from .referee import Missing, Referee
 from .shelf import Attempt
 
 LONGEST = 10_000
-"""Characters of a message: what the code has named, sent and raised may be in it."""
+"""Characters of a message at most: it may repeat what the code has named, sent and raised."""
 
 
 def session(
     attempts: Sequence[Attempt], seed: int | None, timeout: float, plain: bool = False, whose: str = ""
 ) -> Report:
-    """Verdicts on attempts, as many at a time as there are processors.
+    """Return verdicts on attempts, graded as many at a time as there are processors.
 
-    ``seed``: of the other sizes; ``timeout``: seconds for a run; ``plain``: no bar; ``whose``: work, said on the bar.
+    ``seed``: that of the other sizes; ``timeout``: in seconds, for each run; ``plain``: without a progress bar;
+    ``whose``: the name of the student, for the bar.
     """
     drawn = new_seed() if seed is None else seed
     referee = Referee(timeout)
@@ -54,7 +55,7 @@ def session(
 
 
 def verdict_on(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
-    """The verdict on one attempt; what goes wrong in the grader itself is an ERROR."""
+    """Return the verdict on one attempt: ERROR if the grader itself fails."""
     puzzle, submission, trouble = attempt
     more = f"python -m lib grade --hint {puzzle.name}"
     if submission is None:
@@ -78,7 +79,7 @@ def verdict_on(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
 
 
 class Bar:
-    """A bar on a terminal's stderr; elsewhere nothing."""
+    """A progress bar on stderr, if that is a terminal."""
 
     def __init__(self, total: int, whose: str, plain: bool) -> None:
         self.total, self.whose, self.done = total, whose, 0
@@ -87,7 +88,7 @@ class Bar:
         self._draw("")
 
     def step(self, name: str) -> None:
-        """One more is done."""
+        """Count one more as done."""
         with self.lock:
             self.done += 1
             self._draw(name)

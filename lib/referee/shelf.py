@@ -1,4 +1,4 @@
-"""Finding a learner's files: which of them attempts which puzzle."""
+"""Finds a learner's files, and which of them attempts which puzzle."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ..remote.wire import shown
 from .referee import Submission
 
 LARGEST = 10 << 20
-"""Bytes of a file that is graded."""
+"""Bytes of a file that is graded, at most."""
 MOST_FILES, MOST_TEXT = 100, 10 * LARGEST
-"""Files of one student, and characters in them: they are all kept while they are graded."""
+"""Files of one student and characters in them, at most: all of them are in memory while they are graded."""
 SUFFIXES = (".ipynb", ".py")
 ENCODINGS = ("utf-8", "ascii", "iso8859", "cp", "koi8", "mac", "gb", "big5", "euc", "shift")
-"""How the names of encodings begin that people write in. Others take a time that grows faster than the file."""
+"""How the names of the encodings begin that are read. Others may take a time that grows faster than the file."""
 LONGEST_NAME = 200
-"""Bytes of a student's name: a file has to bear it, and its ending."""
+"""Bytes of a student's name at most: with an ending it becomes the name of a file."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Attempt(NamedTuple):
-    """A puzzle, and the code that attempts it; None where there is no file of it, or one that cannot be graded."""
+    """A puzzle, and the code that attempts it, or None if there is no file of it, or none that can be graded."""
 
     puzzle: Puzzle
     submission: Submission | None
@@ -44,7 +44,7 @@ class Attempt(NamedTuple):
 
 
 class Student(NamedTuple):
-    """Of a folder of submissions: a name that no other has, files, and what could not be looked into."""
+    """The files of one student, under a name that no other has. ``trouble``: what could not be read, and why."""
 
     name: str
     paths: list[Path]
@@ -52,11 +52,11 @@ class Student(NamedTuple):
 
 
 class Unreadable(Exception):
-    """A file that cannot be graded, and why."""
+    """Raised for a file that cannot be graded, with the reason."""
 
 
 def home() -> Path:
-    """The folder of the learner's notebooks: this one if they are here, else puzzles/mine, else puzzles."""
+    """Return the folder of the learner's notebooks: this one if they are here, else puzzles/mine, else puzzles."""
     here = Path.cwd()
     if any(_files_of(puzzle, here) for puzzle in puzzles().values()):
         return here
@@ -66,12 +66,12 @@ def home() -> Path:
 
 
 def called(path: Path) -> str:
-    """The name of a file or folder, safe to show in a line: what cannot be seen is written as its escape."""
+    """Return the name of a file or folder, safe to show in a line: characters that cannot be seen are escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in path.name)
 
 
 def read(path: Path, folder: Path | None) -> Submission:
-    """A file's text. Raises Unreadable for what is no file of Python, or too large."""
+    """Return a file with its text. Raise Unreadable for a link, a folder, a file that is too large, or no text."""
     name = called(path)
     try:
         facts = os.lstat(path)
@@ -88,7 +88,7 @@ def read(path: Path, folder: Path | None) -> Submission:
 
 
 def _decoded(data: bytes) -> str:
-    """A file as Python reads it. Raises UnicodeError or SyntaxError."""
+    """Return a file's text, decoded as Python does. Raise UnicodeError or SyntaxError if that fails."""
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     if not codecs.lookup(encoding).name.startswith(ENCODINGS):
         raise UnicodeError(encoding)
@@ -96,7 +96,7 @@ def _decoded(data: bytes) -> str:
 
 
 def attempts_in(submission: Submission) -> list[Attempt]:
-    """The puzzles that a file seems to attempt, by the names it defines. Nothing is parsed or run for that."""
+    """Return an attempt for each puzzle whose name a file seems to define. Nothing is parsed or run for that."""
     text = submission.text
     if submission.file.endswith(".ipynb"):
         for written, meant in IN_JSON:
@@ -109,14 +109,14 @@ def attempts_in(submission: Submission) -> list[Attempt]:
 
 
 IN_JSON = (("\\\\", "/"), ('\\"', "'"), ("\\t", " "), ("\\r", ""), ("\\n", "\n"), ('"', "\n"))
-"""What makes lines of Python of a notebook's text, whether it has them in one string or in many."""
+"""Replacements that turn a notebook's JSON into lines of Python, whether they are in one string or in many."""
 
 
 def _definition_of(names: Collection[str]) -> re.Pattern[str]:
-    """A line that gives a meaning to one of these names.
+    """Return a pattern for lines that give a meaning to one of these names.
 
-    This is searched in whatever somebody hands in, so no character may be looked at again and again: each
-    alternative begins at the start of a line, and goes on to its end, to a bracket, or for so many characters.
+    It is searched for in files from strangers, so no text may make it slow: each alternative begins at the start of a
+    line, and goes on to its end, to a bracket, or for so many characters.
     """
     name = rf"(?<![\w.])({'|'.join(names)})\b"
     others = r"\w,* \t)\]"  # targets of the same assignment
@@ -133,14 +133,14 @@ def _definition_of(names: Collection[str]) -> re.Pattern[str]:
 
 
 def attempt_at(puzzle: Puzzle, folder: Path) -> Attempt:
-    """The learner's attempt at a puzzle: the file that is named for it, the latest if there are several."""
+    """Return the learner's attempt at a puzzle, from the file named for it, the latest if there are several."""
     found = _files_of(puzzle, folder)
     if not found:
         return Attempt(puzzle, None)
     try:
         return Attempt(puzzle, read(max(found, key=os.path.getmtime), folder))
     except Unreadable as error:
-        return Attempt(puzzle, None, str(error))  # no reason to leave the others ungraded
+        return Attempt(puzzle, None, str(error))  # the others are graded all the same
 
 
 def _files_of(puzzle: Puzzle, folder: Path) -> list[Path]:
@@ -150,7 +150,7 @@ def _files_of(puzzle: Puzzle, folder: Path) -> list[Path]:
 
 
 def is_file(what: str) -> bool:
-    """Whether a word of a command line means a file: a puzzle's name does not, whatever else bears it."""
+    """Return whether a word of a command line means a file. The name of a puzzle never does, even if a file has it."""
     if what.endswith(SUFFIXES) or os.sep in what:
         return True
     is_puzzle = any(what in (puzzle.name, str(puzzle.number)) for puzzle in puzzles().values())
@@ -158,10 +158,10 @@ def is_file(what: str) -> bool:
 
 
 def asked_for(what: Sequence[str], chosen: Iterable[str]) -> list[Attempt]:
-    """Attempts at what a command line names: puzzles and files, of those ``chosen``.
+    """Return attempts at what a command line names, puzzles and files, of those ``chosen``.
 
-    Where nothing is named, programs to be repaired count only if they are there.
-    Raises PuzzleError for an unknown puzzle or a file without any, Unreadable for a file.
+    If nothing is named, programs to be repaired count only if there is a file of them. Raise PuzzleError for an
+    unknown puzzle or a file without any, and Unreadable for a file that cannot be read.
     """
     chosen = set(chosen)
     files = [Path(one) for one in what if is_file(one)]
@@ -189,7 +189,7 @@ def asked_for(what: Sequence[str], chosen: Iterable[str]) -> list[Attempt]:
 
 
 def submissions(folder: Path) -> list[Student]:
-    """Students and their files, in a folder that has a folder or a file for each. Raises Unreadable."""
+    """Return the students of a folder with a folder or a file for each. Raise Unreadable if there is none."""
     try:
         entries = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__")))
     except OSError as error:
@@ -208,7 +208,7 @@ def submissions(folder: Path) -> list[Student]:
 
 
 def _files_in(folder: Path) -> tuple[list[Path], list[str]]:
-    """A student's files, and what could not be looked into. Folders may be nested deeper than Python's calls."""
+    """Return a student's files, and what could not be read. Folders may be nested deeper than Python's calls."""
     files: list[Path] = []
     trouble: list[str] = []
     folders = [folder]
@@ -233,7 +233,7 @@ def _shortened(name: str) -> str:
 
 
 def _told_apart(students: dict[Path, Student]) -> list[Student]:
-    """The students under names that no two have, even where capitals are not told apart. Whose own it is keeps it."""
+    """Return the students under names that differ by more than capitals. A name that is a student's own stays."""
     taken: set[str] = set()
     names = {}
     for path, student in sorted(students.items(), key=lambda item: item[1].name != item[0].name):
@@ -247,7 +247,7 @@ def _told_apart(students: dict[Path, Student]) -> list[Student]:
 
 
 def attempts_of(student: Student, folder: Path) -> tuple[list[Attempt], str]:
-    """What a student's files attempt, and why some cannot be read. A file alone sees no other student's."""
+    """Return what a student's files attempt, and why some cannot be read. A file sees no other student's files."""
     attempts, trouble, left = [], [*student.trouble], MOST_TEXT
     for path in student.paths:
         try:

@@ -35,11 +35,11 @@ ALL_PASS, SOME_FAIL, USAGE, GRADER_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out a command line; the exit status."""
+    """Carry out a command line. Return the exit status."""
     options = _parser().parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that knows few letters is no reason to fail
+            stream.reconfigure(errors="replace")  # so that no terminal of few letters makes it fail
     try:
         return int(options.do(options))
     except (Usage, Unreadable, PuzzleError) as error:
@@ -108,7 +108,7 @@ def _seconds(text: str) -> float:
 
 
 def start(options: argparse.Namespace) -> int:
-    """The command ``start``."""
+    """Carry out ``start``: write a blank script. Return the exit status."""
     if options.file.suffix != ".py":
         raise Usage(f"{options.file} is a script, so its name ends in .py")
     puzzle = find(options.puzzle)
@@ -122,7 +122,7 @@ def start(options: argparse.Namespace) -> int:
 
 
 def grade(options: argparse.Namespace) -> int:
-    """The command ``grade``."""
+    """Carry out ``grade``. Return the exit status."""
     if options.list:
         print(_list(), end="")
         return ALL_PASS
@@ -157,7 +157,7 @@ def _grade_each(options: argparse.Namespace) -> int:
 
 
 def _best(puzzle: Puzzle, verdicts: Sequence[Verdict]) -> Verdict:
-    """Of a student's files that attempt a puzzle, the one that does best."""
+    """Return the best verdict on a puzzle, of a student's files that attempt it."""
     tries = [verdict for verdict in verdicts if verdict.puzzle == puzzle]
     nothing = Verdict(puzzle, TODO, "not attempted yet: no file defines it")
     return min([*tries, nothing], key=lambda verdict: (PASS, FAIL, ERROR, TODO).index(verdict.status))
@@ -173,7 +173,7 @@ def _status(reports: Sequence[Report]) -> int:
 
 
 def _record(report: Report) -> None:
-    """The learner's own notebooks were graded: keep the best beside them."""
+    """Save the best verdicts beside the notebooks: it was the learner's own that were graded."""
     kept = Progress(home())
     for verdict in report.verdicts:
         kept.record(verdict)
@@ -185,7 +185,7 @@ def _record(report: Report) -> None:
 
 
 def _chosen(words: str) -> list[str]:
-    """Names of the puzzles that an expression of words selects. Raises Usage when there are none."""
+    """Return the names of the puzzles that an expression of words selects. Raise Usage if it selects none."""
     chosen = [name for name in puzzles() if _matches(words.split(), name)]
     if not chosen:
         raise Usage(f"-k {words!r} selects no puzzle of {', '.join(puzzles())}")
@@ -193,7 +193,7 @@ def _chosen(words: str) -> list[str]:
 
 
 def _matches(words: Sequence[str], name: str) -> bool:
-    """Words with "or" between alternatives, "and" (or nothing) between demands, "not" before one."""
+    """Return whether a name fits words with "or" between alternatives, "and" or nothing between demands, and "not"."""
     alternatives: list[bool] = [True]
     negated = False
     for word in words:
@@ -217,7 +217,7 @@ def _list() -> str:
 
 
 def _hints(name: str) -> str:
-    """All hints given so far and the next one: a shell forgets, so the count is kept beside the notebooks."""
+    """Return all hints given so far and the next one. The count is in a file, as a shell remembers nothing."""
     puzzle = find(name)
     kept = Progress(home())
     number = next_hint(kept.hints, puzzle)
@@ -229,7 +229,7 @@ def _hints(name: str) -> str:
 
 
 def _faces(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[Sequence[Report]], str]]]:
-    """Where to write which face of the reports."""
+    """Yield each file to be written with the function that makes its text of the reports."""
     for target, face in ((options.json, files.as_json), (options.junit, files.as_junit), (options.csv, files.as_csv)):
         if target is not None:
             yield target, face
@@ -238,7 +238,7 @@ def _faces(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[Sequenc
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    """Raises Usage for what cannot work, before anything is graded."""
+    """Raise Usage for options that cannot work, before anything is graded."""
     if options.csv is not None and options.each is None:
         raise Usage("--csv is a table of students: it goes with --each DIR")
     if options.each is not None and options.gradescope == "-":
@@ -254,7 +254,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
 
 def _check_file(target: str) -> None:
-    """Raises Usage for what cannot be written to. Devices and pipes are left alone: to open one may be too much."""
+    """Raise Usage for a file that cannot be written. Devices and pipes are not tried: to open one may have effects."""
     if os.path.isdir(target):
         raise Usage(f"{target} is a folder, not a file to write to")
     if not os.path.isdir(os.path.dirname(os.path.abspath(target))):
@@ -270,7 +270,7 @@ def _check_file(target: str) -> None:
 
 
 def _check_folder(target: str) -> None:
-    """Raises Usage where no folder is, and none can be made."""
+    """Raise Usage if there is no folder that can be written to, and none can be made."""
     try:
         os.makedirs(target, exist_ok=True)
     except OSError as error:
@@ -280,7 +280,7 @@ def _check_folder(target: str) -> None:
 
 
 def _write(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
-    """Write all that is asked for; whether all could be written. What could not is said, and stops nothing else."""
+    """Write all that is asked for. Return whether all could be written: one failure is reported and stops no other."""
     color = not options.plain and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     texts = [(target, face(reports)) for target, face in _faces(options)]
     if "-" not in [target for target, _ in texts]:
@@ -307,8 +307,8 @@ def _write(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
 
 
 def _close_stdout() -> None:
-    """What is still in its buffer goes nowhere, so that nothing complains at exit."""
-    with suppress(OSError):  # it is no file
+    """Send what is still in the buffer of stdout to nowhere, so that nothing complains at exit."""
+    with suppress(OSError):  # stdout is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -316,7 +316,7 @@ def _close_stdout() -> None:
 
 
 def watch(options: argparse.Namespace) -> int:
-    """The command ``watch``: grade, and again whenever a file is saved, until interrupted."""
+    """Carry out ``watch``: grade, and again whenever a file is saved, until interrupted."""
     try:
         from watchfiles import watch as changes  # only here: an optional dependency
     except ImportError:
@@ -338,7 +338,7 @@ def watch(options: argparse.Namespace) -> int:
 
 
 def _next_saved(changes: Any, folders: set[Path], paths: Sequence[Path]) -> list[str]:
-    """The files that were saved next."""
+    """Return the files that were saved next. Raise KeyboardInterrupt if the watch ends."""
     for changed in changes(*folders, recursive=False, raise_interrupt=True):
         saved = sorted({path for _, path in changed if path.endswith((".py", ".ipynb")) and os.path.exists(path)})
         if paths:

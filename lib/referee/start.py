@@ -1,4 +1,4 @@
-"""Starts a worker. Run by its path, since the package need not be installed: ``python start.py DESCRIPTOR``."""
+"""Starts a worker: ``python start.py DESCRIPTOR``. It is run by its path, as the package need not be installed."""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,6 @@
 """The process in which a learner's code runs: one function, one run, at one size.
 
-It is told the code, the size of this run and its limits, and nothing of seeds, other sizes and targets.
+It is told the code, the size of this run and its limits, but no seeds, no other sizes and no targets.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FILE_SIZE = 1 << 20
 OPEN_FILES = 64
 PROCESSES = 64
 CHARACTERS = 100_000
-"""Printed, and no more."""
+"""How many may be printed."""
 
 REFUSED = (
     "os.fork",
@@ -49,13 +49,13 @@ REFUSED = (
     "socket.bind",
     "socket.connect",
 )
-"""What no honest program of a puzzle does. Refused for the sake of the message: it is no wall."""
+"""What no honest program of a puzzle does. It is refused for the sake of the message, not as a protection."""
 
 
 def main(descriptor: int) -> None:
     """Do one task and end, whatever threads and handlers the learner's code has left.
 
-    What is the learner's comes when everything is locked, and the grader has hold of this process.
+    The learner's code is sent only after this process is locked in and the grader has its pidfd.
     """
     wire = Wire(socket.socket(fileno=descriptor))
     place = wire.receive(longest=None)
@@ -65,7 +65,7 @@ def main(descriptor: int) -> None:
         elif place["mechanism"] == "process" and sys.platform == "linux":
             jail.keep_together()
     except OSError as error:
-        raise OSError(error.errno, error.strerror) from error  # without the path, which can be as long as it likes
+        raise OSError(error.errno, error.strerror) from error  # without the path, which may be very long
     _limit(place["timeout"])
     wire.send(["ready"])
     try:
@@ -95,7 +95,7 @@ def _limit(seconds: float) -> None:
 
 
 def _work(wire: Wire, task: dict[str, Any]) -> None:
-    """Load the code, run the function, say how it ended."""
+    """Load the code, run the function, and send how it ended."""
     _make_quiet(task["hidden"])
     if task["folder"]:
         sys.path.append(task["folder"])  # a learner's own modules
@@ -128,7 +128,7 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
 
 
 def _make_quiet(hidden: list[str]) -> None:
-    """What a file does beside defining things does nothing here, and what it prints comes to an end."""
+    """Switch off drawing, grading and running, limit what is printed, and refuse what no puzzle needs."""
     for name in ("run", "grade", "hint", "progress", "solution", "attempt"):
         setattr(lib, name, NOTHING)
     drawing = ModuleType("drawing")
@@ -150,10 +150,9 @@ def _make_quiet(hidden: list[str]) -> None:
 
 
 class Nothing:
-    """Stands for what is not to happen here: can be called, looked into and walked through, and does nothing."""
+    """An object that can be called, looked into and iterated over, and does nothing."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Nothing comes of it."""
         return self
 
     def __getattr__(self, name: str) -> Any:
@@ -169,7 +168,7 @@ NOTHING: Callable[..., Any] = Nothing()
 
 
 class Printed(io.TextIOBase):
-    """A stream of text that stops to listen after so many characters."""
+    """A text stream that drops everything after so many characters."""
 
     encoding = "utf-8"
     errors = "strict"
@@ -178,7 +177,6 @@ class Printed(io.TextIOBase):
         self.stream, self.left, self.buffer = stream, CHARACTERS, PrintedBytes(self)
 
     def write(self, text: str) -> int:
-        """Take a text; of what is too much, nothing."""
         if self.left > 0:
             self.stream.write(text[: self.left])
             self.stream.flush()
@@ -186,25 +184,22 @@ class Printed(io.TextIOBase):
         return len(text)
 
     def writable(self) -> bool:
-        """It is made for that."""
         return True
 
     def reconfigure(self, **settings: Any) -> None:
-        """All stays as it is."""
+        pass
 
 
 class PrintedBytes(io.RawIOBase):
-    """What is below such a stream: bytes written here are printed there."""
+    """The bytes below such a stream: what is written here is printed there."""
 
     def __init__(self, printed: Printed) -> None:
         self.printed = printed
 
     def write(self, data: Any) -> int:
-        """Take bytes."""
         data = bytes(data)
         self.printed.write(data.decode(errors="replace"))
         return len(data)
 
     def writable(self) -> bool:
-        """It is made for that."""
         return True

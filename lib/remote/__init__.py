@@ -2,7 +2,7 @@
 
 ============  ======================================================================
 wire          one message a line
-clerk         the end that holds the books: answers, and believes nothing
-remote_books  the other end: books of which only labels and numbers are here
+clerk         the end with the books, which answers and believes nothing
+remote_books  the other end: books that ask for everything
 ============  ======================================================================
 """

@@ -1,8 +1,8 @@
-"""The grader's end of the line: answers a worker out of the books, and believes nothing of what it says.
+"""The grader's end of the line: it answers a worker from the books, and believes nothing that the worker says.
 
-A worker knows numbers of tensors and calls. Every number is looked up here, every operand's kind is checked
-here, and what is released is gone from here. So the only way to a right outcome is the messages of a run that
-is right, whoever writes them: tampering is not forbidden, it is pointless.
+A worker knows tensors and calls by their numbers only. Every number is looked up here, and the kind of every operand is
+checked here. So a right outcome needs the messages of a right run, whoever writes them: tampering is not forbidden, it
+is pointless.
 """
 
 from __future__ import annotations
@@ -38,37 +38,37 @@ from .wire import (
 )
 
 MOST, MOST_BYTES, MOST_ERRORS = 500_000, 1 << 25, 100
-"""Of one run: what comes of its messages is kept here until its end, and must end somewhere."""
+"""Messages, bytes and errors of one run: what comes of them is kept here until its end, and must be limited."""
 
 AFTERWARDS = ("decide_next", "deadlock", "by_hand", "time", "stored", "finals", "events")
-"""What may still be asked in the name of a rank that has finished."""
+"""The verbs that may still be used for a rank that has finished."""
 
 ENDINGS = ("done", "failed", "missing")
 """What a worker says last."""
 
 
 class Coroutine:
-    """Stands for a coroutine in a worker: it is itself, and nothing else."""
+    """An object whose identity stands for one coroutine of the worker."""
 
 
 class Clerk:
-    """Holds the books of one run, and gives out numbers for what is in them."""
+    """Keeps the books of one run, and numbers the tensors and calls in them."""
 
     def __init__(self, books: LocalBooks, layers: int, batches: int, ranks: Sequence[RankState] | None = None) -> None:
-        """``ranks``: those of the books that are open already."""
+        """``ranks``: the ranks of the books, if they are open already."""
         self.books, self.layers = books, layers
         self.ranks = ranks or [books.open(rank, layers, batches) for rank in range(books.mesh.ranks)]
         self.tensors: list[TensorState] = []
         self.calls: list[InFlight] = []
         self.woken: list[int] = []
-        self.asked = NOWHERE  # who says what, in the message in hand
-        self.holder: object = None  # the coroutine that the message in hand comes from
-        self.holders: dict[int, object] = {}  # for each number one thing, as the books have it for each coroutine
+        self.asked = NOWHERE  # the rank and the verb of the message that is being answered
+        self.coroutine: object = None  # the coroutine from which that message comes
+        self.coroutines: dict[int, object] = {}  # an object for each number of a coroutine
         self.finished: set[int] = set()
         self.errors: list[PuzzleError] = []
 
     def serve(self, wire: Wire, deadline: float) -> list[Any]:
-        """Answer until the worker says how it ended; gives that. Raises what Wire.receive raises."""
+        """Answer until the worker says how it ended, and return that. Raise Garbled, or what Wire.receive raises."""
         token = witnessed.set(self.errors)
         try:
             for _ in range(MOST):
@@ -87,17 +87,18 @@ class Clerk:
         raise Garbled(f"more than {MOST:,} messages, or {MOST_BYTES >> 20} MiB of them, in one run")
 
     def answer(self, message: list[Any]) -> list[Any]:
-        """[0, result, woken calls] or [1, error, woken calls]. Raises Garbled."""
+        """Return [0, result, woken calls] or [1, error, woken calls]. Raise Garbled for anything unexpected."""
         if len(message) < 3 or type(message[0]) is not str or message[0] not in VERBS:
             raise Garbled("no verb")
-        verb, rank, holder, *arguments = message
+        verb, rank, coroutine, *arguments = message
         act, kinds = VERBS[verb]
-        if len(arguments) != len(kinds) or (holder is not None and type(holder) is not int):
+        if len(arguments) != len(kinds) or (coroutine is not None and type(coroutine) is not int):
             raise Garbled(f"other arguments than those of {verb}")
         state = self._rank(rank)
         if rank in self.finished and verb not in AFTERWARDS:
             raise Garbled(f"{verb} of a rank that has finished")
-        self.holder, self.woken = None if holder is None else self.holders.setdefault(holder, Coroutine()), []
+        self.coroutine = None if coroutine is None else self.coroutines.setdefault(coroutine, Coroutine())
+        self.woken = []
         self.asked = state.place(verb)
         try:
             known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
@@ -106,7 +107,7 @@ class Clerk:
             return [1, pack_error(_presentable(error)), self.woken]
 
     def outcome(self, name: str) -> Outcome:
-        """What the run leaves. Raises the first PuzzleError that was made in it, or of what is left unfinished."""
+        """Return the outcome of the run. Raise the first PuzzleError made in it, or one for what is unfinished."""
         if self.errors:
             raise self.errors[0]
         for state in self.ranks:
@@ -154,7 +155,7 @@ class Clerk:
             return [self._pack(one) for one in result]
         return result
 
-    # -- what is more than a call of the books ----------------------------------------------------------
+    # -- verbs that need a check of their own -------------------------------------------------------------
 
     def _compute(self, state: RankState, kind: str, layer: Any, places: list[Any]) -> list[TensorState]:
         row = OPERATIONS.get(kind)
@@ -197,7 +198,7 @@ class Clerk:
         self.books.drop(state, tensor)
 
     def _share(self, state: RankState) -> None:
-        self.books.share(state, lambda: self.holder)
+        self.books.share(state, lambda: self.coroutine)
 
     def _finish(self, state: RankState) -> None:
         self.finished.add(state.rank)
@@ -208,7 +209,7 @@ class Clerk:
 
 
 def _presentable(error: PuzzleError) -> PuzzleError:
-    """Return the error, with nothing in it that a worker may have put there to be shown, and no part too long."""
+    """Return the error with every part safe to show, and none too long: a worker may have written into it."""
     longest = LONGEST_TEXT - len(" ...")
     for part in TEXTS:
         setattr(error, part, shown(getattr(error, part), longest))
@@ -216,7 +217,7 @@ def _presentable(error: PuzzleError) -> PuzzleError:
     return error
 
 
-# -- the language ---------------------------------------------------------------------------------------
+# -- the verbs ------------------------------------------------------------------------------------------
 
 
 def _tensor(*kinds: str) -> Callable[[Clerk, Any], TensorState]:
@@ -234,7 +235,7 @@ def _plain(clerk: Clerk, value: Any) -> Any:
 
 
 def _layer(clerk: Clerk, value: Any) -> int:
-    """A whole number. What is none was sent as what it shows (see remote), and is a mistake like any other."""
+    """Return a layer as an int. Raise PuzzleError for anything else, which ``remote_books`` has sent as its repr."""
     if type(value) in (bool, float) and value % 1 == 0:
         value = int(value)  # as in a notebook, where it is equal to its layer
     if type(value) is not int:
@@ -243,7 +244,7 @@ def _layer(clerk: Clerk, value: Any) -> int:
 
 
 def _shown(clerk: Clerk, value: Any) -> Any:
-    """What is to be a number, to be refused in the books; a text safe to show."""
+    """Return what should be a number for the books to check, and a text only after it was made safe to show."""
     return shown(value, 200) if type(value) is str else _plain(clerk, value)
 
 
@@ -334,4 +335,4 @@ VERBS: dict[str, tuple[Callable[..., Any], tuple[Callable[[Clerk, Any], Any], ..
     "finals": (_finals, ()),
     "events": (lambda c, a: [pack_event(event) for event in c.books.events(a)], ()),
 }
-"""What a worker may say, and with which arguments."""
+"""Every verb that a worker may use: what it does, and how each of its arguments is checked."""

@@ -1,6 +1,6 @@
-"""The worker's end of the line: books of which only labels and numbers are in this process.
+"""The worker's end of the line: ``Books`` that ask for everything, so that only labels and numbers are in this process.
 
-The same methods as Books, so Model, tensors and calls work with either.
+Its methods are those of ``machine.interface.Books``, where they are explained.
 """
 
 from __future__ import annotations
@@ -22,35 +22,32 @@ from .wire import Wire, pack_labels, unpack_elements, unpack_error, unpack_event
 
 
 class RemoteRank:
-    """A rank: here it is a number, and how to name the coroutine that runs."""
+    """The handle of a rank: its number, and a function that names the coroutine that runs."""
 
     def __init__(self, rank: int, layers: int = 0, batches: int = 0) -> None:
         self.rank, self.layers, self.batches = rank, layers, batches
-        self.holder: Callable[[], object] | None = None
+        self.running: Callable[[], object] | None = None
 
 
 class RemoteTensor(Token):
-    """A tensor in the grader's books, by its number."""
+    """The handle of a tensor: its number in the grader's books."""
 
     def __init__(self, books: RemoteBooks, rank: RemoteRank, number: int, labels: Labels, memory: Elements):
         self.books, self.rank, self.number = books, rank, number
         self.labels, self.memory = labels, memory
 
     def shard(self, index: int, total: int) -> Any:
-        """Piece ``index`` of ``total`` of this one."""
         return self.books.ask("shard", self.rank, self.number, index, total)
 
     def combine(self, other: Token) -> Any:
-        """This part and that one as one."""
         return self.books.ask("combine", self.rank, self.number, self.books.number(other))
 
     def add(self, other: Token) -> Any:
-        """The sum of two gradients."""
         return self.books.ask("add", self.rank, self.number, self.books.number(other))
 
 
 class RemoteCall:
-    """A call in the grader's books, by its number."""
+    """The handle of a call: its number in the grader's books."""
 
     waiter: Callable[[], None] | None = None
 
@@ -65,7 +62,7 @@ def remote_books(wire: Wire) -> AnyBooks:
 
 
 class RemoteBooks:
-    """Asks the grader, one message and one answer at a time."""
+    """Books that ask the grader, with one message and one answer at a time."""
 
     tensor_type: type[RemoteTensor] = RemoteTensor
 
@@ -74,17 +71,17 @@ class RemoteBooks:
         self.asking = False
         self.opened: set[int] = set()
         self.calls: dict[int, RemoteCall] = {}
-        self.holders: dict[object, int] = {}  # holds on to tasks, so that no number is given twice
+        self.coroutines: dict[object, int] = {}  # keeps the tasks alive, so that no two get the same number
         self.by_hand: dict[int, tuple[Token, int]] = {}
 
     def ask(self, verb: str, rank: RemoteRank, *arguments: Any) -> Any:
-        """The grader's answer. Raises the PuzzleError that it answers with, at the learner's line."""
+        """Return the grader's answer. Raise the PuzzleError that it answers with, at the learner's line."""
         if self.asking:
-            raise TimeIsUp  # it struck in the middle of a question, and was swallowed: answers no longer fit
+            raise TimeIsUp  # it was raised during a question, and caught: from now on answers would not fit
         self.asking = True
-        running = rank.holder() if rank.holder is not None else None
-        holder = None if running is None else self.holders.setdefault(running, len(self.holders))
-        self.wire.send([verb, rank.rank, holder, *arguments])
+        running = rank.running() if rank.running is not None else None
+        coroutine = None if running is None else self.coroutines.setdefault(running, len(self.coroutines))
+        self.wire.send([verb, rank.rank, coroutine, *arguments])
         failed, result, woken = self.wire.receive(longest=None)
         self.asking = False
         for number in woken:
@@ -108,7 +105,7 @@ class RemoteBooks:
         return [self._unpack(rank, one) for one in result]
 
     def number(self, token: Token) -> int:
-        """The number of a tensor; one made by hand, or of another machine, gets one as made up."""
+        """Return the number of a tensor. One made by hand, or of another machine, is first entered as made up."""
         if isinstance(token, RemoteTensor) and token.books is self:
             return token.number
         if id(token) not in self.by_hand:
@@ -119,22 +116,19 @@ class RemoteBooks:
     # -- the interface of Books -----------------------------------------------------------------------
 
     def open(self, rank: int, layers: int, batches: int) -> RemoteRank:
-        """The rank of a rank; the grader has opened it."""
+        """Return the handle of a rank, which the grader has opened."""
         if rank in self.opened:
             raise second_model(rank)
         self.opened.add(rank)
         return RemoteRank(rank, layers, batches)
 
     def load_weights(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
-        """A piece of the weight and of the optimizer state of a layer."""
         return self.ask("load_weights", rank, plain(layer), plain(shard), index(total))
 
     def get_activation(self, rank: RemoteRank, batches: frozenset[int]) -> Any:
-        """The input of layer 0 for these micro-batches."""
         return self.ask("get_activation", rank, sorted(batches))
 
     def fake_grad(self, rank: RemoteRank, layer: Any, batches: frozenset[int]) -> Any:
-        """A gradient out of nothing."""
         return self.ask("fake_grad", rank, plain(layer), sorted(batches))
 
     def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Token]) -> Any:
@@ -143,22 +137,18 @@ class RemoteBooks:
         return self.ask("compute", rank, kind, layer, [self.number(operand) for operand in operands])
 
     def set_final_weight(self, rank: RemoteRank, layer: Any, weight: Token) -> None:
-        """What the rank answers for a layer."""
         self.ask("set_final_weight", rank, plain(layer), self.number(weight))
 
     def meet(self, rank: RemoteRank, kind: str, operand: Token | None, layer: Any, axis: Any) -> RemoteCall:
-        """Start a collective."""
         number = None if operand is None else self.number(operand)
         return self._started(rank, kind, layer, self.ask("meet", rank, kind, number, plain(layer), axis))
 
     def pass_to(self, rank: RemoteRank, receiver: Any, operand: Token | None, value: object) -> RemoteCall:
-        """Start a send."""
         number = None if operand is None else self.number(operand)
         layer = None if operand is None else operand.labels.layer
         return self._started(rank, "pass_to", layer, self.ask("pass_to", rank, plain(receiver), number, value))
 
     def receive(self, rank: RemoteRank, src: Any) -> RemoteCall:
-        """Start a receive."""
         return self._started(rank, "receive", None, self.ask("receive", rank, plain(src)))
 
     def _started(self, rank: RemoteRank, kind: str, layer: Any, number: int) -> RemoteCall:
@@ -166,47 +156,38 @@ class RemoteBooks:
         return call
 
     def wait(self, call: RemoteCall, waiter: Callable[[], None]) -> bool:
-        """Whether a call can be fetched now; if not, ``waiter`` is called when it can."""
         call.waiter = waiter
         return bool(self.ask("wait", call.rank, call.number))
 
     def fetch(self, call: RemoteCall) -> Any:
-        """The result of an ended call."""
         result = self.ask("fetch", call.rank, call.number)
         return result if isinstance(result, Token) else result[1]
 
     def decide_next(self) -> bool:
-        """All coroutines wait: wake one."""
         return bool(self.ask("decide_next", RemoteRank(0)))
 
     def store(self, rank: RemoteRank, token: Token) -> None:
-        """A dictionary of this rank now holds the tensor (once more)."""
         self.ask("store", rank, self.number(token))
 
     def drop(self, rank: RemoteRank, token: Token) -> None:
-        """A dictionary of this rank no longer holds the tensor (once less)."""
         self.ask("drop", rank, self.number(token))
 
     def share(self, rank: RemoteRank, holder: Callable[[], object]) -> None:
-        """From now on several coroutines may run in this rank."""
-        if rank.holder is None:
-            rank.holder = holder
+        if rank.running is None:
+            rank.running = holder
             self.ask("share", rank)
 
     def time(self, rank: RemoteRank) -> float:
-        """The rank's clock, in ticks."""
         return float(self.ask("time", rank))
 
     def stored(self, rank: RemoteRank) -> Elements:
-        """Elements that are stored now."""
         return unpack_elements(self.ask("stored", rank))
 
     def events(self, rank: RemoteRank) -> list[Event]:
-        """The rank's log so far."""
         return [unpack_event(event) for event in self.ask("events", rank)]
 
     def final_state(self, rank: RemoteRank, stored: Iterable[Token]) -> FinalState:
-        """Return what the rank has handed in, for a check of the learner's own; the one that counts is the grader's."""
+        """Return what the rank has handed in, for the learner's own check. What counts is in the grader's books."""
         finals = {}
         for layer, packed, whole, made_up in self.ask("finals", rank):
             labels = unpack_labels(packed)
@@ -214,19 +195,17 @@ class RemoteBooks:
         return FinalState(rank.rank, rank.layers, rank.batches, (), (), (), finals)
 
     def finish_log(self, rank: RemoteRank) -> list[Event]:
-        """Return the rank's log; the grader has its own."""
+        """Return the rank's log. The grader keeps its own."""
         return self.events(rank)
 
     def unfinished(self) -> PuzzleError | None:
-        """Return nothing: the grader looks itself."""
+        """Return None: the grader looks itself."""
         return None
 
     def finish(self, rank: RemoteRank) -> None:
-        """The rank's function has ended."""
         self.ask("finish", rank)
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
-        """Return what to say when nobody can go on."""
         try:
             self.ask("deadlock", RemoteRank(0), [[rank, line[:200]] for rank, line in lines.items()])
         except Deadlock as deadlock:
@@ -235,7 +214,7 @@ class RemoteBooks:
 
 
 def plain(value: Any) -> Any:
-    """An argument that is to be a number, in a form that can be sent: what is none is sent as what it shows."""
+    """Return the argument as JSON can carry it. What is no number is sent as its repr, and refused by the books."""
     if value is None or type(value) in (int, float, bool):
         return value
     try:

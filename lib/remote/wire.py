@@ -1,6 +1,6 @@
 """Messages between a worker and the grader: one line of JSON each, over a socket.
 
-JSON and not pickle, since whatever reads this end must survive whatever is written at the other.
+It is JSON and not pickle: to read pickle from a worker would be to run what it likes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..record.kinds import KINDS
 from ..record.labels import FINEST, Labels
 
 LONGEST = 1 << 14
-"""Bytes of a message from a worker."""
+"""Bytes of a message from a worker, at most."""
 
 
 class Garbled(Exception):
-    """What came is no message that this library would have written."""
+    """Raised for a message that this library would not have written."""
 
 
 class Wire:
-    """One end of the line."""
+    """One end of the line. ``read`` counts the bytes received."""
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
@@ -34,12 +34,12 @@ class Wire:
         self.read = 0  # bytes, so far
 
     def send(self, message: Any, deadline: float | None = None) -> None:
-        """Write a message. Raises TimeoutError after the deadline (of time.monotonic), OSError when nobody reads."""
+        """Write a message. Raise TimeoutError after the deadline (of time.monotonic), or OSError if nobody reads."""
         self._wait_until(deadline)
         self.end.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     def receive(self, deadline: float | None = None, longest: int | None = LONGEST) -> Any:
-        """The next message. Raises Garbled, EOFError when the other end is closed, TimeoutError after the deadline."""
+        """Return the next message. Raise Garbled, EOFError if the other end is closed, or TimeoutError."""
         while (stop := self.buffer.find(b"\n")) < 0:
             if longest is not None and len(self.buffer) > longest:
                 raise Garbled(f"a message of more than {longest} bytes")
@@ -64,7 +64,7 @@ class Wire:
             self.end.settimeout(left)
 
     def wait_for_end(self) -> None:
-        """Until the other end hangs up. To close with something unread would take back what was written last."""
+        """Wait until the other end hangs up: to close before could lose what was written last."""
         self.end.shutdown(socket.SHUT_WR)
         while self.end.recv(1 << 16):
             pass
@@ -78,7 +78,7 @@ class Wire:
 
 
 def pack_labels(labels: Labels) -> list[Any]:
-    """Return labels as a list; sets in order."""
+    """Return labels as a list, with sets in order."""
     return [sorted(value) if isinstance(value, frozenset) else value for value in labels]
 
 
@@ -96,26 +96,26 @@ def unpack_labels(packed: Any) -> Labels:
 
 
 def number(value: Any) -> int:
-    """A whole number of a size that somebody could mean. Raises Garbled."""
+    """Return a whole number of a sensible size. Raise Garbled for anything else."""
     if type(value) is not int or not -(1 << 62) < value < 1 << 62:
         raise Garbled("no number")
     return value
 
 
 def numbers(values: Any) -> frozenset[int]:
-    """A set of whole numbers. Raises Garbled."""
+    """Return a set of whole numbers. Raise Garbled for anything else."""
     if type(values) is not list:
         raise Garbled("no list of numbers")
     return frozenset(map(number, values))
 
 
 def pack_elements(elements: Elements) -> int | str:
-    """A size: a number, or a fraction as text."""
+    """Return a size in elements as a number, or a fraction as text."""
     return elements if isinstance(elements, int) else str(elements)
 
 
 def unpack_elements(packed: int | str) -> Elements:
-    """The size that was packed."""
+    """Return the size that was packed."""
     return packed if isinstance(packed, int) else Fraction(packed)
 
 
@@ -153,7 +153,7 @@ def pack_error(error: PuzzleError) -> dict[str, Any]:
 
 
 def unpack_error(packed: Any) -> dict[str, Any]:
-    """Return the parts of an error, as PuzzleError takes them. Raise Garbled for what is none."""
+    """Return the parts of an error, as PuzzleError takes them. Raise Garbled if they are none."""
     if type(packed) is not dict or not all(type(packed.get(part)) is str for part in TEXTS):
         raise Garbled("no error")
     texts = {part: shown(packed[part], LONGEST_TEXT) for part in TEXTS}
@@ -171,7 +171,7 @@ def _unpack_place(packed: Any) -> Place:
 
 
 def shown_place(place: Place) -> Place:
-    """Return a place that is safe to show: what is there for a layer may be anything that a learner wrote."""
+    """Return a place that is safe to show: its layer may be anything that a learner wrote."""
     longest = LONGEST_TEXT - len(" ...")
     if place.layer is not None and type(place.layer) is not int:
         place = place._replace(layer=None, detail=f"layer {place.layer}, {place.detail}")
@@ -179,6 +179,6 @@ def shown_place(place: Place) -> Place:
 
 
 def shown(text: str, longest: int) -> str:
-    """Text from somewhere else, safe to show: nothing that moves a cursor or breaks XML, and not too long."""
+    """Return a text from the other end, safe to show: nothing that moves a cursor or breaks XML, and not too long."""
     clean = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text[: longest + 1])
     return clean if len(clean) <= longest else clean[:longest] + " ..."

@@ -1,7 +1,7 @@
-"""How real tensors travel between processes: torch.distributed, in a thread of its own, in one order for all.
+"""Moves real tensors between processes with torch.distributed, in a thread of its own.
 
-The host says what can be moved (see ``host``). Since every rank hears of everything in the same order, blocking
-calls are enough, and no two ranks can wait for each other. The learner's code computes meanwhile: that is overlap.
+The host says what can be moved. Since every rank hears that in the same order, blocking calls are enough, and no two
+ranks can wait for each other. The learner's code computes meanwhile: that is overlap.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..record.labels import Labels
-from ..record.table import collective, lane_of
-from ..remote.wire import Wire, unpack_labels
-from .numbers import Numbers
+from ...record.labels import Labels
+from ...record.table import collective, lane_of
+from ...remote.wire import Wire, unpack_labels
+from ..numbers import Numbers
 
 
 class Broken(RuntimeError):
-    """Tensors cannot be moved any more: most often because another rank is gone."""
+    """Raised when tensors cannot be moved any more, most often because another rank is gone."""
 
 
 class Lane(threading.Thread):
-    """Moves tensors as it is told. ``groups``: torch's process groups, by their ranks."""
+    """A thread that moves tensors as it is told. ``groups``: torch's process groups, by their ranks."""
 
     def __init__(self, wire: Wire, numbers: Numbers, rank: int, groups: dict[tuple[int, ...], Any]) -> None:
         super().__init__(daemon=True, name="lane")
@@ -45,13 +45,13 @@ class Lane(threading.Thread):
     # -- the learner's thread ---------------------------------------------------------------------
 
     def offer(self, call: int, value: Any) -> None:
-        """What a collective or a send carries."""
+        """Hand over what a collective or a send carries."""
         with self.changed:
             self.offered[call] = value
             self.changed.notify_all()
 
     def result(self, call: int) -> Any:
-        """What has come of a collective or a receive, when it is there."""
+        """Wait for the result of a collective or a receive, and return it. Raise Broken if it cannot come."""
         with self.changed:
             self.changed.wait_for(lambda: call in self.results or self.trouble is not None)
             if call in self.results:
@@ -61,7 +61,6 @@ class Lane(threading.Thread):
     # -- its own -------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Do as told until the end."""
         try:
             while True:
                 message = self.wire.receive(longest=None)
@@ -122,7 +121,7 @@ class Lane(threading.Thread):
     def _received(self, labels: Labels, sender: int) -> Any:
         buffer = self.numbers.empty(labels)
         dist.recv(buffer, sender)
-        return self.numbers.unmarked(labels, buffer)
+        return self.numbers.only_numbers(labels, buffer)
 
 
 class GroupCarrier:
@@ -132,38 +131,34 @@ class GroupCarrier:
         self.numbers, self.ranks, self.place, self.group = numbers, ranks, place, group
 
     def total(self, value: Any, labels: Labels) -> Any:
-        """Return the sum of what all members bring, for everyone."""
         whole = self.numbers.expand(value, labels).clone()
         dist.all_reduce(whole, group=self.group)
-        return self.numbers.unmarked(labels, whole)
+        return self.numbers.only_numbers(labels, whole)
 
     def all_parts(self, value: Any, parts: Sequence[Labels]) -> list[Any]:
-        """Return what each member brings. Where parts are not equally long they are filled up for the way."""
+        """Return what each member brings. Parts that are not equally long are padded for the way."""
         own, lengths = self.numbers.expand(value, parts[self.place]), [self.numbers.shape(part)[-1] for part in parts]
         longest = max(lengths)
         found = [torch.empty((*own.shape[:-1], longest), dtype=own.dtype, device=own.device) for _ in parts]
         dist.all_gather(found, _filled(own, longest), group=self.group)
         cut = [one[..., :length].contiguous() for one, length in zip(found, lengths, strict=True)]
-        return [self.numbers.unmarked(part, one) for part, one in zip(parts, cut, strict=True)]
+        return [self.numbers.only_numbers(part, one) for part, one in zip(parts, cut, strict=True)]
 
     def my_piece(self, value: Any, pieces: Sequence[Labels]) -> Any:
-        """Return this rank's piece of the sum of what all members bring."""
         expanded = [self.numbers.expand(value, piece) for piece in pieces]
         longest = max(piece.shape[-1] for piece in expanded)
         mine = torch.empty((*expanded[0].shape[:-1], longest), dtype=expanded[0].dtype, device=expanded[0].device)
         dist.reduce_scatter(mine, [_filled(piece, longest) for piece in expanded], group=self.group)
         piece = pieces[self.place]
-        return self.numbers.unmarked(piece, mine[..., : expanded[self.place].shape[-1]].contiguous())
+        return self.numbers.only_numbers(piece, mine[..., : expanded[self.place].shape[-1]].contiguous())
 
     def sent_from(self, source: int, value: Any, labels: Labels) -> Any:
-        """Return what the member at ``source`` brings."""
         own = self.place == source
         flat = self.numbers.expand(value, labels).clone() if own else self.numbers.empty(labels)
         dist.broadcast(flat, self.ranks[source], group=self.group)
-        return self.numbers.unmarked(labels, flat)
+        return self.numbers.only_numbers(labels, flat)
 
     def joined(self, values: Sequence[Any]) -> Any:
-        """Return pieces put together."""
         return self.numbers.join(values)
 
 

@@ -1,4 +1,7 @@
-"""One rank of a run, in a process of its own: the learner's function, real tensors, and a line to the host."""
+"""One rank of a run, in a process of its own: the learner's function, real tensors, and a line to the host.
+
+The methods of its books are those of ``machine.interface.Books``, where they are explained.
+"""
 
 from __future__ import annotations
 
@@ -14,33 +17,32 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-from ..basics.asyncio_private import has_timers
-from ..basics.errors import Place, PuzzleError, is_learners
-from ..learner.dist import Dist
-from ..learner.model import Model
-from ..machine.cost import Cost
-from ..machine.interface import AnyBooks, Token
-from ..machine.mesh import Mesh
-from ..machine.shape import Shape
-from ..record.labels import Labels
-from ..record.table import computation
-from ..remote.remote_books import RemoteBooks, RemoteCall, RemoteRank, RemoteTensor
-from ..remote.wire import Wire, pack_error, pack_labels
-from ..running.execution import execute, waiting_line
-from ..running.run import check_function
-from ..running.workload import Workload
+from ...basics.asyncio_private import has_timers
+from ...basics.errors import Place, PuzzleError, is_learners
+from ...learner.dist import Dist
+from ...learner.model import Model
+from ...machine.cost import Cost
+from ...machine.interface import AnyBooks, Token
+from ...machine.mesh import Mesh
+from ...machine.shape import Shape
+from ...record.labels import Labels
+from ...record.table import computation
+from ...remote.remote_books import RemoteBooks, RemoteCall, RemoteRank, RemoteTensor
+from ...remote.wire import Wire, pack_error, pack_labels
+from ...running.execution import execute, waiting_line
+from ...running.run import check_function
+from ...running.workload import Workload
+from ..numbers import Numbers, elements
+from ..reference import compare
 from .host import RECORDED
 from .lane import Broken, Lane
 from .meter import Meter
-from .numbers import Numbers, elements
-from .reference import compare
 
 
 class Telling(Wire):
-    """The line to the host. It hears with every question in which line of the learner's it is asked."""
+    """The line to the host, which hears with every question in which line of the learner's it is asked."""
 
     def send(self, message: Any, deadline: float | None = None) -> None:
-        """Write a message."""
         super().send([message, _place()], deadline)
 
 
@@ -61,26 +63,23 @@ class RealTensor(RemoteTensor):
     books: RankBooks
 
     def shard(self, index: int, total: int) -> Any:
-        """Piece ``index`` of ``total`` of this one."""
         made = super().shard(index, total)
         made.data = self.books.numbers.cut(self.data, made.labels)
         return made
 
     def combine(self, other: Any) -> Any:
-        """This part and that one as one."""
         made = super().combine(other)
         made.data = self.books.numbers.join([self.data, other.data])
         return made
 
     def add(self, other: Any) -> Any:
-        """The sum of two gradients."""
         made = super().add(other)
         made.data = self.books.numbers.add([self.data, other.data])
         return made
 
 
 class RankBooks(RemoteBooks):
-    """Asks the host, and computes what it allows. ``pace``: seconds that a tick takes at least, or 0."""
+    """Books that ask the host, and compute what it allows. ``pace``: seconds that a tick takes at least, or 0."""
 
     tensor_type = RealTensor
 
@@ -92,12 +91,12 @@ class RankBooks(RemoteBooks):
         self.labels: dict[int, Labels] = {}
         self.stored_now = 0
         self.stored_at: list[int] = []
-        """Real elements in the dictionaries, at each record of the log."""
+        """How many numbers the dictionaries really had, at each record of the log."""
         self.took: list[tuple[float, float] | int] = []
-        """For each record from when to when it took, or its call's number."""
+        """For each record when it began and ended (of time.monotonic), or the number of its call."""
 
     def ask(self, verb: str, rank: RemoteRank, *arguments: Any) -> Any:
-        """The host's answer."""
+        """Return the host's answer. If the question leaves a record in the log, note the time and what is stored."""
         if verb in RECORDED or verb == "finish":
             self.stored_at.append(self.stored_now)
             now = time.monotonic()
@@ -116,25 +115,22 @@ class RankBooks(RemoteBooks):
     # -- what has numbers ------------------------------------------------------------------------------
 
     def load_weights(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
-        """A piece of the weight and of the optimizer state of a layer."""
         weight, state = super().load_weights(rank, layer, shard, total)
         weight.data, state.data = self.numbers.weight(weight.labels), self.numbers.opt_state(state.labels)
         return weight, state
 
     def get_activation(self, rank: RemoteRank, batches: frozenset[int]) -> Any:
-        """The input of layer 0 for these micro-batches."""
         made = super().get_activation(rank, batches)
         made.data = self.numbers.inputs(made.labels.batches)
         return made
 
     def fake_grad(self, rank: RemoteRank, layer: Any, batches: frozenset[int]) -> Any:
-        """A gradient out of nothing."""
         made = super().fake_grad(rank, layer, batches)
         made.data = self.numbers.made_up(made.labels) if made.labels.batches else self.numbers.zero
         return made
 
     def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Any]) -> Any:
-        """Carry out an operation: the host says whether it may be, and what it makes; the numbers are made here."""
+        """Ask the host whether the operation may be and what it makes, then make the numbers here."""
         begun = self.time(rank) if self.pace else 0.0
         values = [operand.data for operand in operands]
         made = super().compute(rank, kind, layer, operands)
@@ -145,7 +141,6 @@ class RankBooks(RemoteBooks):
         return made
 
     def set_final_weight(self, rank: RemoteRank, layer: Any, weight: Any) -> None:
-        """What the rank answers for a layer."""
         super().set_final_weight(rank, layer, weight)
         self.finals[int(layer)] = weight.data
         self.labels[int(layer)] = weight.labels
@@ -153,19 +148,16 @@ class RankBooks(RemoteBooks):
     # -- calls -----------------------------------------------------------------------------------------
 
     def meet(self, rank: RemoteRank, kind: str, operand: Any, layer: Any, axis: Any) -> RemoteCall:
-        """Start a collective."""
         value = None if operand is None else operand.data
         call = super().meet(rank, kind, operand, layer, axis)
         return self._offered(call, value)
 
     def pass_to(self, rank: RemoteRank, receiver: Any, operand: Any, value: object) -> RemoteCall:
-        """Start a send."""
         data = None if operand is None else operand.data
         call = super().pass_to(rank, receiver, operand, value)
         return call if operand is None else self._offered(call, data)
 
     def receive(self, rank: RemoteRank, src: Any) -> RemoteCall:
-        """Start a receive."""
         call = super().receive(rank, src)
         self.took[-1] = call.number
         return call
@@ -176,14 +168,14 @@ class RankBooks(RemoteBooks):
         return call
 
     def fetch(self, call: RemoteCall) -> Any:
-        """The result of an ended call, when its numbers are here, too."""
+        """Return the result of an ended call, with its numbers, once they are here."""
         result = super().fetch(call)
         if isinstance(result, RealTensor):
             result.data = self.lane.result(call.number)
         return result
 
     def decide_next(self) -> bool:
-        """All coroutines wait: until something of this rank can go on."""
+        """Wait until something of this rank can go on. Return False if that is only a timer."""
         timer = has_timers(asyncio.get_running_loop())
         lines = filter(None, map(waiting_line, asyncio.all_tasks()))
         return bool(self.ask("decide_next", RemoteRank(self.rank), timer, next(lines, "")[:200]))
@@ -191,18 +183,16 @@ class RankBooks(RemoteBooks):
     # -- what is stored ---------------------------------------------------------------------------------
 
     def store(self, rank: RemoteRank, token: Token) -> None:
-        """A dictionary of this rank now holds the tensor (once more)."""
         super().store(rank, token)
         self.stored_now += elements(token.data)  # type: ignore[attr-defined]
 
     def drop(self, rank: RemoteRank, token: Token) -> None:
-        """A dictionary of this rank no longer holds the tensor (once less)."""
         super().drop(rank, token)
         self.stored_now -= elements(token.data)  # type: ignore[attr-defined]
 
 
 class Printing:
-    """The rank's stdout: what is printed is printed by the host."""
+    """The rank's stdout, which sends whole lines to the host to be printed there."""
 
     encoding = "utf-8"
 
@@ -210,14 +200,12 @@ class Printing:
         self.wire, self.line = wire, ""
 
     def write(self, text: str) -> int:
-        """Take a text; whole lines go."""
         self.line += text
         if "\n" in self.line:
             self.flush()
         return len(text)
 
     def flush(self) -> None:
-        """Send what there is."""
         if self.line:
             self.wire.send(["print", self.line])
             self.line = ""
@@ -227,7 +215,7 @@ class Printing:
 
 
 def connect(task: Mapping[str, Any], rank: int, line: str, **more: Any) -> socket.socket:
-    """A line to the host of a run."""
+    """Return a socket to the host of a run, on which the rank has said who it is."""
     end = socket.create_connection((task["address"], task["port"]), timeout=30)
     end.settimeout(None)
     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -242,7 +230,7 @@ def work(
     join: Callable[[str], None],
     cost: Cost | None = None,
 ) -> bool:
-    """Be a rank of a run: compute, talk, hand in; whether all went well.
+    """Be a rank of a run: compute, communicate, report. Return whether all went well.
 
     ``fn()``: the learner's function; ``join(backend)``: initializes torch.distributed.
     """
@@ -278,7 +266,7 @@ def work(
 def _train(
     options: Mapping[str, Any], shape: Shape, rank: int, fn: Callable[[], Callable[[Model], Any]], ask: Wire, lane: Lane
 ) -> dict[str, Any]:
-    """Run the learner's function; what there is to report of it."""
+    """Run the learner's function. Return what there is to report of it."""
     numbers = lane.numbers
     books = RankBooks(ask, rank, lane, numbers, options["pace"])
     meter = Meter() if options["meter"] else None
@@ -303,7 +291,7 @@ def _train(
 
 
 def _device(options: Mapping[str, Any], rank: int, ranks: int, local_rank: int | None) -> str:
-    """A GPU of its own, where there is one for each rank; else the CPU."""
+    """Return a GPU of its own if there is one for each rank, and else the CPU."""
     if options["device"] == "cpu" or not torch.cuda.is_available():
         return "cpu"
     place = rank if local_rank is None else local_rank
@@ -315,7 +303,7 @@ def _device(options: Mapping[str, Any], rank: int, ranks: int, local_rank: int |
 
 
 def _groups(mesh: Mesh) -> dict[tuple[int, ...], Any]:
-    """A process group for every group of ranks that can meet. All ranks make all of them, in one order."""
+    """Return a process group for every group of ranks that can meet. All ranks make all of them, in the same order."""
     found: dict[tuple[int, ...], Any] = {tuple(range(mesh.ranks)): dist.group.WORLD}
     for axis in mesh.axes:
         for rank in range(mesh.ranks):

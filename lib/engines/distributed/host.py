@@ -1,9 +1,9 @@
-"""Keeps the books of a run whose ranks are processes: what is right, who waits for whom, when nobody can go on.
+"""Keeps the books of a run whose ranks are processes.
 
 Every rank asks here before it computes and before it sends, as a worker asks the grader, and the same clerk answers
-out of the same books: so rules, clock, memory, log and messages are those of the simulated machine. Numbers never
+from the same books. So rules, clock, memory, log and messages are those of the simulated machine. Numbers never
 come here. When a collective is complete, or a message has found its receiver, the ranks are told to move the real
-tensors among themselves, all in one order.
+tensors among themselves, all in the same order.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
-from ..basics.errors import Place, PuzzleError, show_call
-from ..basics.units import Elements
-from ..learner.dist import Dist
-from ..learner.model import Model
-from ..machine.books import LocalBooks
-from ..machine.cost import Cost
-from ..machine.in_flight import InFlight
-from ..machine.interface import AnyBooks
-from ..machine.rank_state import RankState
-from ..machine.shape import Shape
-from ..record.labels import Labels
-from ..record.table import SEND
-from ..remote.clerk import Clerk
-from ..remote.wire import Wire, pack_labels, unpack_error
-from ..running.workload import Workload
+from ...basics.errors import Place, PuzzleError, show_call
+from ...basics.units import Elements
+from ...learner.dist import Dist
+from ...learner.model import Model
+from ...machine.books import LocalBooks
+from ...machine.cost import Cost
+from ...machine.in_flight import InFlight
+from ...machine.interface import AnyBooks
+from ...machine.rank_state import RankState
+from ...machine.shape import Shape
+from ...record.labels import Labels
+from ...record.table import SEND
+from ...remote.clerk import Clerk
+from ...remote.wire import Wire, pack_labels, unpack_error
+from ...running.workload import Workload
 
 RECORDED = ("load_weights", "get_activation", "compute", "meet", "pass_to", "receive")
-"""Questions that leave a record in the log; the end of a rank leaves another."""
+"""Questions that leave a record in the log, as the end of a rank does."""
 COLLECTING = 60.0
 """Seconds within which the final weights have to be compared."""
 PATIENCE = 1.0
-"""Seconds that a rank which has hung up is given to be reported dead, with the reason."""
+"""Seconds to wait for the reason, when a rank has hung up and may be dead."""
 
 
 class Move(NamedTuple):
@@ -51,7 +51,7 @@ class Move(NamedTuple):
 
 
 class Moves:
-    """What can be moved and is not yet under way (a ``Watcher`` of the network)."""
+    """What can be moved and was not yet told to the ranks (a ``Watcher`` of the network)."""
 
     def __init__(self) -> None:
         self.waiting: list[Move] = []
@@ -59,16 +59,14 @@ class Moves:
     def met(
         self, kind: str, calls: Sequence[InFlight], inputs: Sequence[Labels | None], outputs: Sequence[Labels]
     ) -> None:
-        """A collective has taken place."""
         self.waiting.append(Move(kind, calls, inputs, outputs))
 
     def received(self, sent: InFlight, call: InFlight) -> None:
-        """A message has found its receive."""
         if call.labels is not None:
             self.waiting.append(Move(SEND.kind, [sent, call], [call.labels], [call.labels]))
 
-    def take(self) -> list[Move]:
-        """Return all, and forget them."""
+    def pop_all(self) -> list[Move]:
+        """Return all of them, and forget them."""
         moves, self.waiting = self.waiting, []
         return moves
 
@@ -106,18 +104,18 @@ class Client:
         self.now: Elements = 0
 
     def reply(self, answer: list[Any]) -> None:
-        """Answer what it has asked. One that is dead does not hear it, and is found to be dead elsewhere."""
+        """Answer what it has asked. If it is dead, it does not hear that, and ``Host`` finds out later."""
         with suppress(OSError):
             self.ask.send(answer)
 
     def tell(self, order: list[Any]) -> None:
-        """Tell its lane what to move."""
+        """Tell its lane what to do."""
         with suppress(OSError):
             self.lane.send(order)
 
 
 class Host:
-    """Serves the ranks of one run. ``real``: sizes of the real tensors, by which what is stored is counted."""
+    """Answers the ranks of one run. ``real``: sizes of the real tensors, by which what is stored is counted."""
 
     def __init__(self, shape: Shape, work: Workload, timeout: float | None, name: str) -> None:
         self.name, self.timeout = name, timeout
@@ -136,7 +134,7 @@ class Host:
     # -- the run -----------------------------------------------------------------------------------
 
     def serve(self, ranks: Sequence[Client], real: Cost) -> None:
-        """Answer until all ranks have ended. Raises PuzzleError for what is wrong with the function or a rank."""
+        """Answer until all ranks have ended. Raise PuzzleError for what is wrong with the function or a rank."""
         with self.selector:
             self._serve(ranks, real)
 
@@ -155,7 +153,7 @@ class Host:
             raise self.clerk.errors[0]
 
     def collect(self) -> list[Any]:
-        """Rows of the comparison with the reference, which rank 0 makes of all final weights."""
+        """Return the rows of the comparison with the reference, which rank 0 makes of all final weights."""
         finals = [[state.rank, *final] for state in self.ranks.values() for final in state.report["finals"]]
         for state in self.ranks.values():
             state.tell(["collect", finals])
@@ -198,7 +196,7 @@ class Host:
             state.error, state.failed = PuzzleError(**unpack_error(message[1])), time.monotonic()
             if not message[2]:
                 raise state.error from None
-            self.selector.unregister(state.ask.end)  # another rank is why, and is given time to be found
+            self.selector.unregister(state.ask.end)  # another rank may be the reason, and be found soon
             return
         state.line = line or state.line
         if verb == "decide_next":
@@ -217,7 +215,7 @@ class Host:
         self._go_on()
 
     def _count(self, state: Client, verb: str, message: list[Any]) -> None:
-        """What of the real tensors is stored, if the sizes of labels tell it."""
+        """Count what is stored of the real tensors, by their labels."""
         if verb in ("store", "drop") and self.real is not None:
             size = self.real.elements(self.clerk.tensors[message[3]].labels)
             state.now += size if verb == "store" else -size
@@ -228,7 +226,7 @@ class Host:
 
     def _move(self) -> None:
         """Tell the ranks what to move. All hear of it in the same order, so no two wait for each other."""
-        for kind, calls, inputs, outputs in self.moves.take():
+        for kind, calls, inputs, outputs in self.moves.pop_all():
             numbers = [self.clerk.numbers[call] for call in calls]
             ranks = [call.rank.rank for call in calls]
             packed = [[None if labels is None else pack_labels(labels) for labels in one] for one in (inputs, outputs)]
@@ -236,7 +234,7 @@ class Host:
                 self.ranks[rank].tell([kind, number, ranks, *packed])
 
     def _go_on(self) -> None:
-        """Let those go on that can; when everybody waits, decide what ends first."""
+        """Let the ranks go on that can. When all wait, decide what ends first. Raise Deadlock when nothing can."""
         while True:
             for state in self.ranks.values():
                 if state.waits and state.woken:
@@ -261,7 +259,7 @@ class Host:
     # -- what goes wrong -------------------------------------------------------------------------------
 
     def _look_after(self) -> None:
-        """Raises PuzzleError for a rank that has died, or of which nothing is heard."""
+        """Raise PuzzleError for a rank that has died, or of which nothing is heard."""
         now = time.monotonic()
         deaths = self.deaths()
         left = [state for state in self.ranks.values() if not state.done]
@@ -286,7 +284,7 @@ class Host:
             raise self._late(silent[0], left)
 
     def _drain(self, state: Client) -> None:
-        """What a rank has said before it died counts."""
+        """Read what a rank has said before it died: it counts."""
         state.ask.end.settimeout(0.0)
         try:
             while not state.done:
@@ -342,13 +340,13 @@ class Door:
 
     @property
     def port(self) -> int:
-        """Where to connect."""
+        """The port to connect to."""
         return int(self.listener.getsockname()[1])
 
     def admit(
         self, ranks: int, timeout: float, deaths: Callable[[], dict[int, str]]
     ) -> list[tuple[Client, dict[str, Any]]]:
-        """All ranks, when they are there, with what each says of itself. Raises PuzzleError when one does not come."""
+        """Return all ranks when they are there, with what each says of itself. Raise PuzzleError if one is missing."""
         lines: dict[tuple[int, str], tuple[Wire, dict[str, Any]]] = {}
         deadline = time.monotonic() + timeout
         self.listener.settimeout(0.1)
@@ -373,7 +371,7 @@ class Door:
                 end.close()
                 continue
             if not hmac.compare_digest(str(hello.get("token")), self.token):
-                end.close()  # somebody else, who has no business here
+                end.close()  # some other program
                 continue
             if hello.get("failed"):
                 raise PuzzleError(**unpack_error(hello["failed"]))
@@ -388,6 +386,6 @@ class Door:
         ]
 
     def close(self) -> None:
-        """Nobody else comes, and who is there is let go."""
+        """Admit nobody else, and hang up on everyone."""
         for end in (self.listener, *self.ends):
             end.close()

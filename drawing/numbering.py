@@ -20,18 +20,18 @@ LEAST_CONTRAST = 4.2
 
 
 class Plan(NamedTuple):
-    """How the numbers of a kind are written: ``size`` in pixels, 0 for none; in ``each`` box or over runs."""
+    """How the numbers of a kind are written: ``size`` in pixels (0: not at all), in ``each`` box or over runs."""
 
     size: float = 0.0
     each: bool = True
 
 
 Plans = dict[str, Plan]
-"""Of every kind that has numbers."""
+"""The plan of every kind that has numbers."""
 
 
 def plan(layout: Layout) -> Plans:
-    """The plan of every kind that has numbers."""
+    """Return how the numbers of every kind are written that has some."""
     return {kind: _plan(layout, kind) for kind in training()}
 
 
@@ -51,7 +51,7 @@ def _plan(layout: Layout, kind: str) -> Plan:
 
 
 def over_runs(layout: Layout, row: Row, plans: Plans) -> Iterator[Diagram]:
-    """The numbers of a row that stand over several boxes."""
+    """Yield the numbers of a row that stand over several boxes."""
     for kind, (size, each) in plans.items():
         if size and not each and row.same_batches:
             for run in _runs(row, kind):
@@ -66,7 +66,7 @@ def _fits(layout: Layout, text: str, length: float, size: float) -> bool:
 
 
 def _runs(row: Row, kind: str) -> Iterator[Sequence[Event]]:
-    """Boxes of one kind and micro-batch that touch each other."""
+    """Yield runs of boxes of one kind and micro-batch that touch each other."""
     run: list[Event] = []
     for event in row.events:
         if event.lane != "compute" or not event.length:
@@ -82,7 +82,7 @@ def _runs(row: Row, kind: str) -> Iterator[Sequence[Event]]:
 
 
 def _under(layout: Layout, run: Sequence[Event], size: float) -> list[str]:
-    """The colors that a number in the middle of a run lies on."""
+    """Return the colors that a number in the middle of a run lies on."""
     if theme.outlined(run[0].kind):
         return [theme.CARD]
     middle = (run[0].start + run[-1].end) / 2

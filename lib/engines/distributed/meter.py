@@ -1,8 +1,8 @@
-"""All tensors that live in a rank, stored or not: what an operation needs while it works, and what code hides.
+"""Counts all tensors that are alive in a rank, stored or not.
 
-The books count what is stored and what is under way. torch itself knows every tensor that is made; a dispatch mode sees
-them, and a finalizer of its storage says when one is gone. Above what is stored are the inputs of operations while
-they work, their gradients, buffers of collectives, and m, v and the update of Adam.
+The books count what is stored and what is being sent. torch knows every tensor that is made: a dispatch mode sees it,
+and a finalizer of its storage says when it is gone. Besides what is stored there are the inputs of operations while
+they run, their gradients, buffers of collectives, and m, v and the update of Adam.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_iter
 
 
 class Meter:
-    """Bytes of the storages that live, and the most there were. ``watch()`` is entered by each thread."""
+    """Counts the bytes of the storages that live (``now``), and the most there were (``peak``)."""
 
     def __init__(self) -> None:
         self.now = self.peak = 0
@@ -25,11 +25,11 @@ class Meter:
         self.lock = threading.RLock()
 
     def watch(self) -> Any:
-        """To be entered by each thread that computes."""
+        """Return a context that each thread which computes has to enter."""
         return _Watch(self)
 
     def saw(self, tensor: torch.Tensor) -> None:
-        """A tensor is there; that of a storage that is known already adds nothing."""
+        """Count the storage of a tensor, unless it is known already."""
         storage = tensor.untyped_storage()
         key, size = id(storage), storage.nbytes()
         with self.lock:

@@ -1,7 +1,7 @@
-"""A process that has imported torch once, and forks a run's ranks: that makes a second run start at once.
+"""A process that has imported torch once, and forks the ranks of each run, so that a second run starts at once.
 
-It computes nothing itself and has one thread, so that a fork is safe. It ends when the line to its parent does, and
-takes the ranks with it.
+It computes nothing itself and has one thread, so that a fork is safe. When its parent hangs up, it ends all ranks and
+itself.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..remote.wire import Wire
+from ...remote.wire import Wire
 
 LAZY = ("sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")
-"""What torch imports when it first differentiates or makes an optimizer: a second, here once for all ranks."""
+"""What torch imports when it first differentiates or makes an optimizer. It takes a second, here once for all ranks."""
 DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
 
 def main(descriptor: int) -> None:
-    """Serve the parent until it hangs up."""
+    """Fork ranks and report how they end, until the parent hangs up."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded
     for name in LAZY:
         with suppress(ImportError):
             importlib.import_module(name)
-    from . import rank  # what takes a second and more
+    from . import rank  # this takes more than a second
 
     wire = Wire(socket.socket(fileno=descriptor))
     children: dict[int, int] = {}
@@ -72,13 +72,13 @@ def _reap(wire: Wire, children: dict[int, int]) -> None:
 
 def _kill(children: Mapping[int, int]) -> None:
     for pid in children:
-        for target in (-pid, pid):  # with what it has started, if it has got so far as to have a group
+        for target in (-pid, pid):  # with what it has started, if it has a group already
             with suppress(OSError):
                 os.kill(target, signal.SIGKILL)
 
 
 def _be(rank: Any, task: Mapping[str, Any], place: int) -> None:
-    """What the child of a fork does with its life."""
+    """Run a rank in a child of the fork, and exit with 0 if all went well."""
     code = 1
     try:
         os.setsid()
