@@ -16,6 +16,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from lib.course import layouts, specs
 from solutions import build, mine
@@ -572,3 +574,20 @@ def test_every_package_and_every_file_that_it_needs_is_installed() -> None:
     assert sorted(tool["packages"]) == sorted(packages)
     data = {p.relative_to(ROOT).as_posix() for p in inside if p.is_file() and p.suffix != ".py"}
     assert data == {f"{package}/{name}" for package, names in tool["package-data"].items() for name in names}
+
+
+def test_every_package_that_is_asked_for_has_a_tested_version_that_will_do() -> None:
+    """Else `make setup` takes whatever is newest that day."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pins = [Requirement(line) for line in (ROOT / "tests" / "pins" / "stack.txt").read_text().splitlines()[1:]]
+    tested = {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in pins}
+    extras = project["optional-dependencies"]
+    asked = [*project["dependencies"], *(one for name in ("notebooks", "watch", "dev", "lite") for one in extras[name])]
+    for one in map(Requirement, asked):
+        assert one.name == project["name"] or tested[canonicalize_name(one.name)] in one.specifier, one.name
+
+
+def test_the_commands_that_people_type_are_among_what_is_installed() -> None:
+    """``jupyter lab`` comes with JupyterLab, ``jupyter notebook`` with the package that is called jupyter only."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert {"jupyter", "jupyterlab"} <= {Requirement(one).name for one in extras["notebooks"]}
