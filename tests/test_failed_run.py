@@ -1,25 +1,193 @@
-"""A run that fails says the same whoever came first."""
+"""A run that fails keeps its log, and says the same whoever came first."""
 
 from __future__ import annotations
 
 import ast
+import pickle
 import random
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
 
-from lib import Model, PuzzleError, run
+import drawing
+from lib import Model, PuzzleError, Run, run
 from lib.course.specs import puzzles
-from tests.corpus import Program
-from tests.corpus.mistakes import MISTAKES
+from lib.record.events import Event
+from tests.corpus import Program, changed
+from tests.corpus.mistakes import MISTAKES, REDUCE
 from tests.test_corpus import function, titles
 
 Fn = Callable[[Model], Any]
 
-# -- who is named -------------------------------------------------------------------------------------------
+# -- the log ------------------------------------------------------------------------------------------------
 
 SIZE: dict[str, Any] = {"ranks": 4, "layers": 6, "batches": 4}
+HERE = "layer == 2 and model.rank == 1"
+AGAIN = "weight = await model.allgather(model.weights[layer], layer)\n        inp"
+
+
+def before_the_reduction(name: str, *lines: str) -> Program:
+    """Fully sharded, with some lines between the backward and its reduction."""
+    return changed("fsdp", name, (REDUCE, "".join(f"        {line}\n" for line in lines) + REDUCE))
+
+
+CUT = {
+    "a wrong weight": changed(
+        "fsdp", "a wrong weight", (AGAIN, AGAIN.replace("await", f"model.weights[layer] if {HERE} else await"))
+    ),
+    "a deadlock": before_the_reduction("a deadlock", f"if {HERE}: await model.receive()"),
+    "an error of its own": before_the_reduction("an error of its own", f"if {HERE}: raise ValueError('oh')"),
+    "an error of ours": before_the_reduction("an error of ours", f"if {HERE}: raise PuzzleError('oh')"),
+    "a loop": before_the_reduction("a loop", f"while {HERE}: pass"),
+    "a loop that awaits": before_the_reduction("a loop that awaits", f"while {HERE}: await asyncio.sleep(0)"),
+    "a sleep": before_the_reduction("a sleep", f"if {HERE}: time.sleep(60)"),
+}
+"""Programs that fail in the middle: what each rank has done until then is the beginning of what it does otherwise."""
+SAYS = {
+    "a wrong weight": "rank 1, backward(layer 2), micro-batch {1}: the weight is not complete",
+    "a deadlock": "deadlock: no rank can ever go on",
+    "an error of its own": "rank 1: the function raised ValueError: oh",
+    "an error of ours": "rank 1: oh",
+    "a loop": "did not end within",
+    "a loop that awaits": "did not end within",
+    "a sleep": "did not end within",
+}
+SWALLOWED = before_the_reduction(
+    "swallowed", "try:", "    model.forward(0, inp, model.weights[0])", "except AssertionError:", "    pass"
+)
+LEFT = changed(
+    "fsdp",
+    "never awaited",
+    ("    return model", "    model.pass_to((model.rank + 1) % model.RANKS, 'x')\n    return model"),
+)
+LONE = changed(
+    "fsdp",
+    "never received",
+    ("    return model", "    await model.pass_to((model.rank + 1) % model.RANKS, 'x')\n    return model"),
+)
+
+engines = pytest.mark.parametrize("engine", ["simulated", "local"])
+
+
+def failed(fn: Fn, **how: Any) -> PuzzleError:
+    """The error that a run ends with."""
+    if how.get("engine") == "local":
+        pytest.importorskip("torch")
+    with pytest.raises(PuzzleError) as caught:
+        run(fn, **{**SIZE, **how})
+    assert isinstance(caught.value.run, Run)
+    return caught.value
+
+
+@cache
+def right() -> Run:
+    """What the program does without a mistake."""
+    return run(function(changed("fsdp", "right", ("return model", "return model  # right"))), **SIZE)  # type: ignore[arg-type]
+
+
+def log(done: Run, rank: int) -> list[Event]:
+    return [event for event in done.events if event.rank == rank]
+
+
+def patience(name: str) -> float:
+    return 0.5 if "did not end" in SAYS[name] else 30.0
+
+
+@engines
+@pytest.mark.parametrize("name", CUT)
+def test_the_log_up_to_the_error_is_the_beginning_of_the_whole(name: str, engine: str) -> None:
+    error = failed(function(CUT[name]), timeout=patience(name), engine=engine)  # type: ignore[arg-type]
+    assert SAYS[name] in str(error)
+    last = ("scatterreduce", 3) if name == "a wrong weight" else ("backward", 2)  # then they wait for each other
+    for rank in range(SIZE["ranks"]):
+        done, whole = log(error.run, rank), log(right(), rank)
+        assert done == whole[: len(done)]
+        assert (done[-1].kind, done[-1].layer) == last
+    assert error.run.time == max(event.end for event in error.run.events) < right().time
+    assert error.place.tick is None or error.place.tick <= error.run.time
+
+
+@engines
+def test_a_swallowed_error_ends_no_run_and_the_log_is_whole(engine: str) -> None:
+    error = failed(function(SWALLOWED), engine=engine)  # type: ignore[arg-type]
+    assert error.place[:3] == (0, "forward", 0)
+    assert error.run.events == right().events
+
+
+@engines
+@pytest.mark.parametrize(
+    ("program", "says"), [(LEFT, "started and never awaited"), (LONE, "sent and never received")], ids=["left", "lone"]
+)
+def test_what_is_left_over_is_in_the_log(program: Program, says: str, engine: str) -> None:
+    error = failed(function(program), engine=engine)  # type: ignore[arg-type]
+    assert says in str(error)
+    assert [event for event in error.run.events if event.kind not in ("pass_to", "end")] == [
+        event for event in right().events if event.kind != "end"
+    ]
+    assert [event.rank for event in error.run.events if event.kind == "pass_to"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["an input out of range", "gradients of the wrong micro-batch"])
+def test_in_a_pipeline_every_rank_keeps_what_it_has_done(name: str) -> None:
+    [program] = [program for program in MISTAKES if (program.puzzle, program.name) == ("gpipe", name)]
+    size = puzzles()["gpipe"].size
+    error = failed(function(program), **size)  # type: ignore[arg-type]
+    whole = run(function(changed("gpipe", "right", ("return model", "return model  # right"))), **size)  # type: ignore[arg-type]
+    ran = [log(error.run, rank) for rank in range(size["ranks"])]
+    shapes = [[(event.kind, event.layer) for event in events] for events in ran]
+    for rank, shape in enumerate(shapes):
+        assert shape == [(event.kind, event.layer) for event in log(whole, rank)][: len(shape)]
+    assert any(shapes) and error.place.rank is not None
+    assert max(event.end for event in ran[error.place.rank]) == error.place.tick
+
+
+@engines
+@pytest.mark.parametrize("name", CUT)
+def test_a_failed_run_can_be_looked_at(name: str, engine: str) -> None:
+    error = failed(function(CUT[name]), timeout=patience(name), engine=engine)  # type: ignore[arg-type]
+    assert repr(error.run).startswith("fsdp on 4 ranks: time 1") and len(str(error.run).splitlines()) >= 5
+    assert "<svg" in drawing.draw(error.run)._repr_html_()
+    assert drawing.play(error.run)._repr_html_()
+    with pytest.raises(PuzzleError, match="layer 0: no rank has set a final weight"):
+        error.run.check()
+
+
+@engines
+@pytest.mark.parametrize("program", [SWALLOWED, LEFT, LONE], ids=["swallowed", "left", "lone"])
+def test_right_weights_do_not_make_a_failed_run_correct(program: Program, engine: str) -> None:
+    error = failed(function(program), engine=engine)  # type: ignore[arg-type]
+    with pytest.raises(PuzzleError, match="the final weights are right, but the run failed"):
+        error.run.check()
+    assert error.run.failed and not right().failed
+
+
+def test_a_run_that_fails_at_once_can_be_looked_at_as_well() -> None:
+    def nothing(model: Model) -> None:
+        raise ValueError("oh")
+
+    error = failed(nothing)
+    assert error.run.events == () and repr(error.run) == str(error.run) == "nothing: not attempted yet"
+    assert "<svg" in drawing.draw(error.run)._repr_html_() and drawing.play(error.run)._repr_html_()
+    with pytest.raises(PuzzleError, match="not attempted yet"):
+        error.run.check()
+
+
+def test_an_error_travels_without_its_run() -> None:
+    for name in ("a wrong weight", "a deadlock", "an error of its own"):
+        error = failed(function(CUT[name]))  # type: ignore[arg-type]
+        there = pickle.loads(pickle.dumps(error))
+        assert (type(there), str(there), there.place, there.run) == (type(error), str(error), error.place, None)
+
+
+def test_where_nothing_was_run_there_is_no_run() -> None:
+    with pytest.raises(PuzzleError) as caught:
+        run(lambda model: None, ranks=0)
+    assert caught.value.run is None
+
+
+# -- who is named -------------------------------------------------------------------------------------------
 
 NAMES = """
 ddp: everybody trains micro-batch 0
