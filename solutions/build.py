@@ -23,7 +23,10 @@ from typing import Any, NamedTuple
 
 import jupytext
 from drawing import draw, draw_course, draw_primitive
-from lib import Model, run
+from lib import Model, Run, run
+from lib.course.costs import COSTS, cost_named
+from lib.course.layouts import LAYOUTS, SIZES
+from lib.course.rules import RULES
 from lib.course.sketches import as_kept
 from lib.course.specs import forget
 from lib.grading.submission import load
@@ -63,7 +66,19 @@ SPEC = {
     "hints": (list,),
 }
 """The keys of a spec cell, all required, and their types."""
+OPTIONAL = {"cost": (str,)}
+"""Keys that a spec cell may have: without ``cost``, the machine's is the default one."""
 DIFFICULTIES = ("easy", "medium", "hard")
+WORDS = {
+    "layout": tuple(LAYOUTS),
+    "other_sizes": tuple(SIZES),
+    "rules": tuple(RULES),
+    "cost": tuple(COSTS),
+    "difficulty": DIFFICULTIES,
+}
+"""Keys whose values are words, or lists of words, and the words that are known."""
+HINTS = 3
+"""So many are given for each puzzle, a program to be repaired among them."""
 
 Json = dict[str, Any]
 
@@ -297,17 +312,23 @@ def specs(path: Path) -> list[Json]:
 
 def _spec(path: Path, source: str) -> Json:
     found = _literal(path, source)
-    _check_keys(path, "PUZZLE", found, SPEC)
+    _check_keys(path, "PUZZLE", found, SPEC, OPTIONAL)
     _check_keys(
         path, 'PUZZLE["size"]', found["size"], SIZE, {"mesh": (dict,), "node_size": (int,)}
     )
     for key in ("target", "best_known"):
         _check_keys(path, f'PUZZLE["{key}"]', found[key], FIGURES)
-    if not found["hints"]:
-        raise BuildError(f'{path.name}: PUZZLE["hints"] is empty')
-    if found["difficulty"] not in DIFFICULTIES:
+    for key, known in WORDS.items():
+        words = found.get(key, [])
+        for word in words if isinstance(words, list) else [words]:
+            if word not in known:
+                raise BuildError(
+                    f'{path.name}: PUZZLE["{key}"] has {word!r}, not one of {", ".join(known)}'
+                )
+    hints = found["hints"]
+    if len(hints) != HINTS or not all(isinstance(hint, str) and hint for hint in hints):
         raise BuildError(
-            f'{path.name}: PUZZLE["difficulty"] is {found["difficulty"]!r}, not one of {DIFFICULTIES}'
+            f'{path.name}: PUZZLE["hints"] has {len(hints)}; there are to be {HINTS}, each a text'
         )
     return found
 
@@ -381,11 +402,17 @@ def tables(root: Path) -> dict[Path, str]:
             blank_cell(path, cell)  # what has no blank is found before anything is written
     found = [puzzle for path in filter(is_puzzle, paths) for puzzle in specs(path)]
     for key in ("number", "name"):
-        if len({puzzle[key] for puzzle in found}) != len(found):
-            raise BuildError(f"two puzzles have the same {key}")
+        files: dict[object, str] = {}
+        for puzzle in found:
+            if puzzle[key] in files:
+                raise BuildError(
+                    f"{puzzle['file']}.py: two puzzles have the same {key}, "
+                    f"{puzzle[key]!r}: the other is in {files[puzzle[key]]}.py"
+                )
+            files[puzzle[key]] = puzzle["file"]
     kept = {}
     for puzzle in found:
-        played = run(_solution(root, puzzle), **puzzle["size"])
+        played = _played(root, puzzle)
         kept[puzzle["name"]] = as_kept(played.events, played.time)
     lines = ",\n".join(
         f"{json.dumps(name)}: {json.dumps(one, separators=(',', ':'))}"
@@ -397,6 +424,12 @@ def tables(root: Path) -> dict[Path, str]:
         ),
         Path("lib", "sketches.json"): f"{{\n{lines}\n}}\n",
     }
+
+
+def _played(root: Path, puzzle: Json) -> Run:
+    """Return a run of a puzzle's solution at its own size, on its own machine."""
+    cost = cost_named(puzzle.get("cost", "default"))
+    return run(_solution(root, puzzle), **puzzle["size"], cost=cost)
 
 
 def _solution(root: Path, puzzle: Json) -> Callable[[Model], Any]:
@@ -417,7 +450,7 @@ def _front(root: Path) -> Iterator[tuple[Path, str]]:
     if path.exists():
         puzzle = specs(path)[0]
         time, memory = puzzle["target"]["time"], puzzle["target"]["memory"]
-        played = run(_solution(root, puzzle), **puzzle["size"])
+        played = _played(root, puzzle)
         drawn = draw(played, time_target=time, memory_target=memory)
         yield Path("puzzles", f"{puzzle['name']}.svg"), drawn.svg() + "\n"
 

@@ -16,8 +16,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from lib.course import layouts, specs
+from lib.course.costs import COSTS
+from lib.course.rules import RULES
 from solutions import build, mine
 from tests.programs import COURSE, REPAIRS
 
@@ -44,7 +48,7 @@ SPEC = {
     "rules": [],
     "difficulty": "easy",
     "minutes": 20,
-    "hints": ["first"],
+    "hints": ["first", "second", "third"],
 }
 PUZZLE = f'''\
 # %% [markdown]
@@ -71,6 +75,12 @@ faster = fsdp
 # %%
 fsdp(None)
 '''
+
+GATHERS = """\
+    weight, _ = model.load_weights(0, model.rank, model.RANKS)
+    model.weights[0] = weight
+    await model.allgather(weight, 0)
+"""
 
 
 @pytest.fixture
@@ -181,8 +191,29 @@ BROKEN = {
     "unknown key": (changed(hint="x"), "unknown 'hint'"),
     "no ranks": (changed(size={"layers": 6, "batches": 4}), "lacks 'ranks'"),
     "wrong type": (changed(minutes="20"), "no int"),
-    "no hints": (changed(hints=[]), "is empty"),
-    "no such difficulty": (changed(difficulty="trivial"), "'trivial', not one of"),
+    "no hints": (changed(hints=[]), 'PUZZLE["hints"] has 0; there are to be 3, each a text'),
+    "two hints": (changed(hints=["first", "second"]), 'PUZZLE["hints"] has 2; there are to be 3, each a text'),
+    "four hints": (changed(hints=["1", "2", "3", "4"]), 'PUZZLE["hints"] has 4; there are to be 3, each a text'),
+    "a hint that says nothing": (changed(hints=["first", "", "third"]), "there are to be 3, each a text"),
+    "no such difficulty": (
+        changed(difficulty="trivial"),
+        """PUZZLE["difficulty"] has 'trivial', not one of easy, medium, hard""",
+    ),
+    "no such layout": (
+        changed(layout="state_sharded"),
+        """PUZZLE["layout"] has 'state_sharded', not one of whole, sharded, stages, hybrid_sharded, replica_sharded""",
+    ),
+    "no such sizes": (
+        changed(other_sizes="any"),
+        """PUZZLE["other_sizes"] has 'any', not one of one_rank, data_parallel, """,
+    ),
+    "no such rule": (
+        changed(rules=["own_layers", "no_peeking"]),
+        """PUZZLE["rules"] has 'no_peeking', not one of one_micro_batch, own_layers, four_stages""",
+    ),
+    "a rule that is no word": (changed(rules=[["own_layers"]]), """PUZZLE["rules"] has ['own_layers'], not one of"""),
+    "no such cost": (changed(cost="free"), """PUZZLE["cost"] has 'free', not one of default, ring"""),
+    "a cost that is no word": (changed(cost=3), "which is no str"),
     "wrong file": (changed(number=5), "another file name"),
 }
 
@@ -202,8 +233,31 @@ def test_a_broken_source_is_refused(tree: Path, text: str, message: str, capsys:
 def test_one_number_twice_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = changed(name="other").replace("def fsdp", "def other")
     (tree / "solutions" / "p04_other.py").write_text(text, encoding="utf-8")
+    before = contents(tree)
     assert build.main([], tree) == 2
-    assert "same number" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "p04_other.py: two puzzles have the same number, 4: the other is in p04_fsdp.py" in said
+    assert contents(tree) == before
+
+
+def test_a_spec_may_name_a_cost_and_its_solution_is_played_at_it(tree: Path) -> None:
+    def built(text: str) -> tuple[build.Json, build.Json]:
+        (tree / "solutions" / "p04_fsdp.py").write_text(text, encoding="utf-8")
+        assert build.main([], tree) == 0
+        tables = (json.loads((tree / "lib" / name).read_text()) for name in ("specs.json", "sketches.json"))
+        spec, sketch = (table["fsdp"] for table in tables)
+        return spec, sketch
+
+    solved = PUZZLE.replace("    for layer in range(3):\n        math.sqrt(layer)\n", GATHERS).replace(
+        "def fsdp", "async def fsdp"
+    )
+    plain, at_default = built(solved)
+    assert "cost" not in plain
+    ringed, at_ring = built(solved.replace(repr(SPEC), repr(SPEC | {"cost": "ring"})))
+    assert ringed == plain | {"cost": "ring"}
+    assert at_default["sketch"]["time"] != at_ring["sketch"]["time"]
+    named, _ = built(solved.replace(repr(SPEC), repr(SPEC | {"cost": "default"})))
+    assert named == plain | {"cost": "default"}
 
 
 # --- the build, as it stands ---------------------------------------------------------------------
@@ -226,6 +280,8 @@ def test_each_spec_speaks_the_words_of_lib(path: Path) -> None:
         assert specs.find(spec["name"]) == specs.Puzzle(**spec)
         assert spec["layout"] in layouts.LAYOUTS
         assert spec["other_sizes"] in layouts.SIZES
+        assert all(rule in RULES for rule in spec["rules"])
+        assert spec.get("cost", "default") in COSTS
         assert len(spec["hints"]) == 3
 
 
@@ -572,3 +628,20 @@ def test_every_package_and_every_file_that_it_needs_is_installed() -> None:
     assert sorted(tool["packages"]) == sorted(packages)
     data = {p.relative_to(ROOT).as_posix() for p in inside if p.is_file() and p.suffix != ".py"}
     assert data == {f"{package}/{name}" for package, names in tool["package-data"].items() for name in names}
+
+
+def test_every_package_that_is_asked_for_has_a_tested_version_that_will_do() -> None:
+    """Else `make setup` takes whatever is newest that day."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pins = [Requirement(line) for line in (ROOT / "tests" / "pins" / "stack.txt").read_text().splitlines()[1:]]
+    tested = {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in pins}
+    extras = project["optional-dependencies"]
+    asked = [*project["dependencies"], *(one for name in ("notebooks", "watch", "dev", "lite") for one in extras[name])]
+    for one in map(Requirement, asked):
+        assert one.name == project["name"] or tested[canonicalize_name(one.name)] in one.specifier, one.name
+
+
+def test_the_commands_that_people_type_are_among_what_is_installed() -> None:
+    """``jupyter lab`` comes with JupyterLab, ``jupyter notebook`` with the package that is called jupyter only."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert {"jupyter", "jupyterlab"} <= {Requirement(one).name for one in extras["notebooks"]}

@@ -16,7 +16,7 @@ from ..machine.check import check_finals
 from ..machine.outcome import Outcome
 from ..record.kinds import MEMORY_KINDS
 from ..record.score import idle_share, peak_event
-from .verdict import FAIL, PASS, TODO, Verdict
+from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 OTHER_SIZES = 3
 """Sizes besides the puzzle's own at which an attempt has to hold, if there are so many."""
@@ -40,7 +40,7 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
         verdict = replace(verdict, time=outcome.time, memory=outcome.memory, idle=idle)
         check(outcome, puzzle, puzzle.size)
     except PuzzleError as error:
-        return replace(verdict, message=str(error), right=False, seed=None)
+        return replace(verdict, message=str(error), error=Mistake.of(error), right=False, seed=None)
     over = over_target(outcome, puzzle)
     if over:
         return replace(verdict, message=over, right=True, seed=None)
@@ -49,7 +49,8 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
             check(run(size), puzzle, size)
         except PuzzleError as error:
             message = f"right at its own size, but not with {show_size(size)}\n{error}"
-            return replace(verdict, message=message, right=False, failed_at=show_size(size))
+            wrong = Mistake.of(error)
+            return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size))
         verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
     return replace(verdict, status=PASS, right=True, message=praise(outcome, puzzle))
 

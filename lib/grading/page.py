@@ -18,7 +18,9 @@ CAPTION = "text-align:left;font-weight:bold;white-space:nowrap"
 HEAD = "text-align:left;vertical-align:top;white-space:nowrap;padding-right:12px"
 CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
 CODE = CELL + ";font-family:var(--jp-code-font-family, monospace)"
-"""Of errors, whose lines are aligned."""
+"""Of what has several lines, which are aligned, and of code."""
+CODES = ("instead", "at")
+"""The parts of an error that are lines of code."""
 
 
 def text(verdict: Verdict, color: bool = False) -> str:
@@ -41,12 +43,15 @@ def report_text(report: Report, color: bool = False) -> str:
 
 
 def table(verdict: Verdict) -> str:
-    """A verdict as HTML."""
-    facts = [("verdict", verdict.message), *verdict.facts()]
+    """A verdict as HTML. Of an error, what is wrong comes first, then each of its parts has a row."""
+    facts = [("verdict", verdict.message)]
+    if verdict.error is not None:
+        held = f"right at its own size, but not with {verdict.failed_at}\n" if verdict.failed_at else ""
+        facts = [("verdict", held + verdict.error.problem), *verdict.error.parts]
     rows = "".join(
         f'<tr><th scope="row" style="{HEAD}">{escape(name)}</th>'
-        f'<td style="{CODE if chr(10) in fact else CELL}">{escape(fact)}</td></tr>'
-        for name, fact in facts
+        f'<td style="{CODE if name in CODES or chr(10) in fact else CELL}">{escape(fact)}</td></tr>'
+        for name, fact in [*facts, *verdict.facts()]
     )
     title = f"Puzzle {verdict.puzzle.number}: {escape(verdict.puzzle.title)}"
     head = f'<caption style="{CAPTION}">{title} {badge(verdict.status)}</caption>'

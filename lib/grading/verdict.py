@@ -4,16 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..basics.errors import NOWHERE, Place, PuzzleError
 from ..basics.units import Elements, show_elements, show_ticks
 from ..course.specs import Puzzle
+from ..remote.wire import shown, shown_place
 
 VERSION = 1
 """Of the model. It changes when a field changes its meaning or goes; new fields may come at any time."""
 
 PASS, FAIL, TODO, ERROR = "PASS", "FAIL", "TODO", "ERROR"
 """Right and within the target; not so; not attempted; the grader's own fault."""
+
+LATEST = 1e15
+"""Ticks: what a place says beyond is no time of a run."""
+
+
+class Mistake(NamedTuple):
+    """What a PuzzleError says, in its parts: what is wrong, where, what was expected, what came, what to write instead,
+    and the learner's line."""
+
+    problem: str
+    place: Place = NOWHERE
+    expected: str = ""
+    got: str = ""
+    cure: str = ""
+    line: str = ""
+
+    @classmethod
+    def of(cls, error: PuzzleError) -> Mistake:
+        """Return the parts of an error; of one that has none, of a learner's own kind, the text."""
+        place = getattr(error, "place", None)
+        if not isinstance(place, Place):
+            return cls(str(error))
+        texts = map(str, (error.expected, error.got, error.cure, error.line))
+        return cls(str(error.problem), shown_place(place), *texts)
+
+    @property
+    def parts(self) -> list[tuple[str, str]]:
+        """All but the problem that there is, as pairs of a name and a text, in the words of the message."""
+        named = [("where", str(self.place)), ("expected", self.expected), ("got", self.got)]
+        named += [("instead", self.cure), ("at", self.line)]
+        return [(name, text) for name, text in named if text]
+
+    def shown(self, longest: int) -> Mistake:
+        """Return the same, with texts that are safe to show, and not too long."""
+        texts = (shown(text, longest) for text in (self.problem, self.expected, self.got, self.cure, self.line))
+        problem, expected, got, cure, line = texts
+        return Mistake(problem, shown_place(self.place), expected, got, cure, line)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        place = self.place
+        tick = place.tick if place.tick is not None and 0 <= place.tick < LATEST else None  # no infinity in JSON
+        where = {
+            "text": str(place),
+            "rank": place.rank,
+            "operation": place.operation,
+            "layer": place.layer,
+            "micro_batches": None if place.batches is None else sorted(place.batches),
+            "tick": tick,
+            "detail": place.detail,
+        }
+        texts = {"expected": self.expected, "got": self.got, "cure": self.cure, "line": self.line}
+        return {"problem": self.problem, "where": where, **texts}
 
 
 @dataclass(frozen=True)
@@ -23,6 +78,7 @@ class Verdict:
     puzzle: Puzzle
     status: str
     message: str
+    """What there is to say in words, an error with all its parts among it."""
     right: bool | None = None
     """Whether the weights are right and where they belong, whatever the time; None where nothing was run."""
     time: float | None = None
@@ -35,6 +91,8 @@ class Verdict:
     """Other sizes at which it was right, too."""
     failed_at: str = ""
     """The size that broke it, where it was not the puzzle's own."""
+    error: Mistake | None = None
+    """The parts of the error that the message tells, where it tells one."""
     file: str = ""
     """Where the code comes from, at a shell."""
     printed: str = ""
@@ -83,6 +141,7 @@ class Verdict:
             "status": self.status,
             "right": self.right,
             "message": self.message,
+            "error": self.error and self.error.as_json(),
             "time": self.time,
             "memory": plain(self.memory),
             "target": puzzle.target,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..basics.errors import PuzzleError
 from ..grading.judge import judge, new_seed
-from ..grading.verdict import ERROR, FAIL, TODO, Report, Verdict
+from ..grading.verdict import ERROR, FAIL, TODO, Mistake, Report, Verdict
 from ..remote.wire import shown
 from .referee import Missing, Referee
 from .shelf import Attempt
@@ -69,13 +69,14 @@ def verdict_on(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
     except Missing:
         verdict = Verdict(puzzle, TODO, f"not attempted yet: {submission.file} defines no function {puzzle.name}")
     except PuzzleError as error:
-        verdict = Verdict(puzzle, FAIL, str(error))
+        verdict = Verdict(puzzle, FAIL, str(error), error=Mistake.of(error))
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}"
         verdict = Verdict(puzzle, ERROR, message)
     seconds, said = time.perf_counter() - begun, printed[0] if printed else ""
-    message = shown(verdict.message, LONGEST)
-    return replace(verdict, message=message, file=submission.file, printed=said, seconds=seconds, next_hint=more)
+    message, wrong = shown(verdict.message, LONGEST), verdict.error and verdict.error.shown(LONGEST)
+    verdict = replace(verdict, message=message, error=wrong, file=submission.file)
+    return replace(verdict, printed=said, seconds=seconds, next_hint=more)
 
 
 class Bar:

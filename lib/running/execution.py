@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,27 +33,58 @@ def execute(
 
     ``order``: in which the ranks are started; it changes no figure.
     """
-    errors: list[PuzzleError] = []
+    errors = Witnessed()
     token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
     try:
         with collector_off(), alarm(timeout) as late, host_aside(), labelled_prints(_rank.get):
             Execution(fn, models, timeout, late).to_its_end(order or range(len(models)))
     except PuzzleError as error:
+        errors.place()
         first = cause([*errors, error])
         raise first.with_traceback(None) from (error if first is error else first).__cause__
     finally:
         witnessed.reset(token)
         _rank.reset(outer)
     if errors:
+        errors.place()
         raise cause(errors).with_traceback(None) from None
 
 
-def cause(errors: Sequence[PuzzleError]) -> PuzzleError:
-    """Return the error of which the others come: of the earliest tick, then of the lowest rank, then the first."""
+class Witnessed(list[PuzzleError]):
+    """The errors made in a run, and whose code made those that do not say so themselves."""
 
-    def order(error: PuzzleError) -> tuple[float, int]:
-        place = getattr(error, "place", NOWHERE)  # a learner's class of errors may have done without
-        return place.tick or 0.0, -1 if place.rank is None else place.rank
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[PuzzleError, int, float]] = []
+
+    def append(self, error: PuzzleError) -> None:
+        """Take an error that is being made, whose place may be known only later."""
+        super().append(error)
+        model = _rank.get()
+        if model is not None and error.place.rank is None:
+            self.made.append((error, model.rank, model.time))
+
+    def place(self) -> None:
+        """Give the errors that are nowhere in the run a rank and a tick."""
+        for error, rank, tick in self.made:
+            place_at(error, rank, tick)
+
+
+def place_at(error: PuzzleError, rank: int, tick: float) -> None:
+    """Give an error a rank and a tick if it has neither."""
+    place = getattr(error, "place", None)  # a learner's class of errors may have done without
+    if place is not None and place.rank is None and place.tick is None:
+        error.place = place._replace(rank=rank, tick=tick)
+
+
+def cause(errors: Sequence[PuzzleError]) -> PuzzleError:
+    """Return the error of which the others come: of the earliest tick, then of the lowest rank or the group of the
+    lowest ranks, then the first."""
+
+    def order(error: PuzzleError) -> tuple[float, int, list[int]]:
+        place = getattr(error, "place", NOWHERE)
+        rank = -1 if place.rank is None else place.rank
+        return place.tick or 0.0, rank, [int(number) for number in re.findall(r"\d+", str(place.detail))]
 
     return min(errors, key=order)
 
@@ -187,6 +219,8 @@ def _explained(error: BaseException, model: Model) -> BaseException:
     """A learner's own error, told with its rank and line; ours as it is."""
     while isinstance(error, BaseExceptionGroup):  # what a TaskGroup makes of one error
         error = error.exceptions[0]
+    if isinstance(error, PuzzleError):
+        place_at(error, model.rank, model.time)
     if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
         return error
     trace, line = error.__traceback__, ""

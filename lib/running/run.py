@@ -31,11 +31,21 @@ class Run(Outcome):
     operation, in ticks; ``memory``: the peak of all ranks, in elements.
     """
 
+    failed = False
+    """Whether an error has ended it; it is that error's ``run`` then."""
+
     def __init__(self, name: str, models: Sequence[Model]) -> None:
         self.models = list(models)
         states = [model._final_state() for model in models]
         logs = [model._books.finish_log(model._handle) for model in models]
         super().__init__(name, models[0].dist._mesh, states, logs)
+
+    def verify(self) -> str:
+        """Return what to say of final weights that are right. Raise PuzzleError if they are not, or the run failed."""
+        said = super().verify()
+        if self.failed:
+            raise PuzzleError("the final weights are right, but the run failed: its error says why", line="")
+        return said
 
 
 @dataclass(frozen=True)
@@ -123,6 +133,7 @@ def train(fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Sett
     except PuzzleError as error:
         with collector_off():
             error.run = Run(name_of(fn), models)
+        error.run.failed = True
         raise
     return models
 

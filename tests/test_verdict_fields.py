@@ -1,0 +1,212 @@
+"""What a verdict tells of an error, in parts: the same in a notebook and at a shell, and what is read off them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from lib import Model, PuzzleError, grade
+from lib.basics.errors import Place
+from lib.course.specs import puzzles
+from lib.grading import page
+from lib.grading.judge import judge
+from lib.grading.verdict import FAIL, Mistake, Report, Verdict
+from lib.referee import shell
+from lib.referee.files import as_json
+from lib.remote.wire import Wire, pack_error
+from tests.corpus import Program
+from tests.corpus.mistakes import MISTAKES
+from tests.test_corpus import function, near, titles
+
+NAMES = """
+ddp: the weight of the wrong layer
+ddp: no sum
+gpipe: an input out of range
+fsdp: no gather
+fsdp: no await at the gather
+pipeline: all receive first
+grad_accum: all at once
+fsdp: data parallel
+fsdp: final weights of rank 0 only
+fsdp: six layers in mind
+replica_fsdp: two replicas in mind
+"""
+TOLD = [
+    program for program, title in zip(MISTAKES, titles(MISTAKES), strict=True) if title in NAMES.strip().split("\n")
+]
+
+
+def in_a_notebook(program: Program) -> Verdict:
+    return grade(function(program), program.puzzle, seed=1).verdict  # type: ignore[arg-type]
+
+
+def told(verdict: Verdict) -> str:
+    """The message, put together from the parts."""
+    assert verdict.error is not None
+    problem, place, *texts = verdict.error
+    error = PuzzleError(problem, where=place, **dict(zip(("expected", "got", "cure", "line"), texts, strict=True)))
+    held = f"right at its own size, but not with {verdict.failed_at}\n" if verdict.failed_at else ""
+    return f"{held}{error}"
+
+
+@pytest.mark.parametrize("program", TOLD, ids=titles(TOLD))
+def test_the_parts_are_the_same_in_a_notebook_and_at_a_shell(program: Program) -> None:
+    assert len(TOLD) == len(NAMES.strip().split("\n"))
+    here, far = in_a_notebook(program), near(program)
+    assert here.error is not None and far.error is not None
+    assert here.error._replace(line="") == far.error._replace(line="")
+    assert "test_corpus.py" in far.error.line or here.error.line == far.error.line  # else no line is the learner's
+    assert told(here) == here.message and told(far) == far.message
+
+
+def test_the_place_is_told_in_fields() -> None:
+    def ddp(model: Model) -> None:
+        for layer in range(model.LAYERS):
+            model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+        model.activations[0] = model.get_activation([model.rank])
+        model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
+        model.forward(1, model.activations[1], model.weights[0])
+
+    verdict = grade(ddp).verdict
+    error = verdict.as_json()["error"]
+    where, line = error.pop("where"), error.pop("line")
+    assert error == {
+        "problem": "the weight is that of layer 0",
+        "expected": "layer 1",
+        "got": "Weight(layer=0, layers=2, step=0, shards={0}, total=1)",
+        "cure": "",
+    }
+    assert where.pop("text") in verdict.message
+    assert where == {"rank": 0, "operation": "forward", "layer": 1, "micro_batches": [0], "tick": 1.0, "detail": ""}
+    assert line.endswith("model.forward(1, model.activations[1], model.weights[0])")
+
+
+@pytest.mark.parametrize("name", ["basic", "fsdp"])
+def test_where_no_error_is_told_there_are_no_parts(name: str) -> None:
+    verdict = grade(lambda model: model, name).verdict
+    assert verdict.error is None and verdict.as_json()["error"] is None
+
+
+def test_over_the_target_is_no_error() -> None:
+    [slow] = [program for program in MISTAKES if program.name == "a gather too many"]
+    verdict = in_a_notebook(slow)
+    assert verdict.status == FAIL and verdict.right is True and verdict.error is None
+
+
+# -- as others read them ----------------------------------------------------------------------------------
+
+
+def rows(verdict: Verdict) -> dict[str, str]:
+    """The table of a verdict, by the name of the row."""
+    root = ElementTree.fromstring(page.table(verdict))
+    return {"".join(row[0].itertext()): "".join(row[1].itertext()) for row in root.iter("tr")}
+
+
+@pytest.mark.parametrize("program", TOLD, ids=titles(TOLD))
+def test_the_table_has_a_row_for_each_part_and_the_text_is_the_message(program: Program) -> None:
+    verdict = in_a_notebook(program)
+    error, table = verdict.error, rows(verdict)
+    assert error is not None
+    assert table["verdict"].endswith(error.problem)
+    assert list(table)[1 : 1 + len(error.parts)] == [name for name, _ in error.parts]
+    assert {name: table[name] for name, _ in error.parts} == dict(error.parts)
+    assert not verdict.failed_at or f"but not with {verdict.failed_at}" in table["verdict"]
+    for line in verdict.message.split("\n"):
+        assert line in page.text(verdict)
+
+
+def test_what_a_learner_writes_is_only_shown() -> None:
+    error = PuzzleError("<b>", where=Place(1, detail="<i>"), got="<u>", cure="<s>", line="<p>")
+    verdict = Verdict(puzzles()["ddp"], FAIL, str(error), error=Mistake.of(error))
+    assert rows(verdict) | {} == {"verdict": "<b>", "where": "rank 1, <i>", "got": "<u>", "instead": "<s>", "at": "<p>"}
+
+
+class Bare(PuzzleError):
+    def __init__(self) -> None: ...
+
+    def __str__(self) -> str:
+        return "oh"
+
+
+def test_errors_of_a_learners_own_kind_have_what_they_have() -> None:
+    assert Mistake.of(Bare()) == Mistake("oh")
+    odd = PuzzleError("oh", where=Place(0, layer="x"), got=3, line="")  # type: ignore[arg-type]
+    assert Mistake.of(odd) == Mistake("oh", Place(0, detail="layer x, "), got="3")
+
+    def raises(model: Model) -> None:
+        raise Bare
+
+    verdict = grade(raises, "basic").verdict
+    assert (verdict.status, verdict.message, verdict.error) == (FAIL, "oh", Mistake("oh"))
+
+
+@pytest.mark.parametrize("tick", [math.inf, math.nan, -1.0, 10**400])
+def test_json_has_ordinary_numbers_only(tick: Any) -> None:
+    error = PuzzleError("oh", where=Place(0, tick=tick, batches=frozenset({2, 0})), line="")
+    verdict = judge(puzzles()["basic"], lambda size: raising(error), 1)
+    text = as_json([Report([verdict])])
+    where = json.loads(text, parse_constant=pytest.fail)["results"][0]["error"]["where"]
+    assert where["tick"] is None and where["micro_batches"] == [0, 2]
+
+
+def raising(error: PuzzleError) -> Any:
+    raise error
+
+
+# -- at a shell -------------------------------------------------------------------------------------------
+
+FORGED = """
+from lib import PuzzleError
+from lib.basics.errors import Place
+
+def basic(model):
+    where = Place(0, "\\x1b[2J", 3, frozenset([1]), {tick}, "\\x07")
+    raise PuzzleError("\\x1b[31m" + 9000 * "x", where=where, got="\\x00")
+"""
+
+
+@pytest.mark.parametrize("tick", ["float('nan')", "10 ** 400", "2.5"])
+def test_what_a_program_says_by_itself_is_safe_to_show(tick: str) -> None:
+    verdict = near(Program("basic", "forged", FORGED.format(tick=tick)))
+    whole = json.loads(as_json([Report([verdict])]), parse_constant=pytest.fail)
+    error = whole["results"][0]["error"]
+    texts = [error.pop("problem"), *error.pop("where").values(), *error.values()]
+    assert all(text.isprintable() and len(text) < 5000 for text in texts if isinstance(text, str))
+
+
+def test_what_is_made_up_on_the_line_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grader takes parts of the kinds that this library sends, and no others."""
+    sent: list[Any] = []
+    send = Wire.send
+
+    def twisted(self: Wire, message: Any, deadline: float | None = None) -> None:
+        if isinstance(message, list) and message[0] == "failed":
+            message[1]["where"] = [0, "forward", 3, "all", 0, ""]
+            sent.append(message)
+        send(self, message, deadline)
+
+    monkeypatch.setattr(Wire, "send", twisted)
+    source = "from lib import PuzzleError\n\ndef basic(model):\n    raise PuzzleError('oh')\n"
+    verdict = near(Program("basic", "twisted", source))
+    assert sent and verdict.error is not None and verdict.error.place == Place()
+    assert "garbled its error" in verdict.error.problem
+    assert pack_error(PuzzleError("oh")).keys() >= {"where", "problem"}
+
+
+@pytest.mark.process
+def test_json_at_a_shell_has_the_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [program] = [program for program in TOLD if program.name == "the weight of the wrong layer"]
+    monkeypatch.chdir(tmp_path)
+    Path("ddp.py").write_text(program.source, encoding="utf-8")
+    assert shell.main(["grade", "ddp.py", "--seed", "1", "--plain", "--json", "a.json"]) == shell.SOME_FAIL
+    [result] = json.loads(Path("a.json").read_text(encoding="utf-8"))["results"]
+    expected = in_a_notebook(program).as_json()["error"]
+    line = result["error"].pop("line")
+    assert expected.pop("line").split(" in ")[1] == line.split(" in ")[1]
+    assert result["error"] == expected and result["error"]["problem"] in result["message"]
+    assert result["error"]["where"]["operation"] == "forward" and result["error"]["where"]["rank"] == 0
