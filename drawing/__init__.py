@@ -10,6 +10,7 @@ trace              what a picture is drawn from
 theme              colors, by role and by kind
 words              numbers, names and sentences
 layout             rows, lanes, places: numbers only
+hover              what an operation says when the pointer rests on it
 marks              cheap chalk leaves
 svg                from chalk's tree to SVG
 files, figure      pictures as files; a diagram that shows itself

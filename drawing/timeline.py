@@ -9,12 +9,13 @@ from lib.record.events import MARKS, Event
 
 from . import theme
 from .coarse import draw_coarse
+from .hover import hover
 from .layout import LEFT, PAD, Layout, Rect, Row, idle_spans, ticks
 from .links import draw_arrows, draw_ties
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
 from .numbering import Plan, Plans, over_runs
 from .operations import color_of, operation
-from .words import hover, ranges, share_text
+from .words import ranges, share_text
 
 NO_NUMBERS = Plan()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence, Sized
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from lib.basics.errors import folded
 from lib.basics.units import Elements, show_elements, show_ticks
@@ -14,9 +13,6 @@ from lib.record.table import OPERATIONS
 
 from .theme import name_of
 from .trace import Trace
-
-if TYPE_CHECKING:
-    from .layout import Row
 
 
 def si(number: float) -> str:
@@ -86,32 +82,6 @@ def plural(things: Sized | int, ending: str = "s") -> str:
     """Return the ending of a word that counts things."""
     count = things if isinstance(things, int) else len(things)
     return "" if count == 1 else ending
-
-
-def hover(event: Event, row: Row) -> str:
-    """Return what an operation says when the pointer rests on it. It is true of all ranks of the row."""
-    alone = len(row.ranks) == 1
-    head = f"{row.full_name}: {name_of(event.kind)}"
-    if event.layer is not None and layered(event):
-        head += f", layer {event.layer}"
-    if event.batches and row.same_batches:
-        head += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
-    said = [head, f"tick {show_ticks(event.start)} to {show_ticks(event.end)}"]
-    if event.tensor:
-        said.append(f"{event.tensor}, {show_elements(event.elements)} elements")
-    if alone and event.lane == "message" and len(event.group) == 2:
-        said.append(f"from rank {event.group[0]} to rank {event.group[1]}")
-    elif alone and event.lane == "collective":
-        said.append(f"among ranks {ranges(event.group)}")
-    if row.same_memory:
-        said.append(f"memory when issued: {show_elements(event.memory)} elements")
-    return "\n".join(said)
-
-
-def layered(event: Event) -> bool:
-    """Return whether an operation is named with its layer: a loss is not."""
-    row = OPERATIONS.get(event.kind)
-    return row is None or row.layered or row.lane == "message"
 
 
 def summary(trace: Trace) -> str:

@@ -106,12 +106,13 @@ class Cuts:
     def check(self, total: int) -> None:
         """Note a cut. Raise PuzzleError for too many cuts that do not go together."""
         if self.common % total:
-            self.common = lcm(self.common, total)
-            if self.common > 1 << 256:
+            common = lcm(self.common, total)
+            if common > 1 << 256:
                 raise PuzzleError(
                     f"tensors were cut into too many different numbers of pieces, now into {total}",
                     cure="cut everything into as many pieces, or into a multiple",
                 )
+            self.common = common
 
 
 def refined(shards: Shards, total: int, finer: int) -> Shards:

@@ -1,0 +1,37 @@
+"""What an operation says when the pointer rests on it."""
+
+from __future__ import annotations
+
+from lib.basics.units import show_elements, show_ticks
+from lib.record.events import Event
+from lib.record.table import OPERATIONS
+
+from .layout import Row
+from .theme import name_of
+from .words import plural, ranges
+
+
+def hover(event: Event, row: Row) -> str:
+    """Return what an operation says when the pointer rests on it. It is true of all ranks of the row."""
+    alone = len(row.ranks) == 1
+    head = f"{row.full_name}: {name_of(event.kind)}"
+    if event.layer is not None and layered(event):
+        head += f", layer {event.layer}"
+    if event.batches and row.same_batches:
+        head += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
+    said = [head, f"tick {show_ticks(event.start)} to {show_ticks(event.end)}"]
+    if event.tensor:
+        said.append(f"{event.tensor}, {show_elements(event.elements)} elements")
+    if alone and event.lane == "message" and len(event.group) == 2:
+        said.append(f"from rank {event.group[0]} to rank {event.group[1]}")
+    elif alone and event.lane == "collective":
+        said.append(f"among ranks {ranges(event.group)}")
+    if row.same_memory:
+        said.append(f"memory when issued: {show_elements(event.memory)} elements")
+    return "\n".join(said)
+
+
+def layered(event: Event) -> bool:
+    """Return whether an operation is named with its layer: a loss is not."""
+    row = OPERATIONS.get(event.kind)
+    return row is None or row.layered or row.lane == "message"
