@@ -23,6 +23,7 @@ from lib.grading import page, seal
 from lib.grading.judge import OTHER_SIZES, judge, other_sizes
 from lib.grading.progress import Progress
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
+from lib.record.table import OPERATIONS
 from tests.programs import COURSE, solutions
 
 SOLUTIONS = {spec["name"]: fn for fn, spec in solutions()}
@@ -159,6 +160,15 @@ def test_a_changed_library_is_seen(monkeypatch: pytest.MonkeyPatch, owner: Any, 
     monkeypatch.setattr(owner, name, value)
     verdict = grade(SOLUTIONS["basic"])
     assert verdict.status == FAIL and name in verdict.message and "restart the kernel" in verdict.message
+
+
+def test_a_changed_table_of_operations_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = OPERATIONS["update"]
+    monkeypatch.setitem(OPERATIONS, "update", OPERATIONS["forward"])
+    assert seal.broken_seal() == "operation update"
+    monkeypatch.undo()
+    monkeypatch.setitem(vars(row), "rule", lambda *a: None)
+    assert seal.broken_seal() == "operation update.rule"
 
 
 def test_changed_builtins_and_code_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

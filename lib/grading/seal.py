@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
+from ..record.table import OPERATIONS
+
 BUILTINS = "abs all any dict frozenset hash int isinstance len list map max min range set sorted sum tuple type zip"
 
 _PACKAGE = __name__.split(".")[0]
@@ -25,6 +27,9 @@ def _parts() -> Iterator[tuple[str, Any]]:
                 if isinstance(value, (FunctionType, type)) and value.__module__.split(".")[0] == _PACKAGE:
                     yield f"{name}.{key}", value
                     yield from _inside(f"{name}.{key}", value)
+    for kind, row in OPERATIONS.items():
+        yield f"operation {kind}", row
+        yield from ((f"operation {kind}.{key}", value) for key, value in vars(row).items() if callable(value))
     for name in BUILTINS.split():
         yield name, getattr(builtins, name)
 

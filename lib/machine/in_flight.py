@@ -112,14 +112,14 @@ class Meeting:
 
     def __init__(self, group: Group, row: Collective, op: tuple[object, ...], first: InFlight) -> None:
         self.group, self.row, self.layer, self.op, self.first = group, row, first.layer, op, first
-        self.calls: dict[int, InFlight] = {}
+        self.calls: list[InFlight | None] = [None] * len(group.ranks)
         """By place in the group."""
         self.at_head = 0
         self.start: Grains = 0
 
     def missing(self) -> list[int]:
         """Return the ranks of the group that have not come."""
-        return [rank for place, rank in enumerate(self.group.ranks) if place not in self.calls]
+        return [rank for rank, call in zip(self.group.ranks, self.calls, strict=True) if call is None]
 
 
 class Membership:

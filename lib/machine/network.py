@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Protocol, cast
 
 from ..basics.errors import Deadlock, Place, PuzzleError, show_call
 from ..record.labels import Labels
@@ -118,25 +118,28 @@ class Network:
         """Everyone is there: the collective takes place and ends everywhere at once."""
         del self.meetings[meeting.op]
         row, group, terms = meeting.row, meeting.group, self.terms
-        calls = [meeting.calls[place] for place in range(len(group.ranks))]
+        calls = cast("list[InFlight]", meeting.calls)
         operands = [call.operand for call in calls]
-        brought = [tensor for tensor in operands if tensor is not None]
-        parts = [tensor and (tensor.labels, tensor.value) for tensor in operands]
+        brought = cast("list[TensorState]", operands) if row.everyone else [one for one in operands if one is not None]
+        parts = [one and (one.labels, one.value) for one in operands]
         try:
             outputs = row.result(parts, terms.values, terms.strict)
         except PuzzleError as error:
             where = error.place._replace(operation=row.kind, layer=meeting.layer, detail=f"of {group}")
             error.place = where._replace(tick=calls[0].rank.time())
             raise
-        made_up = any([tensor.made_up for tensor in brought])
-        # Where everyone gets the same there is one result, and not one for each.
-        distinct = outputs[:1] if outputs.count(outputs[0]) == len(outputs) else outputs
+        made_up = any([one.made_up for one in brought])
+        distinct = (
+            outputs[:1] if outputs[0] is outputs[-1] else outputs
+        )  # where everyone gets the same, it is made once
         results = [Result(labels, value, made_up, self.cost.elements(labels)) for labels, value in distinct]
-        size = max(max([tensor.memory for tensor in brought]), max([result.memory for result in results]))
+        size = max([one.memory for one in brought])
+        if results[0].memory > size:
+            size = results[0].memory
         end = meeting.start + self.cost.meeting(row.kind, brought[0].labels, size, group)
         results *= len(calls) // len(results)
         if self.watcher is not None:
-            inputs = [None if tensor is None else tensor.labels for tensor in operands]
+            inputs = [None if one is None else one.labels for one in operands]
             self.watcher.met(row.kind, calls, inputs, [result.labels for result in results])
         for call, result in zip(calls, results, strict=True):
             call.start, call.end, call.result = meeting.start, end, result

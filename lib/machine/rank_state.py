@@ -245,9 +245,10 @@ class RankState:
     ) -> None:
         """Carry out an operation of the compute lane that takes ``length`` grains: sample, clock and log."""
         held = self.sample_and_expire(kind, layer, operands)
-        start = float(self.clock / self.grain)
-        self.clock += length
-        end = float(self.clock / self.grain) if length else start
+        start = end = float(self.clock / self.grain)
+        if length:
+            self.clock += length
+            end = float(self.clock / self.grain)
         self.log.append(make_event((self.rank, kind, layer, batches, start, start, end, held, None, (), None, 0)))
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE) -> None:
