@@ -537,3 +537,24 @@ def test_these_uses_are_seen(tmp_path: Path, code: str) -> None:
     file = tmp_path / "example.py"
     file.write_text(code, encoding="utf-8")
     assert used(file) & private_names_of_asyncio()
+
+
+def test_rounds_of_callbacks_with_and_without_timers_run_in_order(loop: Asked) -> None:
+    """Ours, where nothing is due later, and the base class's: in order, cancelled ones not, errors reported."""
+    seen: list[str] = []
+    reported: list[object] = []
+    loop.set_exception_handler(lambda loop, context: reported.append(context["exception"]))
+    for timer in (None, loop.call_later(1000, seen.append, "never")):
+        seen.clear()
+        loop.call_soon(seen.append, "first")
+        loop.call_soon(seen.append, "cancelled").cancel()
+        loop.call_soon(lambda: 1 // 0)
+        loop.call_soon(lambda: loop.call_soon(seen.append, "of the next round"))
+        loop.call_soon(seen.append, "last")
+        loop._run_once()
+        assert seen == ["first", "last"]
+        loop._run_once()
+        assert seen == ["first", "last", "of the next round"]
+        if timer is not None:
+            timer.cancel()
+    assert [type(error) for error in reported] == [ZeroDivisionError] * 2

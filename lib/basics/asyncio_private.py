@@ -22,7 +22,9 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
 
     Needs what ``BaseEventLoop`` asks of its subclasses since 3.4 and documents nowhere, tried with 3.11 to 3.15:
     ``_selector``, an object whose ``select(timeout)`` it calls once a turn; ``_process_events``, which is handed what
-    ``select`` has returned; and ``_write_to_self``, which ``call_soon_threadsafe`` calls to wake the loop.
+    ``select`` has returned; and ``_write_to_self``, which ``call_soon_threadsafe`` calls to wake the loop. Also
+    ``_run_once``, a round of callbacks, ``_ready`` and ``_scheduled``, what is due now and later, and ``Handle._run``
+    as here it is done faster where no timer is set: a run on four ranks saves 1.4 of 18 microseconds an operation.
     """
 
     def __init__(self) -> None:
@@ -40,14 +42,11 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
         """React to a callback that another thread has just added; it is called in that thread."""
 
     def _run_once(self) -> None:
-        """One round of callbacks, without what the base class does for timers and slow callbacks: where no timer is
-        set, that took a run on four ranks 1.4 of 18 microseconds an operation. Needs ``_run_once``, ``_ready`` and
-        ``_scheduled`` of ``BaseEventLoop``, and ``Handle._run``, tried with 3.11 to 3.15."""
         ready = self._ready  # type: ignore[attr-defined]
         if not ready or self._scheduled:  # type: ignore[attr-defined]
             super()._run_once()  # type: ignore[misc]
             return
-        self.select(0)
+        self._process_events(self.select(0))
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle.cancelled():
