@@ -170,7 +170,7 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
         make(self, labels, value, counted(value), rank)
 
     def held(self: Network, meeting: Any, heads: Any) -> None:
-        calls = list(meeting.calls.values())
+        calls = list(meeting.calls)
         hold(self, meeting, heads)
         for call in calls:
             call.result = call.result._replace(memory=counted(call.result.value))
