@@ -53,10 +53,6 @@ class Labels(NamedTuple):
         shards, total = coarsest(self.shards, self.total)
         return self._replace(shards=shards, total=total)
 
-    def same_thing(self, other: Labels) -> bool:
-        """Return whether the two are parts of one thing: all labels but the shards are the same."""
-        return bool(_thing(self) == _thing(other))
-
 
 @lru_cache(maxsize=1 << 14)  # every rank makes the same ones, and again for every step: found in a third of the time
 def of_batches(kind: str, layer: int, layers: int, batches: frozenset[int], total_batches: int) -> Labels:
@@ -64,6 +60,7 @@ def of_batches(kind: str, layer: int, layers: int, batches: frozenset[int], tota
     return Labels(kind, layer, layers, batches=batches, total_batches=total_batches)
 
 
+# All labels but the shards: equal for parts of one thing.
 _thing = itemgetter(*[place for place, name in enumerate(Labels._fields) if name not in ("shards", "total")])
 
 
@@ -187,9 +184,9 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
 
     Raise PuzzleError when the parts are of different things or a piece comes twice.
     """
-    first = parts[0]
+    first, thing = parts[0], _thing(parts[0])
     for part in parts:
-        if not part.same_thing(first):
+        if _thing(part) != thing:
             raise PuzzleError(
                 "these are not parts of one thing", where=where, expected=f"more of {first}", got=str(part)
             )
