@@ -60,7 +60,6 @@ class LocalBooks:
         self.network = Network(shape.mesh, self.terms, watcher)
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
-        """Open a rank's books, replacing those of an earlier run of the cell."""
         if self.terms.graded and rank in self.network.lanes:
             raise second_model(rank)
         state = RankState(rank, layers, batches, self.terms)
@@ -70,7 +69,6 @@ class LocalBooks:
     # -- sources ------------------------------------------------------------------------
 
     def load_weights(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
-        """Return a piece of the weight and of the optimizer state of a layer, of step 0."""
         if not 1 <= total <= FINEST:
             raise PuzzleError(
                 f"a weight cannot be cut into {total} shards",
@@ -93,7 +91,6 @@ class LocalBooks:
         )
 
     def get_activation(self, rank: RankState, batches: frozenset[int]) -> TensorState:
-        """Return the input of layer 0 for these micro-batches."""
         batches = self._batches(rank, batches, "get_activation")
         if not batches:
             raise PuzzleError("get_activation needs at least one micro-batch", where=rank.place("get_activation"))
@@ -102,7 +99,6 @@ class LocalBooks:
         return rank.mint(labels, rank.values.inputs(batches))
 
     def fake_grad(self, rank: RankState, layer: int, batches: frozenset[int]) -> TensorState:
-        """Return a gradient out of nothing; of no micro-batches it is the honest zero."""
         layer = self._layer(rank, layer, "fake_grad")
         batches = self._batches(rank, batches, "fake_grad")
         labels = Labels("WeightGrad", layer, rank.layers, batches=batches, total_batches=rank.batches)
@@ -136,7 +132,6 @@ class LocalBooks:
         return results
 
     def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
-        """Note what the rank answers for a layer. It is no operation and no storage."""
         layer = self._layer(rank, layer, "set_final_weight")
         if weight.home is not rank:
             rank.examine(weight, "set_final_weight", layer)
@@ -147,7 +142,6 @@ class LocalBooks:
     # -- communication ----------------------------------------------------------------------
 
     def meet(self, rank: RankState, kind: str, operand: TensorState | None, layer: int, axis: str | None) -> InFlight:
-        """Start a collective; ``operand`` is None for a rank that brings nothing."""
         row = collective(kind)
         if operand is None:
             if row.everyone:
@@ -160,7 +154,6 @@ class LocalBooks:
         return self.network.meet(self.network.lanes[rank.rank], row, layer, axis, operand)
 
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
-        """Start a send of a tensor, or of a plain value where ``operand`` is None."""
         if receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks:  # the text costs more than the check
             receiver = one_of("rank", receiver, self.mesh.ranks, rank.place("pass_to"))
         if receiver == rank.rank:
@@ -170,7 +163,6 @@ class LocalBooks:
         return self.network.send(self.network.lanes[rank.rank], receiver, operand, plain)
 
     def receive(self, rank: RankState, src: int | None) -> InFlight:
-        """Start a receive of the next message, or of the next from ``src``."""
         if src is not None:
             if src.__class__ is not int or not 0 <= src < self.mesh.ranks:
                 src = one_of("src", src, self.mesh.ranks, rank.place("receive"))
@@ -179,15 +171,12 @@ class LocalBooks:
         return self.network.receive(self.network.lanes[rank.rank], src)
 
     def wait(self, call: InFlight, waiter: Callable[[], None]) -> bool:
-        """Return whether a call can be fetched now; if not, ``waiter`` is called when it can."""
         return self.network.wait(call, waiter)
 
     def fetch(self, call: InFlight) -> object:
-        """Return the result of an ended call, and move the rank's clock to its end."""
         return self.network.fetch(call)
 
     def decide_next(self) -> bool:
-        """All coroutines wait: wake one. Return False when none ever can be."""
         return self.network.decide_next()
 
     # -- storage and figures ------------------------------------------------------------------
@@ -199,33 +188,26 @@ class LocalBooks:
     time = staticmethod(RankState.time)
 
     def stored(self, rank: RankState) -> Elements:
-        """Return how much is stored now, in elements."""
         return sum(rank.held)
 
     def events(self, rank: RankState) -> list[Event]:
-        """Return the rank's log so far."""
         return late_memory.events_so_far(self.network.lanes[rank.rank])
 
     # -- the end ------------------------------------------------------------------------------
 
     def finish(self, rank: RankState) -> None:
-        """The rank's function has ended: take a last sample."""
         rank.mark("end", None)
 
     def finish_log(self, rank: RankState) -> list[Event]:
-        """Return the rank's log at the end of a run, and drop the bookkeeping behind it."""
         return late_memory.finish_log(self.network.lanes[rank.rank])
 
     def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:
-        """Return what the rank ends with; of ``stored`` only what the books know as stored counts."""
         return rank.final_state(list(stored))
 
     def unfinished(self) -> PuzzleError | None:
-        """Return the error of a call never awaited, or a message never received."""
         return self.network.unfinished()
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
-        """Return what to say when nobody can go on."""
         return self.network.deadlock(lines, finished)
 
     # -- arguments ------------------------------------------------------------------------------

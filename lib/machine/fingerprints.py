@@ -46,20 +46,18 @@ ByBatch = dict[int, int]
 
 
 class Fingerprints:
-    """The algebra. The labels of what is loaded or cut are in coarsest form, and name its piece as they are."""
+    """The algebra (``record.operations.Values``). The labels of what is loaded or cut are in coarsest form, and name its
+    piece as they are."""
 
     zero = Fingerprint(0, ANY)
 
     def weight(self, piece: Labels) -> Fingerprint:
-        """Return a piece of a layer's weight before training."""
         return Fingerprint(hash((WEIGHT, piece.layer)), (piece.shards, piece.total))
 
     def opt_state(self, piece: Labels) -> Fingerprint:
-        """Return a piece of a layer's optimizer state before training."""
         return Fingerprint(hash((STATE, piece.layer)), (piece.shards, piece.total))
 
     def inputs(self, batches: frozenset[int]) -> ByBatch:
-        """Return the input of layer 0 for these micro-batches."""
         return {batch: hash((INPUT, batch)) for batch in batches}
 
     def forward(self, inp: ByBatch, weight: Fingerprint) -> ByBatch:
@@ -68,11 +66,9 @@ class Fingerprints:
         return {batch: hash((FORWARD, value, known)) for batch, value in inp.items()}
 
     def loss(self, inp: ByBatch) -> ByBatch:
-        """Return the gradient of the loss with respect to the last activation."""
         return {batch: hash((LOSS, value)) for batch, value in inp.items()}
 
     def backward(self, inp: ByBatch, grad: ByBatch, weight: Fingerprint) -> tuple[Fingerprint, ByBatch]:
-        """Return the gradients of the whole weight, summed over the micro-batches, and of the input."""
         known = _complete(weight)
         back = {batch: hash((BACKWARD, grad.get(batch, 0), value, known)) for batch, value in inp.items()}
         return Fingerprint(sum([hash((GRADIENT, value)) for value in back.values()]) % PRIME, ALL), back
@@ -95,7 +91,6 @@ class Fingerprints:
         return Fingerprint(sum([value.whole for value in values]) % PRIME, piece)
 
     def cut(self, value: Fingerprint, piece: Labels) -> Fingerprint:
-        """Return the piece of a thing that these labels name."""
         return value if value.piece == ANY else Fingerprint(value.whole, (piece.shards, piece.total))
 
     def join(self, values: Sequence[Fingerprint]) -> Fingerprint:
@@ -108,7 +103,6 @@ class Fingerprints:
         return Fingerprint(wholes[0] if alike and disjoint else _nonsense(values), piece)
 
     def made_up(self, labels: Labels) -> Fingerprint | ByBatch:
-        """Return a value for a tensor that was made by hand: like no honest one."""
         if labels.kind in ("Activation", "ActivationGrad"):
             return {batch: hash((BY_HAND, labels.layer + 1, batch)) for batch in labels.batches}
         made = sum(hash((BY_HAND, labels.layer + 1, batch)) for batch in labels.batches) % PRIME
