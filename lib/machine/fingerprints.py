@@ -46,7 +46,7 @@ ByBatch = dict[int, int]
 
 
 class Fingerprints:
-    """The algebra (``record.operations.Values``). The labels of what is loaded or cut are in coarsest form, and name its
+    """The algebra (see ``record.operations.Values``). What is loaded or cut has labels in coarsest form, which name its
     piece as they are."""
 
     zero = Fingerprint(0, ANY)
