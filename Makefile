@@ -108,7 +108,7 @@ bench: $(STAMP) ## microseconds per event of runs and pictures, beside their flo
 	@$(RUN) tests/bench_drawing.py
 	@$(RUN) tests/bench_engines.py
 
-mutants: $(STAMP) ## how many small mistakes in lib the tests notice (an hour; MUTANTS="--count 30 --only lib.network")
+mutants: $(STAMP) ## how many small mistakes in lib the tests notice (an hour; MUTANTS="--count 30 --only lib.machine.network")
 	@$(RUN) tests/mutants.py $(MUTANTS)
 
 pins: $(STAMP) ## take the newest versions that are allowed, and note them as those to be tested

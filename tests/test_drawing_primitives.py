@@ -56,7 +56,7 @@ def test_times_are_those_of_the_machine() -> None:
 
 def test_an_unknown_one_is_refused_with_the_known() -> None:
     with pytest.raises(PuzzleError, match="no such primitive") as caught:
-        draw_primitive("broadcast")
+        draw_primitive("teleport")
     assert "allgather" in caught.value.expected
 
 

@@ -36,6 +36,7 @@ EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "800"))
 LIB = str(Path(lib.machine.books.__file__).parent)
 
 SIZES: dict[str, dict[str, Any]] = {
+    **{name: puzzle.size for name, puzzle in puzzles().items()},  # where there is no smaller one
     "basic": {"ranks": 1, "layers": 2, "batches": 2},
     "grad_accum": {"ranks": 1, "layers": 2, "batches": 3},
     "ddp": {"ranks": 3, "layers": 2, "batches": 3},

@@ -32,7 +32,7 @@ needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="NOT RUN ON 
 def new_operations() -> Iterator[None]:
     toys.register()
     yield
-    for row in (toys.REFRESH, toys.BROADCAST):
+    for row in (toys.REFRESH, toys.TOY_BROADCAST):
         del OPERATIONS[row.kind]
 
 
@@ -46,8 +46,8 @@ def test_new_operations_run_are_timed_checked_and_printed() -> None:
     # 2 broadcasts, 2 forwards and refreshes, 2 backwards and reductions, 2 updates
     assert done.time == 2 * 0.3 + 2 * (1 + 2) + 2 * (1 + 0.3) + 2 * 0.5
     text = str(done)
-    assert " 0BC" in text and " 1X1" in text
-    assert read_code("1X1").kind == "refresh" and read_code("0BC").kind == "broadcast"
+    assert " 0TB" in text and " 1X1" in text
+    assert read_code("1X1").kind == "refresh" and read_code("0TB").kind == "toy_broadcast"
 
 
 @pytest.mark.usefixtures("new_operations")
@@ -84,17 +84,17 @@ def test_new_operations_run_in_a_worker_of_the_grader(tmp_path: Path, monkeypatc
 def test_new_operations_are_drawn_and_found_in_the_reference() -> None:
     done = run(toys.data_parallel, **SIZE)
     for picture in (draw(done)._repr_html_(), play(done)._repr_html_(), perfetto(done)):
-        assert "refresh" in picture and "broadcast" in picture
-    assert "broadcast" in draw_primitive("broadcast")._repr_html_()
+        assert "refresh" in picture and "toy broadcast" in picture
+    assert "toy broadcast" in draw_primitive("toy_broadcast")._repr_html_()
     page = str(reference())
     assert "\n  model.refresh(layer, inp)\n" in page
-    assert "\n  await model.broadcast(v, layer, axis=None)\n" in page
+    assert "\n  await model.toy_broadcast(v, layer, axis=None)\n" in page
 
 
 @pytest.mark.usefixtures("new_operations")
 def test_a_verb_or_a_code_is_given_once() -> None:
     with pytest.raises(PuzzleError, match="already"):
-        add(toys.BROADCAST)
+        add(toys.TOY_BROADCAST)
 
 
 @pytest.mark.usefixtures("new_operations")
@@ -131,7 +131,7 @@ def test_what_is_no_operation_of_the_compute_lane_is_refused(kind: Any) -> None:
         computation(kind)
 
 
-@pytest.mark.parametrize("kind", ["broadcast", "forward", "", None])
+@pytest.mark.parametrize("kind", ["toy_broadcast", "forward", "", None])
 def test_what_is_no_collective_is_refused(kind: Any) -> None:
     books = LocalBooks(Shape.of(1), graded=True)
     rank = books.open(0, 2, 1)
@@ -144,9 +144,9 @@ def test_what_is_no_collective_is_refused(kind: Any) -> None:
 
 def test_a_model_has_no_other_verbs() -> None:
     with pytest.raises(AttributeError):
-        Model(0, Dist(1)).broadcast  # type: ignore[attr-defined]  # noqa: B018
-    with pytest.raises(PuzzleError, match="there is no operation 'broadcast'"):
-        operation("broadcast")
+        Model(0, Dist(1)).toy_broadcast  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(PuzzleError, match="there is no operation 'toy_broadcast'"):
+        operation("toy_broadcast")
 
 
 # -- one home ---------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Two operations that lib does not have: each is a row, with all that it needs beside it.
 
-``double`` is of the compute lane: it makes an activation again, at a price of its own. ``broadcast`` is a collective to
-which the first of the group brings a tensor, and all others nothing.
+``refresh`` is of the compute lane: it makes an activation again, at a price of its own. ``toy_broadcast`` is a
+collective to which the first of the group brings a tensor, and all others nothing.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ REFRESH = Computation(
 )
 
 
-def broadcast(model: Model, v: Any, layer: int, axis: str | None = None) -> Awaitable[Any]:
+def toy_broadcast(model: Model, v: Any, layer: int, axis: str | None = None) -> Awaitable[Any]:
     """Broadcast: what the first of the group brings, for everyone."""
-    return model._meet(BROADCAST, v, layer, axis)
+    return model._meet(TOY_BROADCAST, v, layer, axis)
 
 
 def from_the_first(parts: Sequence[Part | None], values: Values, strict: bool = True) -> list[Part]:
@@ -50,16 +50,16 @@ def of_the_first(carrier: Any, value: Any, inputs: Sequence[Labels | None], outp
     return carrier.sent_from(0, value, outputs[carrier.place])
 
 
-BROADCAST = Collective(
-    kind="broadcast",
-    code="BC",
-    word="broadcast",
+TOY_BROADCAST = Collective(
+    kind="toy_broadcast",
+    code="TB",
+    word="toy broadcast",
     takes=("Weight", "Activation"),
     everyone=False,
     result=from_the_first,
     move=of_the_first,
     example=lambda model: model.load_weights(0)[0] if model.rank == 0 else None,
-    verb=broadcast,
+    verb=toy_broadcast,
 )
 
 
@@ -72,7 +72,7 @@ class ToyCost(Cost):
 
 def register() -> None:
     """Have both operations from now on, in this process."""
-    for row in (REFRESH, BROADCAST):
+    for row in (REFRESH, TOY_BROADCAST):
         if row.kind not in OPERATIONS:
             add(row)
 
@@ -84,7 +84,7 @@ async def data_parallel(model: Model) -> Model:
     register()
     for layer in range(model.LAYERS):
         own = model.load_weights(layer)
-        weight = await model.broadcast(own[0] if model.rank == 0 else None, layer)
+        weight = await model.toy_broadcast(own[0] if model.rank == 0 else None, layer)
         model.weights[layer], model.opt_states[layer] = weight, model.load_weights(layer)[1]
     model.activations[0] = model.get_activation([model.rank])
     for layer in range(model.LAYERS):

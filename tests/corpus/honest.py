@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.programs import COURSE
+
 from . import Program, after, changed, whole
 
 UPDATES = """
@@ -14,9 +16,7 @@ UPDATES = """
 
 HONEST: list[Program] = [
     # -- as it is, and second solutions --------------------------------------------------------------------
-    *(changed(name, "as it is") for name in (
-        "basic", "grad_accum", "ddp", "wsdp", "fsdp", "pipeline", "gpipe", "pipeline_fsdp", "replica_fsdp",
-    )),
+    *(changed(name, "as it is") for name in COURSE),
     changed("ddp", "sums awaited late", base="ddp_overlap"),
     changed("wsdp", "weights gathered ahead", base="wsdp_prefetch"),
     changed("gpipe", "one forward one backward", base="one_forward_one_backward"),
