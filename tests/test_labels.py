@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lib import Activation, ActivationGrad, OptState, PuzzleError, Weight, WeightGrad
-from lib.record.labels import Labels, coarsest, cut, join
+from lib.machine.check import check_finals
+from lib.machine.interface import FinalState, Piece
+from lib.record.labels import FINEST, Labels, coarsest, cut, join
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.data())
@@ -64,3 +67,34 @@ def test_equal_by_labels_also_when_copied() -> None:
     assert weight != OptState(0, 2, 0, {0, 1}, 4)
     assert not issubclass(ActivationGrad, Activation)
     assert repr(weight) == "Weight(layer=0, layers=2, step=0, shards={0, 1}, total=4)"
+
+
+def test_the_micro_batches_that_count_twice_are_named_and_no_others() -> None:
+    one, other = WeightGrad(0, 2, [0, 1, 2], 4), WeightGrad(0, 2, [1, 3], 4)
+    with pytest.raises(PuzzleError, match=r"^micro-batch 1 is in more than one of them"):
+        one + other
+
+
+def test_no_tensor_is_cut_finer_than_the_finest() -> None:
+    assert Weight(0, 2, 0).shard(FINEST - 1, FINEST).total == FINEST
+    with pytest.raises(PuzzleError, match="at most 65,536 pieces"):
+        Weight(0, 2, 0).shard(0, FINEST + 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "fits"),
+    [
+        ({}, True),
+        ({"kind": "OptState"}, False),
+        ({"layer": 1}, False),
+        ({"step": 0}, False),
+    ],
+)
+def test_a_final_weight_is_a_weight_of_its_layer_after_one_step(labels: dict[str, Any], fits: bool) -> None:
+    final = Labels("Weight", 0, 1, step=1)._replace(**labels)
+    state = FinalState(0, 1, 1, (), (), (), {0: Piece(final, None, True)})
+    if fits:
+        assert check_finals([state])  # made up, which says nothing of its value
+    else:
+        with pytest.raises(PuzzleError, match="no weight of this layer after one optimizer step"):
+            check_finals([state])
