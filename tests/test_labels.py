@@ -71,7 +71,7 @@ def test_equal_by_labels_also_when_copied() -> None:
 
 def test_the_micro_batches_that_count_twice_are_named_and_no_others() -> None:
     one, other = WeightGrad(0, 2, [0, 1, 2], 4), WeightGrad(0, 2, [1, 3], 4)
-    with pytest.raises(PuzzleError, match=r"^micro-batch 1 is in more than one of them"):
+    with pytest.raises(PuzzleError, match=r"^\+: micro-batch 1 is in more than one of them"):
         one + other
 
 
