@@ -71,7 +71,8 @@ def grade(
     if changed:
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
-    size = ", ".join(f"{name}={value}" for name, value in spec.size.items())
+    cost = {} if spec.cost == "default" else {"cost": cost_named(spec.cost)}
+    size = ", ".join(f"{name}={value}" for name, value in (spec.size | cost).items())
     named = "" if getattr(fn, "__name__", "") == spec.name else f', "{spec.name}"'
     verdict = replace(
         verdict,

@@ -184,6 +184,11 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
             got=show_set(grad.batches),
             cure="add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update",
         )
+    _pieces_fit(where, grad, weight, opt_state)
+
+
+def _pieces_fit(where: Place, grad: Labels, weight: Labels, opt_state: Labels) -> None:
+    """Raise the PuzzleError that says what is wrong with the pieces of an update. One of these is."""
     if weight.step != opt_state.step:
         raise PuzzleError(
             "weight and optimizer state are of different steps",
