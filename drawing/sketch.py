@@ -8,6 +8,7 @@ from dataclasses import replace
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import show_ticks
+from lib.course.costs import cost_named, written
 from lib.course.sketches import Outline, Span, outline
 from lib.course.sketches import sketch as sketch_of
 from lib.course.specs import Puzzle, find
@@ -60,7 +61,7 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
     """Return your schedule, and under it when the ranks of the target's work, but not what they do.
 
     ``source``: a run at the puzzle's own size. The puzzle is found by the function's name, unless ``puzzle`` names it.
-    Raise PuzzleError for an unknown puzzle, for another size, and for what is no run.
+    Raise PuzzleError for an unknown puzzle, for another size or other prices, and for what is no run.
     """
     if not isinstance(source, Run):
         raise PuzzleError(
@@ -75,6 +76,10 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
             where="beside_target",
             expected=_arguments(wanted),
             got=_arguments(size),
+        )
+    if source.models[0].dist.cost != cost_named(spec.cost):
+        raise PuzzleError(
+            f"the target of {spec.name} is for other prices", where="beside_target", cure=f"cost={written(spec.cost)}"
         )
     own, aim = trace_of(source, f"yours ({source.name})"), outline(spec)
     until = max(own.time, aim.time)

@@ -347,10 +347,7 @@ def test_a_number_over_boxes_of_one_micro_batch_can_be_read() -> None:
     made = trace(events, layers=24, batches=10)
     layout = Layout(made, 980, 74)
     plans = plan(layout)
-    assert {kind: (how.size > 0, how.each) for kind, how in plans.items()} == {
-        "forward": (True, False),
-        "backward": (True, False),
-    }
+    assert {kind: how.each for kind, how in plans.items() if how.size} == {"forward": False, "backward": False}
     shown = texts(draw(made, memory=False))
     assert [shown.count(str(batch)) >= 2 for batch in range(1, 10)] == [True] * 9
     for element in parse(draw(made, memory=False)).iter(SVG + "text"):

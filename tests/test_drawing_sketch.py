@@ -9,7 +9,7 @@ import pytest
 
 from drawing import Figure, beside_target, draw_sketch
 from drawing.notebook import _show_hint
-from lib import Model, PuzzleError, grade, hint, run
+from lib import Model, PuzzleError, RingCost, grade, hint, run
 from lib.course.sketches import as_kept, outline, sketch
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.notebook import Hint
@@ -101,6 +101,7 @@ def test_of_the_target_no_operation_is_named() -> None:
     [
         (lambda: beside_target(SOLUTIONS["fsdp"][0]), "takes a run"),  # type: ignore[arg-type]
         (lambda: beside_target(run(SOLUTIONS["fsdp"][0], ranks=2, batches=2)), "ranks=4, layers=6, batches=4"),
+        (lambda: beside_target(run(idle, 4, 6, 4, cost=RingCost()), "fsdp"), r"other prices(?s:.*)cost=Cost\(\)"),
         (lambda: beside_target(run(idle, ranks=4)), "no puzzle 'idle'"),
         (lambda: draw_sketch("fdsp"), "did you mean 'fsdp'"),
     ],
@@ -122,10 +123,15 @@ def test_the_second_hint_has_half_a_schedule(puzzle: Puzzle) -> None:
     assert f"\nrank {puzzle.size['ranks'] - 1}" in str(shown[1])
 
 
-def test_who_is_too_slow_is_told_what_to_look_at() -> None:
+def test_who_is_too_slow_is_told_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
     fn, _ = SOLUTIONS["pipeline"]
     slow = grade(fn, "gpipe")
     assert 'beside_target(run(pipeline, ranks=4, layers=8, batches=4), "gpipe")' in str(slow)
+    monkeypatch.setitem(puzzles(), "gpipe", puzzles()["gpipe"]._replace(cost="ring"))
+    assert 'beside_target(run(pipeline, ranks=4, layers=8, batches=4, cost=RingCost()), "gpipe")' in str(
+        grade(fn, "gpipe")
+    )
+    monkeypatch.undo()
     named = SOLUTIONS["gpipe"][0]
     assert "beside_target" not in str(grade(named))
     assert 'solution("gpipe") shows ours' in str(grade(named)) and "solution(" not in str(slow)

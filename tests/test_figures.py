@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lib import Dist, Model, grade, run
+from lib.course.costs import cost_named
 from tests.programs import slack, solutions
 
 TABLE = {
@@ -36,7 +37,7 @@ def test_targets_and_solutions(fn: Any, spec: dict[str, Any], capsys: pytest.Cap
     asked = spec["target"]
     time, target, plain = TABLE.get(spec["name"], (asked["time"], asked["memory"], asked["memory"]))
     assert asked == {"time": time, "memory": target}
-    result = run(fn, **spec["size"])
+    result = run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default")))
     result.check()
     assert capsys.readouterr().out == "Correct!\n"
     assert result.time == time

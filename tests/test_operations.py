@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from lib.machine.shape import Shape
 from lib.record.codes import read_code
 from lib.record.kinds import KINDS, MEMORY_KINDS
 from lib.record.table import OPERATIONS, add, collective, computation, operation
+from lib.record.training import FORWARD
 from lib.referee.referee import Referee, Submission
 from tests import toys
 
@@ -116,6 +118,15 @@ def test_the_books_ask_for_a_tensor_as_well() -> None:
     books = LocalBooks(Shape.of(1), graded=True)
     with pytest.raises(PuzzleError, match="every rank brings a tensor to allreduce"):
         books.meet(books.open(0, 2, 1), "allreduce", None, 0, None)
+
+
+def test_operations_may_share_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPERATIONS, "toy_forward", replace(FORWARD, kind="toy_forward", code="TF"))
+    books = LocalBooks(Shape.of(1), graded=True)
+    rank = books.open(0, 2, 1)
+    weight, _ = books.load_weights(rank, 0, 0, 1)
+    with pytest.raises(PuzzleError, match=r"toy_forward\(layer 1\), .*the weight is that of layer 0"):
+        books.compute(rank, "toy_forward", 1, [books.get_activation(rank, frozenset({0})), weight])
 
 
 # -- an unknown one is refused where it is met -----------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError
 from ..basics.units import show_ticks
-from ..course.costs import cost_named
+from ..course.costs import cost_named, written
 from ..course.sketches import sketch
 from ..course.specs import Puzzle, find
 from ..record.codes import grid, legend
@@ -71,8 +71,8 @@ def grade(
     if changed:
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
-    cost = {} if spec.cost == "default" else {"cost": cost_named(spec.cost)}
-    size = ", ".join(f"{name}={value}" for name, value in (spec.size | cost).items())
+    size = ", ".join(f"{name}={value}" for name, value in spec.size.items())
+    size += "" if spec.cost == "default" else f", cost={written(spec.cost)}"
     named = "" if getattr(fn, "__name__", "") == spec.name else f', "{spec.name}"'
     verdict = replace(
         verdict,

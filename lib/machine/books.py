@@ -122,7 +122,11 @@ class LocalBooks:
             if tensor.made_up:
                 made_up = True
         if rank.strict:
-            row.rule(rank, layer, labels)  # type: ignore[arg-type]
+            try:
+                row.rule(rank, layer, labels)  # type: ignore[arg-type]
+            except PuzzleError as error:  # operations may share a rule
+                error.place = error.place._replace(operation=kind)
+                raise
         made = row.makes(rank, layer, labels)  # type: ignore[arg-type]
         values = row.value(rank.values, [*map(value_of, operands)])
         rank.record(kind, layer, labels[0].batches, operands, rank.cost.compute(kind, *labels))
