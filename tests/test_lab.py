@@ -134,7 +134,11 @@ def run_all(page: Page) -> list[dict[str, Any]]:
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     page.wait_for_function(RUN)
     page.wait_for_function(READY)
-    found: list[dict[str, Any]] = page.evaluate(OUTPUTS)
+    for _ in range(100):  # on a busy machine an output stands in its cell before its text does
+        found: list[dict[str, Any]] = page.evaluate(OUTPUTS)
+        if all(output["text"] or output["picture"] for output in found):
+            break
+        page.wait_for_timeout(100)
     return found
 
 
