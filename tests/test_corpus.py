@@ -281,6 +281,7 @@ DECIDING = [
 ELSEWHERE = {  # the problem, and what comes to it
     "the final weight has a wrong value: it is not what plain training on one device gives": "test_values.py",
     "gone(entry)": "by hand, where there is no rank to name; in a run, the ledger's",
+    "no rank brings a tensor": "test_operations.py: in lib's own collectives every rank brings one",
     "every rank brings a tensor to {kind}": "test_operations.py: the learner's side asks first",
     "there is no piece {index} of {pieces}": "the learner's side asks first; labels are public as well",
 }

@@ -129,6 +129,16 @@ def test_operations_may_share_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
         books.compute(rank, "toy_forward", 1, [books.get_activation(rank, frozenset({0})), weight])
 
 
+@pytest.mark.usefixtures("new_operations")
+def test_somebody_has_to_bring_a_tensor() -> None:
+    async def program(model: Model) -> None:
+        await model.toy_broadcast(None, 0)
+
+    with pytest.raises(PuzzleError, match="no rank brings a tensor") as raised:
+        run(program, ranks=3, cost=toys.ToyCost())
+    assert (raised.value.place.operation, raised.value.place.layer) == ("toy_broadcast", 0)
+
+
 # -- an unknown one is refused where it is met -----------------------------------------------------
 
 

@@ -121,6 +121,9 @@ class Network:
         calls = cast("list[InFlight]", meeting.calls)
         operands = [call.operand for call in calls]
         brought = cast("list[TensorState]", operands) if row.everyone else [one for one in operands if one is not None]
+        if not brought:
+            where = Place(operation=row.kind, layer=meeting.layer, tick=calls[0].rank.time(), detail=f"of {group}")
+            raise PuzzleError("no rank brings a tensor", where=where, expected="a tensor of one of them")
         parts = [one and (one.labels, one.value) for one in operands]
         try:
             outputs = row.result(parts, terms.values, terms.strict)
