@@ -139,6 +139,50 @@ def test_somebody_has_to_bring_a_tensor() -> None:
     assert (raised.value.place.operation, raised.value.place.layer) == ("toy_broadcast", 0)
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_each_member_gets_its_own_result_and_the_largest_is_what_is_priced(ranks: int) -> None:
+    """Also where the first and the last get the same thing, and those between them something else, and larger."""
+
+    def ends_apart(parts: Any, values: Any, strict: bool) -> Any:
+        mine, whole = parts[0], toys.from_the_first([(parts[0][0]._replace(total=1), parts[0][1])], values)[0]
+        return [mine if place in (0, len(parts) - 1) else whole for place in range(len(parts))]
+
+    row = replace(toys.TOY_BROADCAST, kind="ends_apart", code="EA", everyone=True, result=ends_apart)
+    sizes: list[Any] = []
+
+    class Watched(Cost):
+        def meeting(self, kind: str, tensor: Any, size: Any, group: Any) -> Any:
+            sizes.append(size)
+            return super().meeting(kind, tensor, size, group)
+
+    books = LocalBooks(Shape.of(ranks, cost=Watched()), graded=True)
+    members = [books.open(rank, 1, 1) for rank in range(ranks)]
+    add(row)
+    try:
+        calls = [books.meet(one, row.kind, books.load_weights(one, 0, 0, 4)[0], 0, None) for one in members]
+    finally:
+        del OPERATIONS[row.kind]
+    totals = [call.result.labels.total for call in calls if call.result]
+    assert totals == [4 if rank in (0, ranks - 1) else 1 for rank in range(ranks)]
+    assert sizes == [Cost().weight_elements // (4 if ranks < 3 else 1)]
+
+
+def test_a_collective_that_gives_too_few_results_is_no_other_collective() -> None:
+    def too_few(parts: Any, values: Any, strict: bool) -> Any:
+        return parts[:2]
+
+    row = replace(toys.TOY_BROADCAST, kind="too_few", code="TF", everyone=True, result=too_few)
+    books = LocalBooks(Shape.of(4), graded=True)
+    members = [books.open(rank, 1, 1) for rank in range(4)]
+    add(row)
+    try:
+        with pytest.raises(ValueError, match="shorter"):
+            for place, one in enumerate(members):
+                books.meet(one, row.kind, books.load_weights(one, 0, place, 4)[0], 0, None)
+    finally:
+        del OPERATIONS[row.kind]
+
+
 # -- an unknown one is refused where it is met -----------------------------------------------------
 
 

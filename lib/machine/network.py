@@ -132,15 +132,15 @@ class Network:
             error.place = where._replace(tick=calls[0].rank.time())
             raise
         made_up = any([one.made_up for one in brought])
-        distinct = (
-            outputs[:1] if outputs[0] is outputs[-1] else outputs
-        )  # where everyone gets the same, it is made once
-        results = [Result(labels, value, made_up, self.cost.elements(labels)) for labels, value in distinct]
-        size = max([one.memory for one in brought])
-        if results[0].memory > size:
-            size = results[0].memory
+        shared = all([output is outputs[0] for output in outputs])  # where everyone gets the same, it is made once
+        results = [
+            Result(labels, value, made_up, self.cost.elements(labels))
+            for labels, value in (outputs[:1] if shared else outputs)
+        ]
+        size = max([one.memory for one in brought] + [result.memory for result in results])
         end = meeting.start + self.cost.meeting(row.kind, brought[0].labels, size, group)
-        results *= len(calls) // len(results)
+        if shared:
+            results *= len(outputs)
         if self.watcher is not None:
             inputs = [None if one is None else one.labels for one in operands]
             self.watcher.met(row.kind, calls, inputs, [result.labels for result in results])
