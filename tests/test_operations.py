@@ -34,8 +34,7 @@ needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="NOT RUN ON 
 def new_operations() -> Iterator[None]:
     toys.register()
     yield
-    for row in (toys.REFRESH, toys.TOY_BROADCAST):
-        del OPERATIONS[row.kind]
+    toys.remove(toys.REFRESH, toys.TOY_BROADCAST)
 
 
 # -- a new one, from outside, in one place --------------------------------------------------------
@@ -161,7 +160,7 @@ def test_each_member_gets_its_own_result_and_the_largest_is_what_is_priced(ranks
     try:
         calls = [books.meet(one, row.kind, books.load_weights(one, 0, 0, 4)[0], 0, None) for one in members]
     finally:
-        del OPERATIONS[row.kind]
+        toys.remove(row)
     totals = [call.result.labels.total for call in calls if call.result]
     assert totals == [4 if rank in (0, ranks - 1) else 1 for rank in range(ranks)]
     assert sizes == [Cost().weight_elements // (4 if ranks < 3 else 1)]
@@ -180,7 +179,18 @@ def test_a_collective_that_gives_too_few_results_is_no_other_collective() -> Non
             for place, one in enumerate(members):
                 books.meet(one, row.kind, books.load_weights(one, 0, place, 4)[0], 0, None)
     finally:
-        del OPERATIONS[row.kind]
+        toys.remove(row)
+
+
+def test_a_computation_with_more_values_than_labels_is_refused(
+    new_operations: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twice = replace(toys.REFRESH, value=lambda values, given: [*given, *given])
+    monkeypatch.setitem(OPERATIONS, "refresh", twice)
+    books = LocalBooks(Shape.of(1, cost=toys.ToyCost()), graded=True)
+    rank = books.open(0, 1, 1)
+    with pytest.raises(ValueError, match="refresh makes 1 tensors of 2 values"):
+        books.compute(rank, "refresh", 0, [books.get_activation(rank, frozenset([0]))])
 
 
 # -- an unknown one is refused where it is met -----------------------------------------------------

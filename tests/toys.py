@@ -13,8 +13,8 @@ from typing import Any
 from lib import Cost, Model
 from lib.machine.cost import Ticks
 from lib.record.labels import Labels
-from lib.record.operations import Collective, Computation, Part, Values
-from lib.record.table import OPERATIONS, add
+from lib.record.operations import Collective, Computation, Operation, Part, Values
+from lib.record.table import OPERATIONS, Verbs, add
 
 
 def refresh(model: Model, layer: int, inp: Any) -> Any:
@@ -75,6 +75,14 @@ def register() -> None:
     for row in (REFRESH, TOY_BROADCAST):
         if row.kind not in OPERATIONS:
             add(row)
+
+
+def remove(*rows: Operation) -> None:
+    """Have operations no more."""
+    for row in rows:
+        del OPERATIONS[row.kind]
+        if row.verb is not None:
+            delattr(Verbs, row.kind)
 
 
 async def data_parallel(model: Model) -> Model:

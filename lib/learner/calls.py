@@ -11,9 +11,9 @@ from collections.abc import Callable, Generator
 from types import FrameType
 from typing import Any, NamedTuple
 
-from ..basics.errors import PuzzleError, show_call, show_line
+from ..basics.errors import PuzzleError, line_at, show_call, show_line
 from ..machine.interface import AnyBooks, CallHandle, Token
-from .tensors import of_token
+from .tensors import TENSORS, of_token
 from .watch import Watch
 
 _PENDING = object()
@@ -33,14 +33,14 @@ class Caller(NamedTuple):
 class Call:
     """A call in flight. ``await`` gives its result; awaiting again gives the same result."""
 
-    __slots__ = ("_caller", "_handle", "_future", "_result", "_code", "_line")
+    __slots__ = ("_caller", "_handle", "_future", "_result", "_code", "_at")
     _asyncio_future_blocking = False  # what asyncio.isfuture looks for
 
     def __init__(self, caller: Caller, handle: CallHandle, frame: FrameType) -> None:
         self._caller, self._handle = caller, handle
         self._future: asyncio.Future[None] | None = None
         self._result: Any = _PENDING
-        self._code, self._line = frame.f_code, frame.f_lineno
+        self._code, self._at = frame.f_code, frame.f_lasti  # its line costs more, and is hardly ever asked for
 
     @property
     def rank(self) -> int:
@@ -77,7 +77,7 @@ class Call:
 
     def line(self) -> str:
         """The learner's line that started the call."""
-        return show_line(self._code, self._line)
+        return show_line(self._code, line_at(self._code, self._at))
 
     # -- what asyncio asks of a Future ----------------------------------------------------
 
@@ -130,11 +130,6 @@ class Call:
         name = show_call(self._handle.kind, self._handle.layer)
         return f"<{name} of rank {self.rank}, {state if self._result is _PENDING else 'taken'}>"
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise AwaitMissing(f"{self!r} has no {name}", cure="did you forget `await`?")
-
     def __add__(self, other: object) -> Any:
         raise PuzzleError(f"{self!r} is no tensor yet", cure="did you forget `await`?")
 
@@ -146,6 +141,20 @@ class AwaitMissing(PuzzleError, AttributeError):
 
     sticks = False  # hasattr asks, too
     __str__ = PuzzleError.__str__
+
+
+def _missing(name: str) -> property:
+    """Return an attribute that a tensor has, and a call has not yet."""
+
+    def refuse(call: Call) -> None:
+        raise AwaitMissing(f"{call!r} has no {name}", cure="did you forget `await`?")
+
+    return property(refuse)
+
+
+# One by one: a class with __getattr__ is slower in all its attributes.
+for _name in {name for kind in TENSORS for name in dir(kind) if not name.startswith("_")}:
+    setattr(Call, _name, _missing(_name))
 
 
 class _Forward:

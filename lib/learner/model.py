@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
 from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at
@@ -19,7 +18,7 @@ from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS
 from ..record.operations import Collective, Computation
-from ..record.table import OPERATIONS
+from ..record.table import Verbs
 from ..record.training import BACKWARD, FORWARD, LOSS, UPDATE
 from .calls import Call, Caller
 from .dist import Dist
@@ -51,7 +50,7 @@ def priced(verb: Verb) -> Verb:
     return verb
 
 
-class Model:
+class Model(Verbs):
     """Rank ``rank`` of the machine ``dist``, training ``layers`` layers on ``batches`` micro-batches.
 
     ``weights``, ``opt_states``, ``activations``, ``grad_activations`` and ``grad_weights`` are the memory of
@@ -326,14 +325,6 @@ class Model:
         if self._by_hand:
             self._share()
         return self._call(self._books.receive(self._handle, src), sys._getframe(1))
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            row = OPERATIONS.get(name)
-            if row is None or row.verb is None:
-                raise AttributeError(f"'Model' object has no attribute {name!r}")
-            return partial(row.verb, self)
 
     # -- the answer --------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from operator import attrgetter, index
 from typing import cast
 
@@ -58,6 +59,8 @@ class LocalBooks:
         self.shape, self.mesh = shape, shape.mesh
         self.terms = Terms(shape.cost, Fingerprints() if values is None else values, graded, strict)
         self.network = Network(shape.mesh, self.terms, watcher)
+        # Bound as they are, a question costs one call less.
+        self.wait, self.fetch, self.decide_next = self.network.wait, self.network.fetch, self.network.decide_next
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
         if self.terms.graded and rank in self.network.lanes:
@@ -83,7 +86,7 @@ class LocalBooks:
         loads = (len(rank.loads),) if rank.graded else ()
         rank.mark("load_weights", layer)
         weight = Labels("Weight", layer, rank.layers, shards=frozenset((shard,)), total=total)
-        state = weight._replace(kind="OptState")
+        state = weight.changed(kind="OptState")
         values = rank.values
         return (
             rank.mint(weight, values.weight(weight), False, loads),
@@ -119,8 +122,7 @@ class LocalBooks:
         for tensor in operands:
             if tensor.home is not rank:
                 rank.examine(tensor, kind, layer if row.layered else None)
-            if tensor.made_up:
-                made_up = True
+                made_up = made_up or tensor.made_up  # what is made up has no home
         if rank.strict:
             try:
                 row.rule(rank, layer, labels)  # type: ignore[arg-type]
@@ -130,10 +132,9 @@ class LocalBooks:
         made = row.makes(rank, layer, labels)  # type: ignore[arg-type]
         values = row.value(rank.values, [*map(value_of, operands)])
         rank.record(kind, layer, labels[0].batches, operands, rank.cost.compute(kind, *labels))
-        results = []
-        for one, value in zip(made, values, strict=True):
-            results.append(rank.mint(one, value, made_up))
-        return results
+        if len(made) != len(values):
+            raise ValueError(f"{kind} makes {len(made)} tensors of {len(values)} values")
+        return [*map(rank.mint, made, values, repeat(made_up))]
 
     def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
         layer = self._layer(rank, layer, "set_final_weight")
@@ -174,18 +175,8 @@ class LocalBooks:
                 raise PuzzleError("a rank cannot receive from itself", where=rank.place("receive"))
         return self.network.receive(self.network.lanes[rank.rank], src)
 
-    def wait(self, call: InFlight, waiter: Callable[[], None]) -> bool:
-        return self.network.wait(call, waiter)
-
-    def fetch(self, call: InFlight) -> object:
-        return self.network.fetch(call)
-
-    def decide_next(self) -> bool:
-        return self.network.decide_next()
-
     # -- storage and figures ------------------------------------------------------------------
 
-    # Bound as they are, a store costs one call less.
     store = staticmethod(RankState.store)
     drop = staticmethod(RankState.drop)
     share = staticmethod(RankState.share)

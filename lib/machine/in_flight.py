@@ -34,41 +34,42 @@ class Message(NamedTuple):
 class InFlight:
     """One rank's part in a communication, from issue to end: its share of a collective, a send, or a receive."""
 
-    operand: TensorState | None = None
-    labels: Labels | None = None
-    memory: Elements = 0
-    held: tuple[Elements, ...] = ()
-    meeting: Meeting | None = None
-    peer: int | None = None
-    """Receiver of a send, sender that a receive insists on."""
-    plain: object = None
-    """What a send carries that is no tensor."""
-    start: Grains | None = None
-    end: Grains | None = None
-    op: tuple[object, ...] = ()
-    result: Result | None = None
-    message: Message | None = None
-    waiter: Callable[[], None] | None = None
-    awaited = fetched = False
-    holder: object = None
+    # All set from the start, in slots: a default of the class would be asked for many times more slowly.
+    __slots__ = (
+        "lanes", "rank", "kind", "layer", "issued", "index", "number", "holder", "operand", "labels", "memory", "held",
+        "group", "meeting", "peer", "plain", "start", "end", "op", "result", "message", "waiter", "awaited", "fetched"
+    )  # fmt: skip
 
-    def __init__(self, lanes: Lanes, kind: str, layer: int | None) -> None:
-        rank = lanes.rank
-        self.lanes, self.rank = lanes, rank
+    def __init__(self, lanes: Lanes, kind: str, layer: int | None, operand: TensorState | None) -> None:
+        self.lanes = lanes
+        self.rank = rank = lanes.rank
         self.kind, self.layer = kind, layer
         self.issued = rank.clock
         self.index = len(rank.log)
         lanes.issued = self.number = lanes.issued + 1
-        if rank.several:
-            self.holder = rank.holder()
-
-    def carry(self, tensor: TensorState) -> None:
-        """Carry a tensor: it stays in memory until the end of the call."""
-        self.operand, self.labels, self.memory = tensor, tensor.labels, tensor.memory
-        if tensor.carriers is None:
-            tensor.carriers = [self]
-        else:
-            tensor.carriers.append(self)
+        self.holder = rank.holder() if rank.several else None
+        self.operand = operand
+        """The tensor that it carries: it stays in memory until the end of the call."""
+        self.labels: Labels | None = None
+        self.memory: Elements = 0
+        if operand is not None:
+            self.labels, self.memory = operand.labels, operand.memory
+        self.held: tuple[Elements, ...] = ()
+        self.group: Group | None = None
+        """Whose collective it is part of."""
+        self.meeting: Meeting | None = None
+        """That collective, until it takes place."""
+        self.peer: int | None = None
+        """Receiver of a send, sender that a receive insists on."""
+        self.plain: object = None
+        """What a send carries that is no tensor."""
+        self.start: Grains | None = None
+        self.end: Grains | None = None
+        self.op: tuple[object, ...] = ()
+        self.result: Result | None = None
+        self.message: Message | None = None
+        self.waiter: Callable[[], None] | None = None
+        self.awaited = self.fetched = False
 
     def event(self) -> Event | None:
         """Return the record of the call; None as long as its times are not known."""
@@ -78,7 +79,7 @@ class InFlight:
         return make_event((
             rank.rank, self.kind, self.layer, labels.batches if labels else NONE,
             float(self.issued / grain), float(self.start / grain), float(self.end / grain), self.held, self.op or None,
-            self._ends() if self.meeting is None else self.meeting.group.ranks, labels.kind if labels else None,
+            self._ends() if self.group is None else self.group.ranks, labels.kind if labels else None,
             self.memory,
         ))  # fmt: skip
 
@@ -94,10 +95,10 @@ class InFlight:
 
     def __str__(self) -> str:
         """Return what a rank that waits for this call waits for."""
-        if self.meeting is not None:
-            missing = self.meeting.missing()
+        if self.group is not None:
+            missing = self.meeting.missing() if self.meeting else []
             late = f"; not there: rank {', '.join(map(str, missing[:8]))}" + (" ..." if len(missing) > 8 else "")
-            what = f"{show_call(self.kind, self.layer)} of {self.meeting.group}{late if missing else ''}"
+            what = f"{show_call(self.kind, self.layer)} of {self.group}{late if missing else ''}"
         elif self.sends:
             what = f"{self.kind} to rank {self.peer}, behind this rank's earlier calls"
         else:
@@ -138,7 +139,7 @@ class Lanes:
         self.rank = rank
         self.queue: deque[InFlight] = deque()  # the network lane: collectives and sends, in order
         self.free: Grains = 0
-        self.receives: list[InFlight] = []  # receives that have no message yet, in order
+        self.receives: deque[InFlight] = deque()  # receives that have no message yet, in order
         self.receive_free: Grains = 0
         self.open: dict[int, InFlight] = {}  # issued and not fetched, by number
         self.issued = 0
@@ -146,15 +147,22 @@ class Lanes:
         self.memberships: dict[str | None, Membership] = {}  # by axis
         self.version = 0  # of what this rank could receive next
 
-    def issue(self, call: InFlight, operand: TensorState | None) -> None:
-        """Sample memory, and note the call in the log and among what is open."""
+    def issue(self, call: InFlight, queue: deque[InFlight]) -> bool:
+        """Sample memory, note the call in the log and among what is open, and queue it. Return whether it is the first
+        of its queue."""
+        rank, operand = self.rank, call.operand
         if operand is None:
-            call.held = self.rank.sample_and_expire(call.kind, call.layer, ())
+            call.held = rank.sample_and_expire(call.kind, call.layer, ())
         else:
-            call.carry(operand)
-            call.held = self.rank.sample_and_expire(call.kind, call.layer, (operand,))
-        self.rank.log.append(call)
+            if operand.carriers is None:
+                operand.carriers = [call]
+            else:
+                operand.carriers.append(call)
+            call.held = rank.sample_and_expire(call.kind, call.layer, (operand,))
+        rank.log.append(call)
         self.open[call.number] = call
+        queue.append(call)
+        return len(queue) == 1
 
     def leave_queue(self, end: Grains) -> InFlight | None:
         """The call at the head of the network lane ends then. Return the one behind it, if any."""

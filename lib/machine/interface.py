@@ -20,6 +20,7 @@ from ..record.operations import Value
 class Token:
     """What the learner's side may know of a tensor: its labels, its size, and how it is cut, joined and added."""
 
+    __slots__ = ("labels", "memory")
     labels: Labels
     memory: Elements
 

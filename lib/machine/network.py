@@ -73,33 +73,26 @@ class Network:
         self, lanes: Lanes, row: Collective, layer: int, axis: str | None, operand: TensorState | None
     ) -> InFlight:
         """Join the next collective of the rank's group along an axis."""
-        call, rank = InFlight(lanes, row.kind, layer), lanes.rank.rank
+        call, rank = InFlight(lanes, row.kind, layer, operand), lanes.rank.rank
         membership = lanes.memberships.get(axis)
         if membership is None:
             membership = lanes.memberships[axis] = Membership(self.mesh.group(rank, axis))
         group = membership.group
-        call.op = (axis, group.ranks[0], membership.issued)
-        meeting = self.meetings.get(call.op)
+        op = (axis, group.ranks[0], membership.issued)
+        meeting = self.meetings.get(op)
         if meeting is None:
-            meeting = self.meetings[call.op] = Meeting(group, row, call.op, call)
-        elif self.terms.strict and (meeting.row is not row or meeting.layer != layer):
+            meeting = self.meetings[op] = Meeting(group, row, op, call)
+        elif (meeting.row is not row or meeting.layer != layer) and self.terms.strict:
             raise _mismatch(meeting, call)
         membership.issued += 1
-        call.meeting = meeting
+        call.meeting, call.group, call.op = meeting, group, op
         meeting.calls[group.position[rank]] = call
-        lanes.issue(call, operand)
-        self._enqueue(call)
+        if lanes.issue(call, lanes.queue):
+            self._advance(call)
         return call
 
-    def _enqueue(self, call: InFlight) -> None:
-        """Put a collective's call or a send into its rank's network lane."""
-        queue = call.lanes.queue
-        queue.append(call)
-        if len(queue) == 1:
-            self._advance(call)
-
     def _advance(self, head: InFlight) -> None:
-        """A call has come to the head of its lane: start what can start, and what that lets start."""
+        """A call has come to the head of its network lane: start what can start, and what that lets start."""
         heads = [head]
         while heads:
             call = heads.pop()
@@ -145,7 +138,7 @@ class Network:
             inputs = [None if one is None else one.labels for one in operands]
             self.watcher.met(row.kind, calls, inputs, [result.labels for result in results])
         for call, result in zip(calls, results, strict=True):
-            call.start, call.end, call.result = meeting.start, end, result
+            call.start, call.end, call.result, call.meeting = meeting.start, end, result, None
             behind = call.lanes.leave_queue(end)
             if behind is not None:
                 heads.append(behind)
@@ -156,12 +149,12 @@ class Network:
 
     def send(self, lanes: Lanes, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
         """Send a tensor, or a plain value where ``operand`` is None."""
-        call = InFlight(lanes, SEND.kind, operand.labels.layer if operand else None)
+        call = InFlight(lanes, SEND.kind, operand.labels.layer if operand else None, operand)
         number = lanes.sent.get(receiver, 0)
         call.peer, call.plain, call.op = receiver, plain, (lanes.rank.rank, receiver, number)
         lanes.sent[receiver] = number + 1
-        lanes.issue(call, operand)
-        self._enqueue(call)
+        if lanes.issue(call, lanes.queue):
+            self._advance(call)
         return call
 
     def _transmit(self, call: InFlight, start: Grains, heads: list[InFlight]) -> None:
@@ -183,10 +176,9 @@ class Network:
 
     def receive(self, lanes: Lanes, src: int | None) -> InFlight:
         """Receive the next message, or the next from ``src``."""
-        call = InFlight(lanes, RECEIVE.kind, None)
+        call = InFlight(lanes, RECEIVE.kind, None, None)
         call.peer = src
-        lanes.issue(call, None)
-        lanes.receives.append(call)
+        lanes.issue(call, lanes.receives)
         self._match(lanes.rank.rank)
         return call
 
@@ -276,7 +268,8 @@ class Network:
             assert call.end is not None
             heappush(self.waits, (call.end, rank.rank, call.number, call))
         elif call.waiter is not None:
-            call.waiter()
+            waiter, call.waiter = call.waiter, None
+            waiter()
 
     def decide_next(self) -> bool:
         """Everyone waits: decide what ends first. Return False if nothing can be decided.
@@ -313,12 +306,16 @@ class Network:
 
     def fetch(self, call: InFlight) -> object:
         """Return the result of a call that has ended, a tensor or a plain value, and move the clock to its end."""
-        rank, carried = call.rank, call.operand
-        assert call.end is not None
+        rank, end, carried = call.rank, call.end, call.operand
+        assert end is not None
+        if end > rank.clock:
+            rank.clock = end
         call.fetched, call.operand = True, None
         del call.lanes.open[call.number]
-        rank.end_call(call, call.end, carried)
-        if call.meeting is not None:
+        rank.log[call.index] = call.event() or call
+        if carried is not None and carried.carriers and len(rank.log) == call.index + 1:
+            carried.carriers.remove(call)  # nothing has happened meanwhile, so nobody will ask
+        if call.group is not None:
             result, call.result = call.result, None
             assert result is not None
             return rank.take_result(result, call.index, call.holder)

@@ -20,7 +20,7 @@ from ..record.operations import Value, Values
 from ..record.table import work_on_layers
 from .cost import Cost, Grains
 from .interface import FinalState, Piece
-from .tensor_state import Carrying, TensorState, gone
+from .tensor_state import TensorState, gone
 
 END = 1 << 60
 """After every sample."""
@@ -260,13 +260,6 @@ class RankState:
         )
 
     # -- what calls bring -----------------------------------------------------------------
-
-    def end_call(self, call: Carrying, end: Grains, carried: TensorState | None) -> None:
-        """A call is fetched: the clock moves to its end, and what it carried is let go."""
-        if end > self.clock:
-            self.clock = end
-        if carried is not None and carried.carriers is not None and len(self.log) == call.index + 1:
-            carried.carriers.remove(call)
 
     def take_result(self, result: Result, index: int, issuer: object) -> TensorState:
         """Return the tensor that a collective brings; ``index``: where in the log it was issued."""

@@ -51,21 +51,10 @@ class TensorState(Token):
     what was made by hand, and what was loaded and not yet taken, which ``examine`` decides.
     """
 
-    stored = 0
-    """How often dictionaries hold it."""
-    died: tuple[int, str, int | None] | None = None
-    """Rank, operation and layer that ended its life."""
-    made_up = False
-    loads: tuple[int, ...] = ()
-    """The load_weights calls that it comes from and has not been taken from."""
-    carriers: list[Carrying] | None = None
-    """Unfinished calls that carry it."""
-    unstored: list[int] | None = None
-    """Samples [from, to) in which it is carried and not stored, while that lasts."""
-    holder: object = None
-    """The coroutine that has it in hand."""
-    since = 0
-    """The sample from which it is in that coroutine's hand."""
+    # All set from the start, in slots: a default of the class would be asked for many times more slowly.
+    __slots__ = (
+        "slot", "value", "rank", "home", "stored", "died", "made_up", "loads", "carriers", "unstored", "holder", "since"
+    )  # fmt: skip
 
     def __init__(self, labels: Labels, value: Value, memory: Elements, rank: Owner | None) -> None:
         self.labels = labels
@@ -73,6 +62,21 @@ class TensorState(Token):
         self.value = value
         self.memory = memory
         self.rank = self.home = rank
+        self.stored = 0
+        """How often dictionaries hold it."""
+        self.died: tuple[int, str, int | None] | None = None
+        """Rank, operation and layer that ended its life."""
+        self.made_up = False
+        self.loads: tuple[int, ...] = ()
+        """The load_weights calls that it comes from and has not been taken from."""
+        self.carriers: list[Carrying] | None = None
+        """Unfinished calls that carry it."""
+        self.unstored: list[int] | None = None
+        """Samples [from, to) in which it is carried and not stored, while that lasts."""
+        self.holder: object = None
+        """The coroutine that has it in hand."""
+        self.since = 0
+        """The sample from which it is in that coroutine's hand."""
 
     # -- what can be made of tensors without an operation --------------------------------
 

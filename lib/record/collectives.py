@@ -18,7 +18,7 @@ def allreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> lis
     >>> from unittest.mock import Mock  # any arithmetic will do: only labels are shown
     >>> from lib.record.labels import Labels
     >>> grad = Labels("WeightGrad", layer=0, layers=2, total_batches=2)
-    >>> first, second = grad._replace(batches=frozenset({0})), grad._replace(batches=frozenset({1}))
+    >>> first, second = grad.changed(batches=frozenset({0})), grad.changed(batches=frozenset({1}))
     >>> for labels, _ in allreduce([(first, 1), (second, 2)], Mock()):
     ...     print(labels)
     WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=1)
@@ -34,7 +34,7 @@ def allgather(parts: Sequence[Part], values: Values, strict: bool = True) -> lis
     >>> from unittest.mock import Mock  # any arithmetic will do: only labels are shown
     >>> from lib.record.labels import Labels
     >>> weight = Labels("Weight", layer=0, layers=2, total=2)
-    >>> first, second = weight, weight._replace(shards=frozenset({1}))
+    >>> first, second = weight, weight.changed(shards=frozenset({1}))
     >>> for labels, _ in allgather([(first, 7), (second, 7)], Mock()):
     ...     print(labels)
     Weight(layer=0, layers=2, step=0, shards={0}, total=1)
@@ -50,7 +50,7 @@ def scatterreduce(parts: Sequence[Part], values: Values, strict: bool = True) ->
     >>> from unittest.mock import Mock  # any arithmetic will do: only labels are shown
     >>> from lib.record.labels import Labels
     >>> grad = Labels("WeightGrad", layer=0, layers=2, total_batches=2)
-    >>> first, second = grad._replace(batches=frozenset({0})), grad._replace(batches=frozenset({1}))
+    >>> first, second = grad.changed(batches=frozenset({0})), grad.changed(batches=frozenset({1}))
     >>> for labels, _ in scatterreduce([(first, 1), (second, 2)], Mock()):
     ...     print(labels)
     WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=2)

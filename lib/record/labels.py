@@ -7,8 +7,8 @@ pieces 4 and 5 of 8 are piece 2 of 4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from math import gcd, lcm
 from operator import itemgetter
 from typing import NamedTuple
@@ -44,6 +44,13 @@ class Labels(NamedTuple):
         named = ", ".join(f"{name}={show_label(getattr(self, name))}" for name in KINDS[self.kind].fields)
         return f"{self.kind}({named})"
 
+    def changed(self, **labels: object) -> Labels:
+        """Return these labels with others in the places of that name. (``_replace`` takes twice the time.)"""
+        fields: list[object] = list(self)
+        for name, label in labels.items():
+            fields[_PLACES[name]] = label
+        return _made(fields)
+
     def is_whole(self) -> bool:
         """Return whether all shards are here."""
         return len(self.shards) == self.total
@@ -51,7 +58,11 @@ class Labels(NamedTuple):
     def coarse(self) -> Labels:
         """Return the same labels with the shards in their coarsest form: equal for equal tensors."""
         shards, total = coarsest(self.shards, self.total)
-        return self._replace(shards=shards, total=total)
+        return self.changed(shards=shards, total=total)
+
+
+_PLACES = {name: place for place, name in enumerate(Labels._fields)}
+_made: Callable[[Iterable[object]], Labels] = partial(tuple.__new__, Labels)
 
 
 @lru_cache(maxsize=1 << 14)  # every rank makes the same ones, and again for every step: found in a third of the time
@@ -176,7 +187,7 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
     check_fineness(labels.total * pieces)
     start = first * pieces + index * count
     shards, total = coarsest(frozenset(range(start, start + count)), labels.total * pieces)
-    return labels._replace(shards=shards, total=total)
+    return labels.changed(shards=shards, total=total)
 
 
 def join(parts: Sequence[Labels], where: str) -> Labels:
@@ -198,7 +209,7 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             expected="every shard once",
             got=", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts),
         )
-    return first._replace(shards=shards, total=total)
+    return first.changed(shards=shards, total=total)
 
 
 def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
@@ -242,4 +253,4 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
             if where == "+"
             else "train each micro-batch on one rank, and reduce each gradient once: then everyone has the whole sum",
         )
-    return first._replace(batches=batches)
+    return first.changed(batches=batches)

@@ -16,12 +16,18 @@ OPERATIONS: dict[str, Operation] = {
 """Every operation by its verb, in the order in which they are listed for people."""
 
 
+class Verbs:
+    """The verbs of operations that were added to the table, as methods: every Model has them."""
+
+
 def add(*rows: Operation) -> None:
-    """Add operations to the table. Raise PuzzleError for a verb or a code that is taken."""
+    """Add operations to the table, and their verbs to Model. Raise PuzzleError for a verb or a code that is taken."""
     for row in rows:
         if row.kind in OPERATIONS or row.code in {known.code for known in OPERATIONS.values()}:
             raise PuzzleError(f"there is an operation {row.kind}, or a code {row.code}, already", line="")
         OPERATIONS[row.kind] = row
+        if row.verb is not None:
+            setattr(Verbs, row.kind, row.verb)
 
 
 def operation(kind: object) -> Operation:

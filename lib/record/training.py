@@ -215,8 +215,8 @@ def _pieces_fit(where: Place, grad: Labels, weight: Labels, opt_state: Labels) -
 
 def _stepped(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
     weight = labels[1]
-    new = weight._replace(layer=layer, layers=rank.layers, step=weight.step + 1)
-    return [new, new._replace(kind="OptState")]
+    new = weight.changed(layer=layer, layers=rank.layers, step=weight.step + 1)
+    return [new, new.changed(kind="OptState")]
 
 
 UPDATE = Computation(
