@@ -159,15 +159,15 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
             held[SLOT[tensor.labels.kind]] += counted(tensor.value)
         walked[rank.rank].append(held)
 
-    init, sample, mark = Model.__init__, RankState.sample_and_expire, RankState.mark
+    init, sample, mark = Model.__init__, RankState.sample, RankState.mark
     make, hold = TensorState.__init__, Network._hold
 
     def known(self: Model, rank: int = 0, *rest: Any) -> None:
         models[rank] = self
         init(self, rank, *rest)
 
-    def weighed(self: TensorState, labels: Any, value: Any, memory: Any, rank: Any) -> None:
-        make(self, labels, value, counted(value), rank)
+    def weighed(self: TensorState, labels: Any, value: Any, memory: Any, *rest: Any) -> None:
+        make(self, labels, value, counted(value), *rest)
 
     def held(self: Network, meeting: Any, heads: Any) -> None:
         calls = list(meeting.calls)
@@ -175,9 +175,9 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
         for call in calls:
             call.result = call.result._replace(memory=counted(call.result.value))
 
-    def sampled(self: RankState, kind: str, layer: Any, operands: Any) -> Any:
+    def sampled(self: RankState, operands: Any) -> Any:
         walk(self, operands)
-        return sample(self, kind, layer, operands)
+        return sample(self, operands)
 
     def marked(self: RankState, *args: Any) -> None:
         walk(self, ())
@@ -186,7 +186,7 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
     monkeypatch.setattr(Model, "__init__", known)
     for owner, name, wrapped in (
         (TensorState, "__init__", weighed),
-        (RankState, "sample_and_expire", sampled),
+        (RankState, "sample", sampled),
         (RankState, "mark", marked),
         (Network, "_hold", held),
     ):

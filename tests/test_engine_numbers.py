@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.basics.errors import PuzzleError
-from lib.machine.fingerprints import Fingerprint, Fingerprints, piece_of
+from lib.machine.fingerprints import Fingerprints, piece_of
 from lib.record.labels import Labels, cut, join
 from lib.running.workload import KINDS, TOLERANCES, Workload
 
@@ -116,7 +116,7 @@ def test_a_cut_keeps_nothing_else_in_memory() -> None:
 
 def marked(labels: Labels, whole: int, flat: Any) -> Any:
     """A value with these numbers, and a fingerprint of its own."""
-    return NUMBERS.of(labels, Fingerprint(whole, piece_of(labels)), flat)
+    return NUMBERS.of(labels, (whole, piece_of(labels)), flat)
 
 
 # -- what is misaligned is nan, and no crash ---------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_the_gradient_of_nothing_fits_every_form() -> None:
     grad = marked(weight_labels({1}, 3, "WeightGrad"), 7, torch.arange(12.0)[None])
     for values in ([grad, NUMBERS.zero], [NUMBERS.zero, grad]):
         total = NUMBERS.add(values)
-        assert total.mark.whole == 7 and torch.equal(flat(total), flat(grad))
+        assert total.mark[0] == 7 and torch.equal(flat(total), flat(grad))
     zero = NUMBERS.add([NUMBERS.zero, NUMBERS.zero])
     nothing = Labels("WeightGrad", 0, 2, 0, frozenset(), 4)
     assert NUMBERS.cut(zero, cut(nothing, 1, 2)).data is None

@@ -152,7 +152,7 @@ def test_a_form_fells_a_verdict() -> None:
         (lib.machine.books.LocalBooks, "compute", lambda *a: None),
         (lib.machine.check, "check_finals", lambda *a: False),
         (lib.grading.judge, "check", lambda *a: None),
-        (lib.machine.rank_state.RankState, "sample_and_expire", lambda *a: ()),
+        (lib.machine.rank_state.RankState, "sample", lambda *a: ()),
         (lib.record.score, "makespan", lambda *a: 0.0),
     ],
 )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..machine.fingerprints import Fingerprint, Fingerprints, piece_of
+from ..machine.fingerprints import Fingerprints, piece_of
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
@@ -136,7 +136,7 @@ class Numbers:
     def only_numbers(self, labels: Labels, flat: torch.Tensor) -> Real:
         """Return a value without a fingerprint, which nobody asks for in the process of a rank."""
         batched = labels.kind in ("Activation", "ActivationGrad")
-        return self.of(labels, dict.fromkeys(labels.batches, 0) if batched else Fingerprint(0, piece_of(labels)), flat)
+        return self.of(labels, dict.fromkeys(labels.batches, 0) if batched else (0, piece_of(labels)), flat)
 
     def expand(self, value: Real, labels: Labels) -> torch.Tensor:
         """Return the numbers of a tensor with these labels, in the shape that ``shape`` says, ascending by micro-batch

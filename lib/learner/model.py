@@ -294,8 +294,8 @@ class Model(Verbs):
             self._share()
         if axis is not None and axis.__class__ is not str:
             self.dist._mesh.size(axis)  # says which axes there are
-        call = self._books.meet(self._handle, row.kind, None if v is None else v._token, layer, axis)
-        return self._call(call, sys._getframe(2))
+        handle = self._books.meet(self._handle, row.kind, None if v is None else v._token, layer, axis)
+        return self._call(handle, sys._getframe(2))
 
     @priced
     def pass_to(self, rank: int, v: Any) -> Awaitable[None]:
@@ -359,7 +359,8 @@ class Model(Verbs):
         return Place(self.rank, operation, layer, tick=self.time)
 
     def _call(self, handle: CallHandle, frame: FrameType) -> Call:
-        self._note(frame)
+        self._codes.append(frame.f_code)
+        self._places.append(frame.f_lasti)
         return Call(self._caller, handle, frame)
 
     def _final_state(self) -> FinalState:

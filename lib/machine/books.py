@@ -21,7 +21,7 @@ from .interface import AnyBooks, Books, FinalState, Piece
 from .network import Network, Watcher
 from .rank_state import RankState, Terms
 from .shape import Shape
-from .tensor_state import TensorState
+from .tensor_state import MADE_UP, Origin, TensorState
 
 # As functions of C: an operation asks for them several times.
 labels_of, value_of = attrgetter("labels"), attrgetter("value")
@@ -83,14 +83,14 @@ class LocalBooks:
             shard = one_of("shard", shard, total, rank.place("load_weights", layer))
         rank.cuts.check(total)
         rank.loads.append(len(rank.log))
-        loads = (len(rank.loads),) if rank.graded else ()
+        origin = (len(rank.loads),) if rank.graded else None
         rank.mark("load_weights", layer)
         weight = Labels("Weight", layer, rank.layers, shards=frozenset((shard,)), total=total)
         state = weight.changed(kind="OptState")
         values = rank.values
         return (
-            rank.mint(weight, values.weight(weight), False, loads),
-            rank.mint(state, values.opt_state(state), False, loads),
+            rank.mint(weight, values.weight(weight), origin),
+            rank.mint(state, values.opt_state(state), origin),
         )
 
     def get_activation(self, rank: RankState, batches: frozenset[int]) -> TensorState:
@@ -106,7 +106,7 @@ class LocalBooks:
         batches = self._batches(rank, batches, "fake_grad")
         labels = Labels("WeightGrad", layer, rank.layers, batches=batches, total_batches=rank.batches)
         values = rank.values
-        return rank.mint(labels, values.made_up(labels) if batches else values.zero, bool(batches))
+        return rank.mint(labels, values.made_up(labels), MADE_UP) if batches else rank.mint(labels, values.zero)
 
     # -- operations of the compute lane ---------------------------------------------------
 
@@ -118,11 +118,12 @@ class LocalBooks:
         labels = [*map(labels_of, operands)]
         if not row.layered:
             layer = labels[0].layer
-        made_up = False
+        origin: Origin = None
         for tensor in operands:
-            if tensor.home is not rank:
+            # As is_free has it, without the call.
+            if tensor.rank is not rank or tensor.origin or not (tensor.stored or tensor.since >= tensor.hand.ended):
                 rank.examine(tensor, kind, layer if row.layered else None)
-                made_up = made_up or tensor.made_up  # what is made up has no home
+                origin = origin or tensor.origin
         if rank.strict:
             try:
                 row.rule(rank, layer, labels)  # type: ignore[arg-type]
@@ -134,15 +135,15 @@ class LocalBooks:
         rank.record(kind, layer, labels[0].batches, operands, rank.cost.compute(kind, *labels))
         if len(made) != len(values):
             raise ValueError(f"{kind} makes {len(made)} tensors of {len(values)} values")
-        return [*map(rank.mint, made, values, repeat(made_up))]
+        return [*map(rank.mint, made, values, repeat(origin))]
 
     def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
         layer = self._layer(rank, layer, "set_final_weight")
-        if weight.home is not rank:
+        if not weight.is_free(rank):
             rank.examine(weight, "set_final_weight", layer)
         if rank.strict and weight.labels.layer != layer:
             raise _other_layer(rank, "set_final_weight", layer, weight, "the weight is that of layer")
-        rank.finals[layer] = Piece(weight.labels, weight.value, weight.made_up)
+        rank.finals[layer] = Piece(weight.labels, weight.value, weight.origin is MADE_UP)
 
     # -- communication ----------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ class LocalBooks:
             if row.everyone:
                 raise PuzzleError(f"every rank brings a tensor to {kind}", where=rank.place(kind, layer))
         else:
-            if operand.home is not rank:
+            if not operand.is_free(rank):
                 rank.examine(operand, kind, layer)
             if rank.strict and rank.graded and operand.labels.layer != layer:
                 raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
@@ -163,7 +164,7 @@ class LocalBooks:
             receiver = one_of("rank", receiver, self.mesh.ranks, rank.place("pass_to"))
         if receiver == rank.rank:
             raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), cure="keep it stored")
-        if operand is not None and operand.home is not rank:
+        if operand is not None and not operand.is_free(rank):
             rank.examine(operand, f"pass_to({receiver})")
         return self.network.send(self.network.lanes[rank.rank], receiver, operand, plain)
 
@@ -180,7 +181,9 @@ class LocalBooks:
     store = staticmethod(RankState.store)
     drop = staticmethod(RankState.drop)
     share = staticmethod(RankState.share)
-    time = staticmethod(RankState.time)
+
+    def time(self, rank: RankState) -> float:
+        return rank.tick
 
     def stored(self, rank: RankState) -> Elements:
         return sum(rank.held)

@@ -75,14 +75,12 @@ class Cost:
 
     def elements(self, labels: Labels) -> Elements:
         """Return the size of a tensor, in elements: 0 for a gradient of no micro-batches."""
-        kind, batches = labels.kind, labels.batches
+        kind, total = labels.kind, labels.total
         if kind not in SHARDED:
-            return self.activation_elements * len(batches)
-        if not batches and kind in BATCHED:
+            return self.activation_elements * len(labels.batches)
+        if kind in BATCHED and not labels.batches:
             return 0
-        if labels.total == 1:
-            return self.weight_elements
-        return divided(self.weight_elements * len(labels.shards), labels.total)
+        return self.weight_elements if total == 1 else divided(self.weight_elements * len(labels.shards), total)
 
     def compute(self, kind: str, *labels: Labels) -> Grains:
         """Return how long an operation of the compute lane takes on operands with these labels, in grains.

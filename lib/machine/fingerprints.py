@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from ..record.labels import NONE, WHOLE, Labels, Shards, coarsest, union
 
@@ -33,14 +32,8 @@ ANY: Piece = (NONE, 0)
 """The piece that the zero gradient is: it fits all others."""
 
 
-class Fingerprint(NamedTuple):
-    """The value of a weight, a state or a gradient."""
-
-    whole: int
-    """The fingerprint of the whole of which this is a piece."""
-    piece: Piece
-
-
+Fingerprint = tuple[int, Piece]
+"""The value of a weight, a state or a gradient: the fingerprint of the whole that it is of, and which piece it is."""
 ByBatch = dict[int, int]
 """The value of an activation or its gradient: a fingerprint for each micro-batch."""
 
@@ -49,13 +42,13 @@ class Fingerprints:
     """The algebra (see ``record.operations.Values``). What is loaded or cut has labels in coarsest form, which name its
     piece as they are."""
 
-    zero = Fingerprint(0, ANY)
+    zero: Fingerprint = (0, ANY)
 
     def weight(self, piece: Labels) -> Fingerprint:
-        return Fingerprint(hash((WEIGHT, piece.layer)), (piece.shards, piece.total))
+        return hash((WEIGHT, piece.layer)), (piece.shards, piece.total)
 
     def opt_state(self, piece: Labels) -> Fingerprint:
-        return Fingerprint(hash((STATE, piece.layer)), (piece.shards, piece.total))
+        return hash((STATE, piece.layer)), (piece.shards, piece.total)
 
     def inputs(self, batches: frozenset[int]) -> ByBatch:
         return {batch: hash((INPUT, batch)) for batch in batches}
@@ -71,42 +64,44 @@ class Fingerprints:
     def backward(self, inp: ByBatch, grad: ByBatch, weight: Fingerprint) -> tuple[Fingerprint, ByBatch]:
         known = _complete(weight)
         back = {batch: hash((BACKWARD, grad.get(batch, 0), value, known)) for batch, value in inp.items()}
-        return Fingerprint(sum([hash((GRADIENT, value)) for value in back.values()]) % PRIME, ALL), back
+        return (sum([hash((GRADIENT, value)) for value in back.values()]) % PRIME, ALL), back
 
     def update(self, weight: Fingerprint, opt_state: Fingerprint, grad: Fingerprint) -> tuple[Fingerprint, Fingerprint]:
         """Return weight and state after an optimizer step: right if weight and state are the same piece, and the
         gradient covers it."""
-        aligned = weight.piece == opt_state.piece and _covers(grad.piece, weight.piece)
-        new = hash((UPDATE if aligned else MIXED, weight.whole, opt_state.whole, grad.whole))
-        return Fingerprint(new, weight.piece), Fingerprint(hash((NEXT_STATE, new)), weight.piece)
+        (before, piece), (state, own), (change, covered) = weight, opt_state, grad
+        aligned = piece == own and _covers(covered, piece)
+        new = hash((UPDATE if aligned else MIXED, before, state, change))
+        return (new, piece), (hash((NEXT_STATE, new)), piece)
 
     def add(self, values: Sequence[Fingerprint]) -> Fingerprint:
         """Return a sum of gradients, in any order, any tree; nonsense if they are of different pieces."""
-        pieces = {value.piece for value in values} - {ANY}
+        pieces = {piece for _, piece in values} - {ANY}
         if not pieces:
             return self.zero
         piece = pieces.pop()
         if pieces:
-            return Fingerprint(_nonsense(values), piece)
-        return Fingerprint(sum([value.whole for value in values]) % PRIME, piece)
+            return _nonsense(values), piece
+        return sum([whole for whole, _ in values]) % PRIME, piece
 
     def cut(self, value: Fingerprint, piece: Labels) -> Fingerprint:
-        return value if value.piece == ANY else Fingerprint(value.whole, (piece.shards, piece.total))
+        whole, before = value
+        return value if before == ANY else (whole, (piece.shards, piece.total))
 
     def join(self, values: Sequence[Fingerprint]) -> Fingerprint:
         """Return pieces put together: nonsense, if they are no pieces of one thing, or one comes twice."""
         wholes, pieces = zip(*values, strict=True)
         if ANY in pieces:
-            return values[0] if set(pieces) == {ANY} else Fingerprint(_nonsense(values), ALL)
+            return values[0] if set(pieces) == {ANY} else (_nonsense(values), ALL)
         piece, disjoint = union(pieces)
         alike = wholes.count(wholes[0]) == len(wholes)
-        return Fingerprint(wholes[0] if alike and disjoint else _nonsense(values), piece)
+        return wholes[0] if alike and disjoint else _nonsense(values), piece
 
     def made_up(self, labels: Labels) -> Fingerprint | ByBatch:
         if labels.kind in ("Activation", "ActivationGrad"):
             return {batch: hash((BY_HAND, labels.layer + 1, batch)) for batch in labels.batches}
         made = sum(hash((BY_HAND, labels.layer + 1, batch)) for batch in labels.batches) % PRIME
-        return Fingerprint(made, piece_of(labels))
+        return made, piece_of(labels)
 
 
 def piece_of(labels: Labels) -> Piece:
@@ -116,15 +111,16 @@ def piece_of(labels: Labels) -> Piece:
 
 def _complete(weight: Fingerprint) -> int:
     """Return the fingerprint of a whole weight; of a piece of it, another number."""
-    if weight.piece == ALL:
-        return weight.whole
-    shards, total = weight.piece
-    return hash((PART, weight.whole, total, *sorted(shards)))
+    whole, piece = weight
+    if piece == ALL:
+        return whole
+    shards, total = piece
+    return hash((PART, whole, total, *sorted(shards)))
 
 
 def _nonsense(values: Sequence[Fingerprint]) -> int:
     """Return what comes of things that do not go together."""
-    return hash((MIXED, *[value.whole for value in values]))
+    return hash((MIXED, *[whole for whole, _ in values]))
 
 
 def _covers(outer: Piece, inner: Piece) -> bool:

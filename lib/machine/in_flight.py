@@ -15,7 +15,7 @@ from ..record.table import SEND
 from .cost import Grains
 from .mesh import Group
 from .rank_state import RankState, Result
-from .tensor_state import TensorState
+from .tensor_state import Origin, TensorState
 
 
 class Message(NamedTuple):
@@ -28,26 +28,35 @@ class Message(NamedTuple):
     labels: Labels | None
     value: Value
     memory: Elements
-    made_up: bool
+    origin: Origin
 
 
 class InFlight:
     """One rank's part in a communication, from issue to end: its share of a collective, a send, or a receive."""
 
-    # All set from the start, in slots: a default of the class would be asked for many times more slowly.
+    # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = (
-        "lanes", "rank", "kind", "layer", "issued", "index", "number", "holder", "operand", "labels", "memory", "held",
-        "group", "meeting", "peer", "plain", "start", "end", "op", "result", "message", "waiter", "awaited", "fetched"
+        "lanes", "rank", "kind", "layer", "issued", "tick", "index", "holder", "operand", "labels", "memory", "held",
+        "group", "meeting", "peer", "plain", "end", "ticks", "op", "result", "message", "waiter", "awaited"
     )  # fmt: skip
 
-    def __init__(self, lanes: Lanes, kind: str, layer: int | None, operand: TensorState | None) -> None:
+    def __init__(
+        self,
+        lanes: Lanes,
+        kind: str,
+        layer: int | None,
+        op: tuple[object, ...] = (),
+        operand: TensorState | None = None,
+        group: Group | None = None,
+    ) -> None:
         self.lanes = lanes
         self.rank = rank = lanes.rank
         self.kind, self.layer = kind, layer
-        self.issued = rank.clock
+        self.issued, self.tick = rank.clock, rank.tick
         self.index = len(rank.log)
-        lanes.issued = self.number = lanes.issued + 1
+        """Where in the log it stands."""
         self.holder = rank.holder() if rank.several else None
+        """The coroutine that has issued it."""
         self.operand = operand
         """The tensor that it carries: it stays in memory until the end of the call."""
         self.labels: Labels | None = None
@@ -55,7 +64,7 @@ class InFlight:
         if operand is not None:
             self.labels, self.memory = operand.labels, operand.memory
         self.held: tuple[Elements, ...] = ()
-        self.group: Group | None = None
+        self.group = group
         """Whose collective it is part of."""
         self.meeting: Meeting | None = None
         """That collective, until it takes place."""
@@ -63,24 +72,29 @@ class InFlight:
         """Receiver of a send, sender that a receive insists on."""
         self.plain: object = None
         """What a send carries that is no tensor."""
-        self.start: Grains | None = None
         self.end: Grains | None = None
-        self.op: tuple[object, ...] = ()
+        self.ticks: tuple[float, float] | None = None
+        """Its start and its end, in ticks."""
+        self.op = op
         self.result: Result | None = None
         self.message: Message | None = None
         self.waiter: Callable[[], None] | None = None
-        self.awaited = self.fetched = False
+        self.awaited = False
+
+    @property
+    def fetched(self) -> bool:
+        """Whether its result has been taken."""
+        return self.index not in self.lanes.open
 
     def event(self) -> Event | None:
         """Return the record of the call; None as long as its times are not known."""
-        if self.end is None or self.start is None:
+        if self.ticks is None:
             return None
-        rank, labels, grain = self.rank, self.labels, self.rank.grain
+        labels, group, (start, end) = self.labels, self.group, self.ticks
         return make_event((
-            rank.rank, self.kind, self.layer, labels.batches if labels else NONE,
-            float(self.issued / grain), float(self.start / grain), float(self.end / grain), self.held, self.op or None,
-            self._ends() if self.group is None else self.group.ranks, labels.kind if labels else None,
-            self.memory,
+            self.rank.rank, self.kind, self.layer, labels.batches if labels else NONE,
+            self.tick, start, end, self.held, self.op or None,
+            self._ends() if group is None else group.ranks, labels.kind if labels else None, self.memory,
         ))  # fmt: skip
 
     def _ends(self) -> tuple[int, int]:
@@ -103,7 +117,7 @@ class InFlight:
             what = f"{self.kind} to rank {self.peer}, behind this rank's earlier calls"
         else:
             what = f"{self.kind} from {'anyone' if self.peer is None else f'rank {self.peer}'}"
-        return f"{what}, since tick {show_ticks(float(self.issued / self.rank.grain))}"
+        return f"{what}, since tick {show_ticks(self.tick)}"
 
 
 class Meeting:
@@ -141,8 +155,7 @@ class Lanes:
         self.free: Grains = 0
         self.receives: deque[InFlight] = deque()  # receives that have no message yet, in order
         self.receive_free: Grains = 0
-        self.open: dict[int, InFlight] = {}  # issued and not fetched, by number
-        self.issued = 0
+        self.open: dict[int, InFlight] = {}  # issued and not fetched, by place in the log
         self.sent: dict[int, int] = {}  # messages to each rank
         self.memberships: dict[str | None, Membership] = {}  # by axis
         self.version = 0  # of what this rank could receive next
@@ -152,21 +165,22 @@ class Lanes:
         of its queue."""
         rank, operand = self.rank, call.operand
         if operand is None:
-            call.held = rank.sample_and_expire(call.kind, call.layer, ())
+            call.held = rank.sample(())
         else:
             if operand.carriers is None:
                 operand.carriers = [call]
             else:
                 operand.carriers.append(call)
-            call.held = rank.sample_and_expire(call.kind, call.layer, (operand,))
+            call.held = rank.sample((operand,))
         rank.log.append(call)
-        self.open[call.number] = call
+        self.open[call.index] = call
         queue.append(call)
         return len(queue) == 1
 
-    def leave_queue(self, end: Grains) -> InFlight | None:
-        """The call at the head of the network lane ends then. Return the one behind it, if any."""
+    def leave_queue(self, end: Grains, heads: list[InFlight]) -> None:
+        """The call at the head of the network lane ends then. Add the one behind it, if any, to the heads."""
         self.free = end
         queue = self.queue
         queue.popleft()
-        return queue[0] if queue else None
+        if queue:
+            heads.append(queue[0])

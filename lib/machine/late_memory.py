@@ -15,38 +15,36 @@ from ..basics.units import Elements
 from ..record.events import MARKS, Event
 from ..record.kinds import IN_FLIGHT, INBOX, MEMORY_KINDS
 from .in_flight import Lanes
-from .rank_state import END, RankState, Span
+from .rank_state import END, RankState, Span, Unfinished
 from .tensor_state import TensorState
 
 
 def events_so_far(lanes: Lanes) -> list[Event]:
     """Return the log of a rank: the calls whose times are known, and memory that is known only now."""
-    rank = lanes.rank
-    more = _more_memory(_spans(lanes))
-    loose = _more_memory(rank.kept_loose)
-    events = []
-    for index, record in enumerate(rank.log):
-        event = record if isinstance(record, Event) else record.event()
-        if event is not None:
-            held = event.held
-            if index in more:
-                held = tuple(map(add, held, more[index]))
-            if index in loose and event.kind not in MARKS:  # marks see stored tensors only
-                held = tuple(map(add, held, loose[index]))
-            if held is not event.held:
-                event = event._replace(held=held)
-            events.append(event)
-    return events
+    return [record for record in _settled(lanes) if isinstance(record, Event)]
 
 
 def finish_log(lanes: Lanes) -> list[Event]:
     """Finish the log of a rank, drop the bookkeeping behind it, and return it."""
-    rank, events = lanes.rank, events_so_far(lanes)
-    rank.log = [*events]
+    rank = lanes.rank
+    rank.log = _settled(lanes)
     lanes.open.clear()
     for notes in (rank.clocks, rank.late, rank.kept_loose, rank.received, rank.carried):
         notes.clear()
-    return events
+    return [record for record in rank.log if isinstance(record, Event)]
+
+
+def _settled(lanes: Lanes) -> list[Event | Unfinished]:
+    """Return the log with the records of all calls whose times are known, and the memory that only they tell."""
+    rank, log = lanes.rank, list(lanes.rank.log)
+    for call in lanes.open.values():
+        log[call.index] = call.event() or call
+    for more, at_marks in ((_more_memory(_spans(lanes)), True), (_more_memory(rank.kept_loose), False)):
+        for index, extra in more.items():
+            event = log[index]
+            if isinstance(event, Event) and (at_marks or event.kind not in MARKS):  # marks see stored tensors only
+                log[index] = event._replace(held=tuple(map(add, event.held, extra)))
+    return log
 
 
 def _more_memory(spans: Iterable[Span]) -> dict[int, list[Elements]]:

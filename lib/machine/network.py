@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import Protocol, cast
 
 from ..basics.errors import Deadlock, Place, PuzzleError, show_call
@@ -22,7 +23,7 @@ from .cost import Grains
 from .in_flight import InFlight, Lanes, Meeting, Membership, Message
 from .mesh import Mesh
 from .rank_state import RankState, Result, Terms
-from .tensor_state import TensorState
+from .tensor_state import MADE_UP, TensorState
 
 
 class Watcher(Protocol):
@@ -37,6 +38,10 @@ class Watcher(Protocol):
         """A message has found its receive."""
 
 
+# As functions of C: they are asked of every member of a group.
+labels_and_value, origin_of, memory_of = attrgetter("labels", "value"), attrgetter("origin"), attrgetter("memory")
+
+
 class Network:
     """The links between the ranks of one machine."""
 
@@ -47,7 +52,7 @@ class Network:
         self.mailboxes: dict[int, dict[int, deque[tuple[Message, InFlight]]]] = {}
         """By receiver and sender: messages, each with the send that it comes from."""
         self.waits: list[tuple[Grains, int, int, InFlight]] = []
-        """Ends known, awaited in ranks with several coroutines: (end, rank, number, call)."""
+        """Ends known, awaited in ranks with several coroutines: (end, rank, place in the log, call)."""
         self.candidates: list[tuple[Grains, int, int, InFlight, int]] = []
         """(end, rank, version, receive, sender) of the receive that each rank could do next."""
 
@@ -73,19 +78,20 @@ class Network:
         self, lanes: Lanes, row: Collective, layer: int, axis: str | None, operand: TensorState | None
     ) -> InFlight:
         """Join the next collective of the rank's group along an axis."""
-        call, rank = InFlight(lanes, row.kind, layer, operand), lanes.rank.rank
+        rank = lanes.rank.rank
         membership = lanes.memberships.get(axis)
         if membership is None:
             membership = lanes.memberships[axis] = Membership(self.mesh.group(rank, axis))
         group = membership.group
         op = (axis, group.ranks[0], membership.issued)
+        call = InFlight(lanes, row.kind, layer, op, operand, group)
         meeting = self.meetings.get(op)
         if meeting is None:
             meeting = self.meetings[op] = Meeting(group, row, op, call)
         elif (meeting.row is not row or meeting.layer != layer) and self.terms.strict:
             raise _mismatch(meeting, call)
         membership.issued += 1
-        call.meeting, call.group, call.op = meeting, group, op
+        call.meeting = meeting
         meeting.calls[group.position[rank]] = call
         if lanes.issue(call, lanes.queue):
             self._advance(call)
@@ -113,46 +119,50 @@ class Network:
         row, group, terms = meeting.row, meeting.group, self.terms
         calls = cast("list[InFlight]", meeting.calls)
         operands = [call.operand for call in calls]
-        brought = cast("list[TensorState]", operands) if row.everyone else [one for one in operands if one is not None]
+        brought = [one for one in operands if one is not None]
         if not brought:
-            where = Place(operation=row.kind, layer=meeting.layer, tick=calls[0].rank.time(), detail=f"of {group}")
+            where = Place(operation=row.kind, layer=meeting.layer, tick=calls[0].rank.tick, detail=f"of {group}")
             raise PuzzleError("no rank brings a tensor", where=where, expected="a tensor of one of them")
-        parts = [one and (one.labels, one.value) for one in operands]
+        parts = map(labels_and_value, brought)
         try:
-            outputs = row.result(parts, terms.values, terms.strict)
+            outputs = row.result([one and next(parts) for one in operands], terms.values, terms.strict)
         except PuzzleError as error:
             where = error.place._replace(operation=row.kind, layer=meeting.layer, detail=f"of {group}")
-            error.place = where._replace(tick=calls[0].rank.time())
+            error.place = where._replace(tick=calls[0].rank.tick)
             raise
-        made_up = any([one.made_up for one in brought])
-        shared = all([output is outputs[0] for output in outputs])  # where everyone gets the same, it is made once
+        origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
+        shared = len({*map(id, outputs)}) == 1  # where everyone gets the same, it is made once
         results = [
-            Result(labels, value, made_up, self.cost.elements(labels))
+            Result(labels, value, origin, self.cost.elements(labels))
             for labels, value in (outputs[:1] if shared else outputs)
         ]
-        size = max([one.memory for one in brought] + [result.memory for result in results])
+        size = max(max(map(memory_of, brought)), max(map(memory_of, results)))
         end = meeting.start + self.cost.meeting(row.kind, brought[0].labels, size, group)
+        ticks = self._ticks(meeting.start, end)
         if shared:
             results *= len(outputs)
         if self.watcher is not None:
             inputs = [None if one is None else one.labels for one in operands]
             self.watcher.met(row.kind, calls, inputs, [result.labels for result in results])
         for call, result in zip(calls, results, strict=True):
-            call.start, call.end, call.result, call.meeting = meeting.start, end, result, None
-            behind = call.lanes.leave_queue(end)
-            if behind is not None:
-                heads.append(behind)
+            call.end, call.ticks, call.result, call.meeting = end, ticks, result, None
+            call.lanes.leave_queue(end, heads)
             if call.waiter is not None:
                 self._ended(call)
+
+    def _ticks(self, start: Grains, end: Grains) -> tuple[float, float]:
+        """Return a start and an end in ticks."""
+        return float(start / self.cost.grain), float(end / self.cost.grain)
 
     # -- point to point -----------------------------------------------------------------
 
     def send(self, lanes: Lanes, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
         """Send a tensor, or a plain value where ``operand`` is None."""
-        call = InFlight(lanes, SEND.kind, operand.labels.layer if operand else None, operand)
         number = lanes.sent.get(receiver, 0)
-        call.peer, call.plain, call.op = receiver, plain, (lanes.rank.rank, receiver, number)
         lanes.sent[receiver] = number + 1
+        op = (lanes.rank.rank, receiver, number)
+        call = InFlight(lanes, SEND.kind, operand.labels.layer if operand else None, op, operand)
+        call.peer, call.plain = receiver, plain
         if lanes.issue(call, lanes.queue):
             self._advance(call)
         return call
@@ -163,12 +173,10 @@ class Network:
         assert receiver is not None
         across = self.mesh.box(sender) != self.mesh.box(receiver)
         end = start + self.cost.transfer(call.memory, across)
-        call.start, call.end = start, end
-        behind = call.lanes.leave_queue(end)
-        if behind is not None:
-            heads.append(behind)
-        value, made_up = (call.plain, False) if tensor is None else (tensor.value, tensor.made_up)
-        message = Message(end, sender, call.op, call.layer, call.labels, value, call.memory, made_up)
+        call.end, call.ticks = end, self._ticks(start, end)
+        call.lanes.leave_queue(end, heads)
+        value, origin = (call.plain, None) if tensor is None else (tensor.value, tensor.origin)
+        message = Message(end, sender, call.op, call.layer, call.labels, value, call.memory, origin)
         self.mailboxes.setdefault(receiver, {}).setdefault(sender, deque()).append((message, call))
         if call.waiter is not None:
             self._ended(call)
@@ -176,7 +184,7 @@ class Network:
 
     def receive(self, lanes: Lanes, src: int | None) -> InFlight:
         """Receive the next message, or the next from ``src``."""
-        call = InFlight(lanes, RECEIVE.kind, None, None)
+        call = InFlight(lanes, RECEIVE.kind, None)
         call.peer = src
         lanes.issue(call, lanes.receives)
         self._match(lanes.rank.rank)
@@ -231,8 +239,9 @@ class Network:
         """The receive lane takes the next message of a sender."""
         message, sent = self.mailboxes[lanes.rank.rank][sender].popleft()
         lanes.receives.remove(call)
-        call.start = max(call.issued, lanes.receive_free, message.arrival)
-        call.end = lanes.receive_free = call.start + self.cost.receiving
+        start = max(call.issued, lanes.receive_free, message.arrival)
+        call.end = lanes.receive_free = start + self.cost.receiving
+        call.ticks = self._ticks(start, call.end)
         call.peer, call.op, call.layer = sender, message.op, message.layer
         call.labels, call.memory, call.message = message.labels, message.memory, message
         if self.watcher is not None:
@@ -266,7 +275,7 @@ class Network:
         rank = call.rank
         if rank.several:
             assert call.end is not None
-            heappush(self.waits, (call.end, rank.rank, call.number, call))
+            heappush(self.waits, (call.end, rank.rank, call.index, call))
         elif call.waiter is not None:
             waiter, call.waiter = call.waiter, None
             waiter()
@@ -306,19 +315,21 @@ class Network:
 
     def fetch(self, call: InFlight) -> object:
         """Return the result of a call that has ended, a tensor or a plain value, and move the clock to its end."""
-        rank, end, carried = call.rank, call.end, call.operand
-        assert end is not None
+        rank, end, carried, index = call.rank, call.end, call.operand, call.index
+        assert end is not None and call.ticks is not None
         if end > rank.clock:
-            rank.clock = end
-        call.fetched, call.operand = True, None
-        del call.lanes.open[call.number]
-        rank.log[call.index] = call.event() or call
-        if carried is not None and carried.carriers and len(rank.log) == call.index + 1:
+            rank.clock, rank.tick = end, call.ticks[1]
+        call.operand = None
+        del call.lanes.open[index]
+        rank.log[index] = call.event() or call
+        if carried is not None and carried.carriers and len(rank.log) == index + 1:
             carried.carriers.remove(call)  # nothing has happened meanwhile, so nobody will ask
+            if rank.carried and rank.carried[-1][0] is carried and not carried.carriers:
+                rank.carried.pop()
         if call.group is not None:
             result, call.result = call.result, None
             assert result is not None
-            return rank.take_result(result, call.index, call.holder)
+            return rank.take_result(result, index, call.holder)
         message, call.message = call.message, None
         if message is None:
             return None
@@ -326,7 +337,7 @@ class Network:
         if message.labels is None:
             plain: object = message.value
             return plain
-        return rank.mint(message.labels, message.value, message.made_up, (), call.holder, message.memory)
+        return rank.mint(message.labels, message.value, message.origin, call.holder, message.memory)
 
     # -- what is left -------------------------------------------------------------------
 

@@ -1,26 +1,27 @@
 """What the machine knows of one rank: which tensors live, what memory they take, and the log of what was done.
 
-A tensor lives while it is stored. What an operation has just made, or what was just taken out,
-is *loose*: it lives until the next operation of the coroutine that holds it, which must use it or
-find it stored. So nothing can be kept in a local variable, and no garbage collector is asked.
+A tensor lives while it is stored. What an operation has just made, or what was just taken out, is in a coroutine's
+*hand*: it lives until that coroutine's next operation, which must use it or find it stored. So nothing can be kept in a
+local variable, and no garbage collector is asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from ..basics.errors import Place, PuzzleError
 from ..basics.units import Elements
-from ..record.events import Event, make_event
+from ..record.events import MARKS, Event, make_event
 from ..record.kinds import IN_FLIGHT, MEMORY_KINDS
 from ..record.labels import NONE, Cuts, Labels, overlap
 from ..record.operations import Value, Values
-from ..record.table import work_on_layers
+from ..record.table import RECEIVE, work_on_layers
 from .cost import Cost, Grains
 from .interface import FinalState, Piece
-from .tensor_state import TensorState, gone
+from .tensor_state import MADE_UP, Hand, Origin, TensorState, gone
 
 END = 1 << 60
 """After every sample."""
@@ -56,7 +57,7 @@ class Result(NamedTuple):
 
     labels: Labels
     value: Value
-    made_up: bool
+    origin: Origin
     memory: Elements
 
 
@@ -69,14 +70,19 @@ class RankState:
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
         self.grain = terms.cost.grain
         self.clock: Grains = 0
+        self.tick = 0.0
+        """The clock in ticks."""
         self.log: list[Event | Unfinished] = []
         self.clocks: list[Grains] = []  # the clock at each sample
         self.held: list[Elements] = [0] * len(MEMORY_KINDS)  # what is stored now
         self.finals: dict[int, Piece] = {}
-        # What is in the hands of coroutines; of the only one, under None.
+        # The coroutines of the rank: the only one, or what names the one that runs, the hand of each, and who wrote
+        # what in the log.
+        self.hand = Hand(self)
         self.several = False
         self.holder: Callable[[], object] = _no_coroutine
-        self.loose: dict[object, list[TensorState]] = {None: []}
+        self.hands: dict[object, Hand] = {}
+        self.writers: dict[int, Hand] = {}
         # What load_weights gave: where in the log each call is, and the pieces that were taken of it.
         self.loads: list[int] = []
         self.taken: dict[tuple[str, int], list[tuple[Labels, tuple[int, ...]]]] = {}
@@ -86,59 +92,48 @@ class RankState:
         self.received: list[tuple[Grains, int, Elements]] = []  # arrival, sample after the last, elements
         self.carried: list[tuple[TensorState, list[int]]] = []
 
-    # -- time and place -------------------------------------------------------------------
-
-    def time(self) -> float:
-        """Return the clock, in ticks."""
-        return float(self.clock / self.grain)
+    def set_clock(self, clock: Grains) -> None:
+        """Move the clock."""
+        self.clock, self.tick = clock, float(clock / self.grain)
 
     def place(self, operation: str, layer: int | None = None, batches: frozenset[int] | None = None) -> Place:
         """Return where this is, for an error."""
-        return Place(self.rank, operation, layer, batches, self.time())
+        return Place(self.rank, operation, layer, batches, self.tick)
 
     # -- lives --------------------------------------------------------------------------
 
     def share(self, holder: Callable[[], object]) -> None:
         """From now on several coroutines may run in this rank; ``holder()`` names the one that does."""
-        if self.several:
-            return
-        self.several, self.holder = True, holder
-        mine, loose = holder(), self.loose.pop(None)
-        for tensor in loose:
-            tensor.holder, tensor.since = mine, len(self.log)
-        self.loose[mine] = loose
+        if not self.several:
+            self.several, self.holder = True, holder
+            self.hands[holder()] = self.hand
+
+    def hand_of(self, coroutine: object) -> Hand:
+        """Return what a coroutine has in hand."""
+        hand = self.hands.get(coroutine) if self.several else self.hand
+        if hand is None:
+            hand = self.hands[coroutine] = Hand(self)
+        return hand
 
     def mint(
         self,
         labels: Labels,
         value: Value,
-        made_up: bool = False,
-        loads: tuple[int, ...] = (),
+        origin: Origin = None,
         issuer: object = None,
         memory: Elements | None = None,
     ) -> TensorState:
-        """Create the record of a new tensor. Until it is stored it belongs to the running coroutine (in a
-        done-callback, where none runs, to ``issuer``). ``memory``: what the cost says of it, where that is known."""
-        tensor = TensorState(labels, value, self.cost.elements(labels) if memory is None else memory, self)
-        if made_up or loads:
-            tensor.made_up, tensor.loads, tensor.home = made_up, loads, None
-        if self.several:
-            self._loosen(tensor, self.holder() or issuer)
-        else:
-            self.loose[None].append(tensor)
-        return tensor
-
-    def _loosen(self, tensor: TensorState, holder: object) -> None:
-        tensor.holder = holder
-        tensor.since = len(self.log)
-        loose = self.loose.get(holder)
-        if loose is None:
-            loose = self.loose[holder] = []
-        loose.append(tensor)
+        """Create the record of a new tensor. Until it is stored it is in the hand of the running coroutine (in a
+        done-callback, where none runs, of ``issuer``). ``memory``: what the cost says of it, where that is known."""
+        hand = self.hand_of(self.holder() or issuer) if self.several else self.hand
+        if memory is None:
+            memory = self.cost.elements(labels)
+        return TensorState(labels, value, memory, self, hand, len(self.log), origin)
 
     def store(self, tensor: TensorState) -> None:
         """A dictionary of this rank now holds the tensor, once more."""
-        if tensor.home is not self:
+        # As is_free has it, without the call.
+        if tensor.rank is not self or tensor.origin or not (tensor.stored or tensor.since >= tensor.hand.ended):
             self.examine(tensor, "storing it")
         if self.several or tensor.unstored is not None:
             self.used(tensor)
@@ -150,19 +145,16 @@ class RankState:
         tensor.stored -= 1
         self.held[tensor.slot] -= tensor.memory
         if not tensor.stored:
-            if self.several:
-                self._loosen(tensor, self.holder())
-            else:
-                tensor.holder = None
-                self.loose[None].append(tensor)
+            tensor.hand = self.hand_of(self.holder()) if self.several else self.hand
+            tensor.since = len(self.log)
             if tensor.carriers:
-                self._carry_on(tensor, len(self.log))
+                self._carry_on(tensor, tensor.since)
 
     def used(self, tensor: TensorState) -> None:
         """Note the use of an unstored tensor, and charge the memory it took while other coroutines of this rank issued
         operations."""
         now = len(self.log)
-        if self.several and not tensor.stored and tensor.since < now and tensor.rank is self:
+        if self.several and not tensor.stored and 0 <= tensor.since < now and tensor.rank is self:
             self.kept_loose.append((tensor.since, now, tensor.slot, tensor.memory))
             tensor.since = now
         if tensor.unstored is not None:
@@ -177,11 +169,11 @@ class RankState:
 
     def examine(self, tensor: TensorState, operation: str, layer: int | None = None, take: bool = True) -> None:
         """Raise PuzzleError unless this rank may use a tensor that is dead, foreign, made up or not yet taken."""
-        if tensor.died:
+        if not tensor.lives():
             raise gone(tensor, self.place(operation, layer))
         if not self.graded:
             return
-        if tensor.made_up:
+        if tensor.origin is MADE_UP:
             raise PuzzleError(
                 f"{tensor.labels} is made up: no operation of this run computed it",
                 where=self.place(operation, layer),
@@ -195,15 +187,15 @@ class RankState:
                 where=self.place(operation, layer),
                 cure="tensors get from rank to rank by communication only",
             )
-        if take and tensor.loads:
-            self._note_loaded(tensor)
+        if take and isinstance(tensor.origin, tuple):
+            self._note_loaded(tensor, tensor.origin)
 
-    def _note_loaded(self, tensor: TensorState) -> None:
+    def _note_loaded(self, tensor: TensorState, loads: tuple[int, ...]) -> None:
         """Remember a loaded piece as this rank's. Raise PuzzleError when it loaded the piece before."""
         labels = tensor.labels
         before = self.taken.setdefault((labels.kind, labels.layer), [])
-        for other, loads in before:
-            if overlap(labels, other) and not set(loads) & set(tensor.loads):
+        for other, earlier in before:
+            if overlap(labels, other) and not set(loads) & set(earlier):
                 raise PuzzleError(
                     f"this rank has taken that piece of the {labels.kind} from load_weights before",
                     where=self.place("load_weights", labels.layer),
@@ -211,32 +203,29 @@ class RankState:
                     got=f"{labels} after {other}",
                     cure="keep it stored, or get it from another rank by communication",
                 )
-        before.append((labels, tensor.loads))
-        tensor.loads, tensor.home = (), self
+        before.append((labels, loads))
+        tensor.origin = None
 
     # -- samples and the log ------------------------------------------------------------
 
-    def sample_and_expire(self, kind: str, layer: int | None, operands: Sequence[TensorState]) -> tuple[Elements, ...]:
+    def sample(self, operands: Sequence[TensorState]) -> tuple[Elements, ...]:
         """Return the memory held at the moment of an operation, by MEMORY_KINDS, and end the lives that end with it."""
-        held, counted = self.held, None
-        holder = self.holder() if self.several else None
+        held, counted, now = self.held, None, len(self.log)
         for tensor in operands:
-            if not tensor.stored and tensor.died is None:
+            if not tensor.stored and tensor.since >= 0:
                 if self.several or tensor.unstored is not None:
                     self.used(tensor)
                 counted = counted or list(held)
                 counted[tensor.slot] += tensor.memory
                 if tensor.rank is not self:
                     continue  # by hand: a tensor of another machine, or of none, is not ours to end
-                tensor.died, tensor.home = (self.rank, kind, layer), None
+                tensor.since = -1 - now
                 if tensor.carriers:
-                    self._carry_on(tensor, len(self.log) + 1)
-        loose = self.loose.get(holder)
-        if loose:
-            for tensor in loose:
-                if not tensor.stored and tensor.died is None and tensor.holder is holder:
-                    tensor.died, tensor.home = (self.rank, kind, layer), None
-            loose.clear()
+                    self._carry_on(tensor, now + 1)
+        hand = self.hand
+        if self.several:
+            hand = self.writers[now] = self.hand_of(self.holder())
+        hand.ended = now + 1
         self.clocks.append(self.clock)
         return tuple(counted or held)
 
@@ -244,20 +233,30 @@ class RankState:
         self, kind: str, layer: int | None, batches: frozenset[int], operands: Sequence[TensorState], length: Grains
     ) -> None:
         """Carry out an operation of the compute lane that takes ``length`` grains: sample, clock and log."""
-        held = self.sample_and_expire(kind, layer, operands)
-        start = end = float(self.clock / self.grain)
+        held, start = self.sample(operands), self.tick
         if length:
-            self.clock += length
-            end = float(self.clock / self.grain)
-        self.log.append(make_event((self.rank, kind, layer, batches, start, start, end, held, None, (), None, 0)))
+            self.set_clock(self.clock + length)
+        self.log.append(make_event((self.rank, kind, layer, batches, start, start, self.tick, held, None, (), None, 0)))
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE) -> None:
         """Take a sample at a moment that is no operation: it ends no life."""
-        now = float(self.clock / self.grain)
+        now = self.tick
         self.clocks.append(self.clock)
         self.log.append(
             make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), None, 0))
         )
+
+    def ended_by(self, tensor: TensorState) -> tuple[str, int | None]:
+        """Return the operation that ended the life of a tensor, and its layer: one that has used it up, or the next one
+        of the coroutine that had it in hand."""
+        if tensor.since < 0:
+            record = self.log[-1 - tensor.since]
+        else:
+            at = tensor.since
+            while self.log[at].kind in MARKS or self.writers.get(at, tensor.hand) is not tensor.hand:
+                at += 1
+            record = self.log[at]
+        return record.kind, None if record.kind == RECEIVE.kind else record.layer
 
     # -- what calls bring -----------------------------------------------------------------
 
@@ -266,7 +265,7 @@ class RankState:
         now = len(self.log)
         if now > index + 1:
             self.late.append((index + 1, now, IN_FLIGHT, result.memory))
-        return self.mint(result.labels, result.value, result.made_up, (), issuer, result.memory)
+        return self.mint(result.labels, result.value, result.origin, issuer, result.memory)
 
     def take_message(self, arrival: Grains, memory: Elements) -> None:
         """Note that a message which was there from ``arrival`` on leaves the inbox."""
@@ -279,7 +278,7 @@ class RankState:
         as stored counts."""
         began = tuple(labels for taken in self.taken.values() for labels, _ in taken)
         kept = tuple(
-            Piece(tensor.labels, tensor.value, tensor.made_up)
+            Piece(tensor.labels, tensor.value, tensor.origin is MADE_UP)
             for tensor in stored
             if tensor.stored and tensor.rank is self
         )
@@ -289,14 +288,19 @@ class RankState:
 
     def _loaded_late(self) -> Iterator[Labels]:
         """Return the states that were loaded only after work on their layer."""
+        states = [
+            (labels, max(self.loads[load - 1] for load in loads))
+            for (kind, _), taken in self.taken.items()
+            for labels, loads in taken
+            if kind == "OptState"
+        ]
         work, first = work_on_layers(), dict[int | None, int]()
-        for index, record in enumerate(self.log):
+        for index, record in enumerate(islice(self.log, max((at for _, at in states), default=0))):
             if record.kind in work:
                 first.setdefault(record.layer, index)
-        for (kind, layer), taken in self.taken.items():
-            for labels, loads in taken if kind == "OptState" else ():
-                if any(self.loads[load - 1] > first.get(layer, END) for load in loads):
-                    yield labels
+        for labels, at in states:
+            if at > first.get(labels.layer, END):
+                yield labels
 
 
 def _no_coroutine() -> None:

@@ -16,9 +16,14 @@ from .interface import Token
 _UNPRICED = Cost()
 
 
+MADE_UP = "made up"
+"""The origin of a tensor that no operation has computed."""
+
+
 class Owner(Protocol):
     """What a tensor asks of the rank that it belongs to (``rank_state``)."""
 
+    rank: int
     values: Values
     cuts: Cuts
     strict: bool
@@ -30,10 +35,11 @@ class Owner(Protocol):
     def used(self, tensor: TensorState) -> None:
         """Note the use of a tensor."""
 
-    def mint(
-        self, labels: Labels, value: Value, made_up: bool = False, loads: tuple[int, ...] = (), issuer: object = None
-    ) -> TensorState:
+    def mint(self, labels: Labels, value: Value, origin: Origin = None) -> TensorState:
         """Create the record of a new tensor."""
+
+    def ended_by(self, tensor: TensorState) -> tuple[str, int | None]:
+        """Return the operation that ended the life of a tensor, and its layer."""
 
 
 class Carrying(Protocol):
@@ -44,39 +50,66 @@ class Carrying(Protocol):
     end: Grains | None
 
 
+class Hand:
+    """What one coroutine of a rank has in hand: what it has made or taken out since its last operation."""
+
+    __slots__ = ("rank", "ended")
+
+    def __init__(self, rank: Owner | None) -> None:
+        self.rank = rank
+        self.ended = 0
+        """How long the log was after that operation: what came to hand before it is gone."""
+
+
+Origin = str | tuple[int, ...] | None
+"""MADE_UP, the load_weights calls that a tensor comes from and has not been taken from, or None: what any rank may use
+that owns it."""
+NO_HAND = Hand(None)
+
+
 class TensorState(Token):
     """One tensor; the learner's side carries it as an opaque token.
 
-    ``home`` is the rank that may use it with no question asked; it is None for what has died,
-    what was made by hand, and what was loaded and not yet taken, which ``examine`` decides.
+    It lives as long as dictionaries hold it, and in the hand of the coroutine that made it or took it out until that
+    coroutine's next operation.
     """
 
-    # All set from the start, in slots: a default of the class would be asked for many times more slowly.
-    __slots__ = (
-        "slot", "value", "rank", "home", "stored", "died", "made_up", "loads", "carriers", "unstored", "holder", "since"
-    )  # fmt: skip
+    # In slots and all set from the start: a default of the class would be asked for many times more slowly.
+    __slots__ = ("slot", "value", "rank", "hand", "since", "origin", "stored", "carriers", "unstored")
 
-    def __init__(self, labels: Labels, value: Value, memory: Elements, rank: Owner | None) -> None:
+    def __init__(
+        self,
+        labels: Labels,
+        value: Value,
+        memory: Elements,
+        rank: Owner | None,
+        hand: Hand = NO_HAND,
+        since: int = 0,
+        origin: Origin = None,
+    ) -> None:
         self.labels = labels
-        self.slot = SLOT[labels.kind]
         self.value = value
         self.memory = memory
-        self.rank = self.home = rank
+        self.slot = SLOT[labels.kind]
+        self.rank = rank
+        self.hand, self.since = hand, since
+        """In whose hand it is, or was last, and how long the log was when it came there; below zero, an operation has
+        used it up: ``-1 - since`` is that one's place in the log."""
+        self.origin = origin
         self.stored = 0
         """How often dictionaries hold it."""
-        self.died: tuple[int, str, int | None] | None = None
-        """Rank, operation and layer that ended its life."""
-        self.made_up = False
-        self.loads: tuple[int, ...] = ()
-        """The load_weights calls that it comes from and has not been taken from."""
         self.carriers: list[Carrying] | None = None
         """Unfinished calls that carry it."""
         self.unstored: list[int] | None = None
         """Samples [from, to) in which it is carried and not stored, while that lasts."""
-        self.holder: object = None
-        """The coroutine that has it in hand."""
-        self.since = 0
-        """The sample from which it is in that coroutine's hand."""
+
+    def lives(self) -> bool:
+        """Return whether it still exists."""
+        return self.stored > 0 or self.since >= self.hand.ended
+
+    def is_free(self, rank: Owner) -> bool:
+        """Return whether this rank may use it with no question asked; ``rank.examine`` decides the others."""
+        return self.rank is rank and self.origin is None and (self.stored > 0 or self.since >= self.hand.ended)
 
     # -- what can be made of tensors without an operation --------------------------------
 
@@ -109,16 +142,17 @@ class TensorState(Token):
 def _derived(rank: Owner | None, labels: Labels, value: Value, *sources: TensorState) -> TensorState:
     if rank is None:
         return made_by_hand(labels)
-    made_up = any(source.made_up for source in sources)
-    loads = tuple(load for source in sources for load in source.loads)
-    return rank.mint(labels, value, made_up, loads)
+    origins = [source.origin for source in sources]
+    if MADE_UP in origins:
+        return rank.mint(labels, value, MADE_UP)
+    loads = tuple(load for origin in origins if isinstance(origin, tuple) for load in origin)
+    return rank.mint(labels, value, loads or None)
 
 
 def made_by_hand(labels: Labels) -> TensorState:
     """Return a tensor out of nothing: allowed in demonstrations, marked as made up."""
-    tensor = TensorState(labels, Fingerprints().made_up(labels), _UNPRICED.elements(labels), None)
-    tensor.made_up = True
-    return tensor
+    value = Fingerprints().made_up(labels)
+    return TensorState(labels, value, _UNPRICED.elements(labels), None, origin=MADE_UP)
 
 
 def _one_rank(*tensors: TensorState, use: str = "") -> Owner | None:
@@ -128,22 +162,24 @@ def _one_rank(*tensors: TensorState, use: str = "") -> Owner | None:
     """
     rank = next((tensor.rank for tensor in tensors if tensor.rank), None)
     for tensor in tensors:
-        if tensor.home is not rank or rank is None:
-            if rank is not None:
-                rank.examine(tensor, use or "+ or shard", take=bool(use))
-            elif tensor.died:
+        if rank is None:
+            if not tensor.lives():
                 raise gone(tensor, NOWHERE)
-        if rank is not None and rank.several:
+            continue
+        if not tensor.is_free(rank):
+            rank.examine(tensor, use or "+ or shard", take=bool(use))
+        if rank.several:
             rank.used(tensor)
     return rank
 
 
 def gone(tensor: TensorState, where: Place) -> PuzzleError:
     """Return the error that says why a tensor no longer exists."""
-    assert tensor.died is not None
-    rank, kind, layer = tensor.died
+    rank = tensor.rank if tensor.since < 0 else tensor.hand.rank
+    assert rank is not None
+    kind, layer = rank.ended_by(tensor)
     return PuzzleError(
-        f"{tensor.labels} was not stored when rank {rank} issued {show_call(kind, layer)}",
+        f"{tensor.labels} was not stored when rank {rank.rank} issued {show_call(kind, layer)}",
         where=where,
         cure=f"store it to keep it, in model.{KINDS[tensor.labels.kind].store}[...], as soon as it is made",
     )

@@ -295,9 +295,7 @@ def _combine(clerk: Clerk, state: RankState, one: TensorState, other: TensorStat
 
 
 def _finals(clerk: Clerk, state: RankState) -> list[Any]:
-    return [
-        [layer, pack_labels(final.labels), final.value.whole, final.made_up] for layer, final in state.finals.items()
-    ]
+    return [[layer, pack_labels(final.labels), final.value[0], final.made_up] for layer, final in state.finals.items()]
 
 
 def _memory(clerk: Clerk, state: RankState) -> int | str:

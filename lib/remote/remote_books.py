@@ -13,7 +13,7 @@ from ..basics.arguments import describe
 from ..basics.errors import Deadlock, PuzzleError
 from ..basics.units import Elements
 from ..machine.books import second_model
-from ..machine.fingerprints import Fingerprint, piece_of
+from ..machine.fingerprints import piece_of
 from ..machine.interface import AnyBooks, Books, FinalState, Piece, Token
 from ..record.events import Event
 from ..record.labels import Labels
@@ -191,7 +191,7 @@ class RemoteBooks:
         finals = {}
         for layer, packed, whole, made_up in self.ask("finals", rank):
             labels = unpack_labels(packed)
-            finals[layer] = Piece(labels, Fingerprint(whole, piece_of(labels)), made_up)
+            finals[layer] = Piece(labels, (whole, piece_of(labels)), made_up)
         return FinalState(rank.rank, rank.layers, rank.batches, (), (), (), finals)
 
     def finish_log(self, rank: RemoteRank) -> list[Event]:
