@@ -193,7 +193,9 @@ NAMES = """
 ddp: everybody trains micro-batch 0
 ddp: no sum
 ddp: the layers in the wrong order
+ddp: ranks sum in different orders
 fsdp: one shard short
+fsdp: ranks in different collectives
 fsdp: the same shard everywhere
 fsdp: a shard out of range
 fsdp: no gather
@@ -282,6 +284,29 @@ def test_a_mistake_that_all_make_is_told_of_rank_0(name: str) -> None:
     fn = function(Program("everybody", name, "import asyncio\nfrom lib import PuzzleError\n" + source))
     error = told(fn, SIZE)  # type: ignore[arg-type]
     assert error.place.rank == 0 and "rank 0" in str(error)
+
+
+def test_of_ranks_in_three_collectives_the_lowest_two_are_named() -> None:
+    async def program(model: Model) -> None:
+        layer = {0: 0, 3: 2}.get(model.rank, 1)
+        await model.allreduce(model.fake_grad(layer, []), layer)
+
+    error = told(program, {"ranks": 4, "layers": 3, "batches": 4})
+    assert error.place == (0, "allreduce", 0, None, 0.0, "")
+    assert error.problem == "rank 0 calls allreduce(layer 0) where rank 1 calls allreduce(layer 1)"
+    assert "await model.allreduce" in error.line
+
+
+def test_ranks_in_different_collectives_are_told_so_where_one_never_comes() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 1:
+            await model.receive()
+        call = model.scatterreduce if model.rank else model.allreduce
+        first = call(model.fake_grad(0, []), 0)
+        await first
+
+    error = told(program, {"ranks": 4, "layers": 1, "batches": 4})
+    assert error.problem == "rank 0 calls allreduce(layer 0) where rank 2 calls scatterreduce(layer 0)"
 
 
 def test_of_errors_at_several_ticks_the_earliest_is_told_however_it_was_made() -> None:

@@ -69,7 +69,11 @@ class Call:
 
     def _take(self) -> Any:
         if self._result is _PENDING:
-            result = self._caller.books.fetch(self._handle)
+            try:
+                result = self._caller.books.fetch(self._handle)
+            except PuzzleError as error:
+                error.line = error.line or self.line()
+                raise
             self._result = of_token(result) if isinstance(result, Token) else result
             if self._future is not None:
                 self._wake()  # others may wait for the same call

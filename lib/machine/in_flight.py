@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..basics.errors import show_call
+from ..basics.errors import PuzzleError, show_call
 from ..basics.units import Elements, show_ticks
 from ..record.events import Event, make_event
 from ..record.labels import NONE, Labels
@@ -76,10 +76,16 @@ class InFlight:
         self.ticks: tuple[float, float] | None = None
         """Its start and its end, in ticks."""
         self.op = op
-        self.result: Result | None = None
+        self.result: Result | PuzzleError | None = None
+        """What a collective has brought, or why it never will."""
         self.message: Message | None = None
         self.waiter: Callable[[], None] | None = None
         self.awaited = False
+
+    @property
+    def over(self) -> bool:
+        """Whether its result, or the error in its place, can be fetched."""
+        return self.end is not None or self.result is not None
 
     @property
     def fetched(self) -> bool:
@@ -123,10 +129,12 @@ class InFlight:
 class Meeting:
     """A collective: the calls of its group, and how many of them are at the head of their lanes."""
 
-    __slots__ = ("group", "row", "layer", "op", "calls", "at_head", "start", "first")
+    __slots__ = ("group", "row", "layer", "op", "calls", "at_head", "start", "mixed")
 
-    def __init__(self, group: Group, row: Collective, op: tuple[object, ...], first: InFlight) -> None:
-        self.group, self.row, self.layer, self.op, self.first = group, row, first.layer, op, first
+    def __init__(self, group: Group, row: Collective, layer: int, op: tuple[object, ...]) -> None:
+        self.group, self.row, self.layer, self.op = group, row, layer, op
+        self.mixed = False
+        """Whether the group has not all called the same."""
         self.calls: list[InFlight | None] = [None] * len(group.ranks)
         """By place in the group."""
         self.at_head = 0

@@ -15,7 +15,7 @@ from ..basics.units import Elements
 from ..record.events import MARKS, Event
 from ..record.kinds import IN_FLIGHT, INBOX, MEMORY_KINDS
 from .in_flight import Lanes
-from .rank_state import END, RankState, Span, Unfinished
+from .rank_state import END, RankState, Result, Span, Unfinished
 from .tensor_state import TensorState
 
 
@@ -80,7 +80,7 @@ def _spans(lanes: Lanes) -> Iterator[Span]:
         if stop and clocks[stop - 1] >= arrival:
             yield bisect_left(clocks, arrival), stop, INBOX, memory
     for call in lanes.open.values():
-        if call.result is not None:
+        if isinstance(call.result, Result):
             yield call.index + 1, count, IN_FLIGHT, call.result.memory
     journeys: dict[int, list[tuple[int, int]]] = {}  # by tensor: asked for once, however often it was unstored
     for tensor, (start, stop) in rank.carried:

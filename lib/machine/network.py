@@ -49,6 +49,8 @@ class Network:
         self.mesh, self.terms, self.cost, self.watcher = mesh, terms, terms.cost, watcher
         self.lanes: dict[int, Lanes] = {}
         self.meetings: dict[tuple[object, ...], Meeting] = {}
+        self.mixed: list[Meeting] = []
+        """Collectives that are not the same for all, and that nobody has been told of."""
         self.mailboxes: dict[int, dict[int, deque[tuple[Message, InFlight]]]] = {}
         """By receiver and sender: messages, each with the send that it comes from."""
         self.waits: list[tuple[Grains, int, int, InFlight]] = []
@@ -87,9 +89,10 @@ class Network:
         call = InFlight(lanes, row.kind, layer, op, operand, group)
         meeting = self.meetings.get(op)
         if meeting is None:
-            meeting = self.meetings[op] = Meeting(group, row, op, call)
-        elif (meeting.row is not row or meeting.layer != layer) and self.terms.strict:
-            raise _mismatch(meeting, call)
+            meeting = self.meetings[op] = Meeting(group, row, layer, op)
+        elif (meeting.row is not row or meeting.layer != layer) and self.terms.strict and not meeting.mixed:
+            meeting.mixed = True
+            self.mixed.append(meeting)
         membership.issued += 1
         call.meeting = meeting
         meeting.calls[group.position[rank]] = call
@@ -110,7 +113,7 @@ class Network:
             if start > meeting.start:
                 meeting.start = start
             meeting.at_head += 1
-            if meeting.at_head == len(meeting.group.ranks):
+            if meeting.at_head == len(meeting.group.ranks) and not meeting.mixed:
                 self._hold(meeting, heads)
 
     def _hold(self, meeting: Meeting, heads: list[InFlight]) -> None:
@@ -149,6 +152,28 @@ class Network:
             call.lanes.leave_queue(end, heads)
             if call.waiter is not None:
                 self._ended(call)
+
+    def _refuse_mixed(self) -> None:
+        """Everyone waits, so all have come that ever will: end collectives that are not the same for all with an error,
+        for each member from its side."""
+        for meeting in self.mixed:
+            calls = [call for call in meeting.calls if call is not None]
+            for call in calls:
+                other = next(one for one in calls if (one.kind, one.layer) != (call.kind, call.layer))
+                one, two = sorted((call, other), key=lambda call: call.rank.rank)
+                call.result = PuzzleError(
+                    f"rank {one.rank.rank} calls {show_call(one.kind, one.layer)} "
+                    f"where rank {two.rank.rank} calls {show_call(two.kind, two.layer)}",
+                    where=Place(call.rank.rank, call.kind, call.layer, tick=call.tick),
+                    expected=f"all of {meeting.group} in the same collective for the same layer, in the same order",
+                    got=f"their collective number {meeting.op[2]} differs",
+                    cure="make every rank of the group call the same collectives in the same order",
+                    line="",
+                )
+                waiter, call.waiter = call.waiter, None
+                if waiter is not None:
+                    waiter()
+        self.mixed.clear()
 
     def _ticks(self, start: Grains, end: Grains) -> tuple[float, float]:
         """Return a start and an end in ticks."""
@@ -256,6 +281,8 @@ class Network:
         """Return whether the result can be fetched now; if not, ``waiter`` is called when it can."""
         several = call.rank.several
         call.awaited = True
+        if call.end is None and call.result is not None:
+            return True
         if call.end is not None:
             if not several:
                 return True
@@ -286,6 +313,9 @@ class Network:
         A message that anyone sends from now on is received a shortest transfer later at the earliest, so receives that
         are ready before that are certain as well, where the rank has no other coroutine to issue more.
         """
+        if self.mixed:
+            self._refuse_mixed()
+            return True
         while self.waits and self.waits[0][3].fetched:
             heappop(self.waits)
         first = self._first_candidate()
@@ -316,6 +346,9 @@ class Network:
     def fetch(self, call: InFlight) -> object:
         """Return the result of a call that has ended, a tensor or a plain value, and move the clock to its end."""
         rank, end, carried, index = call.rank, call.end, call.operand, call.index
+        if isinstance(call.result, PuzzleError):
+            del call.lanes.open[index]
+            raise call.result
         assert end is not None and call.ticks is not None
         if end > rank.clock:
             rank.clock, rank.tick = end, call.ticks[1]
@@ -376,16 +409,3 @@ class Network:
             else:
                 rows.append(f"rank {rank} waits for something that no rank of this machine will do{line}")
         return Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), line="")
-
-
-def _mismatch(meeting: Meeting, call: InFlight) -> PuzzleError:
-    """Return the error of two calls that meet and are not the same, told from the side of the lower rank."""
-    one, other = sorted((meeting.first, call), key=lambda call: call.rank.rank)
-    return PuzzleError(
-        f"rank {one.rank.rank} calls {show_call(one.kind, one.layer)} "
-        f"where rank {other.rank.rank} calls {show_call(other.kind, other.layer)}",
-        where=call.rank.place(call.kind, call.layer),
-        expected=f"all of {meeting.group} in the same collective for the same layer, in the same order",
-        got=f"their collective number {meeting.op[2]} differs",
-        cure="make every rank of the group call the same collectives in the same order",
-    )

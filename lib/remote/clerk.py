@@ -184,7 +184,7 @@ class Clerk:
         return self.books.wait(call, lambda: self.woken.append(at))
 
     def _fetch(self, state: RankState, call: InFlight) -> Any:
-        if call.end is None or call.fetched or call.rank is not state:
+        if not call.over or call.fetched or call.rank is not state:
             raise Garbled("fetching what is not there")
         result = self.books.fetch(call)
         return result if isinstance(result, TensorState) else ["plain", result]
