@@ -251,6 +251,17 @@ class Plain:
             thing = at(slot)
             return thing is not None and (thing.kind, thing.layer) == (kind, layer)
 
+        def derive(of: str | None, to: str | None, part: int) -> None:
+            """Keep something that is made of a tensor without an operation: of what is in the hand, that is a use."""
+            nonlocal hand
+            thing = at(of)
+            assert thing is not None
+            if of is None:
+                now = self.step(rank)
+                me.held.append((hand[0], now, thing))
+                hand = (now, thing)
+            keep(to, replace(thing, elements=thing.elements / part))
+
         def use(kind: str, *of: str | None, group: tuple[int, ...] = ()) -> Operation:
             """Issue an operation; what is in the hand is used by it, or gone."""
             nonlocal hand
@@ -290,6 +301,10 @@ class Plain:
                     keep(other, at(slot))
                 case "drop", slot:
                     drop(slot)
+                case "half", of, to if fits(of, "Weight", 0) or fits(of, "WeightGrad", 0):
+                    derive(of, to, 2)
+                case "plus", of, to if fits(of, "WeightGrad", 0):
+                    derive(of, to, 1)
                 case "forward", of if fits(of, "Activation", 0):
                     compute("forward", of, makes="Activation", layer=1)
                 case "loss", of if fits(of, "Activation", 1):

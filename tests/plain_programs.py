@@ -10,6 +10,7 @@ capital letters are shared). A step whose operand is not there, or is of another
     ("pop", slot)  ("store", slot)  out of a slot into the hand, and back
     ("copy", slot, slot)            the same tensor under a second key
     ("drop", slot)
+    ("half", of, to)  ("plus", of, to)      the first half of a weight or gradient; a gradient, and nothing added to it
     ("forward", of)  ("loss", of)  ("backward", of, gradient)  ("update", of)      what they make is in the hand
     ("meet", kind, axis, of, call)  ("send", rank, of or text, call)  ("receive", source, call)
     ("await", call, to)
@@ -112,6 +113,10 @@ async def act(program: Program, model: Model, where: dict[Any, Any], name: str, 
                 keep(other, at(slot))
             case "drop", slot:
                 drop(slot)
+            case "half", of, to if fits(at(of), "Weight", 0) or fits(at(of), "WeightGrad", 0):
+                keep(to, at(of).shard(0, 2))
+            case "plus", of, to if fits(at(of), "WeightGrad", 0):
+                keep(to, at(of) + model.fake_grad(0, []))
             case "forward", of if fits(at(of), "Activation", 0):
                 hand = model.forward(0, at(of), model.weights["base"])
             case "loss", of if fits(at(of), "Activation", 1):
@@ -248,5 +253,6 @@ def filler(chance: random.Random) -> Step:
             ("pop", slot), ("store", slot), ("store", slot), ("copy", slot, other), ("drop", slot),
             ("forward", slot), ("forward", slot), ("forward", slot), ("forward", hand), ("loss", hand),
             ("backward", slot, None), ("backward", slot, other), ("update", hand),
+            ("half", hand, None), ("half", hand, slot), ("plus", hand, None), ("plus", hand, slot),
         )
     )  # fmt: skip

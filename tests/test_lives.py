@@ -229,6 +229,16 @@ def test_made_up_and_foreign_tensors_are_refused_in_a_run() -> None:
         run(foreign, ranks=2)
 
 
+def test_what_was_never_counted_cannot_be_taken_out() -> None:
+    def behind(model: Model) -> None:
+        weight, _ = model.load_weights(0)
+        dict.__setitem__(model.weights, 0, weight)
+        model.weights.pop(0)
+
+    with pytest.raises(PuzzleError, match="was never stored"):
+        run(behind)
+
+
 def test_tensors_are_frozen() -> None:
     grad = WeightGrad(0, 2, [0], 4)
     with pytest.raises(PuzzleError, match="frozen"):

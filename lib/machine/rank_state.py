@@ -137,11 +137,19 @@ class RankState:
             self.examine(tensor, "storing it")
         if self.several or tensor.unstored is not None:
             self.used(tensor)
+            self._settle(tensor)
         tensor.stored += 1
         self.held[tensor.slot] += tensor.memory
 
     def drop(self, tensor: TensorState) -> None:
-        """A dictionary of this rank holds the tensor once less."""
+        """A dictionary of this rank holds the tensor once less. Raise PuzzleError if none holds it."""
+        if not tensor.stored:
+            raise PuzzleError(
+                f"{tensor.labels} was never stored",
+                where=self.place("taking it out"),
+                expected="a tensor that was stored as model.weights[key] = tensor, and so counts as memory",
+                cure="leave dict.__setitem__ and its kin alone: the dictionaries count what they hold",
+            )
         tensor.stored -= 1
         self.held[tensor.slot] -= tensor.memory
         if not tensor.stored:
@@ -157,15 +165,19 @@ class RankState:
         if self.several and not tensor.stored and 0 <= tensor.since < now and tensor.rank is self:
             self.kept_loose.append((tensor.since, now, tensor.slot, tensor.memory))
             tensor.since = now
-        if tensor.unstored is not None:
-            tensor.unstored[1] = now
-            tensor.unstored = None
 
     def _carry_on(self, tensor: TensorState, start: int) -> None:
         """Charge a tensor that has left storage for as long as a call in flight carries it."""
         if tensor.unstored is None:
             tensor.unstored = [start, END]
             self.carried.append((tensor, tensor.unstored))
+
+    def _settle(self, tensor: TensorState) -> None:
+        """A tensor is stored again, or an operand, and is counted as such. (What is only made of it does not end what
+        calls still carry.)"""
+        if tensor.unstored is not None:
+            tensor.unstored[1] = len(self.log)
+            tensor.unstored = None
 
     def examine(self, tensor: TensorState, operation: str, layer: int | None = None, take: bool = True) -> None:
         """Raise PuzzleError unless this rank may use a tensor that is dead, foreign, made up or not yet taken."""
@@ -215,6 +227,7 @@ class RankState:
             if not tensor.stored and tensor.since >= 0:
                 if self.several or tensor.unstored is not None:
                     self.used(tensor)
+                    self._settle(tensor)
                 counted = counted or list(held)
                 counted[tensor.slot] += tensor.memory
                 if tensor.rank is not self:
