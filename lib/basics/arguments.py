@@ -9,18 +9,18 @@ from operator import index
 from .errors import NOWHERE, Place, PuzzleError
 
 
-def whole_number(name: str, value: object, least: int = 1, where: Place = NOWHERE) -> int:
+def whole_number(name: str, value: object, least: int = 1, where: Place = NOWHERE, cure: str = "") -> int:
     """Return the value as an int. Raise PuzzleError when it is no whole number, or below ``least``."""
     try:
         number = index(value)  # type: ignore[arg-type]
     except TypeError:
         number = least - 1
     if isinstance(value, bool) or number < least:
-        raise PuzzleError(f"{name} must be a whole number from {least} up", where=where, got=describe(value))
+        raise PuzzleError(f"{name} must be a whole number from {least} up", where=where, got=describe(value), cure=cure)
     return number
 
 
-def one_of(name: str, value: object, count: int, where: Place = NOWHERE) -> int:
+def one_of(name: str, value: object, count: int, where: Place = NOWHERE, cure: str = "") -> int:
     """Return the value as an int from 0 to ``count - 1``. Raise PuzzleError when it is none of these."""
     try:
         number = index(value)  # type: ignore[arg-type]
@@ -32,6 +32,7 @@ def one_of(name: str, value: object, count: int, where: Place = NOWHERE) -> int:
             where=where,
             expected=f"a whole number from 0 to {count - 1}",
             got=describe(value),
+            cure=cure,
         )
     return number
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
 from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at
 from ..basics.units import Elements, show_elements
+from ..machine.books import LOADING
 from ..machine.check import check_finals
 from ..machine.cost import Cost
 from ..machine.interface import CallHandle, FinalState, tokens_of
@@ -22,7 +23,7 @@ from ..record.table import Verbs
 from ..record.training import BACKWARD, FORWARD, LOSS, UPDATE
 from .calls import Call, Caller
 from .dist import Dist
-from .storage import Storage
+from .storage import Answers, Storage
 from .tensors import (
     CLASSES,
     TENSORS,
@@ -57,6 +58,8 @@ class Model(Verbs):
     the rank: dictionaries with keys of your choice. What is in none of them is gone after the next operation.
     """
 
+    dist: Dist
+    final_weights: Answers
     weights: Storage
     opt_states: Storage
     activations: Storage
@@ -80,9 +83,24 @@ class Model(Verbs):
         # Where each record of the log was written. Two plain lists cost least, and places in the code less than lines.
         self._codes: list[CodeType] = []
         self._places: list[int] = []
-        self.final_weights: dict[int, Weight] = {}
+        self.final_weights = Answers()
         for row in KINDS.values():
             setattr(self, row.store, Storage(self._books, self._handle, row.store))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute of your own. Raises PuzzleError for what the machine has: it would no longer know of it."""
+        known = name in Model.__annotations__ and name in self.__dict__ and self.__dict__[name] is not value
+        if known or (hasattr(Model, name) and not name.startswith("_")):
+            stores = name in [row.store for row in KINDS.values()]
+            raise PuzzleError(
+                f"model.{name} cannot be replaced",
+                where=Place(self._rank, detail=f"model.{name} = ..."),
+                got=describe(value),
+                cure=f"model.{name}.clear() empties it, model.{name}.update(...) stores several tensors"
+                if stores
+                else "choose another name for what is your own",
+            )
+        object.__setattr__(self, name, value)
 
     # -- what a rank knows of itself --------------------------------------------------------
 
@@ -167,7 +185,7 @@ class Model(Verbs):
     def load_weights(self, layer: int, shard: int = 0, total: int = 1) -> tuple[Weight, OptState]:
         """Piece ``shard`` of ``total`` of a layer's weight and optimizer state, at step 0. Takes no time."""
         if total.__class__ is not int or total < 1:
-            total = whole_number("total", total, where=self._place("load_weights"))
+            total = whole_number("total", total, where=self._place("load_weights"), cure=LOADING)
         weight, state = self._books.load_weights(self._handle, layer, shard, total)
         self._note(sys._getframe(1))
         return of_token(weight), of_token(state)  # type: ignore[return-value]
@@ -249,15 +267,16 @@ class Model(Verbs):
 
     def _refuse(self, row: Computation, layer: int | None, *operands: object) -> None:
         """Raise PuzzleError for the first operand that is of another kind than its row says."""
+        verb = f"model.{row.kind}({', '.join([*['layer'] * row.layered, *row.takes])})"
         for operand, (name, wanted) in zip(operands, row.takes.items(), strict=True):
-            expect(self._place(row.kind, layer), name, operand, CLASSES[wanted])
+            expect(self._place(row.kind, layer), name, operand, CLASSES[wanted], verb)
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
         """The rank's answer for a layer: a weight, or the shards that it has. Takes no time, and is no storage."""
         if type(weight) is not Weight:
             expect(self._place("set_final_weight", layer), "weight", weight, Weight)
         self._books.set_final_weight(self._handle, layer, weight._token)
-        self.final_weights[layer] = weight
+        dict.__setitem__(self.final_weights, layer, weight)
 
     # -- communication ---------------------------------------------------------------------------
 

@@ -8,12 +8,11 @@ from typing import Any
 from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import Place, PuzzleError
 from ..machine.interface import AnyBooks, RankHandle, Token
-from .tensors import TENSORS, Tensor
+from ..record.kinds import KINDS
+from .tensors import FIRST, TENSORS, Tensor
 
 _set, _delete = dict.__setitem__, dict.__delitem__
 _MISSING = object()
-
-FIRST = "store the first gradient as it is, and add to it from the second on"
 
 
 class Storage(dict[Hashable, Any]):
@@ -32,7 +31,7 @@ class Storage(dict[Hashable, Any]):
                 f"only tensors can be stored in {self._name}",
                 where=self._place(key),
                 got=describe(tensor),
-                cure=forgotten_await(tensor) or (FIRST if self._name == "grad_weights" else ""),
+                cure=forgotten_await(tensor) or self._cure(key, tensor),
             )
         old = self.get(key)
         if old is tensor:
@@ -52,6 +51,12 @@ class Storage(dict[Hashable, Any]):
             got=f"keys {describe(list(self))}" if self else "an empty dictionary",
             cure=FIRST if self._name == "grad_weights" else f"model.{self._name}[{key!r}] = ... before that",
         )
+
+    def _cure(self, key: Hashable, thing: object) -> str:
+        if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):
+            stores = [f"model.{KINDS[type(one).__name__].store}[{key!r}]" for one in thing]
+            return f"each in a place of its own: {', '.join(stores)} = ..."
+        return FIRST if self._name == "grad_weights" else ""
 
     def _place(self, key: Hashable) -> Place:
         return Place(self._rank.rank, tick=self._books.time(self._rank), detail=f"{self._name}[{key!r}]")
@@ -105,6 +110,15 @@ class Storage(dict[Hashable, Any]):
     def tokens(self) -> Iterator[Token]:
         """Return the tokens of what is stored."""
         return (tensor._token for tensor in self.values())
+
+
+class Answers(dict[int, Any]):
+    """What ``set_final_weight`` was given, by layer, to look at. Raises PuzzleError when it is changed."""
+
+    def _refuse(self, *args: object, **kwargs: object) -> Any:
+        raise PuzzleError("final_weights only shows the answers", cure="model.set_final_weight(layer, weight)")
+
+    __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse
 
 
 class MissingTensor(PuzzleError, KeyError):

@@ -19,6 +19,8 @@ from ..record.labels import NONE, WHOLE, Labels, check_fineness
 
 _new = object.__new__
 
+FIRST = "store the first gradient as it is, and add to it from the second on"
+
 
 class Tensor:
     """What all five share. Attributes are the labels: layer, layers and what the kind has besides."""
@@ -74,7 +76,7 @@ class Tensor:
             "only weight gradients add up",
             where=f"{self} + ...",
             got=describe(other),
-            cure=forgotten_await(other),
+            cure=forgotten_await(other) or (FIRST if other is None else ""),
         )
 
     __radd__ = __add__
@@ -237,12 +239,17 @@ def _unpickled(fields: dict[str, Any]) -> Tensor:
     return of_token(made_by_hand(Labels(**fields)))
 
 
-def expect(where: Place, name: str, thing: object, kind: type[Tensor]) -> None:
-    """Raise PuzzleError unless ``thing`` is a tensor of this kind."""
+def expect(where: Place, name: str, thing: object, kind: type[Tensor], verb: str = "") -> None:
+    """Raise PuzzleError unless ``thing`` is a tensor of this kind. ``verb``: how the operation is called."""
     if type(thing) is not kind:
+        cure = forgotten_await(thing)
+        if isinstance(thing, dict):
+            cure = f"one tensor of it: model.{getattr(thing, '_name', 'activations')}[...]"
+        elif isinstance(thing, (WeightGrad, ActivationGrad)) and kind in (WeightGrad, ActivationGrad):
+            cure = "backward gives the gradient of the weight first, then that of the activation"
         raise PuzzleError(
             f"{name} must be {'an' if kind.__name__[0] in 'AO' else 'a'} {kind.__name__}",
             where=where,
             got=describe(thing),
-            cure=forgotten_await(thing),
+            cure=cure or verb,
         )

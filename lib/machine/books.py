@@ -27,6 +27,9 @@ from .tensor_state import MADE_UP, Origin, TensorState
 labels_of, value_of = attrgetter("labels"), attrgetter("value")
 
 
+LOADING = "model.load_weights(layer, shard, total): number `shard` of `total` equal pieces"
+
+
 def books_of(shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None) -> AnyBooks:
     """Return new books of a machine, for a learner's side that looks into no handle."""
     books: Books[RankState, TensorState, InFlight] = LocalBooks(shape, graded, strict, values)
@@ -80,7 +83,7 @@ class LocalBooks:
             )
         layer = self._layer(rank, layer, "load_weights")
         if shard.__class__ is not int or not 0 <= shard < total:
-            shard = one_of("shard", shard, total, rank.place("load_weights", layer))
+            shard = one_of("shard", shard, total, rank.place("load_weights", layer), LOADING)
         rank.cuts.check(total)
         rank.loads.append(len(rank.log))
         origin = (len(rank.loads),) if rank.graded else None

@@ -119,7 +119,7 @@ class Network:
     def _hold(self, meeting: Meeting, heads: list[InFlight]) -> None:
         """Everyone is there: the collective takes place and ends everywhere at once."""
         del self.meetings[meeting.op]
-        row, group, terms = meeting.row, meeting.group, self.terms
+        row, group, terms, axis = meeting.row, meeting.group, self.terms, meeting.op[0]
         calls = cast("list[InFlight]", meeting.calls)
         operands = [call.operand for call in calls]
         brought = [one for one in operands if one is not None]
@@ -132,6 +132,9 @@ class Network:
         except PuzzleError as error:
             where = error.place._replace(operation=row.kind, layer=meeting.layer, detail=f"of {group}")
             error.place = where._replace(tick=calls[0].rank.tick)
+            if axis is None and self.mesh.axes and not error.cure:
+                axes = " or ".join(f'axis="{name}"' for name in self.mesh.axes)
+                error.cure = f"without an axis it is of all ranks: {axes} is of a row of the mesh"
             raise
         origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
         shared = len({*map(id, outputs)}) == 1  # where everyone gets the same, it is made once

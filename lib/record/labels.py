@@ -198,8 +198,16 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
     first, thing = parts[0], _thing(parts[0])
     for part in parts:
         if _thing(part) != thing:
+            differ = part.kind == first.kind and part.batches != first.batches
             raise PuzzleError(
-                "these are not parts of one thing", where=where, expected=f"more of {first}", got=str(part)
+                "these are not parts of one thing",
+                where=where,
+                expected=f"more of {first}",
+                got=str(part),
+                cure="gradients of different micro-batches are summed: + on a rank, "
+                "model.allreduce or model.scatterreduce over ranks"
+                if differ
+                else "",
             )
     (shards, total), disjoint = union([(part.shards, part.total) for part in parts])
     if not disjoint:
@@ -208,6 +216,10 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             where=where,
             expected="every shard once",
             got=", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts),
+            cure="there is a whole one already: was the whole loaded, where a shard is meant "
+            "(model.load_weights(layer, model.rank, model.RANKS)), or the gathered one stored over the shard?"
+            if any(part.is_whole() for part in parts)
+            else "",
         )
     return first.changed(shards=shards, total=total)
 

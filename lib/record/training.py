@@ -77,12 +77,14 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels) -> None:
             got=str(weight),
         )
     if not weight.is_whole():
+        missing = show_set(frozenset(range(weight.total)) - weight.shards)
         raise PuzzleError(
             "the weight is not complete",
             where=where,
             expected=f"all shards of the weight of layer {layer}",
             got=str(weight),
-            cure=f"weight = await model.allgather(model.weights[{layer}], {layer})",
+            cure=f"weight = await model.allgather(model.weights[{layer}], {layer}), of ranks that together have "
+            f"the shards {missing} of {weight.total}, too",
         )
     if weight.step and rank.graded:
         raise PuzzleError(

@@ -193,8 +193,8 @@ class Clerk:
         self.books.store(state, tensor)
 
     def _drop(self, state: RankState, tensor: TensorState) -> None:
-        if not tensor.stored or tensor.rank is not state:
-            raise Garbled("dropping what is not stored")
+        if tensor.rank is not state:
+            raise Garbled("dropping what another rank has")
         self.books.drop(state, tensor)
 
     def _share(self, state: RankState) -> None:
