@@ -255,10 +255,11 @@ def test_kinds_releases_and_ends_are_checked_at_this_end() -> None:
         ("add", 0, weight, weight),
         ("combine", 0, weight, state),
         ("shard", 0, inp, 0, 2),
-        ("drop", 0, weight),
+        ("drop", 1, weight),
     ):
         with pytest.raises(Garbled):
             ask(*message)
+    assert "was never stored" in str(ask("drop", 0, weight))
     assert "belongs to rank 0" in str(ask("store", 1, weight))
     call = ask("receive", 0, None)
     for message in (("fetch", 0, call), ("fetch", 1, call), ("wait", 1, call)):
