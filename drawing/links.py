@@ -41,12 +41,9 @@ def draw_ties(layout: Layout, links: str) -> list[Diagram]:
     for kind, meetings in _together(layout):
         slots = _slots(meetings)
         for places, slot in zip(meetings, slots, strict=True):
-            x, _, width, _ = places[0]
-            x += width * (slot + 1) / (max(slots) + 2)
-            found.setdefault(kind, []).extend(
-                (x, above + high / 2, x, below + low / 2)
-                for (_, above, _, high), (_, below, _, low) in pairwise(places)
-            )
+            part = (slot + 1) / (max(slots) + 2)  # from box to box: measured ones do not begin at one moment
+            points = [(x + width * part, y + height / 2) for x, y, width, height in places]
+            found.setdefault(kind, []).extend((*above, *below) for above, below in pairwise(points))
     return [lines(items, style(None, theme.kind_color(kind), 1.6)) for kind, items in found.items()]
 
 

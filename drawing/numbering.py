@@ -30,21 +30,22 @@ Plans = dict[str, Plan]
 """The plan of every kind that has numbers."""
 
 
-def plan(layout: Layout) -> Plans:
-    """Return how the numbers of every kind are written that has some."""
-    return {kind: _plan(layout, kind) for kind in training()}
+def plan(layout: Layout, cut: float | None = None) -> Plans:
+    """Return how the numbers of every kind are written that has some. ``cut``: where half a schedule ends, in ticks. A
+    box that is cut there may be too narrow for its number, and takes none from the others."""
+    return {kind: _plan(layout, kind, cut) for kind in training()}
 
 
-def _plan(layout: Layout, kind: str) -> Plan:
+def _plan(layout: Layout, kind: str, cut: float | None) -> Plan:
     rows = [row for row in layout.rows if row.same_batches] if layout.fine else []
     runs = [run for row in rows for run in _runs(row, kind)]
-    boxes = {(ranges(event.batches), event.length) for run in runs for event in run}
+    boxes = {(ranges(event.batches), event.length) for run in runs for event in run if event.end != cut}
     for size in SIZES:
-        if runs and layout.height >= size + 3 and all(_fits(layout, *box, size) for box in boxes):
+        if boxes and layout.height >= size + 3 and all(fits(layout, *box, size) for box in boxes):
             return Plan(size)
     spans = {(ranges(run[0].batches), run[-1].end - run[0].start) for run in runs}
     for size in SIZES:
-        if runs and layout.height >= size + 3 and all(_fits(layout, *span, size) for span in spans):
+        if runs and layout.height >= size + 3 and all(fits(layout, *span, size) for span in spans):
             legible = all(_contrast(layout, run, size) >= LEAST_CONTRAST for run in runs)
             return Plan(size, each=False) if legible else Plan()
     return Plan()
@@ -61,7 +62,8 @@ def over_runs(layout: Layout, row: Row, plans: Plans) -> Iterator[Diagram]:
                 yield label(x, row.y + layout.height / 2, text, size, how, weight=600, passive=True)
 
 
-def _fits(layout: Layout, text: str, length: float, size: float) -> bool:
+def fits(layout: Layout, text: str, length: float, size: float) -> bool:
+    """Return whether a text fits into a box that is so many ticks long."""
     return text_width(text, size) + 2 <= length * layout.per_tick
 
 

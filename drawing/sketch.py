@@ -41,7 +41,7 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     title = f"{spec.name}: the first {show_ticks(sketch.until)} of {show_ticks(sketch.time)} ticks"
     trace = _trace(spec, title, sketch.events)
     layout = Layout(trace, WIDTH, PAD + HEAD, sketch.time)
-    plans = plan(layout)
+    plans = plan(layout, sketch.until)
     scale, y = axis(layout, layout.bottom)
     legend, y = draw_legend([layout], [plans], y + 12, memory=False)
     x, middle = layout.x(sketch.until), layout.rows[len(layout.rows) // 2].y + layout.height / 2
@@ -93,7 +93,9 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
         *_heading(own.title, _figures(own), PAD),
         *draw_timeline(above, "none", plans),
         *_heading(
-            "the target's outline", f"{_figures(target)} (dark: computes, light: only communicates)", above.bottom + GAP
+            "the target's outline",
+            f"{_figures(target)} (strong: computes, faint: only communicates)",
+            above.bottom + GAP,
         ),
         *_silhouette(below, aim),
         *scale,
@@ -118,7 +120,7 @@ def _events(outline: Outline, rank: int) -> list[Event]:
 
 
 def _silhouette(layout: Layout, outline: Outline) -> list[Diagram]:
-    """Return the rows of a target: dark while it computes, lighter while it only communicates."""
+    """Return the rows of a target: strong while it computes, faint while it only communicates."""
 
     def bars(by_rank: Mapping[int, Sequence[Span]]) -> list[Rect]:
         return [

@@ -13,7 +13,7 @@ from .hover import hover
 from .layout import LEFT, PAD, Layout, Rect, Row, idle_spans, ticks
 from .links import draw_arrows, draw_ties
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
-from .numbering import Plan, Plans, over_runs
+from .numbering import Plan, Plans, fits, over_runs
 from .operations import color_of, operation
 from .words import ranges, share_text
 
@@ -65,6 +65,8 @@ def _row(layout: Layout, row: Row, plans: Plans) -> Diagram:
 
 def _operation(layout: Layout, row: Row, index: int, event: Event, numbers: Plan) -> Diagram:
     text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
+    if not fits(layout, text, event.length, numbers.size):
+        text = ""
     place, color = layout.place(row, index), color_of(event, layout.trace.layers)
     return Titled(
         hover(event, row),

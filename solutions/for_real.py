@@ -70,8 +70,9 @@ compare(paced, paced.measured, titles=["simulated", "measured"]) if paced else N
 # %% [markdown]
 # ## Somebody dies
 #
-# Machines fail. In a cluster of thousands it happens every few hours, and what one sees elsewhere is often that all
-# the *others* complain, half an hour later. Here rank 2 kills itself in the middle of its work:
+# Machines fail. Training Llama 3 on 16,384 GPUs was interrupted 419 times in 54 days, once in three hours (arXiv
+# 2407.21783), and what one sees elsewhere is often that all the *others* complain, ten minutes later (NCCL's timeout in
+# PyTorch). Here rank 2 kills itself in the middle of its work:
 
 # %%
 import os

@@ -169,6 +169,9 @@ draw(run(ddp_overlap, ranks=4, layers=2, batches=4))
 # communicates starts when you make it, and `await` may come later. So the sum for one layer can be on its way
 # while the layer below is still computing. Try it: 5.0 ticks are possible, within the memory of the target (the best known above uses less memory, and more time).
 #
+# DDP does not sum layer by layer, but in *buckets* of about 25 MiB (the first of 1 MiB, so that the sums start early): a
+# sum of many small tensors would cost many latencies. And it updates all layers at the end, after all sums.
+#
 # On real links the price of an all-reduce depends on how much is sent. The usual ring algorithm makes each of
 # n ranks send 2(n - 1)/n times the gradient: less than twice its size, however many ranks there are.
 #

@@ -121,8 +121,9 @@ grade(fsdp)
 # |---|---|---|---|
 # | 120 | 31.4 | 16.6 | 1.9 |
 #
-# The middle way has a name in PyTorch, too: `SHARD_GRAD_OP` is ZeRO-2, which keeps the weights whole from the way
-# up to the way down, and so gathers once instead of twice.
+# A middle way has a name in PyTorch, too: `SHARD_GRAD_OP` keeps the weights whole from the way up to the way down, and so
+# gathers once a micro-batch instead of twice. It is often called ZeRO-2, and is not quite: between steps it keeps
+# only its shard of the weights, which ZeRO-2 keeps whole, and ZeRO-2 gathers them once a *step*.
 #
 # The price is communication. On n ranks, each rank sends three times (n - 1)/n of the model *for every
 # micro-batch*: two gathers and a reduce-scatter. Data parallel sends twice (n - 1)/n, *once a step*. So FSDP

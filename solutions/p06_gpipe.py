@@ -223,7 +223,8 @@ compare(
 # ## Where real systems do this
 #
 # GPipe (arXiv 1811.06965) trains like this: all forwards, then all backwards. Its weakness is memory. Every rank
-# keeps the activations of all m micro-batches, and m has to be large to make the bubble small.
+# keeps the activations of all m micro-batches, and m has to be large to make the bubble small. (The paper keeps only
+# the *input* of each stage, and computes the activations in between once more on the way down.)
 #
 # *One forward, one backward* (1F1B, called PipeDream-flush in arXiv 2006.09503 and used by Megatron-LM, arXiv
 # 2104.04473) starts a backward as soon as there is one. On free links that takes exactly as long as GPipe. **It

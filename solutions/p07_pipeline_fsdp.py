@@ -135,4 +135,5 @@ grade(pipeline_fsdp)
 # The two ideas get in each other's way when a pipeline runs several micro-batches. A schedule that lets each of
 # them go through as soon as it can (*depth-first*, such as 1F1B) gathers a layer m times up and m times down. One
 # that takes all micro-batches through a layer before the next (*breadth-first*, arXiv 2211.05953) gathers it once
-# up and once down, and keeps more activations.
+# up and once down, and keeps more activations. In practice stages are often kept whole during the step for that reason:
+# torchtitan does not gather again on the way down when it runs a pipeline.

@@ -197,13 +197,17 @@ compare(
 # %% [markdown]
 # ## Where real systems do this
 #
-# Levanter calls it replica-FSDP, MiCS (arXiv 2205.00119) shards over groups of ranks in the same spirit, and
-# PyTorch's FSDP has `HYBRID_SHARD`: full sharding in the box, replicas across. PyTorch shards the states over the box
-# only, 16/s bytes a parameter with s ranks in a box. With states over all N ranks, as here, it is 4/s + 12/N.
+# The name "replica FSDP" is from issue 325 of Levanter. What you have built, weights over the box and states over all
+# ranks, is what Megatron-FSDP calls HFSDP: ZeRO-1 outside, ZeRO-3 inside. MiCS (arXiv 2205.00119), which shards over
+# groups of ranks, is a relative, and PyTorch's FSDP has `HYBRID_SHARD`: full sharding in the box, replicas across. PyTorch
+# shards the states over the box only, 16/s bytes a parameter with s ranks in a box. With states over all N ranks, as here,
+# it is 4/s + 12/N.
 #
 # With r replicas, a rank sends 2(r - 1)/r of its *piece* of the gradient between boxes, *once a step*. And the trap is
 # real. On two boxes of eight A100, with Ethernet in between, a step of four micro-batches took 88.8 s when gradients
-# were reduced every time, and about 54.6 s when once (NVIDIA cosmos-framework, issue 161).
+# were reduced between the boxes every time, and 54.3 to 54.9 s when once (NVIDIA cosmos-framework, issue 161). In PyTorch
+# that is `set_requires_all_reduce(False)` for all micro-batches but the last: the reduce-scatter in the box stays, only
+# the all-reduce across waits. torchtitan did the slow thing until 2026.
 #
 # ## When to combine what
 #

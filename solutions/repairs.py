@@ -159,7 +159,7 @@ grade(repair_skip)
 # The rank without a micro-batch left the loop early, and the others met for a sum that could never be complete. Now
 # it brings a zero. PyTorch has the same problem and the same cure: without its `join` context manager,
 # `DistributedDataParallel` hangs when one rank runs out of data before the others. There nobody tells you who is missing;
-# after half an hour or so there is a timeout.
+# after ten minutes, with NCCL, there is a timeout.
 
 # %% [markdown]
 # ## 11. Counted twice

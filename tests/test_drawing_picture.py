@@ -320,6 +320,20 @@ def test_ties_join_the_ranks_of_a_collective(links: str) -> None:
     assert ties == (0 if links in ("none", "p2p") else 3 * gathers)
 
 
+def test_a_measured_collective_is_tied_from_box_to_box() -> None:
+    """Its ranks do not begin at one moment, and a straight line through the first box would miss the others."""
+    starts = [0.0, 4.0, 7.0]
+    ranks = [[event(rank, "allgather", start, 9, op=(0,), group=(0, 1, 2))] for rank, start in enumerate(starts)]
+    figure = draw(trace(*ranks), memory=False)
+    path = next(e for e in parse(figure) if e.get("stroke") == theme.OPERATION_COLORS["allgather"])
+    ends = [float(x) for x in re.findall(r"[ML]([\d.]+) ", path.get("d", ""))]
+    layout = Layout(trace(*ranks), 980, 100)
+    boxes = [layout.place(row, 0) for row in layout.rows]
+    wanted = [boxes[0], boxes[1], boxes[1], boxes[2]]
+    assert len(ends) == 4
+    assert all(x < at < x + width for at, (x, _, width, _) in zip(ends, wanted, strict=True))
+
+
 def test_groups_that_cross_one_another_have_lines_apart() -> None:
     meetings = [[event(rank, "allgather", 0, 9, op=(rank % 2,), group=(rank % 2, rank % 2 + 2))] for rank in range(4)]
     figure = draw(trace(*meetings), memory=False)
