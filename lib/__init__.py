@@ -33,28 +33,8 @@ from .running.run import Run, run
 LLM_TRAINING_PUZZLES = True
 """How a notebook tells this package from any other folder called lib."""
 
-__all__ = [
-    "HIDDEN",
-    "LENGTH",
-    "Activation",
-    "ActivationGrad",
-    "Cost",
-    "Deadlock",
-    "Dist",
-    "Model",
-    "OptState",
-    "PuzzleError",
-    "RingCost",
-    "Run",
-    "Weight",
-    "WeightGrad",
-    "allow_nested_loops",
-    "attempt",
-    "grade",
-    "hint",
-    "progress",
-    "run",
-    "solution",
-]
+__all__ = ["Activation", "ActivationGrad", "OptState", "Weight", "WeightGrad"]
+__all__ += ["HIDDEN", "LENGTH", "Cost", "Deadlock", "Dist", "Model", "PuzzleError", "RingCost", "Run", "run"]
+__all__ += ["allow_nested_loops", "attempt", "grade", "hint", "progress", "solution"]
 
 seal()

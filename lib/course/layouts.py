@@ -96,12 +96,7 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
         _compare(state.rank, "begins with (load_weights)", "OptState", opt_states, state.began)
         _check_early(state)
         _compare(
-            state.rank,
-            "ends with (set_final_weight)",
-            "Weight",
-            weights,
-            finals,
-            "model.set_final_weight({}, weight)",
+            state.rank, "ends with (set_final_weight)", "Weight", weights, finals, "model.set_final_weight({}, weight)"
         )
         cure = "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)"
         _compare(state.rank, "ends with (stored after its update)", "OptState", opt_states, kept, cure)
