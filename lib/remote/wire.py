@@ -31,7 +31,7 @@ class Wire:
     def __init__(self, end: socket.socket) -> None:
         self.end = end
         self.buffer = bytearray()
-        self.read = 0  # bytes, so far
+        self.read = 0
 
     def send(self, message: Any, deadline: float | None = None) -> None:
         """Write a message. Raise TimeoutError after the deadline (of time.monotonic), or OSError if nobody reads."""
@@ -121,10 +121,9 @@ def unpack_elements(packed: int | str) -> Elements:
 
 def pack_event(event: Event) -> list[Any]:
     """Return a record of the log as a list."""
-    fields = event._asdict()
-    fields |= {"batches": sorted(event.batches), "elements": pack_elements(event.elements)}
-    fields["held"] = [pack_elements(part) for part in event.held]
-    return list(fields.values())
+    held = [pack_elements(part) for part in event.held]
+    packed = {"batches": sorted(event.batches), "held": held, "elements": pack_elements(event.elements)}
+    return list((event._asdict() | packed).values())
 
 
 def unpack_event(packed: list[Any]) -> Event:
@@ -147,9 +146,8 @@ LONGEST_TEXT = 4000
 def pack_error(error: PuzzleError) -> dict[str, Any]:
     """Return an error as its parts."""
     place = shown_place(error.place)
-    batches = None if place.batches is None else sorted(place.batches)
-    where = list(place._replace(batches=batches))  # type: ignore[arg-type]
-    return {"where": where, **{part: str(getattr(error, part))[:LONGEST_TEXT] for part in TEXTS}}
+    where = place._asdict() | {"batches": None if place.batches is None else sorted(place.batches)}
+    return {"where": list(where.values()), **{part: str(getattr(error, part))[:LONGEST_TEXT] for part in TEXTS}}
 
 
 def unpack_error(packed: Any) -> dict[str, Any]:
