@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from types import FrameType
+from traceback import walk_tb
 from typing import Any
 
 from ..basics.asyncio_private import default_executor, failed_unasked, host_aside
 from ..basics.errors import NOWHERE, Place, PuzzleError, is_learners, show_line, witnessed
 from ..learner.model import Model
-from .limits import TimeIsUp, alarm, collector_off, end_for_good
+from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames
 from .loop import QuietLoop
 from .prints import labelled_prints
 
@@ -33,21 +33,20 @@ def execute(
 
     ``order``: in which the ranks are started; it changes no figure.
     """
-    errors = Witnessed()
+    errors, failed = Witnessed(), list[PuzzleError]()
     token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
     try:
         with collector_off(), alarm(timeout) as late, host_aside(), labelled_prints(_rank.get):
             Execution(fn, models, timeout, late).to_its_end(order or range(len(models)))
     except PuzzleError as error:
-        errors.place()
-        first = cause([*errors, error])
-        raise first.with_traceback(None) from (error if first is error else first).__cause__
+        failed = [error]
     finally:
         witnessed.reset(token)
         _rank.reset(outer)
-    if errors:
-        errors.place()
-        raise cause(errors).with_traceback(None) from None
+    errors.place()
+    if errors or failed:
+        first = cause([*errors, *failed])
+        raise first.with_traceback(None) from (first.__cause__ if failed else None)
 
 
 class Witnessed(list[PuzzleError]):
@@ -125,12 +124,19 @@ class Execution:
             if wrong := [error for error in self.raised if isinstance(error, PuzzleError)]:
                 raise cause(wrong)
             if self.late or self.raised:
-                raise self._too_slow()
+                raise PuzzleError(
+                    f"the run did not end within {self.timeout:.3g} seconds",
+                    where=name_of(self.fn),
+                    cure="look for a loop that never ends; a large machine needs a longer timeout",
+                    line=self.late[0] if self.late else "",
+                )
         finally:
             self.over = True
             for task in asyncio.all_tasks(loop):
                 end_for_good(task)
-            _close(loop)
+            if (executor := default_executor(loop)) is not None:
+                executor.shutdown(wait=False, cancel_futures=True)
+            loop.close()
 
     async def _all_ranks(self, order: Sequence[int]) -> None:
         for rank in order:
@@ -206,14 +212,6 @@ class Execution:
             model._share()
             self.started.setdefault(model.rank, []).append(task)
 
-    def _too_slow(self) -> PuzzleError:
-        return PuzzleError(
-            f"the run did not end within {self.timeout:.3g} seconds",
-            where=name_of(self.fn),
-            cure="look for a loop that never ends; a large machine needs a longer timeout",
-            line=self.late[0] if self.late else "",
-        )
-
 
 def _explained(error: BaseException, model: Model) -> BaseException:
     """A learner's own error, told with its rank and line; ours as it is."""
@@ -223,13 +221,11 @@ def _explained(error: BaseException, model: Model) -> BaseException:
         place_at(error, model.rank, model.time)
     if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
         return error
-    trace, line = error.__traceback__, ""
-    while trace is not None:
-        if is_learners(trace.tb_frame.f_code):
-            line = show_line(trace.tb_frame.f_code, trace.tb_lineno)
-        trace = trace.tb_next
+    lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]
     explained = PuzzleError(
-        f"the function raised {type(error).__name__}{_says(error)}", where=Place(model.rank, tick=model.time), line=line
+        f"the function raised {type(error).__name__}{_says(error)}",
+        where=Place(model.rank, tick=model.time),
+        line=show_line(*lines[-1]) if lines else "",
     )
     explained.__cause__ = error
     return explained
@@ -245,18 +241,5 @@ def _says(error: BaseException) -> str:
 
 def waiting_line(task: asyncio.Task[Any]) -> str:
     """The innermost line of the learner's at which a task waits."""
-    line = ""
-    coroutine: Any = task.get_coro()
-    while coroutine is not None:
-        frame: FrameType | None = getattr(coroutine, "cr_frame", None)
-        if frame is not None and is_learners(frame.f_code):
-            line = show_line(frame.f_code, frame.f_lineno)
-        coroutine = getattr(coroutine, "cr_await", None)
-    return line
-
-
-def _close(loop: QuietLoop) -> None:
-    executor = default_executor(loop)
-    if executor is not None:
-        executor.shutdown(wait=False, cancel_futures=True)
-    loop.close()
+    frames = learners_frames(task.get_coro())
+    return show_line(frames[-1].f_code, frames[-1].f_lineno) if frames else ""

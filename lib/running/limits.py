@@ -35,8 +35,8 @@ def collector_off() -> Iterator[None]:
 def alarm(timeout: float | None) -> Iterator[list[str]]:
     """Interrupt even a loop that never awaits, where there are timers and this is the main thread.
 
-    Gives a list that holds the interrupted line once time is up. The flag, not the exception, decides:
-    an exception that strikes outside a task is swallowed by the loop, and one may be caught.
+    Gives a list that holds the interrupted line once time is up. It decides, not the exception: one that strikes
+    outside a task is swallowed by the loop, and one may be caught.
     """
     late: list[str] = []
     usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
@@ -57,8 +57,8 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
             struck, late[:] = True, [show_line(frame.f_code, frame.f_lineno)]
         else:
             # It was swallowed. Raised at every line from now on, it also strikes outside the `try`.
-            frame.f_trace = _raise_at_every_line
-            sys.settrace(_raise_at_every_line)
+            frame.f_trace = _raise_after(0)
+            sys.settrace(frame.f_trace)
         raise TimeIsUp
 
     try:
@@ -76,21 +76,25 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
         sys.settrace(tracing)
 
 
-def _raise_at_every_line(frame: FrameType, event: str, argument: object) -> Any:
-    if event == "line" and is_learners(frame.f_code):
-        raise TimeIsUp
-    return _raise_at_every_line
+def _waiting(coroutine: Any) -> list[Any]:
+    """Return a coroutine and what it waits for, the innermost last."""
+    found = []
+    while coroutine is not None:
+        found.append(coroutine)
+        coroutine = getattr(coroutine, "cr_await", None)
+    return found
+
+
+def learners_frames(coroutine: Any) -> list[FrameType]:
+    """Return the learner's frames in which a coroutine waits, the innermost last."""
+    frames = [getattr(one, "cr_frame", None) for one in _waiting(coroutine)]
+    return [frame for frame in frames if frame is not None and is_learners(frame.f_code)]
 
 
 def end_for_good(task: asyncio.Task[Any]) -> None:
     """Close a coroutine that has swallowed every cancellation, so that nothing of it is left for later runs."""
-    waiting: list[Any] = []
-    coroutine: Any = task.get_coro()
-    while coroutine is not None:
-        waiting.append(coroutine)
-        coroutine = getattr(coroutine, "cr_await", None)
-    for innermost in reversed(waiting):
-        _end(innermost)
+    for coroutine in reversed(_waiting(task.get_coro())):
+        _end(coroutine)
 
 
 def _end(coroutine: Any) -> None:
@@ -102,8 +106,11 @@ def _end(coroutine: Any) -> None:
     for lines in range(50):
         if getattr(coroutine, "cr_frame", None) is None:
             return
+        trace = _raise_after(lines)
+        for frame in learners_frames(coroutine):
+            frame.f_trace = trace
         try:
-            _trace(coroutine, _raise_after(lines))
+            sys.settrace(trace)
             coroutine.close()
         except BaseException:  # whatever it says on its way out, the verdict is known
             pass
@@ -123,13 +130,3 @@ def _raise_after(lines: int) -> Callable[[FrameType, str, object], Any]:
         return trace
 
     return trace
-
-
-def _trace(coroutine: Any, trace: Callable[[FrameType, str, object], Any]) -> None:
-    """Trace the learner's frames in which a coroutine waits, and what they call from now on."""
-    while coroutine is not None:
-        frame: FrameType | None = getattr(coroutine, "cr_frame", None)
-        if frame is not None and is_learners(frame.f_code):
-            frame.f_trace = trace
-        coroutine = getattr(coroutine, "cr_await", None)
-    sys.settrace(trace)

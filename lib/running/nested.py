@@ -13,33 +13,26 @@ from ..basics.errors import PuzzleError
 def allow_nested_loops() -> None:
     """Let ``asyncio.run(...)`` work in a notebook's cell. Never needed here: ``await`` and ``run`` do.
 
-    It patches asyncio for the whole process (by nest_asyncio2 where that is installed, else by
-    nest-asyncio), so it is never done unasked. Does nothing when no loop is running. Raises PuzzleError
-    where it would break things: nest-asyncio 1.6.0 on Python 3.14 and later, loops that are not asyncio's own.
+    It patches asyncio for the whole process (by nest_asyncio2 where that is installed, else by nest-asyncio), so it is
+    never done unasked. Does nothing when no loop is running. Raises PuzzleError where it would break things:
+    nest-asyncio 1.6.0 on Python 3.14 and later, loops that are not asyncio's own.
     """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         return
+    patches = [name for name in ("nest_asyncio2", "nest_asyncio") if importlib.util.find_spec(name) is not None]
+    or_else = ""
     if not isinstance(loop, asyncio.BaseEventLoop):
-        raise PuzzleError(
-            f"a loop of type {type(loop).__module__}.{type(loop).__name__} cannot be nested",
-            where="allow_nested_loops",
-            cure="await asyncio.gather(...) instead of asyncio.run(...), or run(fn, ...)",
-        )
-    if importlib.util.find_spec("nest_asyncio2") is not None:
-        importlib.import_module("nest_asyncio2").apply()
-    elif sys.version_info >= (3, 14):
-        raise PuzzleError(
-            "nest-asyncio 1.6.0 breaks asyncio on Python 3.14 and later, for the whole process",
-            where="allow_nested_loops",
-            cure="await asyncio.gather(...) instead of asyncio.run(...), or install nest_asyncio2",
-        )
-    elif importlib.util.find_spec("nest_asyncio") is not None:
-        importlib.import_module("nest_asyncio").apply()
+        problem = f"a loop of type {type(loop).__module__}.{type(loop).__name__} cannot be nested"
+        or_else = ", or run(fn, ...)"
+    elif "nest_asyncio2" not in patches and sys.version_info >= (3, 14):
+        problem = "nest-asyncio 1.6.0 breaks asyncio on Python 3.14 and later, for the whole process"
+        or_else = ", or install nest_asyncio2"
+    elif patches:
+        importlib.import_module(patches[0]).apply()
+        return
     else:
-        raise PuzzleError(
-            "neither nest_asyncio2 nor nest_asyncio is installed",
-            where="allow_nested_loops",
-            cure="await asyncio.gather(...) instead of asyncio.run(...)",
-        )
+        problem = "neither nest_asyncio2 nor nest_asyncio is installed"
+    cure = f"await asyncio.gather(...) instead of asyncio.run(...){or_else}"
+    raise PuzzleError(problem, where="allow_nested_loops", cure=cure)
