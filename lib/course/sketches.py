@@ -63,27 +63,16 @@ def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
     done = [event for event in events if event.kind not in MARKS]
     until = _rounded(time / 2)
     names: dict[object, int] = {}
-    half = [
-        [
-            event.rank,
-            event.kind,
-            event.layer,
-            sorted(event.batches),
-            _rounded(event.start),
-            min(_rounded(event.end), until),
-            None if event.op is None else [names.setdefault(event.op, len(names))],
-            list(event.group),
-        ]
-        for event in done
-        if event.start < until
-    ]
+    half = []
+    for event in done:
+        if event.start < until:
+            what = [event.rank, event.kind, event.layer, sorted(event.batches)]
+            op = None if event.op is None else [names.setdefault(event.op, len(names))]
+            half.append([*what, _rounded(event.start), min(_rounded(event.end), until), op, list(event.group)])
+    compute = _by_ranks(event for event in done if event.lane == "compute")
     return {
         "sketch": {"until": until, "time": time, "events": half},
-        "outline": {
-            "time": time,
-            "compute": _by_ranks(event for event in done if event.lane == "compute"),
-            "busy": _by_ranks(done),
-        },
+        "outline": {"time": time, "compute": compute, "busy": _by_ranks(done)},
     }
 
 
