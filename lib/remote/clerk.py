@@ -20,8 +20,7 @@ from ..machine.tensor_state import TensorState, made_by_hand
 from ..record.kinds import KINDS
 from ..record.operations import Collective, Computation
 from ..record.table import OPERATIONS
-from . import wire
-from .wire import LONGEST_TEXT, Garbled, Wire, number, numbers, shown
+from .wire import Garbled, Wire, number, numbers, pack, pack_error, presentable, shown, unpack_labels
 
 T = TypeVar("T")
 
@@ -51,21 +50,21 @@ class Clerk:
         self.finished: set[int] = set()
         self.errors: list[PuzzleError] = []
 
-    def serve(self, line: Wire, deadline: float) -> list[Any]:
+    def serve(self, wire: Wire, deadline: float) -> list[Any]:
         """Answer until the worker says how it ended, and return that. Raise Garbled, or what Wire.receive raises."""
         token = witnessed.set(self.errors)
         try:
             for _ in range(MOST):
                 if len(self.errors) > MOST_ERRORS:
                     raise self.errors[0]
-                if line.read > MOST_BYTES:
+                if wire.read > MOST_BYTES:
                     break
-                message = line.receive(deadline)
+                message = wire.receive(deadline)
                 if type(message) is not list or not message:
                     raise Garbled("no message")
                 if message[0] in ENDINGS:
                     return message
-                line.send(self.answer(message), deadline)
+                wire.send(self.answer(message), deadline)
         finally:
             witnessed.reset(token)
         raise Garbled(f"more than {MOST:,} messages, or {MOST_BYTES >> 20} MiB of them, in one run")
@@ -88,7 +87,7 @@ class Clerk:
             known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
             return [0, self._pack(act(self, state, *known)), self.woken]
         except PuzzleError as error:
-            return [1, wire.pack_error(_presentable(error)), self.woken]
+            return [1, pack_error(presentable(error)), self.woken]
 
     def outcome(self, name: str) -> Outcome:
         """Return the outcome of the run. Raise the first PuzzleError made in it, or one for what is unfinished."""
@@ -99,20 +98,18 @@ class Clerk:
                 self.books.finish(state)
         unfinished = self.books.unfinished()
         if unfinished is not None:
-            raise _presentable(unfinished)
+            raise presentable(unfinished)
         states = [self.books.final_state(state, self.tensors) for state in self.ranks]
         return Outcome(name, self.books.mesh, states, [self.books.finish_log(state) for state in self.ranks])
 
     def _pack(self, result: Any) -> Any:
         if isinstance(result, TensorState):
             self.tensors.append(result)
-            return ["tensor", len(self.tensors) - 1, wire.pack_labels(result.labels), wire.pack_elements(result.memory)]
+            return ["tensor", len(self.tensors) - 1, pack(result.labels), pack(result.memory)]
         if isinstance(result, InFlight):
             self.calls.append(result)
             return len(self.calls) - 1
-        if isinstance(result, (tuple, list)):
-            return [self._pack(one) for one in result]
-        return result
+        return [self._pack(one) for one in result] if isinstance(result, (tuple, list)) else pack(result)
 
     # -- verbs that need a check of their own -------------------------------------------------------------
 
@@ -159,15 +156,6 @@ class Clerk:
 
     def _deadlock(self, state: RankState, lines: dict[int, str]) -> None:
         raise self.books.deadlock(lines, frozenset(self.finished))
-
-
-def _presentable(error: PuzzleError) -> PuzzleError:
-    """Return the error with every part safe to show, and none too long: a worker may have written into it."""
-    longest = LONGEST_TEXT - len(" ...")
-    for part in wire.TEXTS:
-        setattr(error, part, shown(getattr(error, part), longest))
-    error.place = wire.shown_place(error.place)
-    return error
 
 
 # -- how arguments are checked --------------------------------------------------------------------------
@@ -256,11 +244,10 @@ def _lines(clerk: Clerk, value: Any) -> dict[int, str]:
 
 
 def _finals(clerk: Clerk, state: RankState) -> list[Any]:
-    finals = state.finals.items()
-    return [[layer, wire.pack_labels(final.labels), final.value[0], final.made_up] for layer, final in finals]
+    return [[layer, final.labels, final.value[0], final.made_up] for layer, final in state.finals.items()]
 
 
-_number, _numbers, _labels = _alone(number), _alone(numbers), _alone(wire.unpack_labels)
+_number, _numbers, _labels = _alone(number), _alone(numbers), _alone(unpack_labels)
 _any, _weight, _weight_gradient = _tensor(*KINDS), _tensor("Weight"), _tensor("WeightGrad")
 _sharded = _tensor(*[row.name for row in KINDS.values() if row.sharded])
 
@@ -286,8 +273,8 @@ VERBS: dict[str, tuple[Callable[..., Any], tuple[Check, ...]]] = {
     "finish": (Clerk._finish, ()),
     "deadlock": (Clerk._deadlock, (_lines,)),
     "time": (lambda c, a: c.books.time(a), ()),
-    "stored": (lambda c, a: wire.pack_elements(c.books.stored(a)), ()),
+    "stored": (lambda c, a: c.books.stored(a), ()),
     "finals": (_finals, ()),
-    "events": (lambda c, a: [wire.pack_event(event) for event in c.books.events(a)], ()),
+    "events": (lambda c, a: c.books.events(a), ()),
 }
 """Every verb that a worker may use: what it does, and how each of its arguments is checked."""

@@ -18,7 +18,7 @@ from ..machine.interface import AnyBooks, Books, FinalState, Piece, Token
 from ..record.events import Event
 from ..record.labels import Labels
 from ..running.limits import TimeIsUp
-from .wire import Wire, pack_labels, unpack_elements, unpack_error, unpack_event, unpack_labels
+from .wire import Wire, pack, unpack_elements, unpack_error, unpack_event, unpack_labels
 
 
 class RemoteRank:
@@ -105,7 +105,7 @@ class RemoteBooks:
         if isinstance(token, RemoteTensor) and token.books is self:
             return token.number
         if id(token) not in self.by_hand:
-            made = self.ask("by_hand", RemoteRank(0), pack_labels(token.labels))
+            made = self.ask("by_hand", RemoteRank(0), pack(token.labels))
             self.by_hand[id(token)] = token, made.number
         return self.by_hand[id(token)][1]
 

@@ -77,9 +77,13 @@ class Wire:
 # -- what messages are made of ----------------------------------------------------------------------
 
 
-def pack_labels(labels: Labels) -> list[Any]:
-    """Return labels as a list, with sets in order."""
-    return [sorted(value) if isinstance(value, frozenset) else value for value in labels]
+def pack(value: Any) -> Any:
+    """Return labels, an event or a size as JSON carries it, also in lists: sets in order, and fractions as text."""
+    if isinstance(value, (tuple, list)):
+        return [pack(one) for one in value]
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return str(value) if isinstance(value, Fraction) else value
 
 
 def unpack_labels(packed: Any) -> Labels:
@@ -109,21 +113,9 @@ def numbers(values: Any) -> frozenset[int]:
     return frozenset(map(number, values))
 
 
-def pack_elements(elements: Elements) -> int | str:
-    """Return a size in elements as a number, or a fraction as text."""
-    return elements if isinstance(elements, int) else str(elements)
-
-
 def unpack_elements(packed: int | str) -> Elements:
-    """Return the size that was packed."""
+    """Return the size in elements that was packed."""
     return packed if isinstance(packed, int) else Fraction(packed)
-
-
-def pack_event(event: Event) -> list[Any]:
-    """Return a record of the log as a list."""
-    held = [pack_elements(part) for part in event.held]
-    packed = {"batches": sorted(event.batches), "held": held, "elements": pack_elements(event.elements)}
-    return list((event._asdict() | packed).values())
 
 
 def unpack_event(packed: list[Any]) -> Event:
@@ -166,6 +158,14 @@ def _unpack_place(packed: Any) -> Place:
         raise Garbled("no place")
     rank, layer = (None if value is None else number(value) for value in (rank, layer))
     return shown_place(Place(rank, operation, layer, None if batches is None else numbers(batches), tick, detail))
+
+
+def presentable(error: PuzzleError) -> PuzzleError:
+    """Return the error with every part safe to show, and none too long: a worker may have written into it."""
+    for part in TEXTS:
+        setattr(error, part, shown(getattr(error, part), LONGEST_TEXT - len(" ...")))
+    error.place = shown_place(error.place)
+    return error
 
 
 def shown_place(place: Place) -> Place:

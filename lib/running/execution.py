@@ -7,7 +7,7 @@ import inspect
 import re
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from contextvars import ContextVar
 from traceback import walk_tb
 from typing import Any
@@ -17,7 +17,7 @@ from ..basics.errors import NOWHERE, Place, PuzzleError, is_learners, show_line,
 from ..learner.model import Model
 from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames
 from .loop import QuietLoop
-from .prints import labelled_prints
+from .prints import Labelled
 
 _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
 
@@ -36,7 +36,7 @@ def execute(
     errors, failed = Witnessed(), list[PuzzleError]()
     token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
     try:
-        with collector_off(), alarm(timeout) as late, host_aside(), labelled_prints(_rank.get):
+        with collector_off(), alarm(timeout) as late, host_aside(), redirect_stdout(Labelled(_rank.get)):
             Execution(fn, models, timeout, late).to_its_end(order or range(len(models)))
     except PuzzleError as error:
         failed = [error]

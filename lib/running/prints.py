@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
 from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..learner.model import Model
 
 
-@contextmanager
-def labelled_prints(current: Callable[[], Model | None]) -> Iterator[None]:
-    """Label what is printed while ``current()`` names a rank; what nobody in particular prints stays as it is."""
-    outer = sys.stdout
-    # A run inside a rank: only the inner rank is named.
-    stream = outer.stream if isinstance(outer, Labelled) else outer
-    with redirect_stdout(Labelled(stream, current)):
-        yield
-
-
 class Labelled:
-    """A stream that puts ``[rank 2, tick 3.3]`` before each print of a rank."""
+    """A stdout that puts ``[rank 2, tick 3.3]`` before each print while ``current()`` names a rank."""
 
-    def __init__(self, stream: Any, current: Callable[[], Model | None]) -> None:
-        self.stream, self.current = stream, current
+    def __init__(self, current: Callable[[], Model | None]) -> None:
+        outer = sys.stdout  # that of another run, where a rank runs something itself: only the inner rank is named
+        self.stream: Any = outer.stream if isinstance(outer, Labelled) else outer
+        self.current = current
         self.writer: Model | None = None
-        self.fresh = True
-        """Whether the next character begins a line."""
+        self.fresh = True  # whether the next character begins a line
 
     def write(self, text: str) -> int:
         """Write the text; a rank that goes on where another has not ended its line begins a new one."""
