@@ -27,8 +27,7 @@ from .learner.dist import Dist
 from .learner.model import Model
 from .learner.tensors import Activation, ActivationGrad, OptState, Weight, WeightGrad
 from .machine.cost import Cost, RingCost
-from .running.nested import allow_nested_loops
-from .running.run import Run, run
+from .running.run import Run, allow_nested_loops, run
 
 LLM_TRAINING_PUZZLES = True
 """How a notebook tells this package from any other folder called lib."""

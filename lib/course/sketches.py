@@ -55,20 +55,17 @@ def outline(puzzle: Puzzle) -> Outline:
     return Outline(compute, busy, table["time"])
 
 
-# -- how they are made ---------------------------------------------------------------------------
-
-
 def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
-    """Return sketch and outline of a run as sketches.json keeps them."""
-    done = [event for event in events if event.kind not in MARKS]
-    until = _rounded(time / 2)
+    """Return sketch and outline of a run as sketches.json keeps them: the build makes it of the solutions' runs."""
+    done = [_rounded(event) for event in events if event.kind not in MARKS]
+    until = round(time / 2, 9)
     names: dict[object, int] = {}
     half = []
     for event in done:
         if event.start < until:
             what = [event.rank, event.kind, event.layer, sorted(event.batches)]
             op = None if event.op is None else [names.setdefault(event.op, len(names))]
-            half.append([*what, _rounded(event.start), min(_rounded(event.end), until), op, list(event.group)])
+            half.append([*what, event.start, min(event.end, until), op, list(event.group)])
     compute = _by_ranks(event for event in done if event.lane == "compute")
     return {
         "sketch": {"until": until, "time": time, "events": half},
@@ -81,7 +78,7 @@ def _by_ranks(events: Iterable[Event]) -> list[tuple[list[int], list[Span]]]:
     own: dict[int, list[Span]] = {}
     for event in sorted(events, key=lambda event: event.start):
         spans = own.setdefault(event.rank, [])
-        start, end = _rounded(event.start), _rounded(event.end)
+        start, end = event.start, event.end
         if spans and start <= spans[-1][1]:
             start, end = spans[-1][0], max(end, spans.pop()[1])
         if end > start:
@@ -92,6 +89,6 @@ def _by_ranks(events: Iterable[Event]) -> list[tuple[list[int], list[Span]]]:
     return [(ranks, list(spans)) for spans, ranks in found.items()]
 
 
-def _rounded(tick: float) -> float:
-    """Return 0.3 instead of 0.30000000000000004."""
-    return round(tick, 9)
+def _rounded(event: Event) -> Event:
+    """Return it with a start of 0.3 instead of 0.30000000000000004."""
+    return event._replace(start=round(event.start, 9), end=round(event.end, 9))

@@ -96,8 +96,7 @@ class Clerk:
         for state in self.ranks:
             if state.rank not in self.finished:
                 self.books.finish(state)
-        unfinished = self.books.unfinished()
-        if unfinished is not None:
+        if (unfinished := self.books.unfinished()) is not None:
             raise presentable(unfinished)
         states = [self.books.final_state(state, self.tensors) for state in self.ranks]
         return Outcome(name, self.books.mesh, states, [self.books.finish_log(state) for state in self.ranks])
@@ -110,8 +109,6 @@ class Clerk:
             self.calls.append(result)
             return len(self.calls) - 1
         return [self._pack(one) for one in result] if isinstance(result, (tuple, list)) else pack(result)
-
-    # -- verbs that need a check of their own -------------------------------------------------------------
 
     def _compute(self, state: RankState, kind: str, layer: Any, places: list[Any]) -> list[TensorState]:
         row = OPERATIONS.get(kind)

@@ -109,8 +109,6 @@ class RemoteBooks:
             self.by_hand[id(token)] = token, made.number
         return self.by_hand[id(token)][1]
 
-    # -- the interface of Books -----------------------------------------------------------------------
-
     def open(self, rank: int, layers: int, batches: int) -> RemoteRank:
         """Return the handle of a rank, which the grader has opened."""
         if rank in self.opened:

@@ -74,14 +74,11 @@ class Wire:
         self.end.close()
 
 
-# -- what messages are made of ----------------------------------------------------------------------
-
-
 def pack(value: Any) -> Any:
     """Return labels, an event or a size as JSON carries it, also in lists: sets in order, and fractions as text."""
     if isinstance(value, (tuple, list)):
         return [pack(one) for one in value]
-    if isinstance(value, frozenset):
+    if isinstance(value, (frozenset, set)):
         return sorted(value)
     return str(value) if isinstance(value, Fraction) else value
 
@@ -137,9 +134,8 @@ LONGEST_TEXT = 4000
 
 def pack_error(error: PuzzleError) -> dict[str, Any]:
     """Return an error as its parts."""
-    place = shown_place(error.place)
-    where = place._asdict() | {"batches": None if place.batches is None else sorted(place.batches)}
-    return {"where": list(where.values()), **{part: str(getattr(error, part))[:LONGEST_TEXT] for part in TEXTS}}
+    texts = {part: str(getattr(error, part))[:LONGEST_TEXT] for part in TEXTS}
+    return {"where": pack(shown_place(error.place)), **texts}
 
 
 def unpack_error(packed: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
@@ -17,7 +18,6 @@ from ..basics.errors import NOWHERE, Place, PuzzleError, is_learners, show_line,
 from ..learner.model import Model
 from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames
 from .loop import QuietLoop
-from .prints import Labelled
 
 _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
 
@@ -36,7 +36,7 @@ def execute(
     errors, failed = Witnessed(), list[PuzzleError]()
     token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
     try:
-        with collector_off(), alarm(timeout) as late, host_aside(), redirect_stdout(Labelled(_rank.get)):
+        with collector_off(), alarm(timeout) as late, host_aside(), redirect_stdout(Labelled()):
             Execution(fn, models, timeout, late).to_its_end(order or range(len(models)))
     except PuzzleError as error:
         failed = [error]
@@ -86,6 +86,40 @@ def cause(errors: Sequence[PuzzleError]) -> PuzzleError:
         return place.tick or 0.0, rank, [int(number) for number in re.findall(r"\d+", str(place.detail))]
 
     return min(errors, key=order)
+
+
+class Labelled:
+    """A stdout that puts ``[rank 2, tick 3.3]`` before what a rank prints, by its own clock."""
+
+    def __init__(self) -> None:
+        outer = sys.stdout  # that of another run, where a rank runs something itself: only the inner rank is named
+        self.stream: Any = outer.stream if isinstance(outer, Labelled) else outer
+        self.writer: Model | None = None
+        self.fresh = True  # whether the next character begins a line
+
+    def write(self, text: str) -> int:
+        """Write the text; a rank that goes on where another has not ended its line begins a new one."""
+        model = _rank.get()
+        if model is not None and text:
+            if not self.fresh and model is not self.writer:
+                self.stream.write("\n")
+                self.fresh = True
+            if self.fresh and not text.startswith("[rank "):
+                self.stream.write(_label(model) + " ")
+        if text:
+            self.writer, self.fresh = model, text.endswith("\n")
+        self.stream.write(text)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def _label(model: Model) -> str:
+    try:
+        return f"[rank {model.rank}, tick {model.time:g}]"
+    except PuzzleError:  # the run is over, and somebody prints still
+        return f"[rank {model.rank}]"
 
 
 def name_of(fn: object) -> str:
@@ -191,8 +225,6 @@ class Execution:
             self.loop.call_soon(self._end, turns - 1)
         elif not self.done.done():
             self.done.set_result(None)
-
-    # -- what the loop asks ------------------------------------------------------------------
 
     def _quiet(self) -> bool:
         return self.done.done() or self.books.decide_next()

@@ -39,8 +39,7 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
     outside a task is swallowed by the loop, and one may be caught.
     """
     late: list[str] = []
-    usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    if timeout is None or not usable:
+    if timeout is None or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield late
         return
 
@@ -92,30 +91,26 @@ def learners_frames(coroutine: Any) -> list[FrameType]:
 
 
 def end_for_good(task: asyncio.Task[Any]) -> None:
-    """Close a coroutine that has swallowed every cancellation, so that nothing of it is left for later runs."""
-    for coroutine in reversed(_waiting(task.get_coro())):
-        _end(coroutine)
+    """Close a coroutine that has swallowed every cancellation, so that nothing of it is left for later runs.
 
-
-def _end(coroutine: Any) -> None:
-    """Close a coroutine, with an error at a line of the learner's: at the first one that no ``try`` of theirs guards.
-
-    From Python 3.13 on the line that awaits counts once more when it is struck, inside its ``try``.
+    It gets an error at a line of the learner's: at the first one that no ``try`` of theirs guards. From Python 3.13 on
+    the line that awaits counts once more when it is struck, inside its ``try``.
     """
     tracing = sys.gettrace()
-    for lines in range(50):
-        if getattr(coroutine, "cr_frame", None) is None:
-            return
-        trace = _raise_after(lines)
-        for frame in learners_frames(coroutine):
-            frame.f_trace = trace
-        try:
-            sys.settrace(trace)
-            coroutine.close()
-        except BaseException:  # whatever it says on its way out, the verdict is known
-            pass
-        finally:
-            sys.settrace(tracing)
+    for coroutine in reversed(_waiting(task.get_coro())):
+        for lines in range(50):
+            if getattr(coroutine, "cr_frame", None) is None:
+                break
+            trace = _raise_after(lines)
+            for frame in learners_frames(coroutine):
+                frame.f_trace = trace
+            try:
+                sys.settrace(trace)
+                coroutine.close()
+            except BaseException:  # whatever it says on its way out, the verdict is known
+                pass
+            finally:
+                sys.settrace(tracing)
 
 
 def _raise_after(lines: int) -> Callable[[FrameType, str, object], Any]:
