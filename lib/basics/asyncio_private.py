@@ -32,9 +32,7 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
 
     def select(self, timeout: float | None) -> list[Any]:
         """Return an empty list, at once or after a wait. The loop calls it once for every round of callbacks.
-
-        ``timeout``: 0 or less where callbacks are due, the seconds until the next timer where there is one, or None.
-        """
+        ``timeout``: 0 or less where callbacks are due, the seconds until the next timer where there is one, or None."""
         raise NotImplementedError
 
     def woken(self) -> None:
@@ -60,18 +58,14 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
 
 def default_executor(loop: asyncio.BaseEventLoop) -> Executor | None:
     """Return the threads that ``asyncio.to_thread`` has started on this loop, or None as long as it has started none.
-
-    Needs ``BaseEventLoop._default_executor``, tried with 3.11 to 3.15: a loop's executor can be set, and not be read.
-    """
+    Needs ``BaseEventLoop._default_executor``, tried with 3.11 to 3.15: a loop's executor can be set, not read."""
     return loop._default_executor  # type: ignore[attr-defined, no-any-return]
 
 
 def has_timers(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether a callback, such as the end of an ``asyncio.sleep``, waits for a time of the loop's clock.
-
-    A cancelled one may count until the loop has run its next callbacks. Needs ``BaseEventLoop._scheduled``, tried with
-    3.11 to 3.15. Raise AttributeError for a loop of another make.
-    """
+    """Return whether a callback, such as the end of an ``asyncio.sleep``, waits for a time of the loop's clock. Needs
+    ``BaseEventLoop._scheduled``, tried with 3.11 to 3.15, in which a cancelled one may stay until the loop has run its
+    next callbacks. Raise AttributeError for a loop of another make."""
     return bool(loop._scheduled)  # type: ignore[attr-defined]
 
 
@@ -101,11 +95,9 @@ def host_aside() -> Iterator[None]:
 
 
 def ready_callbacks(loop: asyncio.AbstractEventLoop) -> list[Callable[..., object] | None] | None:
-    """Return the callbacks that are due on a loop, without the one that runs now.
-
-    A callback that was cancelled is None in the list. Needs ``BaseEventLoop._ready`` and ``Handle._callback``, tried
-    with 3.11 to 3.15. Loops of another make, such as uvloop's, have neither: for them, None is returned.
-    """
+    """Return the callbacks that are due on a loop, without the one that runs now, and None for a cancelled one. Needs
+    ``BaseEventLoop._ready`` and ``Handle._callback``, tried with 3.11 to 3.15. Return None for loops of another make,
+    such as uvloop's, which have neither."""
     if not isinstance(loop, asyncio.BaseEventLoop):
         return None
     # A list at once: the queue may grow from another thread while Python code looks at it.
@@ -113,26 +105,20 @@ def ready_callbacks(loop: asyncio.AbstractEventLoop) -> list[Callable[..., objec
 
 
 def waited_for(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
-    """Return the future or task that a task waits for at this moment, or None if it can go on or has ended.
-
-    Needs ``Task._fut_waiter``, tried with 3.11 to 3.15. The public ``asyncio.capture_call_graph`` of 3.14 looks the
-    other way, from a future to those who wait, and does not see through ``asyncio.gather`` of calls in flight.
-    """
+    """Return the future or task that a task waits for at this moment, or None if it can go on or has ended. Needs
+    ``Task._fut_waiter``, tried with 3.11 to 3.15: the public ``asyncio.capture_call_graph`` of 3.14 looks the other
+    way, from a future to those who wait, and does not see through ``asyncio.gather`` of calls in flight."""
     return task._fut_waiter  # type: ignore[attr-defined, no-any-return]
 
 
 def gathered(future: object) -> Sequence[Any]:
-    """Return what ``asyncio.gather`` waits for, if this is the future that it has returned, else nothing.
-
-    Needs ``tasks._GatheringFuture`` and its ``_children``, tried with 3.11 to 3.15.
-    """
+    """Return what ``asyncio.gather`` waits for, if this is the future that it has returned, else nothing. Needs
+    ``tasks._GatheringFuture`` and its ``_children``, tried with 3.11 to 3.15."""
     return future._children if isinstance(future, asyncio.tasks._GatheringFuture) else ()  # type: ignore[attr-defined]
 
 
 def failed_unasked(task: asyncio.Task[Any]) -> bool:
     """Return whether a task has failed and nobody has asked for its error by ``await``, ``result`` or ``exception``.
-
     Needs ``Future._log_traceback``, tried with 3.11 to 3.15: what asyncio itself goes by when it prints "Task exception
-    was never retrieved". A Task class of our own would not be there for tasks of another task factory.
-    """
+    was never retrieved". A Task class of our own would not be there for tasks of another task factory."""
     return task._log_traceback

@@ -115,10 +115,8 @@ def learner_line() -> str:
 
 
 def is_learners(code: CodeType) -> bool:
-    """Return whether code was written by the learner rather than by this library or the standard one.
-
-    What namedtuple and dataclass generate is compiled from a string, as a program of ``python -c`` is.
-    """
+    """Return whether code was written by the learner rather than by this library or the standard one. What namedtuple
+    and dataclass generate is compiled from a string, as a program of ``python -c`` is."""
     generated = code.co_filename == "<string>" and code.co_name in ("<lambda>", "__init__", "__eq__")
     return not generated and is_learners_file(code.co_filename)
 

@@ -29,10 +29,7 @@ def execute(
     fn: Callable[[Model], Any], models: Sequence[Model], timeout: float | None, order: Sequence[int] | None = None
 ) -> None:
     """Run ``fn`` on every rank to its end. Raises the PuzzleError of the earliest tick, even one that was swallowed; of
-    the same tick, that of the lowest rank.
-
-    ``order``: in which the ranks are started; it changes no figure.
-    """
+    the same tick, that of the lowest rank. ``order``: in which the ranks are started; it changes no figure."""
     errors, failed = Witnessed(), list[PuzzleError]()
     token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
     try:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -39,10 +39,6 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
     outside a task is swallowed by the loop, and one may be caught.
     """
     late: list[str] = []
-    if timeout is None or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield late
-        return
-
     caller, struck = sys._getframe(2), False
 
     def ring(number: int, frame: FrameType | None) -> None:
@@ -60,19 +56,16 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
             sys.settrace(frame.f_trace)
         raise TimeIsUp
 
-    try:
-        before = signal.signal(signal.SIGALRM, ring)
-        timer = signal.setitimer(signal.ITIMER_REAL, timeout, 0.2)  # again and again: one may be swallowed
-    except (ValueError, OSError):
+    usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    with ExitStack() as undo:
+        if timeout is not None and usable:
+            with suppress(ValueError, OSError):
+                before, tracing = signal.signal(signal.SIGALRM, ring), sys.gettrace()
+                timer = signal.setitimer(signal.ITIMER_REAL, timeout, 0.2)  # again and again: one may be swallowed
+                undo.callback(sys.settrace, tracing)
+                undo.callback(signal.signal, signal.SIGALRM, before)
+                undo.callback(signal.setitimer, signal.ITIMER_REAL, *timer)
         yield late
-        return
-    tracing = sys.gettrace()
-    try:
-        yield late
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, before)
-        sys.settrace(tracing)
 
 
 def _waiting(coroutine: Any) -> list[Any]:

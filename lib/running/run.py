@@ -124,9 +124,7 @@ def run(
 
 def train(fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings) -> list[Model]:
     """Return the models of a machine's ranks, after each has run ``fn`` to its end, and nothing is left on its way.
-
-    Raise PuzzleError for what is wrong, with the run up to it.
-    """
+    Raise PuzzleError for what is wrong, with the run up to it."""
     models = [Model(rank, dist, work.layers, work.batches) for rank in range(dist.ranks)]
     try:
         execute(fn, models, settings.timeout, settings.order)
