@@ -63,8 +63,7 @@ class PuzzleError(AssertionError):
     Its parts stay apart to the end: ``problem`` (what is wrong), ``place`` (where), ``expected``, ``got``, ``cure``
     (what to write instead) and ``line`` (the learner's). ``run`` is the Run up to the error, where there was one.
 
-    It is an AssertionError, so that code written to catch those goes on working, but nothing changes under
-    ``python -O``.
+    An AssertionError, so that code that catches those goes on working; raised under ``python -O`` as well.
     """
 
     sticks = True

@@ -64,13 +64,10 @@ def stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
         layers = {labels.layer for labels in state.began}
         twice = sorted(layers & owner.keys())
         if twice or len(layers) != share:
-            raise PuzzleError(
-                f"it loads layers {show_set(layers)}"
-                + (f", of which rank {owner[twice[0]]} has loaded {show_set(twice)}" if twice else ""),
-                where=Place(state.rank),
-                expected=f"{share} layer{'s' * (share > 1)} for each rank, each layer on one rank",
-                line="",
-            )
+            problem = f"it loads layers {show_set(layers)}"
+            problem += f", of which rank {owner[twice[0]]} has loaded {show_set(twice)}" if twice else ""
+            expected = f"{share} layer{'s' * (share > 1)} for each rank, each layer on one rank"
+            raise PuzzleError(problem, where=Place(state.rank), expected=expected, line="")
         owner.update(dict.fromkeys(layers, state.rank))
         wanted.append(dict.fromkeys(layers, (_piece(0, 1), _piece(0, 1))))
     return wanted
@@ -91,13 +88,10 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
         _compare(state.rank, "begins with (load_weights)", "Weight", weights, state.began)
         _compare(state.rank, "begins with (load_weights)", "OptState", opt_states, state.began)
         if state.late:  # until its update no rank would have the state in memory
-            raise PuzzleError(
-                f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer",
-                where=Place(state.rank),
-                expected="weight and state loaded before the first operation of their layer",
-                cure="model.weights[l], model.opt_states[l] = model.load_weights(l) before anything else with layer l",
-                line="",
-            )
+            problem = f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer"
+            expected = "weight and state loaded before the first operation of their layer"
+            cure = "model.weights[l], model.opt_states[l] = model.load_weights(l) before anything else with layer l"
+            raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
         cure = "model.set_final_weight({0}, weight)"
         _compare(state.rank, "ends with (set_final_weight)", "Weight", weights, finals, cure)
         cure = "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)"
@@ -115,14 +109,9 @@ def _compare(
     for layer in sorted(wanted.keys() | got.keys()):
         want, have = wanted.get(layer), union(got[layer])[0] if layer in got else None
         if have != want:
-            raise PuzzleError(
-                f"it {when} the wrong pieces of the {kind} of layer {layer}",
-                where=Place(rank),
-                expected=_show(want),
-                got=_show(have),
-                cure="" if have else cure.format(layer),
-                line="",
-            )
+            problem = f"it {when} the wrong pieces of the {kind} of layer {layer}"
+            cure = "" if have else cure.format(layer)
+            raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), cure=cure, line="")
 
 
 def _show(part: Part | None) -> str:
@@ -178,13 +167,8 @@ def replica_fsdp(size: Size, random: Random) -> Size:
     """Return a size with another mesh, a box for each replica, other layers, and as many micro-batches a rank."""
     each = size["batches"] // size["ranks"]
     replica, shard = random.choice([(2, 2), (2, 3), (3, 2), (3, 4), (4, 2)])
-    return size | {
-        "ranks": replica * shard,
-        "mesh": {"replica": replica, "shard": shard},
-        "node_size": shard,
-        "batches": each * replica * shard,
-        "layers": random.randint(1, 5),
-    }
+    ranks, mesh, layers = replica * shard, {"replica": replica, "shard": shard}, random.randint(1, 5)
+    return size | {"ranks": ranks, "mesh": mesh, "node_size": shard, "batches": each * ranks, "layers": layers}
 
 
 SIZES: Mapping[str, Callable[[Size, Random], Size]] = {

@@ -21,12 +21,9 @@ def one_micro_batch(events: Sequence[Event], layers: int) -> None:
     trains = training()
     for event in events:
         if event.kind in trains and len(event.batches) > 1:
-            raise _broken(
-                event,
-                f"it works on micro-batches {show_set(event.batches)} at once",
-                "one micro-batch after the other, as the puzzle asks",
-                "model.get_activation([micro_batch]) in a loop over the micro-batches",
-            )
+            expected = "one micro-batch after the other, as the puzzle asks"
+            cure = "model.get_activation([micro_batch]) in a loop over the micro-batches"
+            raise _broken(event, f"it works on micro-batches {show_set(event.batches)} at once", expected, cure)
 
 
 def own_layers(events: Sequence[Event], layers: int) -> None:

@@ -57,8 +57,9 @@ def outline(puzzle: Puzzle) -> Outline:
 
 def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
     """Return sketch and outline of a run as sketches.json keeps them: the build makes it of the solutions' runs."""
-    done = [_rounded(event) for event in events if event.kind not in MARKS]
-    until = round(time / 2, 9)
+    work = [event for event in events if event.kind not in MARKS]
+    done = [event._replace(start=_rounded(event.start), end=_rounded(event.end)) for event in work]
+    until = _rounded(time / 2)
     names: dict[object, int] = {}
     half = []
     for event in done:
@@ -78,17 +79,17 @@ def _by_ranks(events: Iterable[Event]) -> list[tuple[list[int], list[Span]]]:
     own: dict[int, list[Span]] = {}
     for event in sorted(events, key=lambda event: event.start):
         spans = own.setdefault(event.rank, [])
-        start, end = event.start, event.end
-        if spans and start <= spans[-1][1]:
-            start, end = spans[-1][0], max(end, spans.pop()[1])
-        if end > start:
-            spans.append((start, end))
+        if spans and event.start <= spans[-1][1]:
+            start, end = spans.pop()
+            spans.append((start, max(end, event.end)))
+        elif event.end > event.start:
+            spans.append((event.start, event.end))
     found: dict[tuple[Span, ...], list[int]] = {}
     for rank, spans in sorted(own.items()):
         found.setdefault(tuple(spans), []).append(rank)
     return [(ranks, list(spans)) for spans, ranks in found.items()]
 
 
-def _rounded(event: Event) -> Event:
-    """Return it with a start of 0.3 instead of 0.30000000000000004."""
-    return event._replace(start=round(event.start, 9), end=round(event.end, 9))
+def _rounded(tick: float) -> float:
+    """Return 0.3 instead of 0.30000000000000004."""
+    return round(tick, 9)

@@ -26,10 +26,8 @@ T = TypeVar("T")
 
 MOST, MOST_BYTES, MOST_ERRORS = 500_000, 1 << 25, 100
 """Messages, bytes and errors of one run: what comes of them is kept here until its end, and must be limited."""
-
 AFTERWARDS = ("decide_next", "deadlock", "by_hand", "time", "stored", "finals", "events")
 """The verbs that may still be used for a rank that has finished."""
-
 ENDINGS = ("done", "failed", "missing")
 """What a worker says last."""
 
@@ -81,8 +79,7 @@ class Clerk:
         if rank in self.finished and verb not in AFTERWARDS:
             raise Garbled(f"{verb} of a rank that has finished")
         self.coroutine = None if coroutine is None else self.coroutines.setdefault(coroutine, object())
-        self.woken = []
-        self.asked = state.place(verb)
+        self.woken, self.asked = [], state.place(verb)
         try:
             known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
             return [0, self._pack(act(self, state, *known)), self.woken]
@@ -154,8 +151,6 @@ class Clerk:
     def _deadlock(self, state: RankState, lines: dict[int, str]) -> None:
         raise self.books.deadlock(lines, frozenset(self.finished))
 
-
-# -- how arguments are checked --------------------------------------------------------------------------
 
 Check = Callable[[Clerk, Any], Any]
 """Returns what an argument stands for. Raises Garbled where it can be none of the library's."""
@@ -237,13 +232,6 @@ def _lines(clerk: Clerk, value: Any) -> dict[int, str]:
     return {number(rank): shown(_text(clerk, text), 200) for rank, text in value}
 
 
-# -- the verbs ------------------------------------------------------------------------------------------
-
-
-def _finals(clerk: Clerk, state: RankState) -> list[Any]:
-    return [[layer, final.labels, final.value[0], final.made_up] for layer, final in state.finals.items()]
-
-
 _number, _numbers, _labels = _alone(number), _alone(numbers), _alone(unpack_labels)
 _any, _weight, _weight_gradient = _tensor(*KINDS), _tensor("Weight"), _tensor("WeightGrad")
 _sharded = _tensor(*[row.name for row in KINDS.values() if row.sharded])
@@ -271,7 +259,7 @@ VERBS: dict[str, tuple[Callable[..., Any], tuple[Check, ...]]] = {
     "deadlock": (Clerk._deadlock, (_lines,)),
     "time": (lambda c, a: c.books.time(a), ()),
     "stored": (lambda c, a: c.books.stored(a), ()),
-    "finals": (_finals, ()),
+    "finals": (lambda c, a: [[at, one.labels, one.value[0], one.made_up] for at, one in a.finals.items()], ()),
     "events": (lambda c, a: c.books.events(a), ()),
 }
 """Every verb that a worker may use: what it does, and how each of its arguments is checked."""

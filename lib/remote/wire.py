@@ -29,9 +29,7 @@ class Wire:
     """One end of the line. ``read`` counts the bytes received."""
 
     def __init__(self, end: socket.socket) -> None:
-        self.end = end
-        self.buffer = bytearray()
-        self.read = 0
+        self.end, self.buffer, self.read = end, bytearray(), 0
 
     def send(self, message: Any, deadline: float | None = None) -> None:
         """Write a message. Raise TimeoutError after the deadline (of time.monotonic), or OSError if nobody reads."""
@@ -118,13 +116,9 @@ def unpack_elements(packed: int | str) -> Elements:
 def unpack_event(packed: list[Any]) -> Event:
     """Return the record that was packed."""
     event = Event(*packed)
-    return event._replace(
-        batches=frozenset(event.batches),
-        held=tuple(map(unpack_elements, event.held)),  # type: ignore[arg-type]
-        op=event.op and tuple(event.op),
-        group=tuple(event.group),
-        elements=unpack_elements(event.elements),  # type: ignore[arg-type]
-    )
+    held, elements = tuple(map(unpack_elements, event.held)), unpack_elements(event.elements)  # type: ignore[arg-type]
+    op, group = event.op and tuple(event.op), tuple(event.group)
+    return event._replace(batches=frozenset(event.batches), held=held, op=op, group=group, elements=elements)
 
 
 TEXTS = ("problem", "expected", "got", "cure", "line")

@@ -134,7 +134,7 @@ class Execution:
         self.fn, self.models, self.timeout, self.late = fn, models, timeout, late
         self.books = models[0]._books
         self.tasks: dict[int, asyncio.Task[None]] = {}
-        self.started: dict[int, list[asyncio.Task[Any]]] = {}  # tasks that the ranks' own code has created
+        self.started: dict[int, list[asyncio.Task[Any]]] = {}  # by the ranks' own code, which need not wait for them
         self.finished: set[int] = set()
         self.raised: list[BaseException] = []  # by ranks' functions, each once
         self.over = False
@@ -155,12 +155,9 @@ class Execution:
             if wrong := [error for error in self.raised if isinstance(error, PuzzleError)]:
                 raise cause(wrong)
             if self.late or self.raised:
-                raise PuzzleError(
-                    f"the run did not end within {self.timeout:.3g} seconds",
-                    where=name_of(self.fn),
-                    cure="look for a loop that never ends; a large machine needs a longer timeout",
-                    line=self.late[0] if self.late else "",
-                )
+                problem = f"the run did not end within {self.timeout:.3g} seconds"
+                cure = "look for a loop that never ends; a large machine needs a longer timeout"
+                raise PuzzleError(problem, where=name_of(self.fn), cure=cure, line=self.late[0] if self.late else "")
         finally:
             self.over = True
             for task in asyncio.all_tasks(loop):
@@ -187,7 +184,11 @@ class Execution:
             result = self.fn(model)
             if inspect.isawaitable(result):
                 await result
-            await self._tasks_of(model)
+            while pending := [task for task in self.started.get(model.rank, ()) if not task.done()]:
+                await asyncio.gather(*pending)
+            for task in self.started.get(model.rank, ()):
+                if failed_unasked(task):
+                    task.result()
             self.books.finish(model._handle)
             self.finished.add(model.rank)
         except asyncio.CancelledError:
@@ -198,14 +199,6 @@ class Execution:
                 self._fail(_explained(error, model))
         if len(self.finished) == len(self.models) and not self.done.done():
             self.done.set_result(None)
-
-    async def _tasks_of(self, model: Model) -> None:
-        """Wait for the tasks that the rank has started and not waited for."""
-        while pending := [task for task in self.started.get(model.rank, ()) if not task.done()]:
-            await asyncio.gather(*pending)
-        for task in self.started.get(model.rank, ()):
-            if failed_unasked(task):
-                task.result()
 
     def _fail(self, error: BaseException) -> None:
         if self.over:
@@ -251,11 +244,9 @@ def _explained(error: BaseException, model: Model) -> BaseException:
     if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
         return error
     lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]
-    explained = PuzzleError(
-        f"the function raised {type(error).__name__}{_says(error)}",
-        where=Place(model.rank, tick=model.time),
-        line=show_line(*lines[-1]) if lines else "",
-    )
+    problem = f"the function raised {type(error).__name__}{_says(error)}"
+    line = show_line(*lines[-1]) if lines else ""
+    explained = PuzzleError(problem, where=Place(model.rank, tick=model.time), line=line)
     explained.__cause__ = error
     return explained
 

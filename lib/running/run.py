@@ -146,11 +146,8 @@ def _engine(name: str) -> Any:
         needed = (missing.name or "").split(".")[0]
         if needed not in ("torch", "cloudpickle"):
             raise
-    raise PuzzleError(
-        f'engine="{name}" needs {needed}, which is not installed here: '
-        "pip install torch cloudpickle (torch's CPU build is enough; pytorch.org says how to choose it)",
-        line="",
-    )
+    cure = "pip install torch cloudpickle (torch's CPU build is enough; pytorch.org says how to choose it)"
+    raise PuzzleError(f'engine="{name}" needs {needed}, which is not installed here: {cure}', line="")
 
 
 def check_function(fn: object) -> None:
@@ -163,11 +160,9 @@ def check_function(fn: object) -> None:
     try:
         inspect.signature(fn).bind(object())
     except TypeError:
-        raise PuzzleError(
-            "run calls the function with one argument, the model",
-            where=f"{getattr(fn, '__name__', fn)}{inspect.signature(fn)}",
-            cure="async def fsdp(model): ...",
-        ) from None
+        problem, cure = "run calls the function with one argument, the model", "async def fsdp(model): ..."
+        where = f"{getattr(fn, '__name__', fn)}{inspect.signature(fn)}"
+        raise PuzzleError(problem, where=where, cure=cure) from None
     except ValueError:
         pass  # a builtin without a signature: the call will tell
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
