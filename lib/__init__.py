@@ -27,34 +27,13 @@ from .learner.dist import Dist
 from .learner.model import Model
 from .learner.tensors import Activation, ActivationGrad, OptState, Weight, WeightGrad
 from .machine.cost import Cost, RingCost
-from .running.nested import allow_nested_loops
-from .running.run import Run, run
+from .running.run import Run, allow_nested_loops, run
 
 LLM_TRAINING_PUZZLES = True
 """How a notebook tells this package from any other folder called lib."""
 
-__all__ = [
-    "HIDDEN",
-    "LENGTH",
-    "Activation",
-    "ActivationGrad",
-    "Cost",
-    "Deadlock",
-    "Dist",
-    "Model",
-    "OptState",
-    "PuzzleError",
-    "RingCost",
-    "Run",
-    "Weight",
-    "WeightGrad",
-    "allow_nested_loops",
-    "attempt",
-    "grade",
-    "hint",
-    "progress",
-    "run",
-    "solution",
-]
+__all__ = ["Activation", "ActivationGrad", "OptState", "Weight", "WeightGrad"]
+__all__ += ["HIDDEN", "LENGTH", "Cost", "Deadlock", "Dist", "Model", "PuzzleError", "RingCost", "Run", "run"]
+__all__ += ["allow_nested_loops", "attempt", "grade", "hint", "progress", "solution"]
 
 seal()

@@ -22,7 +22,7 @@ from lib.machine.outcome import Outcome
 from lib.machine.shape import Shape
 from lib.remote.clerk import MOST_ERRORS, VERBS, Clerk
 from lib.remote.remote_books import remote_books
-from lib.remote.wire import LONGEST, LONGEST_TEXT, Garbled, Wire, pack_event, shown, unpack_error, unpack_event
+from lib.remote.wire import LONGEST, LONGEST_TEXT, Garbled, Wire, pack, shown, unpack_error, unpack_event
 from lib.running.execution import execute
 from tests.corpus import Program
 from tests.corpus.honest import HONEST
@@ -179,7 +179,7 @@ def test_a_deadlock_comes_through_the_wire() -> None:
 def test_events_survive_the_wire() -> None:
     fn, spec = list(solutions())[2]
     for event in run(fn, ranks=3, layers=2, batches=3).events:
-        assert unpack_event(json.loads(json.dumps(pack_event(event)))) == event
+        assert unpack_event(json.loads(json.dumps(pack(event)))) == event
     assert spec["name"] == "ddp"
 
 

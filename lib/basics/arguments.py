@@ -27,13 +27,8 @@ def one_of(name: str, value: object, count: int, where: Place = NOWHERE, cure: s
     except TypeError:
         number = -1
     if isinstance(value, bool) or not 0 <= number < count:
-        raise PuzzleError(
-            f"{name} is out of range",
-            where=where,
-            expected=f"a whole number from 0 to {count - 1}",
-            got=describe(value),
-            cure=cure,
-        )
+        expected = f"a whole number from 0 to {count - 1}"
+        raise PuzzleError(f"{name} is out of range", where=where, expected=expected, got=describe(value), cure=cure)
     return number
 
 
@@ -48,17 +43,13 @@ def set_of(name: str, numbers: Iterable[int], count: int | None = None, where: P
     try:
         found = frozenset(index(number) for number in numbers)
     except TypeError:
+        problem = f"{name} must be several whole numbers, for example [0, 1]"
         instead = f"range({numbers}) for 0 to {numbers - 1}, [0] for one" if isinstance(numbers, int) else ""
-        raise PuzzleError(
-            f"{name} must be several whole numbers, for example [0, 1]",
-            where=where,
-            got=describe(numbers),
-            cure=forgotten_await(numbers) or instead,
-        ) from None
+        cure = forgotten_await(numbers) or instead
+        raise PuzzleError(problem, where=where, got=describe(numbers), cure=cure) from None
     if count is not None and not all(0 <= number < count for number in found):
-        raise PuzzleError(
-            f"{name} out of range", where=where, expected=f"numbers from 0 to {count - 1}", got=describe(found)
-        )
+        expected = f"numbers from 0 to {count - 1}"
+        raise PuzzleError(f"{name} out of range", where=where, expected=expected, got=describe(found))
     return found
 
 

@@ -1,11 +1,10 @@
 """The private details of asyncio that this project needs. No other module touches one.
 
 asyncio has no public way to give a loop another clock, to run one loop inside another, or to ask what a task waits
-for. Each function here says which private name it needs, and reads it without a default: where a new Python no longer
-has it, an AttributeError says so at once.
+for. What is needed here is read without a default: an AttributeError says so at once where a Python no longer has it.
 
-All of it was tried with Python 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2, where it is the same. A new Python is done
-when `tests/test_asyncio_private.py` passes on it, which has at least one test for each name.
+It is the same in Python 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2. `tests/test_asyncio_private.py`, which has a test
+for each name, says whether it is in a new one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
     ``_selector``, an object whose ``select(timeout)`` it calls once a turn; ``_process_events``, which is handed what
     ``select`` has returned; and ``_write_to_self``, which ``call_soon_threadsafe`` calls to wake the loop. Also
     ``_run_once``, a round of callbacks, ``_ready`` and ``_scheduled``, what is due now and later, and ``Handle._run``
-    as here it is done faster where no timer is set: a run on four ranks saves 1.4 of 18 microseconds an operation.
+    as here a round without timers is faster: a run on four ranks saves 1.4 of 18 microseconds an operation.
     """
 
     def __init__(self) -> None:
@@ -33,9 +32,7 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
 
     def select(self, timeout: float | None) -> list[Any]:
         """Return an empty list, at once or after a wait. The loop calls it once for every round of callbacks.
-
-        ``timeout``: 0 or less where callbacks are due, the seconds until the next timer where there is one, or None.
-        """
+        ``timeout``: 0 or less where callbacks are due, the seconds until the next timer where there is one, or None."""
         raise NotImplementedError
 
     def woken(self) -> None:
@@ -61,21 +58,14 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
 
 def default_executor(loop: asyncio.BaseEventLoop) -> Executor | None:
     """Return the threads that ``asyncio.to_thread`` has started on this loop, or None as long as it has started none.
-
-    Needs ``BaseEventLoop._default_executor``, tried with 3.11 to 3.15, as the loop has a public way to set its
-    executor, and none to read it.
-    """
-    executor: Executor | None = loop._default_executor  # type: ignore[attr-defined]
-    return executor
+    Needs ``BaseEventLoop._default_executor``, tried with 3.11 to 3.15: a loop's executor can be set, not read."""
+    return loop._default_executor  # type: ignore[attr-defined, no-any-return]
 
 
 def has_timers(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether a callback, such as the end of an ``asyncio.sleep``, waits for a time of the loop's clock.
-
-    A cancelled one may count until the loop has run its next callbacks. Needs ``BaseEventLoop._scheduled``, tried with
-    3.11 to 3.15, as a loop tells nobody what it has been asked to do later. Raise AttributeError for a loop of another
-    make.
-    """
+    """Return whether a callback, such as the end of an ``asyncio.sleep``, waits for a time of the loop's clock. Needs
+    ``BaseEventLoop._scheduled``, tried with 3.11 to 3.15, in which a cancelled one may stay until the loop has run its
+    next callbacks. Raise AttributeError for a loop of another make."""
     return bool(loop._scheduled)  # type: ignore[attr-defined]
 
 
@@ -83,10 +73,9 @@ def has_timers(loop: asyncio.AbstractEventLoop) -> bool:
 def host_aside() -> Iterator[None]:
     """Suspend the running event loop and its task inside the block, so that another loop can run there.
 
-    Needs ``_set_running_loop``, as asyncio refuses to run a loop inside another; ``_leave_task`` and ``_enter_task``,
-    which "Extending" in asyncio's documentation names for those who write tasks of their own, as from 3.14 on a thread
-    has one current task, and no longer one for each loop. Tried with 3.11 to 3.15; the task leaves before its loop, as
-    3.14 demands. ``_swap_current_task``, which does the work of both, came with 3.12 and stands in no documentation.
+    Needs ``_set_running_loop``, as asyncio refuses to run a loop inside another, and ``_leave_task`` and
+    ``_enter_task``, which asyncio documents for those who extend it, as from 3.14 on a thread has one current task, and
+    no longer one for each loop. Tried with 3.11 to 3.15; the task leaves before its loop, as 3.14 demands.
     """
     try:
         host = asyncio.get_running_loop()
@@ -106,11 +95,9 @@ def host_aside() -> Iterator[None]:
 
 
 def ready_callbacks(loop: asyncio.AbstractEventLoop) -> list[Callable[..., object] | None] | None:
-    """Return the callbacks that are due on a loop, without the one that runs now.
-
-    A callback that was cancelled is None in the list. Needs ``BaseEventLoop._ready`` and ``Handle._callback``, tried
-    with 3.11 to 3.15, as no loop says whether anything is due. Loops of another make, such as uvloop's, have neither.
-    """
+    """Return the callbacks that are due on a loop, without the one that runs now, and None for a cancelled one. Needs
+    ``BaseEventLoop._ready`` and ``Handle._callback``, tried with 3.11 to 3.15. Return None for loops of another make,
+    such as uvloop's, which have neither."""
     if not isinstance(loop, asyncio.BaseEventLoop):
         return None
     # A list at once: the queue may grow from another thread while Python code looks at it.
@@ -118,33 +105,20 @@ def ready_callbacks(loop: asyncio.AbstractEventLoop) -> list[Callable[..., objec
 
 
 def waited_for(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
-    """Return the future or task that a task waits for at this moment, or None if it can go on or has ended.
-
-    Needs ``Task._fut_waiter``, tried with 3.11 to 3.15. From 3.14 on ``asyncio.capture_call_graph`` is public, but it
-    looks the other way, from a future to those who wait, and does not see through ``asyncio.gather`` of objects that
-    are no Futures of asyncio's, as calls in flight are.
-    """
-    waiter: asyncio.Future[Any] | None = task._fut_waiter  # type: ignore[attr-defined]
-    return waiter
+    """Return the future or task that a task waits for at this moment, or None if it can go on or has ended. Needs
+    ``Task._fut_waiter``, tried with 3.11 to 3.15: the public ``asyncio.capture_call_graph`` of 3.14 looks the other
+    way, from a future to those who wait, and does not see through ``asyncio.gather`` of calls in flight."""
+    return task._fut_waiter  # type: ignore[attr-defined, no-any-return]
 
 
 def gathered(future: object) -> Sequence[Any]:
-    """Return what ``asyncio.gather`` waits for, if this is the future that it has returned, else nothing.
-
-    Needs ``tasks._GatheringFuture`` and its ``_children``, tried with 3.11 to 3.15, as what gather returns does not
-    say what it has gathered.
-    """
-    if not isinstance(future, asyncio.tasks._GatheringFuture):  # type: ignore[attr-defined]
-        return ()
-    children: Sequence[Any] = future._children
-    return children
+    """Return what ``asyncio.gather`` waits for, if this is the future that it has returned, else nothing. Needs
+    ``tasks._GatheringFuture`` and its ``_children``, tried with 3.11 to 3.15."""
+    return future._children if isinstance(future, asyncio.tasks._GatheringFuture) else ()  # type: ignore[attr-defined]
 
 
 def failed_unasked(task: asyncio.Task[Any]) -> bool:
     """Return whether a task has failed and nobody has asked for its error by ``await``, ``result`` or ``exception``.
-
     Needs ``Future._log_traceback``, tried with 3.11 to 3.15: what asyncio itself goes by when it prints "Task exception
-    was never retrieved". A Task class of our own would have to note every way of asking, and would not be there for
-    tasks of another task factory, such as ``asyncio.eager_task_factory``.
-    """
+    was never retrieved". A Task class of our own would not be there for tasks of another task factory."""
     return task._log_traceback

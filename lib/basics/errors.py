@@ -7,22 +7,16 @@ import sys
 import sysconfig
 from collections.abc import Iterable
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 _LIB = Path(__file__).parent.parent
-_OURS = (
-    str(_LIB),
-    str(_LIB.parent / "drawing"),
-    sysconfig.get_paths()["stdlib"],
-    "<frozen",
-)
-
+_OURS = (str(_LIB), str(_LIB.parent / "drawing"), sysconfig.get_paths()["stdlib"], "<frozen")
 
 witnessed: ContextVar[list[PuzzleError] | None] = ContextVar("witnessed", default=None)
 """The list in which a graded run collects the errors made in it, so that one that is swallowed still counts."""
-
 
 shown_files: set[str] = set()
 """Names of code that may be shown though there is no such file: cells of a notebook that is being graded."""
@@ -69,8 +63,7 @@ class PuzzleError(AssertionError):
     Its parts stay apart to the end: ``problem`` (what is wrong), ``place`` (where), ``expected``, ``got``, ``cure``
     (what to write instead) and ``line`` (the learner's). ``run`` is the Run up to the error, where there was one.
 
-    It stays an AssertionError, so that code written to catch those goes on working, but it is
-    always raised explicitly: nothing changes under ``python -O``.
+    An AssertionError, so that code that catches those goes on working; raised under ``python -O`` as well.
     """
 
     sticks = True
@@ -88,28 +81,22 @@ class PuzzleError(AssertionError):
         line: str | None = None,
     ) -> None:
         super().__init__(problem)
-        self.problem = problem
+        self.problem, self.expected, self.got, self.cure = problem, expected, got, cure
         self.place = where if isinstance(where, Place) else Place(detail=where)
-        self.expected = expected
-        self.got = got
-        self.cure = cure
         self.line = learner_line() if line is None else line
         errors = witnessed.get()
         if self.sticks and errors is not None:
             errors.append(self)
 
-    @property
-    def where(self) -> str:
-        """The place in words, or an empty text."""
-        return str(self.place)
-
     def __str__(self) -> str:
-        head = f"{self.where}: {self.problem}" if self.where else self.problem
+        place = str(self.place)
+        head = f"{place}: {self.problem}" if place else self.problem
         parts = [("expected", self.expected), ("got", self.got), ("instead", self.cure), ("at", self.line)]
         return "\n".join([head, *(f"  {name + ':':9} {text}" for name, text in parts if text)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), self.problem, self.place, self.expected, self.got, self.cure, self.line)
+        parts = {"expected": self.expected, "got": self.got, "cure": self.cure, "line": self.line}
+        return partial(type(self), where=self.place, **parts), (self.problem,)
 
 
 class Deadlock(PuzzleError):
@@ -118,25 +105,17 @@ class Deadlock(PuzzleError):
     sticks = False  # the run that reports it fails in any case
 
 
-def _rebuilt(
-    kind: type[PuzzleError], problem: str, place: Place, expected: str, got: str, cure: str, line: str
-) -> PuzzleError:
-    return kind(problem, where=place, expected=expected, got=got, cure=cure, line=line)
-
-
 def learner_line() -> str:
     """Return the innermost line on the stack that is the learner's, or an empty text where there is none."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_learners(frame.f_code):
-        frame = frame.f_back  # type: ignore[assignment]
-    return show_line(frame.f_code, frame.f_lineno) if frame is not None else ""
+        frame = frame.f_back
+    return "" if frame is None else show_line(frame.f_code, frame.f_lineno)
 
 
 def is_learners(code: CodeType) -> bool:
-    """Return whether code was written by the learner rather than by this library or the standard one.
-
-    What namedtuple and dataclass generate is compiled from a string, as a program of ``python -c`` is.
-    """
+    """Return whether code was written by the learner rather than by this library or the standard one. What namedtuple
+    and dataclass generate is compiled from a string, as a program of ``python -c`` is."""
     generated = code.co_filename == "<string>" and code.co_name in ("<lambda>", "__init__", "__eq__")
     return not generated and is_learners_file(code.co_filename)
 

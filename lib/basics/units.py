@@ -1,10 +1,9 @@
 """Ticks and elements: the two units of the machine, kept exact.
 
-Time is counted in *ticks* (one micro-batch forward through one layer = 1 tick), memory in
-*elements*. Neither is ever a sum of floats: times are whole numbers of a *grain* (the largest
-fraction of a tick that divides every cost), sizes are whole numbers or fractions. A float
-appears only when a time leaves the simulator, as the one nearest to the exact value, so that
-20.4 ticks compare equal to ``20.4``.
+Time is counted in *ticks* (one micro-batch forward through one layer = 1 tick), memory in *elements*. Neither is ever a
+sum of floats: times are whole numbers of a *grain* (the largest fraction of a tick that divides every cost), sizes are
+whole numbers or fractions. Only a time that leaves the simulator is a float, the one nearest to the exact value, so
+that 20.4 ticks compare equal to ``20.4``.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from typing import TypeAlias
 
 HIDDEN = 512
 """Width of a layer: a weight has HIDDEN x HIDDEN elements."""
-
 LENGTH = 256
 """Tokens of a micro-batch: an activation has HIDDEN x LENGTH elements for each micro-batch."""
-
 Elements: TypeAlias = int | Fraction
 """A size in elements. A third of a weight is a third, hence the fraction."""
 

@@ -12,27 +12,47 @@ from typing import Any
 
 from ..basics.errors import Place, PuzzleError, show_set
 from ..machine.interface import FinalState
-from ..record.labels import Labels, coarsest, union
+from ..record.labels import Labels, Shards, coarsest, union
 
 Size = dict[str, Any]
 """Arguments of ``run``: ranks, layers, batches, and mesh and node_size where there are boxes."""
-Shard = tuple[int, int]
-"""(index, total): shard ``index`` of ``total``."""
-Wanted = dict[int, tuple[Shard, Shard]]
-"""For each layer that a rank has, its shard of the weight and its shard of the optimizer state."""
+Part = tuple[Shards, int]
+"""(shards, total): shards of ``total``, as few and as large as can be."""
+Wanted = dict[int, tuple[Part, Part]]
+"""For each layer that a rank has, its part of the weight and its part of the optimizer state."""
 
-EVERYTHING: Shard = (0, 1)
+
+def _piece(index: int, total: int) -> Part:
+    return coarsest(frozenset([index]), total)
+
+
+def _of_every_layer(size: Size, final_states: Sequence[FinalState], total: int) -> list[Wanted]:
+    """Give rank r piece r of ``total`` of every layer, counted round and round."""
+    pieces = [_piece(state.rank % total, total) for state in final_states]
+    return [dict.fromkeys(range(size["layers"]), (piece, piece)) for piece in pieces]
 
 
 def whole(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     """Give every rank all of every layer (plain training, data parallel)."""
-    return [dict.fromkeys(range(size["layers"]), (EVERYTHING, EVERYTHING)) for _ in final_states]
+    return _of_every_layer(size, final_states, 1)
 
 
 def sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     """Give rank r piece r of ``ranks`` of every layer (weight-sharded and fully sharded data parallel)."""
-    ranks = size["ranks"]
-    return [dict.fromkeys(range(size["layers"]), ((r, ranks), (r, ranks))) for r in range(ranks)]
+    return _of_every_layer(size, final_states, size["ranks"])
+
+
+def hybrid_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
+    """Cut weights and states into pieces over ``shard``, the same on every replica."""
+    return _of_every_layer(size, final_states, size["mesh"]["shard"])
+
+
+def replica_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
+    """Cut weights into pieces over ``shard``, the same on every replica, and states over both axes."""
+    replicas, shards = size["mesh"]["replica"], size["mesh"]["shard"]
+    places = [divmod(state.rank, shards) for state in final_states]
+    parts = [(_piece(shard, shards), _piece(shard * replicas + replica, size["ranks"])) for replica, shard in places]
+    return [dict.fromkeys(range(size["layers"]), part) for part in parts]
 
 
 def stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
@@ -42,115 +62,59 @@ def stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     wanted: list[Wanted] = []
     for state in final_states:
         layers = {labels.layer for labels in state.began}
-        twice = sorted(layer for layer in layers if layer in owner)
+        twice = sorted(layers & owner.keys())
         if twice or len(layers) != share:
-            raise PuzzleError(
-                f"it loads layers {show_set(layers)}"
-                + (f", of which rank {owner[twice[0]]} has loaded {show_set(twice)}" if twice else ""),
-                where=Place(state.rank),
-                expected=f"{share} layer{'s' * (share > 1)} for each rank, each layer on one rank",
-                line="",
-            )
+            problem = f"it loads layers {show_set(layers)}"
+            problem += f", of which rank {owner[twice[0]]} has loaded {show_set(twice)}" if twice else ""
+            expected = f"{share} layer{'s' * (share > 1)} for each rank, each layer on one rank"
+            raise PuzzleError(problem, where=Place(state.rank), expected=expected, line="")
         owner.update(dict.fromkeys(layers, state.rank))
-        wanted.append(dict.fromkeys(layers, (EVERYTHING, EVERYTHING)))
+        wanted.append(dict.fromkeys(layers, (_piece(0, 1), _piece(0, 1))))
     return wanted
 
 
-def hybrid_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Cut weights and states into pieces over ``shard``, the same on every replica."""
-    replicas, shards = size["mesh"]["replica"], size["mesh"]["shard"]
-    return [
-        dict.fromkeys(range(size["layers"]), ((shard, shards), (shard, shards)))
-        for _ in range(replicas)
-        for shard in range(shards)
-    ]
-
-
-def replica_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Cut weights into pieces over ``shard``, the same on every replica, and states over both axes."""
-    replicas, shards = size["mesh"]["replica"], size["mesh"]["shard"]
-    return [
-        dict.fromkeys(range(size["layers"]), ((shard, shards), (shard * replicas + replica, shards * replicas)))
-        for replica in range(replicas)
-        for shard in range(shards)
-    ]
-
-
 LAYOUTS: Mapping[str, Callable[[Size, Sequence[FinalState]], list[Wanted]]] = {
-    "whole": whole,
-    "sharded": sharded,
-    "stages": stages,
-    "hybrid_sharded": hybrid_sharded,
-    "replica_sharded": replica_sharded,
+    layout.__name__: layout for layout in (whole, sharded, stages, hybrid_sharded, replica_sharded)
 }
 
 
 def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> None:
     """Raise PuzzleError, which names the rank, unless every rank begins and ends with what the layout says."""
     for state, wanted in zip(final_states, LAYOUTS[name](size, final_states), strict=True):
-        weights = {layer: piece for layer, (piece, _) in wanted.items()}
-        opt_states = {layer: piece for layer, (_, piece) in wanted.items()}
+        weights = {layer: part for layer, (part, _) in wanted.items()}
+        opt_states = {layer: part for layer, (_, part) in wanted.items()}
         finals = [final.labels for final in state.finals.values()]
-        kept = [piece.labels for piece in state.kept if piece.labels.kind == "OptState" and piece.labels.step == 1]
+        kept = [piece.labels for piece in state.kept if piece.labels.step == 1]
         _compare(state.rank, "begins with (load_weights)", "Weight", weights, state.began)
         _compare(state.rank, "begins with (load_weights)", "OptState", opt_states, state.began)
-        _check_early(state)
-        _compare(
-            state.rank,
-            "ends with (set_final_weight)",
-            "Weight",
-            weights,
-            finals,
-            "model.set_final_weight({}, weight)",
-        )
+        if state.late:  # until its update no rank would have the state in memory
+            problem = f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer"
+            expected = "weight and state loaded before the first operation of their layer"
+            cure = "model.weights[l], model.opt_states[l] = model.load_weights(l) before anything else with layer l"
+            raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
+        cure = "model.set_final_weight({0}, weight)"
+        _compare(state.rank, "ends with (set_final_weight)", "Weight", weights, finals, cure)
         cure = "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)"
         _compare(state.rank, "ends with (stored after its update)", "OptState", opt_states, kept, cure)
 
 
-def _check_early(state: FinalState) -> None:
-    """Raise PuzzleError for a state loaded only at its update: until then no rank would have it in memory."""
-    if state.late:
-        raise PuzzleError(
-            f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer",
-            where=Place(state.rank),
-            expected="weight and state loaded before the first operation of their layer",
-            cure="model.weights[l], model.opt_states[l] = model.load_weights(l) before anything else with layer l",
-            line="",
-        )
-
-
 def _compare(
-    rank: int, when: str, kind: str, wanted: Mapping[int, Shard], labels: Iterable[Labels], cure: str = ""
+    rank: int, when: str, kind: str, wanted: Mapping[int, Part], labels: Iterable[Labels], cure: str = ""
 ) -> None:
-    """Raise PuzzleError unless a rank has the wanted pieces. ``cure``: what to write if a layer, {}, is missing."""
-    got: dict[int, list[Labels]] = {}
+    """Raise PuzzleError unless a rank has the wanted parts. ``cure``: what to write if a layer, {0}, is missing."""
+    got: dict[int, list[Part]] = {}
     for one in labels:
         if one.kind == kind:
-            got.setdefault(one.layer, []).append(one)
+            got.setdefault(one.layer, []).append((one.shards, one.total))
     for layer in sorted(wanted.keys() | got.keys()):
-        have = _union(got.get(layer, []))
-        want = None
-        if layer in wanted:
-            index, total = wanted[layer]
-            want = coarsest(frozenset([index]), total)
+        want, have = wanted.get(layer), union(got[layer])[0] if layer in got else None
         if have != want:
-            raise PuzzleError(
-                f"it {when} the wrong pieces of the {kind} of layer {layer}",
-                where=Place(rank),
-                expected=_show(want),
-                got=_show(have),
-                cure=cure.format(layer) if want is not None and have is None else "",
-                line="",
-            )
+            problem = f"it {when} the wrong pieces of the {kind} of layer {layer}"
+            cure = "" if have else cure.format(layer)
+            raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), cure=cure, line="")
 
 
-def _union(parts: Sequence[Labels]) -> tuple[frozenset[int], int] | None:
-    if not parts:
-        return None
-    return union([(part.shards, part.total) for part in parts])[0]
-
-
-def _show(part: tuple[frozenset[int], int] | None) -> str:
+def _show(part: Part | None) -> str:
     if part is None:
         return "nothing of it"
     shards, total = part
@@ -203,24 +167,13 @@ def replica_fsdp(size: Size, random: Random) -> Size:
     """Return a size with another mesh, a box for each replica, other layers, and as many micro-batches a rank."""
     each = size["batches"] // size["ranks"]
     replica, shard = random.choice([(2, 2), (2, 3), (3, 2), (3, 4), (4, 2)])
-    return size | {
-        "ranks": replica * shard,
-        "mesh": {"replica": replica, "shard": shard},
-        "node_size": shard,
-        "batches": each * replica * shard,
-        "layers": random.randint(1, 5),
-    }
+    ranks, mesh, layers = replica * shard, {"replica": replica, "shard": shard}, random.randint(1, 5)
+    return size | {"ranks": ranks, "mesh": mesh, "node_size": shard, "batches": each * ranks, "layers": layers}
 
 
 SIZES: Mapping[str, Callable[[Size, Random], Size]] = {
-    "one_rank": one_rank,
-    "data_parallel": data_parallel,
-    "two_each": two_each,
-    "uneven": uneven,
-    "pipeline": pipeline,
-    "two_stages": two_stages,
-    "pipeline_fsdp": pipeline_fsdp,
-    "replica_fsdp": replica_fsdp,
+    way.__name__: way
+    for way in (one_rank, data_parallel, two_each, uneven, pipeline, two_stages, pipeline_fsdp, replica_fsdp)
 }
 
 

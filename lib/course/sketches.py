@@ -55,35 +55,22 @@ def outline(puzzle: Puzzle) -> Outline:
     return Outline(compute, busy, table["time"])
 
 
-# -- how they are made ---------------------------------------------------------------------------
-
-
 def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
-    """Return sketch and outline of a run as sketches.json keeps them."""
-    done = [event for event in events if event.kind not in MARKS]
+    """Return sketch and outline of a run as sketches.json keeps them: the build makes it of the solutions' runs."""
+    work = [event for event in events if event.kind not in MARKS]
+    done = [event._replace(start=_rounded(event.start), end=_rounded(event.end)) for event in work]
     until = _rounded(time / 2)
     names: dict[object, int] = {}
-    half = [
-        [
-            event.rank,
-            event.kind,
-            event.layer,
-            sorted(event.batches),
-            _rounded(event.start),
-            min(_rounded(event.end), until),
-            None if event.op is None else [names.setdefault(event.op, len(names))],
-            list(event.group),
-        ]
-        for event in done
-        if event.start < until
-    ]
+    half = []
+    for event in done:
+        if event.start < until:
+            what = [event.rank, event.kind, event.layer, sorted(event.batches)]
+            op = None if event.op is None else [names.setdefault(event.op, len(names))]
+            half.append([*what, event.start, min(event.end, until), op, list(event.group)])
+    compute = _by_ranks(event for event in done if event.lane == "compute")
     return {
         "sketch": {"until": until, "time": time, "events": half},
-        "outline": {
-            "time": time,
-            "compute": _by_ranks(event for event in done if event.lane == "compute"),
-            "busy": _by_ranks(done),
-        },
+        "outline": {"time": time, "compute": compute, "busy": _by_ranks(done)},
     }
 
 
@@ -92,11 +79,11 @@ def _by_ranks(events: Iterable[Event]) -> list[tuple[list[int], list[Span]]]:
     own: dict[int, list[Span]] = {}
     for event in sorted(events, key=lambda event: event.start):
         spans = own.setdefault(event.rank, [])
-        start, end = _rounded(event.start), _rounded(event.end)
-        if spans and start <= spans[-1][1]:
-            start, end = spans[-1][0], max(end, spans.pop()[1])
-        if end > start:
-            spans.append((start, end))
+        if spans and event.start <= spans[-1][1]:
+            start, end = spans.pop()
+            spans.append((start, max(end, event.end)))
+        elif event.end > event.start:
+            spans.append((event.start, event.end))
     found: dict[tuple[Span, ...], list[int]] = {}
     for rank, spans in sorted(own.items()):
         found.setdefault(tuple(spans), []).append(rank)

@@ -47,8 +47,7 @@ def puzzles() -> dict[str, Puzzle]:
 @cache
 def kept(name: str) -> dict[str, Any]:
     """Return one of the tables that the build writes into lib."""
-    table: dict[str, Any] = json.loads(files("lib").joinpath(name).read_text(encoding="utf-8"))
-    return table
+    return json.loads(files("lib").joinpath(name).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
 def forget() -> None:
@@ -64,8 +63,7 @@ def find(name: object) -> Puzzle:
         if name in (puzzle.name, puzzle.number, str(puzzle.number)):
             return puzzle
     near = get_close_matches(str(name), known, n=1)
-    raise PuzzleError(
-        f"there is no puzzle {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
-        expected=", ".join(f"{puzzle.name} ({puzzle.number})" for puzzle in known.values()),
-        cure='a name or a number; for a function of another name: grade(fn, puzzle="fsdp")',
-    )
+    problem = f"there is no puzzle {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    expected = ", ".join(f"{puzzle.name} ({puzzle.number})" for puzzle in known.values())
+    cure = 'a name or a number; for a function of another name: grade(fn, puzzle="fsdp")'
+    raise PuzzleError(problem, expected=expected, cure=cure)

@@ -7,12 +7,11 @@ is pointless.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
 
 from ..basics.arguments import one_of
 from ..basics.errors import NOWHERE, PuzzleError, witnessed
-from ..basics.units import Elements
 from ..machine.books import LocalBooks
 from ..machine.in_flight import InFlight
 from ..machine.outcome import Outcome
@@ -21,34 +20,16 @@ from ..machine.tensor_state import TensorState, made_by_hand
 from ..record.kinds import KINDS
 from ..record.operations import Collective, Computation
 from ..record.table import OPERATIONS
-from .wire import (
-    LONGEST_TEXT,
-    TEXTS,
-    Garbled,
-    Wire,
-    number,
-    numbers,
-    pack_elements,
-    pack_error,
-    pack_event,
-    pack_labels,
-    shown,
-    shown_place,
-    unpack_labels,
-)
+from .wire import Garbled, Wire, number, numbers, pack, pack_error, presentable, shown, unpack_labels
+
+T = TypeVar("T")
 
 MOST, MOST_BYTES, MOST_ERRORS = 500_000, 1 << 25, 100
 """Messages, bytes and errors of one run: what comes of them is kept here until its end, and must be limited."""
-
 AFTERWARDS = ("decide_next", "deadlock", "by_hand", "time", "stored", "finals", "events")
 """The verbs that may still be used for a rank that has finished."""
-
 ENDINGS = ("done", "failed", "missing")
 """What a worker says last."""
-
-
-class Coroutine:
-    """An object whose identity stands for one coroutine of the worker."""
 
 
 class Clerk:
@@ -94,17 +75,16 @@ class Clerk:
         act, kinds = VERBS[verb]
         if len(arguments) != len(kinds) or (coroutine is not None and type(coroutine) is not int):
             raise Garbled(f"other arguments than those of {verb}")
-        state = self._rank(rank)
+        state = _at(self.ranks, rank, "rank")
         if rank in self.finished and verb not in AFTERWARDS:
             raise Garbled(f"{verb} of a rank that has finished")
-        self.coroutine = None if coroutine is None else self.coroutines.setdefault(coroutine, Coroutine())
-        self.woken = []
-        self.asked = state.place(verb)
+        self.coroutine = None if coroutine is None else self.coroutines.setdefault(coroutine, object())
+        self.woken, self.asked = [], state.place(verb)
         try:
             known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
             return [0, self._pack(act(self, state, *known)), self.woken]
         except PuzzleError as error:
-            return [1, pack_error(_presentable(error)), self.woken]
+            return [1, pack_error(presentable(error)), self.woken]
 
     def outcome(self, name: str) -> Outcome:
         """Return the outcome of the run. Raise the first PuzzleError made in it, or one for what is unfinished."""
@@ -113,49 +93,19 @@ class Clerk:
         for state in self.ranks:
             if state.rank not in self.finished:
                 self.books.finish(state)
-        unfinished = self.books.unfinished()
-        if unfinished is not None:
-            raise _presentable(unfinished)
-        states = [self.books.final_state(state, self._stored(state)) for state in self.ranks]
+        if (unfinished := self.books.unfinished()) is not None:
+            raise presentable(unfinished)
+        states = [self.books.final_state(state, self.tensors) for state in self.ranks]
         return Outcome(name, self.books.mesh, states, [self.books.finish_log(state) for state in self.ranks])
-
-    def _stored(self, state: RankState) -> list[TensorState]:
-        return [tensor for tensor in self.tensors if tensor.stored and tensor.rank is state]
-
-    # -- arguments ----------------------------------------------------------------------------------
-
-    def _rank(self, rank: Any) -> RankState:
-        if type(rank) is not int or not 0 <= rank < len(self.ranks):
-            raise Garbled("no rank")
-        return self.ranks[rank]
-
-    def _tensor_at(self, at: Any, *kinds: str) -> TensorState:
-        if type(at) is not int or not 0 <= at < len(self.tensors):
-            raise Garbled("no tensor of that number")
-        tensor = self.tensors[at]
-        if kinds and tensor.labels.kind not in kinds:
-            raise Garbled("a tensor of another kind")
-        return tensor
-
-    def _call_at(self, at: Any) -> InFlight:
-        if type(at) is not int or not 0 <= at < len(self.calls):
-            raise Garbled("no call of that number")
-        return self.calls[at]
-
-    # -- results ------------------------------------------------------------------------------------
 
     def _pack(self, result: Any) -> Any:
         if isinstance(result, TensorState):
             self.tensors.append(result)
-            return ["tensor", len(self.tensors) - 1, pack_labels(result.labels), pack_elements(result.memory)]
+            return ["tensor", len(self.tensors) - 1, pack(result.labels), pack(result.memory)]
         if isinstance(result, InFlight):
             self.calls.append(result)
             return len(self.calls) - 1
-        if isinstance(result, (tuple, list)):
-            return [self._pack(one) for one in result]
-        return result
-
-    # -- verbs that need a check of their own -------------------------------------------------------------
+        return [self._pack(one) for one in result] if isinstance(result, (tuple, list)) else pack(result)
 
     def _compute(self, state: RankState, kind: str, layer: Any, places: list[Any]) -> list[TensorState]:
         row = OPERATIONS.get(kind)
@@ -166,19 +116,19 @@ class Clerk:
             layer = _layer(self, layer)
         elif layer is not None:
             raise Garbled("a layer where there is none")
-        operands = [self._tensor_at(at, wanted) for at, wanted in zip(places, row.takes.values(), strict=True)]
+        operands = [_tensor(wanted)(self, at) for at, wanted in zip(places, row.takes.values(), strict=True)]
         return self.books.compute(state, kind, layer, operands)
 
     def _meet(self, state: RankState, kind: str, operand: TensorState | None, layer: Any, axis: str | None) -> InFlight:
         row = OPERATIONS.get(kind)
         if not isinstance(row, Collective) or (operand is None and row.everyone):
             raise Garbled("no collective")
-        if operand is not None and operand.labels.kind not in row.takes:
-            raise Garbled("a tensor of another kind")
+        if operand is not None:
+            _of_kind(operand, row.takes)
         return self.books.meet(state, kind, operand, layer, axis)
 
     def _wait(self, state: RankState, at: Any) -> bool:
-        call = self._call_at(at)
+        call = _call(self, at)
         if call.fetched or call.rank is not state:
             raise Garbled("waiting for what cannot be fetched")
         return self.books.wait(call, lambda: self.woken.append(at))
@@ -189,16 +139,10 @@ class Clerk:
         result = self.books.fetch(call)
         return result if isinstance(result, TensorState) else ["plain", result]
 
-    def _store(self, state: RankState, tensor: TensorState) -> None:
-        self.books.store(state, tensor)
-
     def _drop(self, state: RankState, tensor: TensorState) -> None:
         if tensor.rank is not state:
             raise Garbled("dropping what another rank has")
         self.books.drop(state, tensor)
-
-    def _share(self, state: RankState) -> None:
-        self.books.share(state, lambda: self.coroutine)
 
     def _finish(self, state: RankState) -> None:
         self.finished.add(state.rank)
@@ -208,24 +152,36 @@ class Clerk:
         raise self.books.deadlock(lines, frozenset(self.finished))
 
 
-def _presentable(error: PuzzleError) -> PuzzleError:
-    """Return the error with every part safe to show, and none too long: a worker may have written into it."""
-    longest = LONGEST_TEXT - len(" ...")
-    for part in TEXTS:
-        setattr(error, part, shown(getattr(error, part), longest))
-    error.place = shown_place(error.place)
-    return error
+Check = Callable[[Clerk, Any], Any]
+"""Returns what an argument stands for. Raises Garbled where it can be none of the library's."""
 
 
-# -- the verbs ------------------------------------------------------------------------------------------
+def _at(things: Sequence[T], at: Any, what: str) -> T:
+    if type(at) is not int or not 0 <= at < len(things):
+        raise Garbled(f"no {what}")
+    return things[at]
 
 
-def _tensor(*kinds: str) -> Callable[[Clerk, Any], TensorState]:
-    return lambda clerk, at: clerk._tensor_at(at, *kinds)
+def _call(clerk: Clerk, at: Any) -> InFlight:
+    return _at(clerk.calls, at, "call of that number")
 
 
-def _or_none(kind: Callable[[Clerk, Any], Any]) -> Callable[[Clerk, Any], Any]:
+def _of_kind(tensor: TensorState, kinds: Collection[str]) -> TensorState:
+    if tensor.labels.kind not in kinds:
+        raise Garbled("a tensor of another kind")
+    return tensor
+
+
+def _tensor(*kinds: str) -> Check:
+    return lambda clerk, at: _of_kind(_at(clerk.tensors, at, "tensor of that number"), kinds)
+
+
+def _or_none(kind: Check) -> Check:
     return lambda clerk, argument: None if argument is None else kind(clerk, argument)
+
+
+def _alone(kind: Callable[[Any], Any]) -> Check:
+    return lambda clerk, argument: kind(argument)
 
 
 def _plain(clerk: Clerk, value: Any) -> Any:
@@ -258,14 +214,6 @@ def _axis(clerk: Clerk, value: Any) -> str:
     return shown(_text(clerk, value), 200)
 
 
-def _number(clerk: Clerk, value: Any) -> int:
-    return number(value)
-
-
-def _numbers(clerk: Clerk, values: Any) -> frozenset[int]:
-    return numbers(values)
-
-
 def _places(clerk: Clerk, value: Any) -> list[Any]:
     if type(value) is not list:
         raise Garbled("no list of tensors")
@@ -284,30 +232,11 @@ def _lines(clerk: Clerk, value: Any) -> dict[int, str]:
     return {number(rank): shown(_text(clerk, text), 200) for rank, text in value}
 
 
-def _labels(clerk: Clerk, value: Any) -> Any:
-    return unpack_labels(value)
-
-
-def _combine(clerk: Clerk, state: RankState, one: TensorState, other: TensorState) -> TensorState:
-    if one.labels.kind != other.labels.kind:
-        raise Garbled("a tensor of another kind")
-    return one.combine(other)
-
-
-def _finals(clerk: Clerk, state: RankState) -> list[Any]:
-    return [[layer, pack_labels(final.labels), final.value[0], final.made_up] for layer, final in state.finals.items()]
-
-
-def _memory(clerk: Clerk, state: RankState) -> int | str:
-    elements: Elements = clerk.books.stored(state)
-    return pack_elements(elements)
-
-
-_any, _weight, _weight_gradient = _tensor(), _tensor("Weight"), _tensor("WeightGrad")
+_number, _numbers, _labels = _alone(number), _alone(numbers), _alone(unpack_labels)
+_any, _weight, _weight_gradient = _tensor(*KINDS), _tensor("Weight"), _tensor("WeightGrad")
 _sharded = _tensor(*[row.name for row in KINDS.values() if row.sharded])
-_call = Clerk._call_at
 
-VERBS: dict[str, tuple[Callable[..., Any], tuple[Callable[[Clerk, Any], Any], ...]]] = {
+VERBS: dict[str, tuple[Callable[..., Any], tuple[Check, ...]]] = {
     "load_weights": (lambda c, a, *r: c.books.load_weights(a, *r), (_shown, _shown, _number)),
     "get_activation": (lambda c, a, *r: c.books.get_activation(a, *r), (_numbers,)),
     "fake_grad": (lambda c, a, *r: c.books.fake_grad(a, *r), (_shown, _numbers)),
@@ -319,18 +248,18 @@ VERBS: dict[str, tuple[Callable[..., Any], tuple[Callable[[Clerk, Any], Any], ..
     "wait": (Clerk._wait, (_number,)),
     "fetch": (Clerk._fetch, (_call,)),
     "decide_next": (lambda c, a: c.books.decide_next(), ()),
-    "store": (Clerk._store, (_any,)),
+    "store": (lambda c, a, tensor: c.books.store(a, tensor), (_any,)),
     "drop": (Clerk._drop, (_any,)),
     "shard": (lambda c, a, tensor, *r: tensor.shard(*r), (_sharded, _piece, _piece)),
-    "combine": (_combine, (_sharded, _sharded)),
+    "combine": (lambda c, a, one, other: one.combine(_of_kind(other, [one.labels.kind])), (_sharded, _sharded)),
     "add": (lambda c, a, one, other: one.add(other), (_weight_gradient, _weight_gradient)),
     "by_hand": (lambda c, a, labels: made_by_hand(labels), (_labels,)),
-    "share": (Clerk._share, ()),
+    "share": (lambda c, a: c.books.share(a, lambda: c.coroutine), ()),
     "finish": (Clerk._finish, ()),
     "deadlock": (Clerk._deadlock, (_lines,)),
     "time": (lambda c, a: c.books.time(a), ()),
-    "stored": (_memory, ()),
-    "finals": (_finals, ()),
-    "events": (lambda c, a: [pack_event(event) for event in c.books.events(a)], ()),
+    "stored": (lambda c, a: c.books.stored(a), ()),
+    "finals": (lambda c, a: [[at, one.labels, one.value[0], one.made_up] for at, one in a.finals.items()], ()),
+    "events": (lambda c, a: c.books.events(a), ()),
 }
 """Every verb that a worker may use: what it does, and how each of its arguments is checked."""

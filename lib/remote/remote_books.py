@@ -18,7 +18,7 @@ from ..machine.interface import AnyBooks, Books, FinalState, Piece, Token
 from ..record.events import Event
 from ..record.labels import Labels
 from ..running.limits import TimeIsUp
-from .wire import Wire, pack_labels, unpack_elements, unpack_error, unpack_event, unpack_labels
+from .wire import Wire, pack, unpack_elements, unpack_error, unpack_event, unpack_labels
 
 
 class RemoteRank:
@@ -49,7 +49,7 @@ class RemoteTensor(Token):
 class RemoteCall:
     """The handle of a call: its number in the grader's books."""
 
-    waiter: Callable[[], None] | None = None
+    waiter: Callable[[], None]
 
     def __init__(self, rank: RemoteRank, kind: str, layer: int | None, number: int) -> None:
         self.rank, self.kind, self.layer, self.number = rank, kind, layer, number
@@ -85,15 +85,11 @@ class RemoteBooks:
         failed, result, woken = self.wire.receive(longest=None)
         self.asking = False
         for number in woken:
-            waiter = self.calls[number].waiter
-            if waiter is not None:
-                waiter()
+            self.calls[number].waiter()
+        if failed and verb == "deadlock":
+            raise Deadlock(**unpack_error(result))
         if failed:
-            kind = Deadlock if verb == "deadlock" else PuzzleError
-            parts = unpack_error(result)
-            if kind is PuzzleError:
-                del parts["line"]  # known at this end: the learner's
-            raise kind(**parts)
+            raise PuzzleError(**unpack_error(result) | {"line": None})  # known at this end: the learner's
         return self._unpack(rank, result)
 
     def _unpack(self, rank: RemoteRank, result: Any) -> Any:
@@ -109,11 +105,9 @@ class RemoteBooks:
         if isinstance(token, RemoteTensor) and token.books is self:
             return token.number
         if id(token) not in self.by_hand:
-            made = self.ask("by_hand", RemoteRank(0), pack_labels(token.labels))
+            made = self.ask("by_hand", RemoteRank(0), pack(token.labels))
             self.by_hand[id(token)] = token, made.number
         return self.by_hand[id(token)][1]
-
-    # -- the interface of Books -----------------------------------------------------------------------
 
     def open(self, rank: int, layers: int, batches: int) -> RemoteRank:
         """Return the handle of a rank, which the grader has opened."""
@@ -132,9 +126,7 @@ class RemoteBooks:
         return self.ask("fake_grad", rank, plain(layer), sorted(batches))
 
     def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Token]) -> Any:
-        """Carry out an operation of the compute lane, and return what it makes."""
-        layer = None if layer is None else plain(layer)
-        return self.ask("compute", rank, kind, layer, [self.number(operand) for operand in operands])
+        return self.ask("compute", rank, kind, plain(layer), [self.number(operand) for operand in operands])
 
     def set_final_weight(self, rank: RemoteRank, layer: Any, weight: Token) -> None:
         self.ask("set_final_weight", rank, plain(layer), self.number(weight))
@@ -186,6 +178,8 @@ class RemoteBooks:
     def events(self, rank: RemoteRank) -> list[Event]:
         return [unpack_event(event) for event in self.ask("events", rank)]
 
+    finish_log = events  # the grader keeps its own
+
     def final_state(self, rank: RemoteRank, stored: Iterable[Token]) -> FinalState:
         """Return what the rank has handed in, for the learner's own check. What counts is in the grader's books."""
         finals = {}
@@ -194,13 +188,8 @@ class RemoteBooks:
             finals[layer] = Piece(labels, (whole, piece_of(labels)), made_up)
         return FinalState(rank.rank, rank.layers, rank.batches, (), (), (), finals)
 
-    def finish_log(self, rank: RemoteRank) -> list[Event]:
-        """Return the rank's log. The grader keeps its own."""
-        return self.events(rank)
-
     def unfinished(self) -> PuzzleError | None:
-        """Return None: the grader looks itself."""
-        return None
+        return None  # the grader looks itself
 
     def finish(self, rank: RemoteRank) -> None:
         self.ask("finish", rank)

@@ -29,9 +29,7 @@ class Wire:
     """One end of the line. ``read`` counts the bytes received."""
 
     def __init__(self, end: socket.socket) -> None:
-        self.end = end
-        self.buffer = bytearray()
-        self.read = 0  # bytes, so far
+        self.end, self.buffer, self.read = end, bytearray(), 0
 
     def send(self, message: Any, deadline: float | None = None) -> None:
         """Write a message. Raise TimeoutError after the deadline (of time.monotonic), or OSError if nobody reads."""
@@ -74,12 +72,13 @@ class Wire:
         self.end.close()
 
 
-# -- what messages are made of ----------------------------------------------------------------------
-
-
-def pack_labels(labels: Labels) -> list[Any]:
-    """Return labels as a list, with sets in order."""
-    return [sorted(value) if isinstance(value, frozenset) else value for value in labels]
+def pack(value: Any) -> Any:
+    """Return labels, an event or a size as JSON carries it, also in lists: sets in order, and fractions as text."""
+    if isinstance(value, (tuple, list)):
+        return [pack(one) for one in value]
+    if isinstance(value, (frozenset, set)):
+        return sorted(value)
+    return str(value) if isinstance(value, Fraction) else value
 
 
 def unpack_labels(packed: Any) -> Labels:
@@ -109,34 +108,17 @@ def numbers(values: Any) -> frozenset[int]:
     return frozenset(map(number, values))
 
 
-def pack_elements(elements: Elements) -> int | str:
-    """Return a size in elements as a number, or a fraction as text."""
-    return elements if isinstance(elements, int) else str(elements)
-
-
 def unpack_elements(packed: int | str) -> Elements:
-    """Return the size that was packed."""
+    """Return the size in elements that was packed."""
     return packed if isinstance(packed, int) else Fraction(packed)
-
-
-def pack_event(event: Event) -> list[Any]:
-    """Return a record of the log as a list."""
-    fields = event._asdict()
-    fields |= {"batches": sorted(event.batches), "elements": pack_elements(event.elements)}
-    fields["held"] = [pack_elements(part) for part in event.held]
-    return list(fields.values())
 
 
 def unpack_event(packed: list[Any]) -> Event:
     """Return the record that was packed."""
     event = Event(*packed)
-    return event._replace(
-        batches=frozenset(event.batches),
-        held=tuple(map(unpack_elements, event.held)),  # type: ignore[arg-type]
-        op=event.op and tuple(event.op),
-        group=tuple(event.group),
-        elements=unpack_elements(event.elements),  # type: ignore[arg-type]
-    )
+    held, elements = tuple(map(unpack_elements, event.held)), unpack_elements(event.elements)  # type: ignore[arg-type]
+    op, group = event.op and tuple(event.op), tuple(event.group)
+    return event._replace(batches=frozenset(event.batches), held=held, op=op, group=group, elements=elements)
 
 
 TEXTS = ("problem", "expected", "got", "cure", "line")
@@ -146,10 +128,8 @@ LONGEST_TEXT = 4000
 
 def pack_error(error: PuzzleError) -> dict[str, Any]:
     """Return an error as its parts."""
-    place = shown_place(error.place)
-    batches = None if place.batches is None else sorted(place.batches)
-    where = list(place._replace(batches=batches))  # type: ignore[arg-type]
-    return {"where": where, **{part: str(getattr(error, part))[:LONGEST_TEXT] for part in TEXTS}}
+    texts = {part: str(getattr(error, part))[:LONGEST_TEXT] for part in TEXTS}
+    return {"where": pack(shown_place(error.place)), **texts}
 
 
 def unpack_error(packed: Any) -> dict[str, Any]:
@@ -168,6 +148,14 @@ def _unpack_place(packed: Any) -> Place:
         raise Garbled("no place")
     rank, layer = (None if value is None else number(value) for value in (rank, layer))
     return shown_place(Place(rank, operation, layer, None if batches is None else numbers(batches), tick, detail))
+
+
+def presentable(error: PuzzleError) -> PuzzleError:
+    """Return the error with every part safe to show, and none too long: a worker may have written into it."""
+    for part in TEXTS:
+        setattr(error, part, shown(getattr(error, part), LONGEST_TEXT - len(" ...")))
+    error.place = shown_place(error.place)
+    return error
 
 
 def shown_place(place: Place) -> Place:

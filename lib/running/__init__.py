@@ -3,10 +3,8 @@
 =========  ======================================================================
 limits     wall-clock limits, also for code that swallows what it is thrown
 loop       an event loop that knows when nothing can go on
-prints     whose print is it?
-execution  one run: the loop, the ranks' tasks, and how it ends
+execution  one run: the loop, the ranks' tasks, what they print, and how it ends
 workload   what is trained when tensors hold numbers
 run        run(fn, ranks=4, ...), and the Run that it gives
-nested     asyncio.run inside a notebook's cell
 =========  ======================================================================
 """

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from contextvars import ContextVar
-from types import FrameType
+from traceback import walk_tb
 from typing import Any
 
 from ..basics.asyncio_private import default_executor, failed_unasked, host_aside
 from ..basics.errors import NOWHERE, Place, PuzzleError, is_learners, show_line, witnessed
 from ..learner.model import Model
-from .limits import TimeIsUp, alarm, collector_off, end_for_good
+from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames
 from .loop import QuietLoop
-from .prints import labelled_prints
 
 _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
 
@@ -29,25 +29,21 @@ def execute(
     fn: Callable[[Model], Any], models: Sequence[Model], timeout: float | None, order: Sequence[int] | None = None
 ) -> None:
     """Run ``fn`` on every rank to its end. Raises the PuzzleError of the earliest tick, even one that was swallowed; of
-    the same tick, that of the lowest rank.
-
-    ``order``: in which the ranks are started; it changes no figure.
-    """
-    errors = Witnessed()
+    the same tick, that of the lowest rank. ``order``: in which the ranks are started; it changes no figure."""
+    errors, failed = Witnessed(), list[PuzzleError]()
     token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
     try:
-        with collector_off(), alarm(timeout) as late, host_aside(), labelled_prints(_rank.get):
+        with collector_off(), alarm(timeout) as late, host_aside(), redirect_stdout(Labelled()):
             Execution(fn, models, timeout, late).to_its_end(order or range(len(models)))
     except PuzzleError as error:
-        errors.place()
-        first = cause([*errors, error])
-        raise first.with_traceback(None) from (error if first is error else first).__cause__
+        failed = [error]
     finally:
         witnessed.reset(token)
         _rank.reset(outer)
-    if errors:
-        errors.place()
-        raise cause(errors).with_traceback(None) from None
+    errors.place()
+    if errors or failed:
+        first = cause([*errors, *failed])
+        raise first.with_traceback(None) from (first.__cause__ if failed else None)
 
 
 class Witnessed(list[PuzzleError]):
@@ -89,6 +85,40 @@ def cause(errors: Sequence[PuzzleError]) -> PuzzleError:
     return min(errors, key=order)
 
 
+class Labelled:
+    """A stdout that puts ``[rank 2, tick 3.3]`` before what a rank prints, by its own clock."""
+
+    def __init__(self) -> None:
+        outer = sys.stdout  # that of another run, where a rank runs something itself: only the inner rank is named
+        self.stream: Any = outer.stream if isinstance(outer, Labelled) else outer
+        self.writer: Model | None = None
+        self.fresh = True  # whether the next character begins a line
+
+    def write(self, text: str) -> int:
+        """Write the text; a rank that goes on where another has not ended its line begins a new one."""
+        model = _rank.get()
+        if model is not None and text:
+            if not self.fresh and model is not self.writer:
+                self.stream.write("\n")
+                self.fresh = True
+            if self.fresh and not text.startswith("[rank "):
+                self.stream.write(_label(model) + " ")
+        if text:
+            self.writer, self.fresh = model, text.endswith("\n")
+        self.stream.write(text)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def _label(model: Model) -> str:
+    try:
+        return f"[rank {model.rank}, tick {model.time:g}]"
+    except PuzzleError:  # the run is over, and somebody prints still
+        return f"[rank {model.rank}]"
+
+
 def name_of(fn: object) -> str:
     """What a function is called; a partial or an object that can be called has no name of its own."""
     inner = getattr(fn, "func", fn)
@@ -104,7 +134,7 @@ class Execution:
         self.fn, self.models, self.timeout, self.late = fn, models, timeout, late
         self.books = models[0]._books
         self.tasks: dict[int, asyncio.Task[None]] = {}
-        self.started: dict[int, list[asyncio.Task[Any]]] = {}  # tasks that the ranks' own code has created
+        self.started: dict[int, list[asyncio.Task[Any]]] = {}  # by the ranks' own code, which need not wait for them
         self.finished: set[int] = set()
         self.raised: list[BaseException] = []  # by ranks' functions, each once
         self.over = False
@@ -125,12 +155,16 @@ class Execution:
             if wrong := [error for error in self.raised if isinstance(error, PuzzleError)]:
                 raise cause(wrong)
             if self.late or self.raised:
-                raise self._too_slow()
+                problem = f"the run did not end within {self.timeout:.3g} seconds"
+                cure = "look for a loop that never ends; a large machine needs a longer timeout"
+                raise PuzzleError(problem, where=name_of(self.fn), cure=cure, line=self.late[0] if self.late else "")
         finally:
             self.over = True
             for task in asyncio.all_tasks(loop):
                 end_for_good(task)
-            _close(loop)
+            if (executor := default_executor(loop)) is not None:
+                executor.shutdown(wait=False, cancel_futures=True)
+            loop.close()
 
     async def _all_ranks(self, order: Sequence[int]) -> None:
         for rank in order:
@@ -150,7 +184,11 @@ class Execution:
             result = self.fn(model)
             if inspect.isawaitable(result):
                 await result
-            await self._tasks_of(model)
+            while pending := [task for task in self.started.get(model.rank, ()) if not task.done()]:
+                await asyncio.gather(*pending)
+            for task in self.started.get(model.rank, ()):
+                if failed_unasked(task):
+                    task.result()
             self.books.finish(model._handle)
             self.finished.add(model.rank)
         except asyncio.CancelledError:
@@ -161,14 +199,6 @@ class Execution:
                 self._fail(_explained(error, model))
         if len(self.finished) == len(self.models) and not self.done.done():
             self.done.set_result(None)
-
-    async def _tasks_of(self, model: Model) -> None:
-        """Wait for the tasks that the rank has started and not waited for."""
-        while pending := [task for task in self.started.get(model.rank, ()) if not task.done()]:
-            await asyncio.gather(*pending)
-        for task in self.started.get(model.rank, ()):
-            if failed_unasked(task):
-                task.result()
 
     def _fail(self, error: BaseException) -> None:
         if self.over:
@@ -185,8 +215,6 @@ class Execution:
             self.loop.call_soon(self._end, turns - 1)
         elif not self.done.done():
             self.done.set_result(None)
-
-    # -- what the loop asks ------------------------------------------------------------------
 
     def _quiet(self) -> bool:
         return self.done.done() or self.books.decide_next()
@@ -206,14 +234,6 @@ class Execution:
             model._share()
             self.started.setdefault(model.rank, []).append(task)
 
-    def _too_slow(self) -> PuzzleError:
-        return PuzzleError(
-            f"the run did not end within {self.timeout:.3g} seconds",
-            where=name_of(self.fn),
-            cure="look for a loop that never ends; a large machine needs a longer timeout",
-            line=self.late[0] if self.late else "",
-        )
-
 
 def _explained(error: BaseException, model: Model) -> BaseException:
     """A learner's own error, told with its rank and line; ours as it is."""
@@ -223,14 +243,10 @@ def _explained(error: BaseException, model: Model) -> BaseException:
         place_at(error, model.rank, model.time)
     if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
         return error
-    trace, line = error.__traceback__, ""
-    while trace is not None:
-        if is_learners(trace.tb_frame.f_code):
-            line = show_line(trace.tb_frame.f_code, trace.tb_lineno)
-        trace = trace.tb_next
-    explained = PuzzleError(
-        f"the function raised {type(error).__name__}{_says(error)}", where=Place(model.rank, tick=model.time), line=line
-    )
+    lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]
+    problem = f"the function raised {type(error).__name__}{_says(error)}"
+    line = show_line(*lines[-1]) if lines else ""
+    explained = PuzzleError(problem, where=Place(model.rank, tick=model.time), line=line)
     explained.__cause__ = error
     return explained
 
@@ -245,18 +261,5 @@ def _says(error: BaseException) -> str:
 
 def waiting_line(task: asyncio.Task[Any]) -> str:
     """The innermost line of the learner's at which a task waits."""
-    line = ""
-    coroutine: Any = task.get_coro()
-    while coroutine is not None:
-        frame: FrameType | None = getattr(coroutine, "cr_frame", None)
-        if frame is not None and is_learners(frame.f_code):
-            line = show_line(frame.f_code, frame.f_lineno)
-        coroutine = getattr(coroutine, "cr_await", None)
-    return line
-
-
-def _close(loop: QuietLoop) -> None:
-    executor = default_executor(loop)
-    if executor is not None:
-        executor.shutdown(wait=False, cancel_futures=True)
-    loop.close()
+    frames = learners_frames(task.get_coro())
+    return show_line(frames[-1].f_code, frames[-1].f_lineno) if frames else ""

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -35,15 +35,10 @@ def collector_off() -> Iterator[None]:
 def alarm(timeout: float | None) -> Iterator[list[str]]:
     """Interrupt even a loop that never awaits, where there are timers and this is the main thread.
 
-    Gives a list that holds the interrupted line once time is up. The flag, not the exception, decides:
-    an exception that strikes outside a task is swallowed by the loop, and one may be caught.
+    Gives a list that holds the interrupted line once time is up. It decides, not the exception: one that strikes
+    outside a task is swallowed by the loop, and one may be caught.
     """
     late: list[str] = []
-    usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    if timeout is None or not usable:
-        yield late
-        return
-
     caller, struck = sys._getframe(2), False
 
     def ring(number: int, frame: FrameType | None) -> None:
@@ -57,58 +52,58 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
             struck, late[:] = True, [show_line(frame.f_code, frame.f_lineno)]
         else:
             # It was swallowed. Raised at every line from now on, it also strikes outside the `try`.
-            frame.f_trace = _raise_at_every_line
-            sys.settrace(_raise_at_every_line)
+            frame.f_trace = _raise_after(0)
+            sys.settrace(frame.f_trace)
         raise TimeIsUp
 
-    try:
-        before = signal.signal(signal.SIGALRM, ring)
-        timer = signal.setitimer(signal.ITIMER_REAL, timeout, 0.2)  # again and again: one may be swallowed
-    except (ValueError, OSError):
+    usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    with ExitStack() as undo:
+        if timeout is not None and usable:
+            with suppress(ValueError, OSError):
+                before, tracing = signal.signal(signal.SIGALRM, ring), sys.gettrace()
+                timer = signal.setitimer(signal.ITIMER_REAL, timeout, 0.2)  # again and again: one may be swallowed
+                undo.callback(sys.settrace, tracing)
+                undo.callback(signal.signal, signal.SIGALRM, before)
+                undo.callback(signal.setitimer, signal.ITIMER_REAL, *timer)
         yield late
-        return
-    tracing = sys.gettrace()
-    try:
-        yield late
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, before)
-        sys.settrace(tracing)
 
 
-def _raise_at_every_line(frame: FrameType, event: str, argument: object) -> Any:
-    if event == "line" and is_learners(frame.f_code):
-        raise TimeIsUp
-    return _raise_at_every_line
+def _waiting(coroutine: Any) -> list[Any]:
+    """Return a coroutine and what it waits for, the innermost last."""
+    found = []
+    while coroutine is not None:
+        found.append(coroutine)
+        coroutine = getattr(coroutine, "cr_await", None)
+    return found
+
+
+def learners_frames(coroutine: Any) -> list[FrameType]:
+    """Return the learner's frames in which a coroutine waits, the innermost last."""
+    frames = [getattr(one, "cr_frame", None) for one in _waiting(coroutine)]
+    return [frame for frame in frames if frame is not None and is_learners(frame.f_code)]
 
 
 def end_for_good(task: asyncio.Task[Any]) -> None:
-    """Close a coroutine that has swallowed every cancellation, so that nothing of it is left for later runs."""
-    waiting: list[Any] = []
-    coroutine: Any = task.get_coro()
-    while coroutine is not None:
-        waiting.append(coroutine)
-        coroutine = getattr(coroutine, "cr_await", None)
-    for innermost in reversed(waiting):
-        _end(innermost)
+    """Close a coroutine that has swallowed every cancellation, so that nothing of it is left for later runs.
 
-
-def _end(coroutine: Any) -> None:
-    """Close a coroutine, with an error at a line of the learner's: at the first one that no ``try`` of theirs guards.
-
-    From Python 3.13 on the line that awaits counts once more when it is struck, inside its ``try``.
+    It gets an error at a line of the learner's: at the first one that no ``try`` of theirs guards. From Python 3.13 on
+    the line that awaits counts once more when it is struck, inside its ``try``.
     """
     tracing = sys.gettrace()
-    for lines in range(50):
-        if getattr(coroutine, "cr_frame", None) is None:
-            return
-        try:
-            _trace(coroutine, _raise_after(lines))
-            coroutine.close()
-        except BaseException:  # whatever it says on its way out, the verdict is known
-            pass
-        finally:
-            sys.settrace(tracing)
+    for coroutine in reversed(_waiting(task.get_coro())):
+        for lines in range(50):
+            if getattr(coroutine, "cr_frame", None) is None:
+                break
+            trace = _raise_after(lines)
+            for frame in learners_frames(coroutine):
+                frame.f_trace = trace
+            try:
+                sys.settrace(trace)
+                coroutine.close()
+            except BaseException:  # whatever it says on its way out, the verdict is known
+                pass
+            finally:
+                sys.settrace(tracing)
 
 
 def _raise_after(lines: int) -> Callable[[FrameType, str, object], Any]:
@@ -123,13 +118,3 @@ def _raise_after(lines: int) -> Callable[[FrameType, str, object], Any]:
         return trace
 
     return trace
-
-
-def _trace(coroutine: Any, trace: Callable[[FrameType, str, object], Any]) -> None:
-    """Trace the learner's frames in which a coroutine waits, and what they call from now on."""
-    while coroutine is not None:
-        frame: FrameType | None = getattr(coroutine, "cr_frame", None)
-        if frame is not None and is_learners(frame.f_code):
-            frame.f_trace = trace
-        coroutine = getattr(coroutine, "cr_await", None)
-    sys.settrace(trace)

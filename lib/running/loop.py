@@ -1,12 +1,12 @@
 """An event loop that knows when nothing can go on, and takes no wall-clock time.
 
-asyncio asks its selector "wait until something happens"; ours answers at once, because nothing
-outside this process ever will. What it is asked tells how things stand:
+asyncio asks its selector "wait until something happens"; ours answers at once, because nothing outside this process
+ever will. What it is asked tells how things stand:
 
 - a timeout of 0: callbacks are due, go on;
 - no timeout: every coroutine waits, so the machine decides what ends next (``quiet``);
-- some seconds: every coroutine waits, and there is a timer. The machine decides first; when it
-  has nothing to decide, the loop's clock jumps to the timer, so ``asyncio.sleep`` is free.
+- some seconds: every coroutine waits, and there is a timer. The machine decides first; when it has nothing to decide,
+  the loop's clock jumps to the timer, so ``asyncio.sleep`` is free.
 
 No thread, no socket and no patching, so it works under a running loop and in a browser as well.
 """
@@ -26,9 +26,8 @@ from ..learner.calls import Call
 class QuietLoop(SelectorlessLoop):
     """An event loop for coroutines that wait for each other only.
 
-    ``quiet()`` is called when all of them wait; it gives whether it woke one. ``stuck()`` is called
-    when it did not and no timer is left. ``started(task)`` hears of every task. ``deadline``: the
-    time.monotonic() after which ``late()`` is called between callbacks.
+    ``quiet()`` is called when all of them wait; it gives whether it woke one. ``stuck()`` is called when it did not and
+    no timer is left, and after the ``deadline`` (of time.monotonic). ``started(task)`` hears of every task.
     """
 
     def __init__(
@@ -39,11 +38,9 @@ class QuietLoop(SelectorlessLoop):
         deadline: float | None,
     ) -> None:
         super().__init__()
-        self._quiet, self._stuck, self._started = quiet, stuck, started
-        self._deadline = deadline
-        self._jumped = 0.0
+        self._quiet, self._stuck, self._started, self._deadline = quiet, stuck, started, deadline
         self._woken = threading.Event()
-        self._turns = 0
+        self._jumped, self._turns = 0.0, 0
 
     def time(self) -> float:
         """Seconds of the loop's clock, which jumps over what is only waited for."""
@@ -65,7 +62,7 @@ class QuietLoop(SelectorlessLoop):
         elif (timeout is not None and timeout <= 0) or self._quiet():
             pass
         elif default_executor(self) is not None:
-            self._woken.wait(0.05 if timeout is None else min(timeout, 0.05))  # a thread may still answer
+            self._woken.wait(min(timeout or 0.05, 0.05))  # a thread may still answer
             self._woken.clear()
         elif timeout is not None:
             self._jumped += timeout

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from ..basics.arguments import describe, one_of_names
@@ -27,8 +30,8 @@ ENGINES = ("simulated", "local", "processes")
 class Run(Outcome):
     """What happened in a run. Shows itself as a picture in a notebook once ``drawing`` is imported.
 
-    ``models``: the ranks' Models; ``events``: the log, rank by rank; ``time``: the end of the last
-    operation, in ticks; ``memory``: the peak of all ranks, in elements.
+    ``models``: the ranks' Models; ``events``: the log, rank by rank; ``time``: the end of the last operation, in ticks;
+    ``memory``: the peak of all ranks, in elements.
     """
 
     failed = False
@@ -93,10 +96,10 @@ def run(
 ) -> Run:
     """Run ``fn(model)``, plain or async, on every rank of a machine; see Dist and Model for the sizes.
 
-    ``timeout`` bounds wall-clock seconds (None: no bound), also for a loop that never ends where the
-    platform has timers and this is the main thread. Works in scripts, tests, and notebooks whose loop is
-    running. Raises PuzzleError (Deadlock among them) for everything that is wrong with the function; its ``run`` is
-    the run up to the error, which can be drawn.
+    ``timeout`` bounds wall-clock seconds (None: no bound), also for a loop that never ends where the platform has
+    timers and this is the main thread. Works in scripts, tests, and notebooks whose loop is running. Raises PuzzleError
+    (Deadlock among them) for everything that is wrong with the function; its ``run`` is the run up to the error, which
+    can be drawn.
 
     ``engine="local"`` gives tensors real numbers, all ranks in this process; ``"processes"`` gives each rank a
     process of its own. Both need torch. What they train is described by ``layer`` (``"mlp"``: x + tanh(x W);
@@ -121,14 +124,11 @@ def run(
 
 def train(fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings) -> list[Model]:
     """Return the models of a machine's ranks, after each has run ``fn`` to its end, and nothing is left on its way.
-
-    Raise PuzzleError for what is wrong, with the run up to it.
-    """
+    Raise PuzzleError for what is wrong, with the run up to it."""
     models = [Model(rank, dist, work.layers, work.batches) for rank in range(dist.ranks)]
     try:
         execute(fn, models, settings.timeout, settings.order)
-        unfinished = dist._books.unfinished()
-        if unfinished is not None:
+        if (unfinished := dist._books.unfinished()) is not None:
             raise unfinished
     except PuzzleError as error:
         with collector_off():
@@ -146,29 +146,52 @@ def _engine(name: str) -> Any:
         needed = (missing.name or "").split(".")[0]
         if needed not in ("torch", "cloudpickle"):
             raise
-    raise PuzzleError(
-        f'engine="{name}" needs {needed}, which is not installed here: '
-        "pip install torch cloudpickle (torch's CPU build is enough; pytorch.org says how to choose it)",
-        line="",
-    )
+    cure = "pip install torch cloudpickle (torch's CPU build is enough; pytorch.org says how to choose it)"
+    raise PuzzleError(f'engine="{name}" needs {needed}, which is not installed here: {cure}', line="")
 
 
 def check_function(fn: object) -> None:
     """Whether something can be run on a rank. Raises PuzzleError that says why not."""
     if not callable(fn) or isinstance(fn, type):
-        hint = "pass the function itself: run(fsdp, ...), not run(fsdp(...), ...)"
         if inspect.iscoroutine(fn):
             fn.close()
-        raise PuzzleError("run takes a function of one model", got=describe(fn), cure=hint)
+        cure = "pass the function itself: run(fsdp, ...), not run(fsdp(...), ...)"
+        raise PuzzleError("run takes a function of one model", got=describe(fn), cure=cure)
     try:
         inspect.signature(fn).bind(object())
     except TypeError:
-        raise PuzzleError(
-            "run calls the function with one argument, the model",
-            where=f"{getattr(fn, '__name__', fn)}{inspect.signature(fn)}",
-            cure="async def fsdp(model): ...",
-        ) from None
+        problem, cure = "run calls the function with one argument, the model", "async def fsdp(model): ..."
+        where = f"{getattr(fn, '__name__', fn)}{inspect.signature(fn)}"
+        raise PuzzleError(problem, where=where, cure=cure) from None
     except ValueError:
         pass  # a builtin without a signature: the call will tell
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise PuzzleError(f"{name_of(fn)} has a yield in it, so nobody runs it to its end", cure="await, not yield")
+
+
+def allow_nested_loops() -> None:
+    """Let ``asyncio.run(...)`` work in a notebook's cell. Never needed here: ``await`` and ``run`` do.
+
+    It patches asyncio for the whole process (by nest_asyncio2 where that is installed, else by nest-asyncio), so it is
+    never done unasked. Does nothing when no loop is running. Raises PuzzleError where it would break things:
+    nest-asyncio 1.6.0 on Python 3.14 and later, loops that are not asyncio's own.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    patches = [name for name in ("nest_asyncio2", "nest_asyncio") if find_spec(name) is not None]
+    or_else = ""
+    if not isinstance(loop, asyncio.BaseEventLoop):
+        problem = f"a loop of type {type(loop).__module__}.{type(loop).__name__} cannot be nested"
+        or_else = ", or run(fn, ...)"
+    elif "nest_asyncio2" not in patches and sys.version_info >= (3, 14):
+        problem = "nest-asyncio 1.6.0 breaks asyncio on Python 3.14 and later, for the whole process"
+        or_else = ", or install nest_asyncio2"
+    elif patches:
+        import_module(patches[0]).apply()
+        return
+    else:
+        problem = "neither nest_asyncio2 nor nest_asyncio is installed"
+    cure = f"await asyncio.gather(...) instead of asyncio.run(...){or_else}"
+    raise PuzzleError(problem, where="allow_nested_loops", cure=cure)

@@ -13,7 +13,7 @@ TOLERANCES = {"float32": 1e-4, "float64": 1e-10}
 """Precisions, and how far the trained weights may be off, relative to the largest update of their layer."""
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Workload:
     """The training that real tensors carry out; it can be sent to other processes.
 
@@ -22,31 +22,20 @@ class Workload:
     of the known kinds and precisions, and for a size that is no number from 1 up.
     """
 
-    layers: int
-    batches: int
-    layer: str
-    dtype: str
-    hidden: int
-    length: int
-    seed: int
+    layers: int = 2
+    batches: int = 1
+    layer: str = "mlp"
+    dtype: str = "float32"
+    hidden: int = 64
+    length: int = 16
+    seed: int = 0
 
-    def __init__(
-        self,
-        layers: int = 2,
-        batches: int = 1,
-        layer: str = "mlp",
-        dtype: str = "float32",
-        hidden: int = 64,
-        length: int = 16,
-        seed: int = 0,
-    ) -> None:
-        # Written out, for errors to name the learner's line: a generated one would look like the learner's.
-        one_of_names("layer", layer, KINDS)
-        one_of_names("dtype", dtype, tuple(TOLERANCES))
-        values = {"layers": layers, "batches": batches, "hidden": hidden, "length": length, "seed": seed}
-        whole = {name: whole_number(name, value, least=int(name != "seed")) for name, value in values.items()}
-        for name, value in {"layer": layer, "dtype": dtype, **whole}.items():
-            object.__setattr__(self, name, value)
+    def __post_init__(self) -> None:
+        one_of_names("layer", self.layer, KINDS)
+        one_of_names("dtype", self.dtype, tuple(TOLERANCES))
+        for name in ("layers", "batches", "hidden", "length", "seed"):
+            whole = whole_number(name, getattr(self, name), least=int(name != "seed"))
+            object.__setattr__(self, name, whole)
 
     @property
     def tolerance(self) -> float:

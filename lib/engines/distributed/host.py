@@ -30,7 +30,7 @@ from ...machine.shape import Shape
 from ...record.labels import Labels
 from ...record.table import SEND
 from ...remote.clerk import Clerk
-from ...remote.wire import Wire, pack_labels, unpack_error
+from ...remote.wire import Wire, pack, unpack_error
 from ...running.workload import Workload
 
 RECORDED = ("load_weights", "get_activation", "compute", "meet", "pass_to", "receive")
@@ -229,7 +229,7 @@ class Host:
         for kind, calls, inputs, outputs in self.moves.pop_all():
             numbers = [self.clerk.numbers[call] for call in calls]
             ranks = [call.rank.rank for call in calls]
-            packed = [[None if labels is None else pack_labels(labels) for labels in one] for one in (inputs, outputs)]
+            packed = pack([inputs, outputs])
             for number, rank in zip(numbers, ranks, strict=True):
                 self.ranks[rank].tell([kind, number, ranks, *packed])
 

@@ -28,7 +28,7 @@ from ...machine.shape import Shape
 from ...record.labels import Labels
 from ...record.table import computation
 from ...remote.remote_books import RemoteBooks, RemoteCall, RemoteRank, RemoteTensor
-from ...remote.wire import Wire, pack_error, pack_labels
+from ...remote.wire import Wire, pack, pack_error
 from ...running.execution import execute, waiting_line
 from ...running.run import check_function
 from ...running.workload import Workload
@@ -285,7 +285,7 @@ def _train(
     return {
         "took": [None if one is None else [one[0] - begun, one[1] - begun] for one in took],
         "stored": books.stored_at,
-        "finals": [[layer, pack_labels(labels)] for layer, labels in books.labels.items()],
+        "finals": [[layer, pack(labels)] for layer, labels in books.labels.items()],
         "live": meter.peak // numbers.dtype.itemsize if meter else None,
     }
 
