@@ -15,7 +15,8 @@ from ..grading.verdict import ERROR, FAIL, PASS, TODO, VERSION, Report
 
 def as_json(reports: Sequence[Report]) -> str:
     """The version and all results; those of a folder of submissions name their student."""
-    results = [result for report in reports for result in report.as_json()["results"]]
+    whose = [({"student": report.student} if report.student else {}, report.verdicts) for report in reports]
+    results = [student | verdict.as_json() for student, verdicts in whose for verdict in verdicts]
     isolation = reports[0].isolation if reports else ""
     return json.dumps({"version": VERSION, "results": results, "isolation": isolation}, indent=1) + "\n"
 
