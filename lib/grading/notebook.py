@@ -1,4 +1,4 @@
-"""``grade``, ``hint``, ``progress`` and ``solution``, as a learner calls them in a notebook's cell.
+"""``grade``, ``hint`` and ``progress``, as a learner calls them in a notebook's cell.
 
 Here everything shares one process: mistakes are found with certainty, somebody who wants to fool the grader is
 not always stopped. The referee is the shell: ``python -m lib grade``.
@@ -24,7 +24,7 @@ from ..record.training import FORWARD
 from ..running.execution import name_of
 from ..running.run import run
 from . import page
-from .answer import Answer, answer, attempt_of, kept_at
+from .answer import kept_at
 from .judge import judge, new_seed
 from .progress import Progress, next_hint
 from .seal import broken_seal
@@ -59,16 +59,14 @@ def grade(
     if not callable(fn):
         raise PuzzleError("grade takes a function", got=describe(fn), cure="grade(fsdp)")
     spec = find(puzzle if puzzle is not None else getattr(fn, "__name__", fn))
-    if seed is None:
-        seed = new_seed()
+    seed = new_seed() if seed is None else seed
     begun = time.perf_counter()
     try:
         verdict = judge(spec, lambda size: run(fn, **size, cost=cost_named(spec.cost), timeout=timeout), seed)
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)
-    changed = broken_seal()
-    if changed:
+    if changed := broken_seal():
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
     size = ", ".join(f"{name}={value}" for name, value in spec.size.items())
@@ -132,20 +130,3 @@ def hint(puzzle: str = "") -> Hint:
 def progress() -> Progress:
     """All puzzles and the best so far, from the file beside the notebook."""
     return Progress()
-
-
-def attempt(puzzle: str) -> Callable[[Any], Any]:
-    """Your own function for a puzzle, out of its notebook in this folder.
-
-    Raises PuzzleError for an unknown puzzle, and where there is no such notebook (in Colab).
-    """
-    return attempt_of(find(getattr(puzzle, "__name__", puzzle)))
-
-
-def solution(puzzle: str, sure: bool = False) -> Answer:
-    """The solution of a puzzle with its explanation, once it is solved, or if you are ``sure``.
-
-    Raises PuzzleError for an unknown puzzle, and where there are no solutions (in Colab).
-    """
-    spec = find(getattr(puzzle, "__name__", puzzle))
-    return answer(spec, spec.name in Progress().solved, sure)

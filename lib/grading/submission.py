@@ -11,7 +11,6 @@ import json
 import linecache
 import re
 import sys
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -40,14 +39,14 @@ def sources(name: str, text: str) -> list[Source]:
         return [Source(name, text)]
     try:
         cells = json.loads(text)["cells"]
-        code = [
-            (number, cell.get("source", "")) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"
+        return [
+            Source(f"cell {number} of {name}", _plain_python("".join(cell.get("source", ""))))
+            for number, cell in enumerate(cells, 1)
+            if cell.get("cell_type") == "code"
         ]
-        return [Source(f"cell {number} of {name}", _plain_python("".join(source))) for number, source in code]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise PuzzleError(
-            f"{name} is no notebook that can be read", got=f"{type(error).__name__}: {error}"[:200], line=""
-        ) from None
+        got = f"{type(error).__name__}: {error}"[:200]
+        raise PuzzleError(f"{name} is no notebook that can be read", got=got, line="") from None
 
 
 IPYTHONS = re.compile(r"(\s*)(?:[%!?].*|.*\?|[\w., *()\[\]]+=\s*[%!].*)\s*")
@@ -129,28 +128,19 @@ def _origins(statement: ast.stmt) -> dict[str, str]:
 
 def _is_taken(statement: ast.stmt, origins: dict[str, str]) -> bool:
     """Return whether a statement at the top level is an import, a definition, a class or a constant."""
-    if isinstance(statement, DEFINITIONS):
-        return True
     if isinstance(statement, ASSIGNMENTS):
         return not any(_experiments(node, origins) for node in ast.walk(statement))
     if isinstance(statement, GUARDS):
-        return all(_is_taken(inner, origins) or isinstance(inner, ast.Pass) for inner in _inside(statement))
-    return False
-
-
-def _inside(statement: ast.stmt) -> Iterator[ast.stmt]:
-    for field in ("body", "orelse", "finalbody"):
-        yield from getattr(statement, field, ())
-    for handler in getattr(statement, "handlers", ()):
-        yield from handler.body
+        blocks, fields = [statement, *getattr(statement, "handlers", ())], ("body", "orelse", "finalbody")
+        inside = [inner for block in blocks for field in fields for inner in getattr(block, field, ())]
+        return all(_is_taken(inner, origins) or isinstance(inner, ast.Pass) for inner in inside)
+    return isinstance(statement, DEFINITIONS)
 
 
 def _experiments(node: ast.AST, origins: dict[str, str]) -> bool:
     """Return whether an expression awaits, or calls something of the machine."""
-    if isinstance(node, ast.Await):
-        return True
     if not isinstance(node, ast.Call):
-        return False
+        return isinstance(node, ast.Await)
     called: ast.expr = node.func
     while isinstance(called, (ast.Attribute, ast.Call, ast.Subscript)):
         called = called.func if isinstance(called, ast.Call) else called.value
