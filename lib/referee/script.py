@@ -14,37 +14,27 @@ BLANKS = Path(__file__).resolve().parent.parent.parent / "puzzles"
 _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>')
 
 
-def blank_script(puzzle: Puzzle) -> str:
-    """Return the blank notebook of a puzzle in the percent format, which editors show as cells.
+def write_script(puzzle: Puzzle, target: Path) -> None:
+    """Write the blank notebook of a puzzle as a script in the percent format, which editors show as cells.
 
-    Raise PuzzleError if there are no notebooks, as when only lib was installed.
+    Raise PuzzleError if the file exists or cannot be written, or if there are no notebooks, as when only lib was
+    installed.
     """
     path = BLANKS / f"{puzzle.file}.ipynb"
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     except OSError:
-        raise PuzzleError(
-            f"there is no blank of {puzzle.name}", got=f"no {path.name} beside lib", cure="run it in a clone", line=""
-        ) from None
-    sources = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
-    return "\n\n".join(_cell(kind, source) for kind, source in sources if not _of_another(source, puzzle)) + "\n"
-
-
-def _of_another(source: str, puzzle: Puzzle) -> bool:
-    """Return whether a cell belongs to another puzzle of the same notebook, by its heading or by the name in it."""
+        got = f"no {path.name} beside lib"
+        raise PuzzleError(f"there is no blank of {puzzle.name}", got=got, cure="run it in a clone", line="") from None
     others = [other for other in puzzles().values() if other.file == puzzle.file and other != puzzle]
-    return any(other.name in source or source.startswith(f"## {other.number}. ") for other in others)
-
-
-def write_script(puzzle: Puzzle, target: Path) -> None:
-    """Write the blank script of a puzzle. Raise PuzzleError if the file exists, or cannot be written."""
-    text = (
-        f"# Run it cell by cell in an editor, or grade it whenever you save it: python -m lib watch {target.name}\n\n"
-    )
-    text += blank_script(puzzle)
+    texts = [f"# Run it cell by cell in an editor, or grade it whenever you save it: python -m lib watch {target.name}"]
+    for cell in cells:
+        source = "".join(cell["source"])
+        if not any(other.name in source or source.startswith(f"## {other.number}. ") for other in others):
+            texts.append(_cell(cell["cell_type"], source))
     try:
         with open(target, "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+            file.write("\n\n".join(texts) + "\n")
     except FileExistsError:
         raise PuzzleError(f"{target} is there already, and stays as it is", cure="name another file", line="") from None
     except OSError as error:

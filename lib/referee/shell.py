@@ -130,55 +130,47 @@ def grade(options: argparse.Namespace) -> int:
         print(_hints(options.hint))
         return ALL_PASS
     _check_outputs(options)
-    if options.each is not None:
-        return _grade_each(options)
+    reports = [_grade_own(options)] if options.each is None else list(_grade_each(options))
+    statuses = {verdict.status for report in reports for verdict in report.verdicts}
+    if not _write(options, reports) or ERROR in statuses:
+        return GRADER_FAILED
+    return ALL_PASS if statuses == {PASS} else SOME_FAIL
+
+
+def _grade_own(options: argparse.Namespace) -> Report:
+    """Grade the learner's own notebooks, beside which the best verdicts are kept, or files that are named."""
     attempts = asked_for(options.what, _chosen(options.k))
     report = session(attempts, options.seed, options.timeout, options.plain)
     if not any(map(is_file, options.what)):
-        _record(report)
-    return _status([report]) if _write(options, [report]) else GRADER_FAILED
+        kept = Progress(home())
+        for verdict in report.verdicts:
+            kept.record(verdict)
+        if kept.note:
+            print(kept.note, file=sys.stderr)
+    return report
 
 
-def _grade_each(options: argparse.Namespace) -> int:
-    reports = []
+def _grade_each(options: argparse.Namespace) -> Iterator[Report]:
     named = {find(one).name for one in options.what}
     chosen = [puzzles()[name] for name in _chosen(options.k) if not named or name in named]
     students = submissions(options.each)
-    for place, student in enumerate(students):
+    for place, student in enumerate(students, 1):
         attempts, trouble = attempts_of(student, options.each)
-        whose = f"{student.name} ({place + 1} of {len(students)})"
         wanted = [attempt for attempt in attempts if attempt.puzzle in chosen]
+        whose = f"{student.name} ({place} of {len(students)})"
         report = session(wanted, options.seed, options.timeout, options.plain, whose)
         found = [attempt.puzzle for attempt in wanted]
         asked = [puzzle for puzzle in chosen if named or puzzle in found or not puzzle.repair]
-        verdicts = [_with_trouble(_best(puzzle, report.verdicts), trouble) for puzzle in asked]
-        reports.append(replace(report, student=student.name, verdicts=verdicts))
-    return _status(reports) if _write(options, reports) else GRADER_FAILED
+        verdicts = [_best(puzzle, report.verdicts, trouble) for puzzle in asked]
+        yield replace(report, student=student.name, verdicts=verdicts)
 
 
-def _best(puzzle: Puzzle, verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the best verdict on a puzzle, of a student's files that attempt it."""
-    tries = [verdict for verdict in verdicts if verdict.puzzle == puzzle]
+def _best(puzzle: Puzzle, verdicts: Sequence[Verdict], trouble: str) -> Verdict:
+    """Return the best verdict on a puzzle, of a student's files that attempt it, with the trouble if none does."""
     nothing = Verdict(puzzle, TODO, "not attempted yet: no file defines it")
-    return min([*tries, nothing], key=lambda verdict: (PASS, FAIL, ERROR, TODO).index(verdict.status))
-
-
-def _with_trouble(verdict: Verdict, trouble: str) -> Verdict:
-    return replace(verdict, note=trouble) if trouble and verdict.status == TODO else verdict
-
-
-def _status(reports: Sequence[Report]) -> int:
-    statuses = {verdict.status for report in reports for verdict in report.verdicts}
-    return GRADER_FAILED if ERROR in statuses else ALL_PASS if statuses == {PASS} else SOME_FAIL
-
-
-def _record(report: Report) -> None:
-    """Save the best verdicts beside the notebooks: it was the learner's own that were graded."""
-    kept = Progress(home())
-    for verdict in report.verdicts:
-        kept.record(verdict)
-    if kept.note:
-        print(kept.note, file=sys.stderr)
+    tries = [*(verdict for verdict in verdicts if verdict.puzzle == puzzle), nothing]
+    best = min(tries, key=lambda verdict: (PASS, FAIL, ERROR, TODO).index(verdict.status))
+    return replace(best, note=trouble) if best.status == TODO else best
 
 
 # -- what is asked for -----------------------------------------------------------------------------------------
@@ -208,12 +200,12 @@ def _matches(words: Sequence[str], name: str) -> bool:
 
 
 def _list() -> str:
-    lines = []
+    lines = ""
     for puzzle in puzzles().values():
         target = f"{show_ticks(puzzle.target['time'])} ticks, {show_elements(puzzle.target['memory'])} elements"
         effort = f"{puzzle.difficulty}, {puzzle.minutes} min"
-        lines.append(f"{puzzle.number:2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {target}\n")
-    return "".join(lines)
+        lines += f"{puzzle.number:2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {target}\n"
+    return lines
 
 
 def _hints(name: str) -> str:
@@ -228,13 +220,12 @@ def _hints(name: str) -> str:
 # -- what is written -----------------------------------------------------------------------------------------------
 
 
-def _faces(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[Sequence[Report]], str]]]:
-    """Yield each file to be written with the function that makes its text of the reports."""
-    for target, face in ((options.json, files.as_json), (options.junit, files.as_junit), (options.csv, files.as_csv)):
-        if target is not None:
-            yield target, face
-    if options.gradescope is not None and options.each is None:
-        yield options.gradescope, lambda reports: files.as_gradescope(reports[0])
+def _faces(options: argparse.Namespace) -> list[tuple[str, Callable[[Sequence[Report]], str]]]:
+    """Return each file to be written with the function that makes its text of the reports."""
+    faces = [(options.json, files.as_json), (options.junit, files.as_junit), (options.csv, files.as_csv)]
+    if options.each is None:
+        faces.append((options.gradescope, lambda reports: files.as_gradescope(reports[0])))
+    return [(target, face) for target, face in faces if target is not None]
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
@@ -249,8 +240,13 @@ def _check_outputs(options: argparse.Namespace) -> None:
             raise Usage(f"only one report can go to {'stdout' if target == '-' else target}")
         if target != "-":
             _check_file(target)
-    if options.gradescope is not None and options.each is not None:
-        _check_folder(options.gradescope)
+    if (folder := options.gradescope) is not None and options.each is not None:
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise Usage(f"{folder} is no folder, and none can be made there: {error.strerror}") from None
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise Usage(f"{folder} cannot be written to")
 
 
 def _check_file(target: str) -> None:
@@ -267,16 +263,6 @@ def _check_file(target: str) -> None:
             os.unlink(target)
     except OSError as error:
         raise Usage(f"{target} cannot be written: {error.strerror}") from None
-
-
-def _check_folder(target: str) -> None:
-    """Raise Usage if there is no folder that can be written to, and none can be made."""
-    try:
-        os.makedirs(target, exist_ok=True)
-    except OSError as error:
-        raise Usage(f"{target} is no folder, and none can be made there: {error.strerror}") from None
-    if not os.access(target, os.W_OK | os.X_OK):
-        raise Usage(f"{target} cannot be written to")
 
 
 def _write(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
@@ -298,11 +284,10 @@ def _write(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
         except OSError as error:
             if target == "-":
                 _close_stdout()
-                if isinstance(error, BrokenPipeError):
-                    continue  # nobody reads on
-            written = False
-            name = "the report" if target == "-" else target
-            print(f"python -m lib grade: {name} could not be written: {error.strerror or error}", file=sys.stderr)
+            if target != "-" or not isinstance(error, BrokenPipeError):  # else nobody reads on
+                written = False
+                name = "the report" if target == "-" else target
+                print(f"python -m lib grade: {name} could not be written: {error.strerror or error}", file=sys.stderr)
     return written
 
 
