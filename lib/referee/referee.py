@@ -24,6 +24,8 @@ GRACE = 2.0
 """Seconds that a worker has, after its own time limit, to report that it was late."""
 TRIES, PAUSE = 3, 0.2
 """How often to try to start a worker, and the seconds in between."""
+LAST_WORDS = 300
+"""Bytes of the output of a worker that did not start, at most: at its end it says why."""
 
 decided: dict[tuple[str, ...], str] = {}
 """For several mechanisms the first that works here, tried once, before any code of a learner's is there."""
@@ -73,12 +75,8 @@ class Referee:
         worker = self._start(submission.folder)
         try:
             self._send(worker, submission, name, size, cost)
-            deadline = time.monotonic() + self.timeout + GRACE
             shape = Shape.of(size["ranks"], size.get("mesh"), size.get("node_size"), cost_named(cost))
-            clerk = Clerk(LocalBooks(shape, graded=True), size["layers"], size["batches"])
-            ending = self._serve(clerk, worker, deadline)
-            status = worker.end(GRACE if ending == ["gone"] else 0.0)
-            return self._judge(clerk, ending, status, name)
+            return self._serve(Clerk(LocalBooks(shape, graded=True), size["layers"], size["batches"]), worker, name)
         finally:
             try:
                 worker.end()
@@ -121,7 +119,8 @@ class Referee:
     def _try(self, mechanism: str, folder: str | None) -> tuple[Worker | None, str]:
         """Return a worker that is ready, or None, and what the last one that did not start has said."""
         said = ""
-        for left in reversed(range(TRIES)):
+        for tried in range(TRIES):
+            time.sleep(PAUSE if tried else 0)
             if self.stopped:
                 raise RuntimeError("the grader was stopped")
             worker = Worker(mechanism, folder)
@@ -131,11 +130,10 @@ class Referee:
                 if ready := worker.begin(self.timeout):
                     return worker, said
                 worker.end()
-                said = worker.last_words().strip()
+                said = worker.printed(last=LAST_WORDS).strip()
             finally:
                 if not ready:
                     self._leave(worker)
-            time.sleep(PAUSE if left else 0)
         return None, said
 
     def _leave(self, worker: Worker) -> None:
@@ -152,50 +150,40 @@ class Referee:
         with suppress(OSError):
             worker.wire.send(task, time.monotonic() + PATIENCE)
 
-    def _serve(self, clerk: Clerk, worker: Worker, deadline: float) -> list[Any]:
-        try:
-            return clerk.serve(worker.wire, deadline)
-        except (EOFError, ConnectionError):
-            return ["gone"]
-        except TimeoutError:
-            return ["late"]
-        except Garbled as garbled:
-            return ["garbled", str(garbled)]
-
-    def _judge(self, clerk: Clerk, ending: list[Any], status: int, name: str) -> Outcome:
+    def _serve(self, clerk: Clerk, worker: Worker, name: str) -> Outcome:
         """Return the outcome of a run that was finished. Raise PuzzleError, or Missing, for any other ending."""
+        try:
+            ending = clerk.serve(worker.wire, time.monotonic() + self.timeout + GRACE)
+        except TimeoutError:
+            late = f"the run did not end within {self.timeout:g} seconds, and could not be interrupted"
+            cure = "look for a loop, or a call of something outside Python, that never ends"
+            raise PuzzleError(late, where=name, cure=cure, line="") from None
+        except (EOFError, ConnectionError):
+            status = worker.end(GRACE)
+            number = -status if status < 0 else status - 128
+            raise PuzzleError(
+                "the process ended before the function did",
+                where=name,
+                expected="the function returns on every rank",
+                got=f"exit status {status}" if number <= 0 else f"ended by signal {number}",
+                cure="a program of a puzzle does not end its process",
+                line="",
+            ) from None
+        except Garbled as garbled:
+            ending = ["garbled", str(garbled)]
+        worker.end()
         match ending:
             case ["done"]:
                 return clerk.outcome(name)
-            case ["missing", list() as trouble]:
-                if trouble:
-                    raise PuzzleError(f"there is no function {name}", got=_notes(trouble), line="")
+            case ["missing", []]:
                 raise Missing
+            case ["missing", list() as trouble]:
+                raise PuzzleError(f"there is no function {name}", got=_notes(trouble), line="")
             case ["failed", dict() as packed, list() as trouble]:
                 raise _told(clerk, packed, trouble)
-            case ["late"]:
-                raise PuzzleError(
-                    f"the run did not end within {self.timeout:g} seconds, and could not be interrupted",
-                    where=name,
-                    cure="look for a loop, or a call of something outside Python, that never ends",
-                    line="",
-                )
-            case ["gone"]:
-                raise PuzzleError(
-                    "the process ended before the function did",
-                    where=name,
-                    expected="the function returns on every rank",
-                    got=_status(status),
-                    cure="a program of a puzzle does not end its process",
-                    line="",
-                )
-        raise PuzzleError(
-            "the program has written to the line between it and the grader",
-            where=name,
-            got=shown(str(ending[-1]), 200),
-            cure="use the methods of model only",
-            line="",
-        )
+        got, cure = shown(str(ending[-1]), 200), "use the methods of model only"
+        said = "the program has written to the line between it and the grader"
+        raise PuzzleError(said, where=name, got=got, cure=cure, line="")
 
 
 def _told(clerk: Clerk, packed: dict[Any, Any], trouble: list[Any]) -> PuzzleError:
@@ -215,10 +203,4 @@ def _told(clerk: Clerk, packed: dict[Any, Any], trouble: list[Any]) -> PuzzleErr
 
 
 def _notes(trouble: list[Any]) -> str:
-    lines = [shown(str(line), 300) for line in trouble[:3]]
-    return "these lines could not be taken: " + "; ".join(lines)
-
-
-def _status(status: int) -> str:
-    number = -status if status < 0 else status - 128
-    return f"exit status {status}" if number <= 0 else f"ended by signal {number}"
+    return "these lines could not be taken: " + "; ".join(shown(str(line), 300) for line in trouble[:3])
