@@ -9,6 +9,7 @@ import re
 import stat
 import tokenize
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,11 +38,6 @@ class Attempt(NamedTuple):
     trouble: str = ""
     """Why its file cannot be graded."""
 
-    @property
-    def there(self) -> bool:
-        """Whether there is a file of it."""
-        return self.submission is not None or bool(self.trouble)
-
 
 class Student(NamedTuple):
     """The files of one student, under a name that no other has. ``trouble``: what could not be read, and why."""
@@ -60,9 +56,8 @@ def home() -> Path:
     here = Path.cwd()
     if any(_files_of(puzzle, here) for puzzle in puzzles().values()):
         return here
-    mine = [root / "puzzles" / "mine" for root in (here, *here.parents, ROOT)]
-    blank = [root / "puzzles" for root in (here, *here.parents, ROOT)]
-    return next((folder for folder in (*mine, *blank) if folder.is_dir()), here)
+    folders = [root / name for name in ("puzzles/mine", "puzzles") for root in (here, *here.parents, ROOT)]
+    return next((folder for folder in folders if folder.is_dir()), here)
 
 
 def called(path: Path) -> str:
@@ -144,8 +139,7 @@ def attempt_at(puzzle: Puzzle, folder: Path) -> Attempt:
 
 
 def _files_of(puzzle: Puzzle, folder: Path) -> list[Path]:
-    stems = (puzzle.file, puzzle.name)
-    paths = [folder / (stem + suffix) for stem in stems for suffix in SUFFIXES]
+    paths = [folder / (stem + suffix) for stem in (puzzle.file, puzzle.name) for suffix in SUFFIXES]
     return [path for path in paths if os.path.isfile(path)]
 
 
@@ -170,7 +164,7 @@ def asked_for(what: Sequence[str], chosen: Iterable[str]) -> list[Attempt]:
     if not files:
         folder = home()
         found = [attempt_at(puzzle, folder) for puzzle in wanted]
-        return [attempt for attempt in found if names or attempt.there or not attempt.puzzle.repair]
+        return [one for one in found if names or one.submission or one.trouble or not one.puzzle.repair]
     attempts = []
     for path in files:
         if os.path.isdir(path):
@@ -179,11 +173,8 @@ def asked_for(what: Sequence[str], chosen: Iterable[str]) -> list[Attempt]:
             raise Unreadable(f"there is no file {path}")
         found = [attempt for attempt in attempts_in(read(path, path.parent)) if attempt.puzzle in wanted]
         if not found:
-            raise PuzzleError(
-                f"{path.name} defines none of the puzzles asked for",
-                expected=f"a function of the name {' or '.join(puzzle.name for puzzle in wanted)}",
-                line="",
-            )
+            expected = f"a function of the name {' or '.join(puzzle.name for puzzle in wanted)}"
+            raise PuzzleError(f"{path.name} defines none of the puzzles asked for", expected=expected, line="")
         attempts += found
     return attempts
 
@@ -194,17 +185,17 @@ def submissions(folder: Path) -> list[Student]:
         entries = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__")))
     except OSError as error:
         raise Unreadable(f"{folder} cannot be read: {error.strerror}") from None
-    students: dict[Path, Student] = {}
+    found: dict[Path, tuple[list[Path], list[str]]] = {}
     for path in entries:
         if os.path.isdir(path):
-            found = ([], [f"{called(path)} is a link: it is not followed"]) if path.is_symlink() else _files_in(path)
-            students[path] = Student(_shortened(called(path)), *found)
+            linked = [f"{called(path)} is a link: it is not followed"]
+            found[path] = ([], linked) if path.is_symlink() else _files_in(path)
         elif path.suffix in SUFFIXES:
-            whose = path.with_suffix("")
-            students.setdefault(whose, Student(_shortened(called(whose)), [], [])).paths.append(path)
-    if not students:
+            found.setdefault(path.with_suffix(""), ([], []))[0].append(path)
+    if not found:
         raise Unreadable(f"{folder} has no submissions: a folder or a file (.py, .ipynb) for each student")
-    return _told_apart(students)
+    names = _names(found)
+    return [Student(names[path], *files) for path, files in found.items()]
 
 
 def _files_in(folder: Path) -> tuple[list[Path], list[str]]:
@@ -228,22 +219,16 @@ def _files_in(folder: Path) -> tuple[list[Path], list[str]]:
     return sorted(files, key=lambda path: (len(path.parts), path))[:MOST_FILES], trouble
 
 
-def _shortened(name: str) -> str:
-    return name.encode()[:LONGEST_NAME].decode(errors="ignore")
-
-
-def _told_apart(students: dict[Path, Student]) -> list[Student]:
-    """Return the students under names that differ by more than capitals. A name that is a student's own stays."""
+def _names(paths: Iterable[Path]) -> dict[Path, str]:
+    """Return a name for each student, which differ by more than capitals. A name that is a student's own stays."""
+    short = {path: called(path).encode()[:LONGEST_NAME].decode(errors="ignore") for path in paths}
+    names: dict[Path, str] = {}
     taken: set[str] = set()
-    names = {}
-    for path, student in sorted(students.items(), key=lambda item: item[1].name != item[0].name):
-        name, count = student.name, 1
-        while name.casefold() in taken:
-            count += 1
-            name = f"{student.name} ({count})"
-        taken.add(name.casefold())
-        names[path] = name
-    return [student._replace(name=names[path]) for path, student in students.items()]
+    for path, name in sorted(short.items(), key=lambda item: item[1] != item[0].name):
+        numbered = (f"{name} ({number})" for number in count(2))
+        names[path] = next(one for one in chain([name], numbered) if one.casefold() not in taken)
+        taken.add(names[path].casefold())
+    return names
 
 
 def attempts_of(student: Student, folder: Path) -> tuple[list[Attempt], str]:
