@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 
 from ..remote.wire import Garbled, Wire, shown
@@ -174,7 +173,6 @@ def _output() -> tuple[int, int]:
 
 def _remove(folder: str) -> None:
     """Remove a folder in which a program may have closed folders, and nested them deeper than a path can be long."""
-    names = (os.path.join(folder, f"{os.urandom(8).hex()}-{number}") for number in count())
     end = time.monotonic() + PATIENCE  # in case something is still alive that fills it
     while (entries := list(os.scandir(folder))) and time.monotonic() < end:
         for entry in entries:
@@ -185,7 +183,7 @@ def _remove(folder: str) -> None:
             for below in list(os.scandir(entry.path)):
                 if below.is_dir(follow_symlinks=False):
                     os.chmod(below.path, 0o700)  # a closed folder cannot be moved
-                os.rename(below.path, next(names))
+                os.rename(below.path, os.path.join(folder, os.urandom(16).hex()))
             os.rmdir(entry.path)
     os.rmdir(folder)
 

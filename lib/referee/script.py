@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+import shlex
 from pathlib import Path
 
 from ..basics.errors import PuzzleError
-from ..course.specs import Puzzle, puzzles
+from ..course.specs import find, puzzles
+from ..grading.commandline import Usage
 
 BLANKS = Path(__file__).resolve().parent.parent.parent / "puzzles"
 """Where the blank notebooks are, in a clone of the project."""
 _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>')
 
 
-def write_script(puzzle: Puzzle, target: Path) -> None:
-    """Write the blank notebook of a puzzle as a script in the percent format, which editors show as cells.
+def start(options: argparse.Namespace) -> int:
+    """Carry out ``start``: write the blank notebook of a puzzle in the percent format, which editors show as cells.
 
-    Raise PuzzleError if the file exists or cannot be written, or if there are no notebooks, as when only lib was
-    installed.
+    Return the exit status. Raise Usage for a file that is no script, and PuzzleError if it exists or cannot be written,
+    or if there are no notebooks, as when only lib was installed.
     """
+    target: Path = options.file
+    if target.suffix != ".py":
+        raise Usage(f"{target} is a script, so its name ends in .py")
+    puzzle = find(options.puzzle)
     path = BLANKS / f"{puzzle.file}.ipynb"
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -39,6 +46,9 @@ def write_script(puzzle: Puzzle, target: Path) -> None:
         raise PuzzleError(f"{target} is there already, and stays as it is", cure="name another file", line="") from None
     except OSError as error:
         raise PuzzleError(f"{target} cannot be written: {error.strerror}", line="") from None
+    print(f"Puzzle {puzzle.number}, {puzzle.title}, is in {target}. To grade it whenever you save it:")
+    print(f"    python -m lib watch {shlex.quote(str(target))}")
+    return 0
 
 
 def _cell(kind: str, source: str) -> str:

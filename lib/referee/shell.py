@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ from ..grading.page import report_text
 from ..grading.progress import Progress, next_hint
 from ..grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from . import files
-from .script import write_script
+from .script import start
 from .session import session
 from .shelf import Unreadable, asked_for, attempts_of, home, is_file, submissions
 
@@ -102,20 +101,6 @@ def _seconds(text: str) -> float:
     if not 0 < value < 86_400:
         raise argparse.ArgumentTypeError("seconds, more than 0")
     return value
-
-
-# -- start ------------------------------------------------------------------------------------------------
-
-
-def start(options: argparse.Namespace) -> int:
-    """Carry out ``start``: write a blank script. Return the exit status."""
-    if options.file.suffix != ".py":
-        raise Usage(f"{options.file} is a script, so its name ends in .py")
-    puzzle = find(options.puzzle)
-    write_script(puzzle, options.file)
-    print(f"Puzzle {puzzle.number}, {puzzle.title}, is in {options.file}. To grade it whenever you save it:")
-    print(f"    python -m lib watch {shlex.quote(str(options.file))}")
-    return ALL_PASS
 
 
 # -- grade ------------------------------------------------------------------------------------------------

@@ -99,12 +99,11 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(dist.ranks)]
         execute(fn, models, task["timeout"])
         wire.send(["done"])
-    except PuzzleError as error:
+    except BaseException as error:
+        if not isinstance(error, PuzzleError):  # sys.exit at load, an interrupt
+            happened = "took too long" if isinstance(error, TimeIsUp) else f"raised {type(error).__name__}"
+            error = PuzzleError(f"the code {happened}", where=task["name"], line="")
         wire.send(["failed", pack_error(error), trouble[:20]])
-    except BaseException as error:  # sys.exit at load, an interrupt
-        happened = "took too long" if isinstance(error, TimeIsUp) else f"raised {type(error).__name__}"
-        said = PuzzleError(f"the code {happened}", where=task["name"], line="")
-        wire.send(["failed", pack_error(said), trouble[:20]])
 
 
 def _make_quiet(hidden: list[str]) -> None:
