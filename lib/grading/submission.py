@@ -12,7 +12,7 @@ import linecache
 import re
 import sys
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..basics.errors import PuzzleError, shown_files
 
@@ -26,21 +26,17 @@ ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 GUARDS = (ast.If, ast.Try)
 
 
-class Source(NamedTuple):
-    """A script, or a cell of a notebook: what its lines are called in messages, and its text."""
+def sources(name: str, text: str) -> list[tuple[str, str]]:
+    """Return a file's script, or the code cells of a notebook, each with what its lines are called in messages.
 
-    name: str
-    text: str
-
-
-def sources(name: str, text: str) -> list[Source]:
-    """Return a file's script, or the code cells of a notebook. Raise PuzzleError for a notebook that cannot be read."""
+    Raise PuzzleError for a notebook that cannot be read.
+    """
     if not name.endswith(".ipynb"):
-        return [Source(name, text)]
+        return [(name, text)]
     try:
         cells = json.loads(text)["cells"]
         return [
-            Source(f"cell {number} of {name}", _plain_python("".join(cell.get("source", ""))))
+            (f"cell {number} of {name}", _plain_python("".join(cell.get("source", ""))))
             for number, cell in enumerate(cells, 1)
             if cell.get("cell_type") == "code"
         ]
@@ -91,25 +87,24 @@ def load(name: str, text: str, left_out: list[str] | None = None) -> tuple[dict[
     trouble: list[str] = []
     origins: dict[str, str] = {}
     compiled = codeop.Compile()  # with the __future__ imports of the file, not of this one
-    for source in sources(name, text):
-        lines = source.text.splitlines(keepends=True)
-        linecache.cache[source.name] = len(source.text), None, lines, source.name
-        shown_files.add(source.name)
+    for place, source in sources(name, text):
+        linecache.cache[place] = len(source), None, source.splitlines(keepends=True), place
+        shown_files.add(place)
         try:
-            tree = ast.parse(source.text, source.name)
+            tree = ast.parse(source, place)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             at = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-            trouble.append(f"{source.name}{at}: {getattr(error, 'msg', error)}")
+            trouble.append(f"{place}{at}: {getattr(error, 'msg', error)}")
             continue
         for statement in tree.body:
             origins |= _origins(statement)
             if _is_taken(statement, origins):
                 try:
-                    exec(compiled(ast.Module([statement], []), source.name, "exec"), names)  # type: ignore[arg-type]
+                    exec(compiled(ast.Module([statement], []), place, "exec"), names)  # type: ignore[arg-type]
                 except Exception as error:
-                    trouble.append(f"{source.name}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
+                    trouble.append(f"{place}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
             elif isinstance(statement, ASSIGNMENTS) and left_out is not None:
-                left_out.append(f"{source.name}, line {statement.lineno}: it runs something")
+                left_out.append(f"{place}, line {statement.lineno}: it runs something")
     return names, trouble
 
 

@@ -70,36 +70,23 @@ class Verdict:
 
     puzzle: Puzzle
     status: str
-    message: str
-    """What there is to say in words, an error with all its parts among it."""
+    message: str  # what there is to say in words, an error with all its parts among it
     right: bool | None = None
     """Whether the weights are right and where they belong, whatever the time; None where nothing was run."""
     time: float | None = None
     memory: Elements | None = None
-    idle: float | None = None
-    """Part of all ranks' time (0 to 1) in which a rank neither computes nor communicates."""
-    seed: int | None = None
-    """Of the other sizes."""
-    held_at: tuple[str, ...] = ()
-    """Other sizes at which it was right, too."""
-    failed_at: str = ""
-    """The size that broke it, where it was not the puzzle's own."""
-    error: Mistake | None = None
-    """The parts of the error that the message tells, where it tells one."""
-    file: str = ""
-    """Where the code comes from, at a shell."""
-    printed: str = ""
-    """What the code has printed, in a worker."""
-    seconds: float = 0.0
-    """Wall-clock time of grading."""
-    next_hint: str = ""
-    """What to call, or to type, for the next hint."""
-    beside: str = ""
-    """What to call to see the schedule beside the target's, in a notebook."""
-    solution: str = ""
-    """What to call to see a solution, in a notebook, where there is one."""
-    note: str = ""
-    """What else there is to say, for example that progress could not be saved."""
+    idle: float | None = None  # the part of all ranks' time (0 to 1) in which a rank neither computes nor communicates
+    seed: int | None = None  # of the other sizes
+    held_at: tuple[str, ...] = ()  # other sizes at which it was right, too
+    failed_at: str = ""  # the size that broke it, where it was not the puzzle's own
+    error: Mistake | None = None  # the parts of the error that the message tells, where it tells one
+    file: str = ""  # where the code comes from, at a shell
+    printed: str = ""  # what the code has printed, in a worker
+    seconds: float = 0.0  # wall-clock time of grading
+    next_hint: str = ""  # what to call, or to type, for the next hint
+    beside: str = ""  # what to call to see the schedule beside the target's, in a notebook
+    solution: str = ""  # what to call to see a solution, in a notebook, where there is one
+    note: str = ""  # what else there is to say, for example that progress could not be saved
 
     def facts(self) -> list[tuple[str, str]]:
         """All but status and message, as pairs of a name and a text."""
@@ -143,10 +130,8 @@ class Report:
     """Verdicts on several puzzles, and what else there is to say."""
 
     verdicts: Sequence[Verdict]
-    isolation: str = ""
-    """How the code was kept apart, at a shell."""
-    student: str = ""
-    """Whose work it is, where a folder of submissions is graded."""
+    isolation: str = ""  # how the code was kept apart, at a shell
+    student: str = ""  # whose work it is, where a folder of submissions is graded
 
     @property
     def passed(self) -> int:
