@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any, cast
 
 from lib.basics.units import HIDDEN, LENGTH
-from lib.grading.answer import solution
-from lib.grading.notebook import grade, hint, progress
+from lib.grading.notebook import grade, hint, progress, solution
 from lib.learner.model import Model
 from lib.machine.cost import Cost
 from lib.record.table import in_lane, lane_of, operation

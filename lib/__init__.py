@@ -21,8 +21,7 @@ __main__  python -m lib
 
 from .basics.errors import Deadlock, PuzzleError
 from .basics.units import HIDDEN, LENGTH
-from .grading.answer import attempt, solution
-from .grading.notebook import grade, hint, progress
+from .grading.notebook import attempt, grade, hint, progress, solution
 from .grading.seal import seal
 from .learner.dist import Dist
 from .learner.model import Model

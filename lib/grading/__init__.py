@@ -8,7 +8,6 @@ progress     the best so far, in a small file beside the notebooks
 seal         whether this library is still what it was
 submission   what is taken of a learner's notebook or script
 commandline  what commands at a shell have in common
-answer       attempt and solution: a learner's own function, and ours
-notebook     grade, hint and progress, as a learner calls them in a cell
+notebook     grade, hint, progress, attempt and solution, as a learner calls them
 ===========  ======================================================================
 """

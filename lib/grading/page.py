@@ -17,10 +17,8 @@ INK = "color:var(--jp-content-font-color1, inherit)"
 CAPTION = "text-align:left;font-weight:bold;white-space:nowrap"
 HEAD = "text-align:left;vertical-align:top;white-space:nowrap;padding-right:12px"
 CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
-CODE = CELL + ";font-family:var(--jp-code-font-family, monospace)"
-"""Of what has several lines, which are aligned, and of code."""
-CODES = ("instead", "at")
-"""The parts of an error that are lines of code."""
+CODE = CELL + ";font-family:var(--jp-code-font-family, monospace)"  # of code, and of lines that are aligned
+CODES = ("instead", "at")  # the parts of an error that are lines of code
 
 
 def text(verdict: Verdict, color: bool = False) -> str:

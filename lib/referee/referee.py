@@ -72,9 +72,15 @@ class Referee:
 
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
+        task = {
+            "name": name, "size": size, "cost": cost, "timeout": self.timeout,
+            "file": submission.file, "text": submission.text, "folder": submission.folder,
+            "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
+        }  # fmt: skip
         worker = self._start(submission.folder)
         try:
-            self._send(worker, submission, name, size, cost)
+            with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out below
+                worker.wire.send(task, time.monotonic() + PATIENCE)
             shape = Shape.of(size["ranks"], size.get("mesh"), size.get("node_size"), cost_named(cost))
             return self._serve(Clerk(LocalBooks(shape, graded=True), size["layers"], size["batches"]), worker, name)
         finally:
@@ -108,12 +114,9 @@ class Referee:
         if worker is not None:
             return worker
         if folder is not None and self._works(mechanism):
-            raise PuzzleError(
-                "the submission cannot be started in the sandbox, and is not run without it",
-                got=said.rpartition("\n")[2],
-                cure="a folder whose path is short, and can be read",
-                line="",
-            )
+            problem = "the submission cannot be started in the sandbox, and is not run without it"
+            got, cure = said.rpartition("\n")[2], "a folder whose path is short, and can be read"
+            raise PuzzleError(problem, got=got, cure=cure, line="")
         raise RuntimeError(f"no worker could be started:\n{said}")
 
     def _try(self, mechanism: str, folder: str | None) -> tuple[Worker | None, str]:
@@ -140,16 +143,6 @@ class Referee:
         self.workers.discard(worker)
         worker.close()
 
-    def _send(self, worker: Worker, submission: Submission, name: str, size: Size, cost: str) -> None:
-        """Tell a worker its task. If it ends meanwhile, as it may over 10 MiB of code, ``_serve`` finds out."""
-        task = {
-            "name": name, "size": size, "cost": cost, "timeout": self.timeout,
-            "file": submission.file, "text": submission.text, "folder": submission.folder,
-            "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
-        }  # fmt: skip
-        with suppress(OSError):
-            worker.wire.send(task, time.monotonic() + PATIENCE)
-
     def _serve(self, clerk: Clerk, worker: Worker, name: str) -> Outcome:
         """Return the outcome of a run that was finished. Raise PuzzleError, or Missing, for any other ending."""
         try:
@@ -161,14 +154,10 @@ class Referee:
         except (EOFError, ConnectionError):
             status = worker.end(GRACE)
             number = -status if status < 0 else status - 128
-            raise PuzzleError(
-                "the process ended before the function did",
-                where=name,
-                expected="the function returns on every rank",
-                got=f"exit status {status}" if number <= 0 else f"ended by signal {number}",
-                cure="a program of a puzzle does not end its process",
-                line="",
-            ) from None
+            got = f"exit status {status}" if number <= 0 else f"ended by signal {number}"
+            expected, cure = "the function returns on every rank", "a program of a puzzle does not end its process"
+            gone = "the process ended before the function did"
+            raise PuzzleError(gone, where=name, expected=expected, got=got, cure=cure, line="") from None
         except Garbled as garbled:
             ending = ["garbled", str(garbled)]
         worker.end()

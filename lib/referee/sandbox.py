@@ -117,10 +117,7 @@ class Worker:
         return ""
 
     def end(self, patience: float = 0.0) -> int:
-        """End the process, unless it ends by itself within ``patience`` seconds, and all that it has started.
-
-        Return its exit status.
-        """
+        """Wait ``patience`` seconds for the process, then end it and all that it started. Return its exit status."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(patience)
         if self.first is not None:

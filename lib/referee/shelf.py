@@ -145,19 +145,16 @@ def _files_of(puzzle: Puzzle, folder: Path) -> list[Path]:
 
 def is_file(what: str) -> bool:
     """Return whether a word of a command line means a file. The name of a puzzle never does, even if a file has it."""
-    if what.endswith(SUFFIXES) or os.sep in what:
-        return True
-    is_puzzle = any(what in (puzzle.name, str(puzzle.number)) for puzzle in puzzles().values())
-    return not is_puzzle and os.path.exists(what)
+    names = {name for puzzle in puzzles().values() for name in (puzzle.name, str(puzzle.number))}
+    return what.endswith(SUFFIXES) or os.sep in what or (what not in names and os.path.exists(what))
 
 
-def asked_for(what: Sequence[str], chosen: Iterable[str]) -> list[Attempt]:
+def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt]:
     """Return attempts at what a command line names, puzzles and files, of those ``chosen``.
 
     If nothing is named, programs to be repaired count only if there is a file of them. Raise PuzzleError for an
     unknown puzzle or a file without any, and Unreadable for a file that cannot be read.
     """
-    chosen = set(chosen)
     files = [Path(one) for one in what if is_file(one)]
     names = [find(one).name for one in what if not is_file(one)]
     wanted = [puzzle for puzzle in puzzles().values() if puzzle.name in chosen and puzzle.name in (names or chosen)]

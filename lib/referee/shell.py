@@ -63,16 +63,13 @@ def _parser() -> argparse.ArgumentParser:
         epilog="More commands: python -m lib draw --help, python -m lib run --help (and worker, for torchrun)",
     )
     commands = parser.add_subparsers(dest="command", required=True)
+    statuses = "Exit status: 0 all pass, 1 some fail or are not attempted, 2 usage, 3 the grader failed."
     for name, do, says in (
         ("grade", grade, "grade your puzzles, or files of yours"),
         ("watch", watch, "grade again whenever a file is saved"),
     ):
-        command = commands.add_parser(
-            name,
-            help=says,
-            description=says.capitalize() + ". Without WHAT: the notebooks in this folder or in puzzles/mine.",
-            epilog="Exit status: 0 all pass, 1 some fail or are not attempted, 2 usage, 3 the grader failed.",
-        )
+        about = says.capitalize() + ". Without WHAT: the notebooks in this folder or in puzzles/mine."
+        command = commands.add_parser(name, help=says, description=about, epilog=statuses)
         command.set_defaults(do=do)
         add = command.add_argument
         add("what", nargs="*", metavar="WHAT", help="names or numbers of puzzles, and files (.py, .ipynb)")
@@ -101,9 +98,6 @@ def _seconds(text: str) -> float:
     if not 0 < value < 86_400:
         raise argparse.ArgumentTypeError("seconds, more than 0")
     return value
-
-
-# -- grade ------------------------------------------------------------------------------------------------
 
 
 def grade(options: argparse.Namespace) -> int:
@@ -253,14 +247,13 @@ def _check_file(target: str) -> None:
 def _write(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
     """Write all that is asked for. Return whether all could be written: one failure is reported and stops no other."""
     color = not options.plain and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    texts = [(target, face(reports)) for target, face in _faces(options)]
-    if "-" not in [target for target, _ in texts]:
-        texts.insert(0, ("-", "\n\n".join(report_text(report, color) for report in reports) + "\n"))
+    texts = {"-": "\n\n".join(report_text(report, color) for report in reports) + "\n"}
+    texts |= {target: face(reports) for target, face in _faces(options)}
     if options.gradescope is not None and options.each is not None:
         folder = Path(options.gradescope)
-        texts += [(str(folder / f"{report.student}.json"), files.as_gradescope(report)) for report in reports]
+        texts |= {str(folder / f"{report.student}.json"): files.as_gradescope(report) for report in reports}
     written = True
-    for target, text in texts:
+    for target, text in texts.items():
         try:
             if target == "-":
                 print(text, end="", flush=True)
@@ -280,9 +273,6 @@ def _close_stdout() -> None:
     """Send what is still in the buffer of stdout to nowhere, so that nothing complains at exit."""
     with suppress(OSError):  # stdout is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-# -- watch -----------------------------------------------------------------------------------------------------------
 
 
 def watch(options: argparse.Namespace) -> int:
