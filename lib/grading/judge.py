@@ -17,10 +17,8 @@ from ..record.kinds import MEMORY_KINDS
 from ..record.score import idle_share, peak_event
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
-OTHER_SIZES = 3
-"""Sizes besides the puzzle's own at which an attempt has to hold, if there are so many."""
-DRAWS = 20
-"""So often are they drawn, to find some that are larger and some that are smaller."""
+OTHER_SIZES = 3  # sizes besides the puzzle's own at which an attempt has to hold, if there are so many
+DRAWS = 20  # so often are they drawn, to find some that are larger and some that are smaller
 
 
 def new_seed() -> int:

@@ -34,10 +34,8 @@ def text(verdict: Verdict, color: bool = False) -> str:
 
 def report_text(report: Report, color: bool = False) -> str:
     """A report in plain text."""
-    parts = [f"Grade: {report.headline()}", *(text(verdict, color) for verdict in report.verdicts)]
-    if report.isolation:
-        parts.append(f"Graded {report.isolation}.")
-    return "\n".join(parts)
+    isolation = [f"Graded {report.isolation}."] if report.isolation else []
+    return "\n".join([f"Grade: {report.headline()}", *(text(one, color) for one in report.verdicts), *isolation])
 
 
 def table(verdict: Verdict) -> str:

@@ -112,11 +112,10 @@ class Progress:
 
     def _repr_html_(self) -> str:
         heads = "".join(f'<th scope="col" style="{HEAD}">{escape(head)}</th>' for head in HEADS)
-        rows = []
+        body = ""
         for number, title, status, *rest in self.rows():
-            head = f'<td>{number}</td><th scope="row" style="{HEAD}">{escape(title)}</th><td>{badge(status)}</td>'
-            rows.append(head + "".join(f'<td style="{NUMBER}">{escape(cell)}</td>' for cell in rest))
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
+            body += f'<tr><td>{number}</td><th scope="row" style="{HEAD}">{escape(title)}</th><td>{badge(status)}</td>'
+            body += "".join(f'<td style="{NUMBER}">{escape(cell)}</td>' for cell in rest) + "</tr>"
         caption = f'<caption style="{CAPTION}">{self.headline()}</caption>'
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
         return f'<table style="{INK}">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{note}'

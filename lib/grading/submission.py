@@ -27,10 +27,7 @@ GUARDS = (ast.If, ast.Try)
 
 
 def sources(name: str, text: str) -> list[tuple[str, str]]:
-    """Return a file's script, or the code cells of a notebook, each with what its lines are called in messages.
-
-    Raise PuzzleError for a notebook that cannot be read.
-    """
+    """Return (name in messages, text) of a script or of a notebook's cells. Raise PuzzleError if it cannot be read."""
     if not name.endswith(".ipynb"):
         return [(name, text)]
     try:

@@ -17,8 +17,7 @@ VERSION = 1
 PASS, FAIL, TODO, ERROR = "PASS", "FAIL", "TODO", "ERROR"
 """Right and within the target; not so; not attempted; the grader's own fault."""
 
-LATEST = 1e15
-"""Ticks: what a place says beyond is no time of a run."""
+LATEST = 1e15  # ticks: what a place says beyond is no time of a run
 
 
 class Mistake(NamedTuple):
@@ -71,8 +70,7 @@ class Verdict:
     puzzle: Puzzle
     status: str
     message: str  # what there is to say in words, an error with all its parts among it
-    right: bool | None = None
-    """Whether the weights are right and where they belong, whatever the time; None where nothing was run."""
+    right: bool | None = None  # the weights are right and where they belong, whatever the time; None: nothing was run
     time: float | None = None
     memory: Elements | None = None
     idle: float | None = None  # the part of all ranks' time (0 to 1) in which a rank neither computes nor communicates

@@ -12,8 +12,7 @@ from xml.etree import ElementTree
 from ..grading.page import text
 from ..grading.verdict import ERROR, FAIL, PASS, TODO, VERSION, Report, plain
 
-COLUMNS = ("status", "ticks", "elements")
-"""What a table has of each puzzle."""
+COLUMNS = ("status", "ticks", "elements")  # what a table has of each puzzle
 
 
 def as_json(reports: Sequence[Report]) -> str:
@@ -75,14 +74,10 @@ def as_csv(reports: Sequence[Report]) -> str:
     writer = csv.DictWriter(out, ["student", "passed", *columns], restval="", lineterminator="\n")
     writer.writeheader()
     for report in reports:
-        row: dict[str, Any] = {"student": _cell(report.student), "passed": report.passed}
+        formula = report.student.startswith(("=", "+", "-", "@"))  # a spreadsheet would take it for one
+        row: dict[str, Any] = {"student": "'" * formula + report.student, "passed": report.passed}
         for verdict in report.verdicts:
             values = (verdict.status, verdict.time, plain(verdict.memory))
             row |= {f"{verdict.puzzle.name} {column}": value for column, value in zip(COLUMNS, values, strict=True)}
         writer.writerow(row)
     return out.getvalue()
-
-
-def _cell(value: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
-    return "'" + value if value.startswith(("=", "+", "-", "@")) else value

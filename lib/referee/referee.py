@@ -20,12 +20,9 @@ from ..remote.clerk import Clerk
 from ..remote.wire import Garbled, shown, unpack_error
 from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available
 
-GRACE = 2.0
-"""Seconds that a worker has, after its own time limit, to report that it was late."""
-TRIES, PAUSE = 3, 0.2
-"""How often to try to start a worker, and the seconds in between."""
-LAST_WORDS = 300
-"""Bytes of the output of a worker that did not start, at most: at its end it says why."""
+GRACE = 2.0  # seconds that a worker has, after its own time limit, to report that it was late
+TRIES, PAUSE = 3, 0.2  # how often to try to start a worker, and the seconds in between
+LAST_WORDS = 300  # bytes of the output of a worker that did not start, at most: at its end it says why
 
 decided: dict[tuple[str, ...], str] = {}
 """For several mechanisms the first that works here, tried once, before any code of a learner's is there."""

@@ -21,13 +21,10 @@ SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache
 START = PACKAGE / "referee" / "start.py"
 TEMPORARY = 1 << 26
 TAG = "PUZZLE_WORKER"
-OUTPUT = 2000
-"""Characters of what was printed that a verdict repeats, at most."""
+OUTPUT = 2000  # characters of what was printed that a verdict repeats, at most
 SEND_SIGNAL, OPEN_PIDFD = 424, 434  # pidfd_send_signal and pidfd_open, which not every Python offers
-PATIENCE = 60.0
-"""Seconds for a process to start, on a machine that is busy with other things."""
-CLEARING = 2.0
-"""Seconds for the kernel, or the process above it, to end what is left of a process."""
+PATIENCE = 60.0  # seconds for a process to start, on a machine that is busy with other things
+CLEARING = 2.0  # seconds for the kernel, or the process above it, to end what is left of a process
 
 MECHANISMS = {
     "bubblewrap": "in a process of its own, without network, files and other processes in view (bubblewrap)",
@@ -107,10 +104,7 @@ class Worker:
         return True
 
     def printed(self, last: int | None = None) -> str:
-        """Return what the process has printed, cut off after OUTPUT characters, or nothing if that cannot be read.
-
-        ``last``: how many bytes of its end are wanted, instead of the beginning.
-        """
+        """Return what was printed, or its ``last`` bytes: at most OUTPUT characters, none if it cannot be read."""
         with suppress(OSError):
             start = 0 if last is None else max(0, os.fstat(self.output).st_size - last)
             return shown(os.pread(self.output, last or 4 * OUTPUT, start).decode(errors="replace"), OUTPUT)

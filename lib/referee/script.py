@@ -12,8 +12,7 @@ from ..basics.errors import PuzzleError
 from ..course.specs import find, puzzles
 from ..grading.commandline import Usage
 
-BLANKS = Path(__file__).resolve().parent.parent.parent / "puzzles"
-"""Where the blank notebooks are, in a clone of the project."""
+BLANKS = Path(__file__).resolve().parent.parent.parent / "puzzles"  # in a clone of the project
 _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>')
 
 

@@ -10,20 +10,16 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from itertools import chain
 
-from ..basics.errors import PuzzleError
 from ..grading.judge import judge, new_seed
-from ..grading.verdict import ERROR, FAIL, TODO, Mistake, Report, Verdict
+from ..grading.verdict import ERROR, FAIL, TODO, Report, Verdict
 from ..remote.wire import shown
 from .referee import Missing, Referee
 from .shelf import Attempt
 
-LONGEST = 10_000
-"""Characters of a message at most: it may repeat what the code has named, sent and raised."""
+LONGEST = 10_000  # characters of a message at most: it may repeat what the code has named, sent and raised
 
 
-def session(
-    attempts: Sequence[Attempt], seed: int | None, timeout: float, plain: bool = False, whose: str = ""
-) -> Report:
+def session(attempts: Sequence[Attempt], seed: int | None, timeout: float, plain: bool, whose: str = "") -> Report:
     """Return verdicts on attempts, graded as many at a time as there are processors.
 
     ``seed``: that of the other sizes; ``timeout``: in seconds, for each run; ``plain``: without a progress bar;
@@ -66,11 +62,9 @@ def verdict_on(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
         verdict = judge(puzzle, lambda size: referee.run(submission, puzzle.name, size, printed, puzzle.cost), seed)
     except Missing:
         verdict = Verdict(puzzle, TODO, f"not attempted yet: {submission.file} defines no function {puzzle.name}")
-    except PuzzleError as error:
-        verdict = Verdict(puzzle, FAIL, str(error), error=Mistake.of(error))
     except Exception as error:
         verdict = Verdict(puzzle, ERROR, f"the grader failed: {type(error).__name__}: {error}")
-    seconds, said = time.perf_counter() - begun, printed[0] if printed else ""
-    message, wrong = shown(verdict.message, LONGEST), verdict.error and verdict.error.shown(LONGEST)
-    verdict = replace(verdict, message=message, error=wrong, file=submission.file)
-    return replace(verdict, printed=said, seconds=seconds, next_hint=more)
+    seconds, said = time.perf_counter() - begun, "".join(printed[:1])
+    verdict = replace(verdict, file=submission.file, printed=said, seconds=seconds, next_hint=more)
+    wrong = verdict.error and verdict.error.shown(LONGEST)
+    return replace(verdict, message=shown(verdict.message, LONGEST), error=wrong)

@@ -18,15 +18,13 @@ from ..course.specs import Puzzle, find, puzzles
 from ..remote.wire import shown
 from .referee import Submission
 
-LARGEST = 10 << 20
-"""Bytes of a file that is graded, at most."""
+LARGEST = 10 << 20  # bytes of a file that is graded, at most
 MOST_FILES, MOST_TEXT = 100, 10 * LARGEST
 """Files of one student and characters in them, at most: all of them are in memory while they are graded."""
 SUFFIXES = (".ipynb", ".py")
 ENCODINGS = ("utf-8", "ascii", "iso8859", "cp", "koi8", "mac", "gb", "big5", "euc", "shift")
 """How the names of the encodings begin that are read. Others may take a time that grows faster than the file."""
-LONGEST_NAME = 200
-"""Bytes of a student's name at most: with an ending it becomes the name of a file."""
+LONGEST_NAME = 200  # bytes of a student's name at most: with an ending it becomes the name of a file
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -35,8 +33,7 @@ class Attempt(NamedTuple):
 
     puzzle: Puzzle
     submission: Submission | None
-    trouble: str = ""
-    """Why its file cannot be graded."""
+    trouble: str = ""  # why its file cannot be graded
 
 
 class Student(NamedTuple):

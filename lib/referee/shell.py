@@ -102,11 +102,8 @@ def _seconds(text: str) -> float:
 
 def grade(options: argparse.Namespace) -> int:
     """Carry out ``grade``. Return the exit status."""
-    if options.list:
-        print(_list(), end="")
-        return ALL_PASS
-    if options.hint is not None:
-        print(_hints(options.hint))
+    if options.list or options.hint is not None:
+        print(_list() if options.list else _hints(options.hint))
         return ALL_PASS
     _check_outputs(options)
     reports = [_grade_own(options)] if options.each is None else list(_grade_each(options))
@@ -165,8 +162,7 @@ def _chosen(words: str) -> list[str]:
 
 def _matches(words: Sequence[str], name: str) -> bool:
     """Return whether a name fits words with "or" between alternatives, "and" or nothing between demands, and "not"."""
-    alternatives: list[bool] = [True]
-    negated = False
+    alternatives, negated = [True], False
     for word in words:
         if word == "or":
             alternatives.append(True)
@@ -179,12 +175,12 @@ def _matches(words: Sequence[str], name: str) -> bool:
 
 
 def _list() -> str:
-    lines = ""
+    lines = []
     for puzzle in puzzles().values():
         target = f"{show_ticks(puzzle.target['time'])} ticks, {show_elements(puzzle.target['memory'])} elements"
         effort = f"{puzzle.difficulty}, {puzzle.minutes} min"
-        lines += f"{puzzle.number:2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {target}\n"
-    return lines
+        lines.append(f"{puzzle.number:2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {target}")
+    return "\n".join(lines)
 
 
 def _hints(name: str) -> str:

@@ -32,8 +32,7 @@ from . import jail
 
 LIMITS = {"AS": 2 << 30, "FSIZE": 1 << 20, "NOFILE": 64, "NPROC": 64, "CORE": 0}
 """What the system allows this process: bytes of memory and of a file, open files, processes, no core file."""
-CHARACTERS = 100_000
-"""How many may be printed."""
+CHARACTERS = 100_000  # how many may be printed
 
 REFUSED = (
     "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn", "subprocess.Popen",
@@ -150,8 +149,7 @@ class Printed(io.TextIOWrapper):
     """A text stream that drops everything after so many characters."""
 
     def __init__(self, stream: Any) -> None:
-        bytes_below: Any = PrintedBytes(stream)
-        super().__init__(bytes_below, "utf-8", "surrogateescape", write_through=True)
+        super().__init__(PrintedBytes(stream), "utf-8", "surrogateescape", write_through=True)  # type: ignore[arg-type]
 
 
 class PrintedBytes(io.RawIOBase):
@@ -171,3 +169,6 @@ class PrintedBytes(io.RawIOBase):
 
     def writable(self) -> bool:
         return True
+
+    def close(self) -> None:
+        """Stay open: whoever closes it, it is that of the whole process."""
