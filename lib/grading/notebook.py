@@ -32,7 +32,7 @@ from .seal import broken_seal
 from .submission import load
 from .verdict import ERROR, FAIL, Verdict
 
-# Not in lib: a worker can read lib, and no submission may find a solution there.
+# In a clone of the project, not in lib: a worker can read lib, and no submission may find a solution there.
 SOLUTIONS = Path(__file__).resolve().parent.parent.parent / "solutions"
 _CELL = re.compile(r"(?m)^# %%(.*)$")
 _MARKS = re.compile(r"(?ms)^[ \t]*### (?:BEGIN SOLUTION\n|END SOLUTION\n|BROKEN\n(.*?)^[ \t]*### END SOLUTION\n)")
@@ -84,18 +84,13 @@ def grade(
         seconds=time.perf_counter() - begun,
         next_hint=f'hint("{spec.name}")',
         beside=f"beside_target(run({name_of(fn)}, {size}){named})",
-        solution=f'solution("{spec.name}")' if kept_at(spec).exists() else "",
+        solution=f'solution("{spec.name}")' if (SOLUTIONS / f"{spec.file}.py").exists() else "",
     )
     if "ipykernel" in sys.modules:
         kept = Progress()
         kept.record(verdict)
         verdict = replace(verdict, note=kept.note)
     return Shown(verdict)
-
-
-def kept_at(puzzle: Puzzle) -> Path:
-    """Return the file with the solution of a puzzle, in a clone of the project."""
-    return SOLUTIONS / f"{puzzle.file}.py"
 
 
 class Hint:
@@ -177,7 +172,7 @@ def solution(puzzle: str, sure: bool = False) -> Answer:
             f"{spec.name} is not solved yet. `hint({spec.name!r})` gives the next hint. "
             f"If you are sure that you want to see the solution: `solution({spec.name!r}, sure=True)`"
         )
-    path = kept_at(spec)
+    path = SOLUTIONS / f"{spec.file}.py"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
