@@ -353,7 +353,7 @@ def test_a_solution_is_shown_after_a_pass(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_where_there_are_no_solutions_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lib.grading.answer.SOLUTIONS", tmp_path)
+    monkeypatch.setattr("lib.grading.notebook.SOLUTIONS", tmp_path)
     with pytest.raises(PuzzleError, match="is not here"):
         solution("fsdp", sure=True)
     with pytest.raises(PuzzleError, match="did you mean 'fsdp'"):

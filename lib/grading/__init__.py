@@ -8,7 +8,6 @@ progress     the best so far, in a small file beside the notebooks
 seal         whether this library is still what it was
 submission   what is taken of a learner's notebook or script
 commandline  what commands at a shell have in common
-answer       the solution of a puzzle, for those who are through with it
-notebook     grade, hint, progress and solution, as a learner calls them in a cell
+notebook     grade, hint, progress, attempt and solution, as a learner calls them
 ===========  ======================================================================
 """

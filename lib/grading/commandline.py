@@ -21,9 +21,8 @@ class Usage(Exception):
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how large a machine is."""
     for name, what in (("ranks", "GPUs"), ("layers", "layers"), ("batches", "micro-batches")):
-        parser.add_argument(
-            f"--{name}", metavar="N", type=int, help=f"{what} (a puzzle's function: those of the puzzle)"
-        )
+        says = f"{what} (a puzzle's function: those of the puzzle)"
+        parser.add_argument(f"--{name}", metavar="N", type=int, help=says)
     parser.add_argument("--mesh", metavar="M", type=_mesh, help="names and sizes of axes: replica=2,shard=4")
     parser.add_argument("--node-size", metavar="N", type=int, help="ranks in a box")
 
@@ -45,26 +44,20 @@ def function_in(what: str) -> Callable[..., Any]:
         names, trouble = load(path.name, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, PuzzleError) as error:
         raise Usage(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    found: dict[str, Callable[..., Any]] = {key: value for key, value in names.items() if _is_own(value)}
-    if wanted in found:
-        return found[wanted]
-    if not wanted and len(found) == 1:
-        return next(iter(found.values()))
+    own = {key: value for key, value in names.items() if inspect.isfunction(value) and value.__module__ == "submission"}
+    if wanted in own or (not wanted and len(own) == 1):
+        return own[wanted or next(iter(own))]
     said = f"{name} has no function {wanted!r}" if wanted else f"which function of {name}? Write {name}:function"
-    known = f"it has {', '.join(found)}" if found else "it has no function at all"
+    known = f"it has {', '.join(own)}" if own else "it has no function at all"
     raise Usage("; ".join([said, known, *trouble]))
-
-
-def _is_own(value: object) -> bool:
-    return inspect.isfunction(value) and value.__module__ == "submission"
 
 
 def size_for(function: Callable[..., Any], options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of ``run``: what the options say, and for the rest what the puzzle of that name says."""
     puzzle = puzzles().get(function.__name__)
     size: dict[str, Any] = dict(puzzle.size) if puzzle else {}
-    given = {name: getattr(options, name) for name in ("ranks", "layers", "batches", "mesh", "node_size")}
-    given = {name: value for name, value in given.items() if value is not None}
+    names = ("ranks", "layers", "batches", "mesh", "node_size")
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
     if "ranks" in given and "mesh" not in given:
         size.pop("mesh", None)  # the puzzle's axes are those of another machine
         size.pop("node_size", None)

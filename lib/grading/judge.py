@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random, SystemRandom
-from typing import Any
 
-from ..basics.errors import PuzzleError
+from ..basics.errors import PuzzleError, show_call
 from ..basics.units import show_elements, show_ticks
 from ..course.layouts import SIZES, Size, check_layout, show_size
 from ..course.rules import RULES
@@ -18,10 +17,8 @@ from ..record.kinds import MEMORY_KINDS
 from ..record.score import idle_share, peak_event
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
-OTHER_SIZES = 3
-"""Sizes besides the puzzle's own at which an attempt has to hold, if there are so many."""
-DRAWS = 20
-"""So often are they drawn, to find some that are larger and some that are smaller."""
+OTHER_SIZES = 3  # sizes besides the puzzle's own at which an attempt has to hold, if there are so many
+DRAWS = 20  # so often are they drawn, to find some that are larger and some that are smaller
 
 
 def new_seed() -> int:
@@ -41,8 +38,7 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
         check(outcome, puzzle, puzzle.size)
     except PuzzleError as error:
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False, seed=None)
-    over = over_target(outcome, puzzle)
-    if over:
+    if over := over_target(outcome, puzzle):
         return replace(verdict, message=over, right=True, seed=None)
     for size in other_sizes(puzzle, seed):
         try:
@@ -89,14 +85,13 @@ def _ways(own: Size, sizes: list[Size]) -> set[tuple[str, bool]]:
 
 def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
     """What is right but too slow or too big, and by how much."""
-    target: dict[str, Any] = puzzle.target
+    target = puzzle.target
     over = []
     if outcome.time > target["time"]:
         over.append(f"{show_ticks(outcome.time)} ticks, target {show_ticks(target['time'])}")
     if outcome.memory > target["memory"]:
-        over.append(
-            f"{show_elements(outcome.memory)} elements, target {show_elements(target['memory'])} ({_peak(outcome)})"
-        )
+        own, most = show_elements(outcome.memory), show_elements(target["memory"])
+        over.append(f"{own} elements, target {most} ({_peak(outcome)})")
     return "Correct, but over the target: " + "; ".join(over) if over else ""
 
 
@@ -104,27 +99,18 @@ def _peak(outcome: Outcome) -> str:
     """Where memory is highest, and what it is."""
     event = peak_event(outcome.events)
     assert event is not None  # there is none over a target
-    what = event.kind if event.layer is None else f"{event.kind}(layer {event.layer})"
-    held = [
-        f"{kind.replace('_', ' ')} {show_elements(size)}"
-        for kind, size in zip(MEMORY_KINDS, event.held, strict=True)
-        if size
-    ]
-    return f"on rank {event.rank} at tick {show_ticks(event.issued)}, when {what} began: {', '.join(held)}"
+    what = show_call(event.kind, event.layer)
+    parts = zip(MEMORY_KINDS, event.held, strict=True)
+    held = ", ".join(f"{kind.replace('_', ' ')} {show_elements(size)}" for kind, size in parts if size)
+    return f"on rank {event.rank} at tick {show_ticks(event.issued)}, when {what} began: {held}"
 
 
 def praise(outcome: Outcome, puzzle: Puzzle) -> str:
     """How good it is."""
     best = puzzle.best_known
+    faster, smaller = outcome.time < best["time"], outcome.memory < best["memory"]
     if outcome.time <= best["time"] and outcome.memory <= best["memory"]:
-        if (outcome.time, outcome.memory) != (best["time"], best["memory"]):
-            return "Correct, and better than the best known!"
-        return "Correct, and as good as the best known."
-    better = [
-        name
-        for name, own, known in (("faster", outcome.time, best["time"]), ("smaller", outcome.memory, best["memory"]))
-        if own < known
-    ]
-    return (
-        f"Correct, within the target, and {better[0]} than the best known." if better else "Correct, within the target."
-    )
+        better = faster or smaller
+        return "Correct, and better than the best known!" if better else "Correct, and as good as the best known."
+    praised = ", and faster than the best known" if faster else ", and smaller than the best known" if smaller else ""
+    return f"Correct, within the target{praised}."

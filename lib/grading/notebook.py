@@ -1,4 +1,4 @@
-"""``grade``, ``hint``, ``progress`` and ``solution``, as a learner calls them in a notebook's cell.
+"""``grade``, ``hint``, ``progress``, ``attempt`` and ``solution``, as a learner calls them in a notebook's cell.
 
 Here everything shares one process: mistakes are found with certainty, somebody who wants to fool the grader is
 not always stopped. The referee is the shell: ``python -m lib grade``.
@@ -6,10 +6,12 @@ not always stopped. The referee is the shell: ``python -m lib grade``.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..basics.arguments import describe
@@ -24,11 +26,16 @@ from ..record.training import FORWARD
 from ..running.execution import name_of
 from ..running.run import run
 from . import page
-from .answer import Answer, answer, attempt_of, kept_at
 from .judge import judge, new_seed
 from .progress import Progress, next_hint
 from .seal import broken_seal
+from .submission import load
 from .verdict import ERROR, FAIL, Verdict
+
+# In a clone of the project, not in lib: a worker can read lib, and no submission may find a solution there.
+SOLUTIONS = Path(__file__).resolve().parent.parent.parent / "solutions"
+_CELL = re.compile(r"(?m)^# %%(.*)$")
+_MARKS = re.compile(r"(?ms)^[ \t]*### (?:BEGIN SOLUTION\n|END SOLUTION\n|BROKEN\n(.*?)^[ \t]*### END SOLUTION\n)")
 
 
 class Shown:
@@ -59,16 +66,14 @@ def grade(
     if not callable(fn):
         raise PuzzleError("grade takes a function", got=describe(fn), cure="grade(fsdp)")
     spec = find(puzzle if puzzle is not None else getattr(fn, "__name__", fn))
-    if seed is None:
-        seed = new_seed()
+    seed = new_seed() if seed is None else seed
     begun = time.perf_counter()
     try:
         verdict = judge(spec, lambda size: run(fn, **size, cost=cost_named(spec.cost), timeout=timeout), seed)
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)
-    changed = broken_seal()
-    if changed:
+    if changed := broken_seal():
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
     size = ", ".join(f"{name}={value}" for name, value in spec.size.items())
@@ -79,7 +84,7 @@ def grade(
         seconds=time.perf_counter() - begun,
         next_hint=f'hint("{spec.name}")',
         beside=f"beside_target(run({name_of(fn)}, {size}){named})",
-        solution=f'solution("{spec.name}")' if kept_at(spec).exists() else "",
+        solution=f'solution("{spec.name}")' if (SOLUTIONS / f"{spec.file}.py").exists() else "",
     )
     if "ipykernel" in sys.modules:
         kept = Progress()
@@ -139,7 +144,21 @@ def attempt(puzzle: str) -> Callable[[Any], Any]:
 
     Raises PuzzleError for an unknown puzzle, and where there is no such notebook (in Colab).
     """
-    return attempt_of(find(getattr(puzzle, "__name__", puzzle)))
+    spec = find(getattr(puzzle, "__name__", puzzle))
+    for path in (Path(f"{spec.file}{ending}") for ending in (".ipynb", ".py")):
+        if path.is_file():
+            names, trouble = load(path.name, path.read_text(encoding="utf-8"))
+            if callable(found := names.get(spec.name)):
+                return found  # type: ignore[no-any-return]
+            raise PuzzleError(f"{path.name} defines no function {spec.name}", got="; ".join(trouble), line="")
+    there = f"{spec.file}.ipynb in the same folder"
+    raise PuzzleError(f"there is no notebook of {spec.name} here", expected=there, line="")
+
+
+class Answer(str):
+    """The solution as Markdown, or the question whether it is really wanted."""
+
+    __repr__ = _repr_markdown_ = str.__str__
 
 
 def solution(puzzle: str, sure: bool = False) -> Answer:
@@ -148,4 +167,30 @@ def solution(puzzle: str, sure: bool = False) -> Answer:
     Raises PuzzleError for an unknown puzzle, and where there are no solutions (in Colab).
     """
     spec = find(getattr(puzzle, "__name__", puzzle))
-    return answer(spec, spec.name in Progress().solved, sure)
+    if spec.name not in Progress().solved and not sure:
+        return Answer(
+            f"{spec.name} is not solved yet. `hint({spec.name!r})` gives the next hint. "
+            f"If you are sure that you want to see the solution: `solution({spec.name!r}, sure=True)`"
+        )
+    path = SOLUTIONS / f"{spec.file}.py"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        got, cure = f"no {path.name} in a folder solutions beside lib", "it is in a clone of the project"
+        raise PuzzleError(f"the solution of {spec.name} is not here", got=got, cure=cure, line="") from None
+    return Answer("\n\n".join([f"## {spec.title}", *_sections(text, spec.name)]))
+
+
+def _sections(text: str, name: str) -> list[str]:
+    """Return the function of a solution, and the texts that stand only in the solved notebook."""
+    pieces = _CELL.split(text)
+    parts = []
+    ours = False  # from the puzzle's spec to the next one's
+    for head, body in zip(pieces[1::2], pieces[2::2], strict=True):
+        if 'tags=["spec"]' in head:
+            ours = f'"name": "{name}"' in body
+        elif ours and ("### BEGIN SOLUTION" in body or "solution" in head):
+            body = _MARKS.sub("", body).strip("\n")
+            prose = "[markdown]" in head
+            parts.append(re.sub(r"^# ?", "", body, flags=re.MULTILINE) if prose else f"```python\n{body}\n```")
+    return parts

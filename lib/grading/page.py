@@ -17,10 +17,8 @@ INK = "color:var(--jp-content-font-color1, inherit)"
 CAPTION = "text-align:left;font-weight:bold;white-space:nowrap"
 HEAD = "text-align:left;vertical-align:top;white-space:nowrap;padding-right:12px"
 CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
-CODE = CELL + ";font-family:var(--jp-code-font-family, monospace)"
-"""Of what has several lines, which are aligned, and of code."""
-CODES = ("instead", "at")
-"""The parts of an error that are lines of code."""
+CODE = CELL + ";font-family:var(--jp-code-font-family, monospace)"  # of code, and of lines that are aligned
+CODES = ("instead", "at")  # the parts of an error that are lines of code
 
 
 def text(verdict: Verdict, color: bool = False) -> str:
@@ -36,10 +34,8 @@ def text(verdict: Verdict, color: bool = False) -> str:
 
 def report_text(report: Report, color: bool = False) -> str:
     """A report in plain text."""
-    parts = [f"Grade: {report.headline()}", *(text(verdict, color) for verdict in report.verdicts)]
-    if report.isolation:
-        parts.append(f"Graded {report.isolation}.")
-    return "\n".join(parts)
+    isolation = [f"Graded {report.isolation}."] if report.isolation else []
+    return "\n".join([f"Grade: {report.headline()}", *(text(one, color) for one in report.verdicts), *isolation])
 
 
 def table(verdict: Verdict) -> str:
@@ -65,21 +61,18 @@ def badge(status: str) -> str:
 
 def _celebration() -> str:
     """Eight little processors in a ring of links, all lit, with sparks around them."""
-    chips = []
+    drawn = "".join(f'<path d="M{32 + 28 * place} 26h12" stroke="#7d8590" stroke-width="2"/>' for place in range(7))
     for place in range(8):
         x = 16 + 28 * place
         color = ("#0072b2", "#009e73", "#d55e00", "#8a5ba6")[place % 4]
         pins = "".join(f'<path d="M{x + p} 18v-4M{x + p} 34v4"/>' for p in (4, 8, 12))
-        chips.append(f'<g stroke="{color}" stroke-width="2">{pins}<rect x="{x}" y="18" width="16" height="16" rx="3" ')
-        chips.append(f'fill="{color}"/><path d="M{x + 4} 26l3 3 6 -6" stroke="#ffffff" fill="none"/></g>')
-    links = "".join(f'<path d="M{32 + 28 * place} 26h12" stroke="#7d8590" stroke-width="2"/>' for place in range(7))
-    sparks = "".join(
-        f'<path d="M{x} {y - 4}v8M{x - 4} {y}h8" stroke="#b58900" stroke-width="2"/>'
-        for x, y in ((10, 7), (66, 6), (122, 8), (178, 6), (230, 8), (38, 46), (94, 46), (150, 46), (206, 46))
-    )
+        drawn += f'<g stroke="{color}" stroke-width="2">{pins}<rect x="{x}" y="18" width="16" height="16" rx="3" '
+        drawn += f'fill="{color}"/><path d="M{x + 4} 26l3 3 6 -6" stroke="#ffffff" fill="none"/></g>'
+    for x, y in ((10, 7), (66, 6), (122, 8), (178, 6), (230, 8), (38, 46), (94, 46), (150, 46), (206, 46)):
+        drawn += f'<path d="M{x} {y - 4}v8M{x - 4} {y}h8" stroke="#b58900" stroke-width="2"/>'
     return (
         '<svg role="img" aria-label="Eight processors, all of them with a check mark" width="248" height="52" '
-        f'viewBox="0 0 248 52" style="display:block">{links}{"".join(chips)}{sparks}</svg>'
+        f'viewBox="0 0 248 52" style="display:block">{drawn}</svg>'
     )
 
 

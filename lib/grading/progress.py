@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from datetime import datetime
@@ -13,7 +14,7 @@ from typing import Any
 from ..basics.units import show_elements, show_ticks
 from ..course.specs import Puzzle, puzzles
 from .page import CAPTION, HEAD, INK, badge
-from .verdict import PASS, TODO, Verdict, plain
+from .verdict import ERROR, FAIL, PASS, TODO, Verdict, plain
 
 NAME = "progress.json"
 VERSION = 1
@@ -29,9 +30,6 @@ class Progress:
         self.note = ""
         self.best: dict[str, dict[str, Any]] = {}
         self.hints: dict[str, int] = {}
-        self._read()
-
-    def _read(self) -> None:
         try:
             kept = json.loads(self.path.read_text(encoding="utf-8"))
             if kept["version"] > VERSION:
@@ -56,10 +54,11 @@ class Progress:
 
     def record(self, verdict: Verdict) -> None:
         """Keep a verdict if it is the best of its puzzle so far."""
-        name, before = verdict.puzzle.name, self.best.get(verdict.puzzle.name)
-        if verdict.status == TODO or (before is not None and _rank(before) <= _rank(_kept(verdict))):
+        before = self.best.get(verdict.puzzle.name)
+        new = {"status": verdict.status, "time": verdict.time, "memory": plain(verdict.memory)}
+        if verdict.status == TODO or (before is not None and _rank(before) <= _rank(new)):
             return
-        self.best[name] = _kept(verdict)
+        self.best[verdict.puzzle.name] = new
         self.save()
 
     def save(self) -> None:
@@ -85,7 +84,9 @@ class Progress:
             best = self.best.get(puzzle.name, {"status": TODO, "time": None, "memory": None})
             time = "" if best["time"] is None else show_ticks(best["time"])
             memory = "" if best["memory"] is None else show_elements(best["memory"])
-            rows.append((str(puzzle.number), puzzle.title, best["status"], time, memory, *_wanted(puzzle)))
+            wanted = (puzzle.target, puzzle.best_known)
+            known = [f"{show_ticks(one['time'])}, {show_elements(one['memory'])}" for one in wanted]
+            rows.append((str(puzzle.number), puzzle.title, best["status"], time, memory, *known))
         return rows
 
     @property
@@ -103,28 +104,21 @@ class Progress:
 
     def __str__(self) -> str:
         table = [HEADS, *self.rows()]
-        widths = [max(len(row[column]) for row in table) for column in range(len(HEADS))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-        ]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
         return "\n".join([self.headline(), *lines, *filter(None, [self.note])])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         heads = "".join(f'<th scope="col" style="{HEAD}">{escape(head)}</th>' for head in HEADS)
-        rows = []
+        body = ""
         for number, title, status, *rest in self.rows():
-            cells = "".join(f'<td style="{NUMBER}">{escape(cell)}</td>' for cell in rest)
-            rows.append(
-                f'<tr><td>{number}</td><th scope="row" style="{HEAD}">{escape(title)}</th>'
-                f"<td>{badge(status)}</td>{cells}</tr>"
-            )
-        note = f"<p>{escape(self.note)}</p>" if self.note else ""
+            body += f'<tr><td>{number}</td><th scope="row" style="{HEAD}">{escape(title)}</th><td>{badge(status)}</td>'
+            body += "".join(f'<td style="{NUMBER}">{escape(cell)}</td>' for cell in rest) + "</tr>"
         caption = f'<caption style="{CAPTION}">{self.headline()}</caption>'
-        return (
-            f'<table style="{INK}">{caption}<thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>{note}'
-        )
+        note = f"<p>{escape(self.note)}</p>" if self.note else ""
+        return f'<table style="{INK}">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{note}'
 
 
 def next_hint(given: dict[str, int], puzzle: Puzzle) -> int:
@@ -138,32 +132,16 @@ HEADS = ("#", "puzzle", "status", "ticks", "elements", "target", "best known")
 NUMBER = "text-align:right;white-space:nowrap;padding-right:12px"
 
 
-def _wanted(puzzle: Puzzle) -> tuple[str, str]:
-    return tuple(  # type: ignore[return-value]
-        f"{show_ticks(figure['time'])}, {show_elements(figure['memory'])}"
-        for figure in (puzzle.target, puzzle.best_known)
-    )
-
-
-def _kept(verdict: Verdict) -> dict[str, Any]:
-    return {"status": verdict.status, "time": verdict.time, "memory": plain(verdict.memory)}
-
-
 def _sound(best: dict[str, Any]) -> dict[str, Any]:
     """Return a verdict that was read, if its values are sound. Raise KeyError, TypeError or ValueError otherwise."""
-    status, time, memory = best["status"], best["time"], best["memory"]
-    if status not in ("PASS", "FAIL", "ERROR") or any(
-        value is not None and type(value) not in (int, float) for value in (time, memory)
-    ):
+    kept = {key: best[key] for key in ("status", "time", "memory")}
+    sound = all(kept[key] is None or type(kept[key]) in (int, float) for key in ("time", "memory"))
+    if kept["status"] not in (PASS, FAIL, ERROR) or not sound:
         raise ValueError("no verdict")
-    return {"status": status, "time": time, "memory": memory}
+    return kept
 
 
-def _rank(best: dict[str, Any]) -> tuple[bool, float, float]:
+def _rank(best: dict[str, Any]) -> tuple[float, ...]:
     """Return a key that orders verdicts from best to worst: solved first, then fast, then small."""
-    worst = float("inf")
-    return (
-        best["status"] != PASS,
-        worst if best["time"] is None else best["time"],
-        worst if best["memory"] is None else best["memory"],
-    )
+    figures = (math.inf if best[key] is None else best[key] for key in ("time", "memory"))
+    return (best["status"] != PASS, *figures)

@@ -25,23 +25,21 @@ def _parts() -> Iterator[tuple[str, Any]]:
         if name == _PACKAGE or name.startswith(_PACKAGE + "."):
             for key, value in list(vars(module).items()):
                 if isinstance(value, (FunctionType, type)) and value.__module__.split(".")[0] == _PACKAGE:
-                    yield f"{name}.{key}", value
-                    yield from _inside(f"{name}.{key}", value)
+                    yield from _parts_of(f"{name}.{key}", value)
     for kind, row in OPERATIONS.items():
         yield f"operation {kind}", row
         yield from ((f"operation {kind}.{key}", value) for key, value in vars(row).items() if callable(value))
-    for name in BUILTINS.split():
-        yield name, getattr(builtins, name)
+    yield from ((name, getattr(builtins, name)) for name in BUILTINS.split())
 
 
-def _inside(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
+def _parts_of(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
+    yield name, thing
     if isinstance(thing, FunctionType):
         yield f"{name}.__code__", thing.__code__
     else:
         for key, value in list(vars(thing).items()):
             if isinstance(value, FunctionType):
-                yield f"{name}.{key}", value
-                yield f"{name}.{key}.__code__", value.__code__
+                yield from _parts_of(f"{name}.{key}", value)
 
 
 _sealed: dict[str, Any] = {}

@@ -11,9 +11,8 @@ import json
 import linecache
 import re
 import sys
-from collections.abc import Iterator
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..basics.errors import PuzzleError, shown_files
 
@@ -27,27 +26,20 @@ ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 GUARDS = (ast.If, ast.Try)
 
 
-class Source(NamedTuple):
-    """A script, or a cell of a notebook: what its lines are called in messages, and its text."""
-
-    name: str
-    text: str
-
-
-def sources(name: str, text: str) -> list[Source]:
-    """Return a file's script, or the code cells of a notebook. Raise PuzzleError for a notebook that cannot be read."""
+def sources(name: str, text: str) -> list[tuple[str, str]]:
+    """Return (name in messages, text) of a script or of a notebook's cells. Raise PuzzleError if it cannot be read."""
     if not name.endswith(".ipynb"):
-        return [Source(name, text)]
+        return [(name, text)]
     try:
         cells = json.loads(text)["cells"]
-        code = [
-            (number, cell.get("source", "")) for number, cell in enumerate(cells, 1) if cell.get("cell_type") == "code"
+        return [
+            (f"cell {number} of {name}", _plain_python("".join(cell.get("source", ""))))
+            for number, cell in enumerate(cells, 1)
+            if cell.get("cell_type") == "code"
         ]
-        return [Source(f"cell {number} of {name}", _plain_python("".join(source))) for number, source in code]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise PuzzleError(
-            f"{name} is no notebook that can be read", got=f"{type(error).__name__}: {error}"[:200], line=""
-        ) from None
+        got = f"{type(error).__name__}: {error}"[:200]
+        raise PuzzleError(f"{name} is no notebook that can be read", got=got, line="") from None
 
 
 IPYTHONS = re.compile(r"(\s*)(?:[%!?].*|.*\?|[\w., *()\[\]]+=\s*[%!].*)\s*")
@@ -92,25 +84,24 @@ def load(name: str, text: str, left_out: list[str] | None = None) -> tuple[dict[
     trouble: list[str] = []
     origins: dict[str, str] = {}
     compiled = codeop.Compile()  # with the __future__ imports of the file, not of this one
-    for source in sources(name, text):
-        lines = source.text.splitlines(keepends=True)
-        linecache.cache[source.name] = len(source.text), None, lines, source.name
-        shown_files.add(source.name)
+    for place, source in sources(name, text):
+        linecache.cache[place] = len(source), None, source.splitlines(keepends=True), place
+        shown_files.add(place)
         try:
-            tree = ast.parse(source.text, source.name)
+            tree = ast.parse(source, place)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             at = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-            trouble.append(f"{source.name}{at}: {getattr(error, 'msg', error)}")
+            trouble.append(f"{place}{at}: {getattr(error, 'msg', error)}")
             continue
         for statement in tree.body:
             origins |= _origins(statement)
             if _is_taken(statement, origins):
                 try:
-                    exec(compiled(ast.Module([statement], []), source.name, "exec"), names)  # type: ignore[arg-type]
+                    exec(compiled(ast.Module([statement], []), place, "exec"), names)  # type: ignore[arg-type]
                 except Exception as error:
-                    trouble.append(f"{source.name}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
+                    trouble.append(f"{place}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
             elif isinstance(statement, ASSIGNMENTS) and left_out is not None:
-                left_out.append(f"{source.name}, line {statement.lineno}: it runs something")
+                left_out.append(f"{place}, line {statement.lineno}: it runs something")
     return names, trouble
 
 
@@ -129,28 +120,19 @@ def _origins(statement: ast.stmt) -> dict[str, str]:
 
 def _is_taken(statement: ast.stmt, origins: dict[str, str]) -> bool:
     """Return whether a statement at the top level is an import, a definition, a class or a constant."""
-    if isinstance(statement, DEFINITIONS):
-        return True
     if isinstance(statement, ASSIGNMENTS):
         return not any(_experiments(node, origins) for node in ast.walk(statement))
     if isinstance(statement, GUARDS):
-        return all(_is_taken(inner, origins) or isinstance(inner, ast.Pass) for inner in _inside(statement))
-    return False
-
-
-def _inside(statement: ast.stmt) -> Iterator[ast.stmt]:
-    for field in ("body", "orelse", "finalbody"):
-        yield from getattr(statement, field, ())
-    for handler in getattr(statement, "handlers", ()):
-        yield from handler.body
+        blocks, fields = [statement, *getattr(statement, "handlers", ())], ("body", "orelse", "finalbody")
+        inside = [inner for block in blocks for field in fields for inner in getattr(block, field, ())]
+        return all(_is_taken(inner, origins) or isinstance(inner, ast.Pass) for inner in inside)
+    return isinstance(statement, DEFINITIONS)
 
 
 def _experiments(node: ast.AST, origins: dict[str, str]) -> bool:
     """Return whether an expression awaits, or calls something of the machine."""
-    if isinstance(node, ast.Await):
-        return True
     if not isinstance(node, ast.Call):
-        return False
+        return isinstance(node, ast.Await)
     called: ast.expr = node.func
     while isinstance(called, (ast.Attribute, ast.Call, ast.Subscript)):
         called = called.func if isinstance(called, ast.Call) else called.value

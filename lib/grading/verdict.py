@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..basics.errors import NOWHERE, Place, PuzzleError
 from ..basics.units import Elements, show_elements, show_ticks
 from ..course.specs import Puzzle
-from ..remote.wire import shown, shown_place
+from ..remote.wire import TEXTS, shown, shown_place
 
 VERSION = 1
 """Of the model. It changes when a field changes its meaning or goes; new fields may come at any time."""
@@ -17,8 +17,7 @@ VERSION = 1
 PASS, FAIL, TODO, ERROR = "PASS", "FAIL", "TODO", "ERROR"
 """Right and within the target; not so; not attempted; the grader's own fault."""
 
-LATEST = 1e15
-"""Ticks: what a place says beyond is no time of a run."""
+LATEST = 1e15  # ticks: what a place says beyond is no time of a run
 
 
 class Mistake(NamedTuple):
@@ -44,31 +43,24 @@ class Mistake(NamedTuple):
     @property
     def parts(self) -> list[tuple[str, str]]:
         """All but the problem that there is, as pairs of a name and a text, in the words of the message."""
-        named = [("where", str(self.place)), ("expected", self.expected), ("got", self.got)]
-        named += [("instead", self.cure), ("at", self.line)]
-        return [(name, text) for name, text in named if text]
+        names = ("where", "expected", "got", "instead", "at")
+        return [(name, text) for name, text in zip(names, map(str, self[1:]), strict=True) if text]
 
     def shown(self, longest: int) -> Mistake:
         """Return the same, with texts that are safe to show, and not too long."""
-        texts = (shown(text, longest) for text in (self.problem, self.expected, self.got, self.cure, self.line))
-        problem, expected, got, cure, line = texts
-        return Mistake(problem, shown_place(self.place), expected, got, cure, line)
+        texts: dict[str, Any] = {part: shown(getattr(self, part), longest) for part in TEXTS}
+        return Mistake(place=shown_place(self.place), **texts)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
-        place = self.place
-        tick = place.tick if place.tick is not None and 0 <= place.tick < LATEST else None  # no infinity in JSON
+        rank, operation, layer, batches, tick, detail = self.place
         where = {
-            "text": str(place),
-            "rank": place.rank,
-            "operation": place.operation,
-            "layer": place.layer,
-            "micro_batches": None if place.batches is None else sorted(place.batches),
-            "tick": tick,
-            "detail": place.detail,
-        }
-        texts = {"expected": self.expected, "got": self.got, "cure": self.cure, "line": self.line}
-        return {"problem": self.problem, "where": where, **texts}
+            "text": str(self.place), "rank": rank, "operation": operation, "layer": layer,
+            "micro_batches": None if batches is None else sorted(batches),
+            "tick": tick if tick is not None and 0 <= tick < LATEST else None,  # no infinity in JSON
+            "detail": detail,
+        }  # fmt: skip
+        return {"problem": self.problem, "where": where, **{part: getattr(self, part) for part in TEXTS[1:]}}
 
 
 @dataclass(frozen=True)
@@ -77,85 +69,58 @@ class Verdict:
 
     puzzle: Puzzle
     status: str
-    message: str
-    """What there is to say in words, an error with all its parts among it."""
-    right: bool | None = None
-    """Whether the weights are right and where they belong, whatever the time; None where nothing was run."""
+    message: str  # what there is to say in words, an error with all its parts among it
+    right: bool | None = None  # the weights are right and where they belong, whatever the time; None: nothing was run
     time: float | None = None
     memory: Elements | None = None
-    idle: float | None = None
-    """Part of all ranks' time (0 to 1) in which a rank neither computes nor communicates."""
-    seed: int | None = None
-    """Of the other sizes."""
-    held_at: tuple[str, ...] = ()
-    """Other sizes at which it was right, too."""
-    failed_at: str = ""
-    """The size that broke it, where it was not the puzzle's own."""
-    error: Mistake | None = None
-    """The parts of the error that the message tells, where it tells one."""
-    file: str = ""
-    """Where the code comes from, at a shell."""
-    printed: str = ""
-    """What the code has printed, in a worker."""
-    seconds: float = 0.0
-    """Wall-clock time of grading."""
-    next_hint: str = ""
-    """What to call, or to type, for the next hint."""
-    beside: str = ""
-    """What to call to see the schedule beside the target's, in a notebook."""
-    solution: str = ""
-    """What to call to see a solution, in a notebook, where there is one."""
-    note: str = ""
-    """What else there is to say, for example that progress could not be saved."""
+    idle: float | None = None  # the part of all ranks' time (0 to 1) in which a rank neither computes nor communicates
+    seed: int | None = None  # of the other sizes
+    held_at: tuple[str, ...] = ()  # other sizes at which it was right, too
+    failed_at: str = ""  # the size that broke it, where it was not the puzzle's own
+    error: Mistake | None = None  # the parts of the error that the message tells, where it tells one
+    file: str = ""  # where the code comes from, at a shell
+    printed: str = ""  # what the code has printed, in a worker
+    seconds: float = 0.0  # wall-clock time of grading
+    next_hint: str = ""  # what to call, or to type, for the next hint
+    beside: str = ""  # what to call to see the schedule beside the target's, in a notebook
+    solution: str = ""  # what to call to see a solution, in a notebook, where there is one
+    note: str = ""  # what else there is to say, for example that progress could not be saved
 
     def facts(self) -> list[tuple[str, str]]:
         """All but status and message, as pairs of a name and a text."""
-        facts = []
+        target, best = self.puzzle.target, self.puzzle.best_known
+        facts: list[tuple[str, str]] = []
         if self.time is not None and self.memory is not None:
-            facts += figures(self.puzzle, self.time, self.memory)
+            ticks = [show_ticks(time) for time in (self.time, target["time"], best["time"])]
+            sizes = [show_elements(size) for size in (self.memory, target["memory"], best["memory"])]
+            figures = (("time", "ticks", ticks), ("peak memory", "elements", sizes))
+            facts = [(name, f"{own} {unit} (target {t}, best known {b})") for name, unit, (own, t, b) in figures]
         if self.idle is not None:
             facts.append(("idle", f"{100 * self.idle:.0f} percent of all ranks' time"))
-        if self.held_at:
-            facts.append(("also right at", "; ".join(self.held_at)))
-        if self.seed is not None:
-            facts.append(("seed", f"{self.seed} (of the other sizes)"))
-        if self.printed:
-            facts.append(("printed", self.printed.rstrip("\n")))
-        if self.next_hint and self.status != PASS:
-            facts.append(("stuck?", f"{self.next_hint} gives the next hint"))
-        if self.beside and self.time is not None and self.time > self.puzzle.target["time"]:
-            facts.append(("too slow?", f"{self.beside} draws yours beside the outline of the target's"))
-        if self.solution and self.status == PASS:
-            facts.append(("and now?", f"{self.solution} shows ours"))
-        if self.note:
-            facts.append(("note", self.note))
-        return facts
+        passed, slow = self.status == PASS, self.time is not None and self.time > target["time"]
+        more = (
+            ("also right at", self.held_at, "; ".join(self.held_at)),
+            ("seed", self.seed is not None, f"{self.seed} (of the other sizes)"),
+            ("printed", self.printed, self.printed.rstrip("\n")),
+            ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),
+            ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
+            ("and now?", self.solution and passed, f"{self.solution} shows ours"),
+            ("note", self.note, self.note),
+        )
+        return [*facts, *((name, text) for name, wanted, text in more if wanted)]
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under the names of the fields."""
         puzzle = self.puzzle
         return {
-            "puzzle": puzzle.name,
-            "number": puzzle.number,
-            "title": puzzle.title,
-            "status": self.status,
-            "right": self.right,
-            "message": self.message,
+            "puzzle": puzzle.name, "number": puzzle.number, "title": puzzle.title,
+            "status": self.status, "right": self.right, "message": self.message,
             "error": self.error and self.error.as_json(),
-            "time": self.time,
-            "memory": plain(self.memory),
-            "target": puzzle.target,
-            "best_known": puzzle.best_known,
-            "idle": self.idle,
-            "seed": self.seed,
-            "held_at": list(self.held_at),
-            "failed_at": self.failed_at,
-            "file": self.file,
-            "printed": self.printed,
-            "seconds": round(self.seconds, 3),
-            "next_hint": "" if self.status == PASS else self.next_hint,
-            "note": self.note,
-        }
+            "time": self.time, "memory": plain(self.memory), "target": puzzle.target, "best_known": puzzle.best_known,
+            "idle": self.idle, "seed": self.seed, "held_at": list(self.held_at), "failed_at": self.failed_at,
+            "file": self.file, "printed": self.printed, "seconds": round(self.seconds, 3),
+            "next_hint": "" if self.status == PASS else self.next_hint, "note": self.note,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -163,10 +128,8 @@ class Report:
     """Verdicts on several puzzles, and what else there is to say."""
 
     verdicts: Sequence[Verdict]
-    isolation: str = ""
-    """How the code was kept apart, at a shell."""
-    student: str = ""
-    """Whose work it is, where a folder of submissions is graded."""
+    isolation: str = ""  # how the code was kept apart, at a shell
+    student: str = ""  # whose work it is, where a folder of submissions is graded
 
     @property
     def passed(self) -> int:
@@ -183,32 +146,6 @@ class Report:
         count = len(self.verdicts)
         whose = f"{self.student}: " if self.student else ""
         return f"{whose}{self.passed} of {count} puzzle{'s' * (count != 1)} pass{'es' * (count == 1)}"
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values: the JSON face."""
-        whose = {"student": self.student} if self.student else {}
-        return {
-            "version": VERSION,
-            "results": [whose | verdict.as_json() for verdict in self.verdicts],
-            "passed": self.passed,
-            "isolation": self.isolation,
-        }
-
-
-def figures(puzzle: Puzzle, time: float, memory: Elements) -> list[tuple[str, str]]:
-    """Time and memory beside target and best known."""
-    target, best = puzzle.target, puzzle.best_known
-    return [
-        (
-            "time",
-            f"{show_ticks(time)} ticks (target {show_ticks(target['time'])}, best known {show_ticks(best['time'])})",
-        ),
-        (
-            "peak memory",
-            f"{show_elements(memory)} elements (target {show_elements(target['memory'])}, "
-            f"best known {show_elements(best['memory'])})",
-        ),
-    ]
 
 
 def plain(elements: Elements | None) -> int | float | None:

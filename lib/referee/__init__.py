@@ -9,8 +9,8 @@ sandbox  starts a worker's process, and ends all that is left of it
 referee  runs a submission in a worker
 shelf    which file attempts which puzzle
 session  several attempts, graded in parallel
-script   a blank puzzle as a script
-shell    python -m lib grade, watch, start
+script   python -m lib start: a blank puzzle as a script
+shell    python -m lib grade, watch
 =======  ======================================================================
 
 THREATS.md, beside README.md, says what this stops and what it does not.

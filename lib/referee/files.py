@@ -10,12 +10,15 @@ from typing import Any
 from xml.etree import ElementTree
 
 from ..grading.page import text
-from ..grading.verdict import ERROR, FAIL, PASS, TODO, VERSION, Report
+from ..grading.verdict import ERROR, FAIL, PASS, TODO, VERSION, Report, plain
+
+COLUMNS = ("status", "ticks", "elements")  # what a table has of each puzzle
 
 
 def as_json(reports: Sequence[Report]) -> str:
     """The version and all results; those of a folder of submissions name their student."""
-    results = [result for report in reports for result in report.as_json()["results"]]
+    whose = [({"student": report.student} if report.student else {}, report.verdicts) for report in reports]
+    results = [student | verdict.as_json() for student, verdicts in whose for verdict in verdicts]
     isolation = reports[0].isolation if reports else ""
     return json.dumps({"version": VERSION, "results": results, "isolation": isolation}, indent=1) + "\n"
 
@@ -25,23 +28,15 @@ def as_junit(reports: Sequence[Report]) -> str:
     suites = ElementTree.Element("testsuites")
     for report in reports:
         statuses = [verdict.status for verdict in report.verdicts]
-        suite = ElementTree.SubElement(
-            suites,
-            "testsuite",
-            name=report.student or "puzzles",
-            tests=str(len(statuses)),
-            failures=str(statuses.count(FAIL)),
-            errors=str(statuses.count(ERROR)),
-            skipped=str(statuses.count(TODO)),
-            time=f"{report.seconds:.3f}",
-        )
+        counted = (("failures", FAIL), ("errors", ERROR), ("skipped", TODO))
+        facts = {"name": report.student or "puzzles", "tests": str(len(statuses))}
+        facts |= {name: str(statuses.count(status)) for name, status in counted}
+        suite = ElementTree.SubElement(suites, "testsuite", facts | {"time": f"{report.seconds:.3f}"})
+        whose = f"{report.student}.puzzles" if report.student else "puzzles"
         for verdict in report.verdicts:
-            whose = f"{report.student}.puzzles" if report.student else "puzzles"
-            case = ElementTree.SubElement(
-                suite, "testcase", classname=whose, name=verdict.puzzle.name, time=f"{verdict.seconds:.3f}"
-            )
-            tag = {FAIL: "failure", ERROR: "error", TODO: "skipped"}.get(verdict.status)
-            if tag:
+            facts = {"classname": whose, "name": verdict.puzzle.name, "time": f"{verdict.seconds:.3f}"}
+            case = ElementTree.SubElement(suite, "testcase", facts)
+            if tag := {FAIL: "failure", ERROR: "error", TODO: "skipped"}.get(verdict.status):
                 first = verdict.message.split("\n")[0]
                 ElementTree.SubElement(case, tag, message=first).text = text(verdict)
     ElementTree.indent(suites)
@@ -54,31 +49,20 @@ def as_gradescope(report: Report) -> str:
     for verdict in report.verdicts:
         puzzle = verdict.puzzle
         passed = verdict.status == PASS
-        tests.append(
-            {
-                "name": f"Puzzle {puzzle.number}: {puzzle.title}",
-                "number": str(puzzle.number),
-                "score": float(passed),
-                "max_score": 1.0,
-                "status": "passed" if passed else "failed",
-                "output": text(verdict),
-                "output_format": "text",
-                "tags": [puzzle.name, verdict.status],
-                "visibility": "visible",
-            }
-        )
+        tests.append({
+            "name": f"Puzzle {puzzle.number}: {puzzle.title}", "number": str(puzzle.number),
+            "score": float(passed), "max_score": 1.0, "status": "passed" if passed else "failed",
+            "output": text(verdict), "output_format": "text",
+            "tags": [puzzle.name, verdict.status], "visibility": "visible",
+        })  # fmt: skip
         if passed:
-            figures: tuple[tuple[str, Any], ...] = (("ticks", verdict.time), ("elements", verdict.as_json()["memory"]))
+            figures = (("ticks", verdict.time), ("elements", plain(verdict.memory)))
             board += [{"name": f"{puzzle.name}: {unit}", "value": value, "order": "asc"} for unit, value in figures]
     whole = {
-        "score": float(report.passed),
-        "execution_time": round(report.seconds, 3),
-        "output": f"{report.headline()}. Graded {report.isolation}.",
-        "output_format": "text",
-        "stdout_visibility": "hidden",
-        "tests": tests,
-        "leaderboard": board,
-    }
+        "score": float(report.passed), "execution_time": round(report.seconds, 3),
+        "output": f"{report.headline()}. Graded {report.isolation}.", "output_format": "text",
+        "stdout_visibility": "hidden", "tests": tests, "leaderboard": board,
+    }  # fmt: skip
     return json.dumps(whole, indent=1) + "\n"
 
 
@@ -86,22 +70,14 @@ def as_csv(reports: Sequence[Report]) -> str:
     """A row for each student: how many pass, and of each puzzle status, time and memory."""
     out = io.StringIO()
     names = list(dict.fromkeys(verdict.puzzle.name for report in reports for verdict in report.verdicts))
-    columns = ["student", "passed"]
-    columns += [f"{name} {column}" for name in names for column in ("status", "ticks", "elements")]
-    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
+    columns = [f"{name} {column}" for name in names for column in COLUMNS]
+    writer = csv.DictWriter(out, ["student", "passed", *columns], restval="", lineterminator="\n")
     writer.writeheader()
     for report in reports:
-        row: dict[str, Any] = {"student": _cell(report.student), "passed": report.passed}
+        formula = report.student.startswith(("=", "+", "-", "@"))  # a spreadsheet would take it for one
+        row: dict[str, Any] = {"student": "'" * formula + report.student, "passed": report.passed}
         for verdict in report.verdicts:
-            values = (verdict.status, verdict.time, verdict.as_json()["memory"])
-            row |= {
-                f"{verdict.puzzle.name} {column}": value
-                for column, value in zip(("status", "ticks", "elements"), values, strict=True)
-            }
+            values = (verdict.status, verdict.time, plain(verdict.memory))
+            row |= {f"{verdict.puzzle.name} {column}": value for column, value in zip(COLUMNS, values, strict=True)}
         writer.writerow(row)
     return out.getvalue()
-
-
-def _cell(value: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
-    return "'" + value if value.startswith(("=", "+", "-", "@")) else value

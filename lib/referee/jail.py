@@ -24,6 +24,7 @@ SET_MOUNT_ATTRIBUTES, AT_HERE, AT_RECURSIVE, READ_ONLY = 442, -100, 0x8000, 0x1
 ON_PARENTS_DEATH, DROP_BOUND, ADOPT_ORPHANS, NO_NEW_PRIVILEGES = 1, 24, 36, 38
 CAPABILITIES_3 = 0x20080522
 
+LIBC = ctypes.CDLL(None, use_errno=True)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
@@ -33,20 +34,19 @@ def enter(visible: Iterable[str], root: str, size: int) -> None:
     ``root``: an empty folder to build that view in. Call it while there is only one thread. Raise OSError if the
     system refuses.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.getuid(), os.getgid()
-    _did(libc.unshare(NEW_USER | NEW_MOUNTS | NEW_NETWORK | NEW_PROCESSES))
+    _did(LIBC.unshare(NEW_USER | NEW_MOUNTS | NEW_NETWORK | NEW_PROCESSES))
     for kind in (NEW_SHARED_MEMORY, NEW_HOST_NAME, NEW_CONTROL_GROUPS):
-        if libc.unshare(kind) != 0 and ctypes.get_errno() != errno.EINVAL:  # invalid: a kernel built without it
+        if LIBC.unshare(kind) != 0 and ctypes.get_errno() != errno.EINVAL:  # invalid: a kernel built without it
             _did(-1)
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-    _mount(libc, None, "/", None, RECURSIVE | PRIVATE)
-    _mount(libc, "tmpfs", root, "tmpfs", NO_SUID | NO_DEVICES, f"size={size}")
+    _mount(None, "/", None, RECURSIVE | PRIVATE)
+    _mount("tmpfs", root, "tmpfs", NO_SUID | NO_DEVICES, f"size={size}")
     for folder in ("/tmp", "/proc"):
         Path(root + folder).mkdir(exist_ok=True)
-    _mount(libc, "tmpfs", root + "/tmp", "tmpfs", NO_SUID | NO_DEVICES, f"size={size}")
+    _mount("tmpfs", root + "/tmp", "tmpfs", NO_SUID | NO_DEVICES, f"size={size}")
     for path in (*visible, *DEVICES):
         target = Path(root + path)
         if Path(path).is_dir():
@@ -54,23 +54,22 @@ def enter(visible: Iterable[str], root: str, size: int) -> None:
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.touch()
-        _mount(libc, path, str(target), None, BIND | RECURSIVE)
-        _read_only(libc, str(target), AT_RECURSIVE)
-    _fork(libc)
+        _mount(path, str(target), None, BIND | RECURSIVE)
+        _read_only(str(target), AT_RECURSIVE)
+    _fork()
     with suppress(OSError):  # where /proc is masked, as in containers; Python needs none
         flags = NO_SUID | NO_DEVICES | READ_ONLY  # /proc/sys is the host's: root could write there
-        _mount(libc, "proc", root + "/proc", "proc", flags)
-    _read_only(libc, root, 0)
+        _mount("proc", root + "/proc", "proc", flags)
+    _read_only(root, 0)
     os.chroot(root)
     os.chdir("/tmp")
-    _drop_capabilities(libc)
+    _drop_capabilities()
 
 
 def keep_together() -> None:
     """Go on in a child process. When it ends, all that it has started ends, even in a session of its own."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    _did(libc.prctl(ADOPT_ORPHANS, 1, 0, 0, 0))
-    _fork(libc)
+    _did(LIBC.prctl(ADOPT_ORPHANS, 1, 0, 0, 0))
+    _fork()
 
 
 def _did(result: int) -> None:
@@ -79,20 +78,18 @@ def _did(result: int) -> None:
         raise OSError(error, os.strerror(error))
 
 
-def _mount(
-    libc: ctypes.CDLL, source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
-) -> None:
+def _mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
     texts = [text if text is None else os.fsencode(text) for text in (source, target, kind, options)]
-    _did(libc.mount(*texts[:3], ctypes.c_ulong(flags), texts[3]))
+    _did(LIBC.mount(*texts[:3], ctypes.c_ulong(flags), texts[3]))
 
 
-def _read_only(libc: ctypes.CDLL, target: str, flags: int) -> None:
+def _read_only(target: str, flags: int) -> None:
     attributes = (ctypes.c_uint64 * 4)(READ_ONLY, 0, 0, 0)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    _did(libc.syscall(SET_MOUNT_ATTRIBUTES, AT_HERE, os.fsencode(target), flags, ctypes.byref(attributes), size))
+    _did(LIBC.syscall(SET_MOUNT_ATTRIBUTES, AT_HERE, os.fsencode(target), flags, ctypes.byref(attributes), size))
 
 
-def _fork(libc: ctypes.CDLL) -> None:
+def _fork() -> None:
     """Return in a child process. This one only waits for it, ends what it leaves behind, and exits with its status."""
     child = os.fork()
     if child:
@@ -102,7 +99,7 @@ def _fork(libc: ctypes.CDLL) -> None:
         code = os.waitstatus_to_exitcode(status)
         os._exit(code if code >= 0 else 128 - code)  # as a shell says that a signal ended something
     os.setsid()  # so that signals to its group do not come here
-    _did(libc.prctl(ON_PARENTS_DEATH, signal.SIGKILL, 0, 0, 0))
+    _did(LIBC.prctl(ON_PARENTS_DEATH, signal.SIGKILL, 0, 0, 0))
 
 
 def _end_children() -> None:
@@ -130,9 +127,9 @@ def children(process: int) -> list[int]:
     return found
 
 
-def _drop_capabilities(libc: ctypes.CDLL) -> None:
+def _drop_capabilities() -> None:
     for capability in range(64):
-        libc.prctl(DROP_BOUND, capability, 0, 0, 0)  # fails beyond the last one
+        LIBC.prctl(DROP_BOUND, capability, 0, 0, 0)  # fails beyond the last one
     header = (ctypes.c_uint32 * 2)(CAPABILITIES_3, 0)
-    _did(libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())))
-    _did(libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+    _did(LIBC.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())))
+    _did(LIBC.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0))

@@ -20,10 +20,9 @@ from ..remote.clerk import Clerk
 from ..remote.wire import Garbled, shown, unpack_error
 from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available
 
-GRACE = 2.0
-"""Seconds that a worker has, after its own time limit, to report that it was late."""
-TRIES, PAUSE = 3, 0.2
-"""How often to try to start a worker, and the seconds in between."""
+GRACE = 2.0  # seconds that a worker has, after its own time limit, to report that it was late
+TRIES, PAUSE = 3, 0.2  # how often to try to start a worker, and the seconds in between
+LAST_WORDS = 300  # bytes of the output of a worker that did not start, at most: at its end it says why
 
 decided: dict[tuple[str, ...], str] = {}
 """For several mechanisms the first that works here, tried once, before any code of a learner's is there."""
@@ -70,15 +69,17 @@ class Referee:
 
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
+        task = {
+            "name": name, "size": size, "cost": cost, "timeout": self.timeout,
+            "file": submission.file, "text": submission.text, "folder": submission.folder,
+            "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
+        }  # fmt: skip
         worker = self._start(submission.folder)
         try:
-            self._send(worker, submission, name, size, cost)
-            deadline = time.monotonic() + self.timeout + GRACE
+            with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out below
+                worker.wire.send(task, time.monotonic() + PATIENCE)
             shape = Shape.of(size["ranks"], size.get("mesh"), size.get("node_size"), cost_named(cost))
-            clerk = Clerk(LocalBooks(shape, graded=True), size["layers"], size["batches"])
-            ending = self._serve(clerk, worker, deadline)
-            status = worker.end(GRACE if ending == ["gone"] else 0.0)
-            return self._judge(clerk, ending, status, name)
+            return self._serve(Clerk(LocalBooks(shape, graded=True), size["layers"], size["batches"]), worker, name)
         finally:
             try:
                 worker.end()
@@ -110,18 +111,16 @@ class Referee:
         if worker is not None:
             return worker
         if folder is not None and self._works(mechanism):
-            raise PuzzleError(
-                "the submission cannot be started in the sandbox, and is not run without it",
-                got=said.rpartition("\n")[2],
-                cure="a folder whose path is short, and can be read",
-                line="",
-            )
+            problem = "the submission cannot be started in the sandbox, and is not run without it"
+            got, cure = said.rpartition("\n")[2], "a folder whose path is short, and can be read"
+            raise PuzzleError(problem, got=got, cure=cure, line="")
         raise RuntimeError(f"no worker could be started:\n{said}")
 
     def _try(self, mechanism: str, folder: str | None) -> tuple[Worker | None, str]:
         """Return a worker that is ready, or None, and what the last one that did not start has said."""
         said = ""
-        for left in reversed(range(TRIES)):
+        for tried in range(TRIES):
+            time.sleep(PAUSE if tried else 0)
             if self.stopped:
                 raise RuntimeError("the grader was stopped")
             worker = Worker(mechanism, folder)
@@ -131,71 +130,46 @@ class Referee:
                 if ready := worker.begin(self.timeout):
                     return worker, said
                 worker.end()
-                said = worker.last_words().strip()
+                said = worker.printed(last=LAST_WORDS).strip()
             finally:
                 if not ready:
                     self._leave(worker)
-            time.sleep(PAUSE if left else 0)
         return None, said
 
     def _leave(self, worker: Worker) -> None:
         self.workers.discard(worker)
         worker.close()
 
-    def _send(self, worker: Worker, submission: Submission, name: str, size: Size, cost: str) -> None:
-        """Tell a worker its task. If it ends meanwhile, as it may over 10 MiB of code, ``_serve`` finds out."""
-        task = {
-            "name": name, "size": size, "cost": cost, "timeout": self.timeout,
-            "file": submission.file, "text": submission.text, "folder": submission.folder,
-            "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
-        }  # fmt: skip
-        with suppress(OSError):
-            worker.wire.send(task, time.monotonic() + PATIENCE)
-
-    def _serve(self, clerk: Clerk, worker: Worker, deadline: float) -> list[Any]:
-        try:
-            return clerk.serve(worker.wire, deadline)
-        except (EOFError, ConnectionError):
-            return ["gone"]
-        except TimeoutError:
-            return ["late"]
-        except Garbled as garbled:
-            return ["garbled", str(garbled)]
-
-    def _judge(self, clerk: Clerk, ending: list[Any], status: int, name: str) -> Outcome:
+    def _serve(self, clerk: Clerk, worker: Worker, name: str) -> Outcome:
         """Return the outcome of a run that was finished. Raise PuzzleError, or Missing, for any other ending."""
+        try:
+            ending = clerk.serve(worker.wire, time.monotonic() + self.timeout + GRACE)
+        except TimeoutError:
+            late = f"the run did not end within {self.timeout:g} seconds, and could not be interrupted"
+            cure = "look for a loop, or a call of something outside Python, that never ends"
+            raise PuzzleError(late, where=name, cure=cure, line="") from None
+        except (EOFError, ConnectionError):
+            status = worker.end(GRACE)
+            number = -status if status < 0 else status - 128
+            got = f"exit status {status}" if number <= 0 else f"ended by signal {number}"
+            expected, cure = "the function returns on every rank", "a program of a puzzle does not end its process"
+            gone = "the process ended before the function did"
+            raise PuzzleError(gone, where=name, expected=expected, got=got, cure=cure, line="") from None
+        except Garbled as garbled:
+            ending = ["garbled", str(garbled)]
+        worker.end()
         match ending:
             case ["done"]:
                 return clerk.outcome(name)
-            case ["missing", list() as trouble]:
-                if trouble:
-                    raise PuzzleError(f"there is no function {name}", got=_notes(trouble), line="")
+            case ["missing", []]:
                 raise Missing
+            case ["missing", list() as trouble]:
+                raise PuzzleError(f"there is no function {name}", got=_notes(trouble), line="")
             case ["failed", dict() as packed, list() as trouble]:
                 raise _told(clerk, packed, trouble)
-            case ["late"]:
-                raise PuzzleError(
-                    f"the run did not end within {self.timeout:g} seconds, and could not be interrupted",
-                    where=name,
-                    cure="look for a loop, or a call of something outside Python, that never ends",
-                    line="",
-                )
-            case ["gone"]:
-                raise PuzzleError(
-                    "the process ended before the function did",
-                    where=name,
-                    expected="the function returns on every rank",
-                    got=_status(status),
-                    cure="a program of a puzzle does not end its process",
-                    line="",
-                )
-        raise PuzzleError(
-            "the program has written to the line between it and the grader",
-            where=name,
-            got=shown(str(ending[-1]), 200),
-            cure="use the methods of model only",
-            line="",
-        )
+        got, cure = shown(str(ending[-1]), 200), "use the methods of model only"
+        said = "the program has written to the line between it and the grader"
+        raise PuzzleError(said, where=name, got=got, cure=cure, line="")
 
 
 def _told(clerk: Clerk, packed: dict[Any, Any], trouble: list[Any]) -> PuzzleError:
@@ -215,10 +189,4 @@ def _told(clerk: Clerk, packed: dict[Any, Any], trouble: list[Any]) -> PuzzleErr
 
 
 def _notes(trouble: list[Any]) -> str:
-    lines = [shown(str(line), 300) for line in trouble[:3]]
-    return "these lines could not be taken: " + "; ".join(lines)
-
-
-def _status(status: int) -> str:
-    number = -status if status < 0 else status - 128
-    return f"exit status {status}" if number <= 0 else f"ended by signal {number}"
+    return "these lines could not be taken: " + "; ".join(shown(str(line), 300) for line in trouble[:3])

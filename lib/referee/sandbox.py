@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
@@ -12,26 +11,20 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 
 from ..remote.wire import Garbled, Wire, shown
-from .jail import children
+from .jail import ADOPT_ORPHANS, DEVICES, LIBC, children
 
 PACKAGE = Path(__file__).resolve().parent.parent
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/nix/store")
 START = PACKAGE / "referee" / "start.py"
 TEMPORARY = 1 << 26
 TAG = "PUZZLE_WORKER"
-OUTPUT = 2000
-"""Characters of what was printed that a verdict repeats, at most."""
-LAST_WORDS = 300
-"""Bytes of the output of a process that did not start, at most."""
+OUTPUT = 2000  # characters of what was printed that a verdict repeats, at most
 SEND_SIGNAL, OPEN_PIDFD = 424, 434  # pidfd_send_signal and pidfd_open, which not every Python offers
-PATIENCE = 60.0
-"""Seconds for a process to start, on a machine that is busy with other things."""
-CLEARING = 2.0
-"""Seconds for the kernel, or the process above it, to end what is left of a process."""
+PATIENCE = 60.0  # seconds for a process to start, on a machine that is busy with other things
+CLEARING = 2.0  # seconds for the kernel, or the process above it, to end what is left of a process
 
 MECHANISMS = {
     "bubblewrap": "in a process of its own, without network, files and other processes in view (bubblewrap)",
@@ -44,12 +37,9 @@ MECHANISMS = {
 
 def available() -> list[str]:
     """Return the mechanisms that may work here, the best first."""
-    found = ["process"]
-    if sys.platform == "linux":
-        found.insert(0, "namespaces")
-        if shutil.which("bwrap"):
-            found.insert(0, "bubblewrap")
-    return found
+    linux = sys.platform == "linux"
+    may_work = {"bubblewrap": linux and shutil.which("bwrap"), "namespaces": linux, "process": True}
+    return [mechanism for mechanism in MECHANISMS if may_work[mechanism]]
 
 
 def visible(folder: str | None) -> list[str]:
@@ -76,8 +66,8 @@ class Worker:
             command = [sys.executable, "-I", "-B", "-X", "utf8", str(START), str(theirs.fileno())]
             if mechanism == "bubblewrap":
                 command = [*_bubblewrap(folder), *command]
-            if mechanism == "process":
-                _adopt_orphans()
+            if mechanism == "process" and sys.platform == "linux":
+                LIBC.prctl(ADOPT_ORPHANS, 1, 0, 0, 0)  # so that what loses its parent can be found and ended
             inside = self.temporary if mechanism == "process" else "/tmp"
             self.process = subprocess.Popen(
                 command,
@@ -108,32 +98,24 @@ class Worker:
                 return False
         except (OSError, EOFError, Garbled):
             return False
-        if sys.platform == "linux":
-            self.first = _pidfd_of(children(self.process.pid))
+        if sys.platform == "linux" and (below := children(self.process.pid)):
+            pidfd = LIBC.syscall(OPEN_PIDFD, below[0], 0)  # a number that is used again cannot be mistaken for it
+            self.first = pidfd if pidfd >= 0 else None
         return True
 
-    def printed(self) -> str:
-        """Return what the process has printed, cut off after OUTPUT characters, or nothing if that cannot be read."""
+    def printed(self, last: int | None = None) -> str:
+        """Return what was printed, or its ``last`` bytes: at most OUTPUT characters, none if it cannot be read."""
         with suppress(OSError):
-            return shown(os.pread(self.output, 4 * OUTPUT, 0).decode(errors="replace"), OUTPUT)
-        return ""
-
-    def last_words(self) -> str:
-        """Return the end of what a process has printed: one that did not start says there why."""
-        with suppress(OSError):
-            size = os.fstat(self.output).st_size
-            return shown(os.pread(self.output, LAST_WORDS, max(0, size - LAST_WORDS)).decode(errors="replace"), OUTPUT)
+            start = 0 if last is None else max(0, os.fstat(self.output).st_size - last)
+            return shown(os.pread(self.output, last or 4 * OUTPUT, start).decode(errors="replace"), OUTPUT)
         return ""
 
     def end(self, patience: float = 0.0) -> int:
-        """End the process, unless it ends by itself within ``patience`` seconds, and all that it has started.
-
-        Return its exit status.
-        """
+        """Wait ``patience`` seconds for the process, then end it and all that it started. Return its exit status."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(patience)
         if self.first is not None:
-            ctypes.CDLL(None).syscall(SEND_SIGNAL, self.first, signal.SIGKILL, None, 0)
+            LIBC.syscall(SEND_SIGNAL, self.first, signal.SIGKILL, None, 0)
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(CLEARING)  # meanwhile the kernel, or the process that waits for it, ends the rest
         if self.process.poll() is None:
@@ -182,7 +164,6 @@ def _output() -> tuple[int, int]:
 
 def _remove(folder: str) -> None:
     """Remove a folder in which a program may have closed folders, and nested them deeper than a path can be long."""
-    names = (os.path.join(folder, f"{os.urandom(8).hex()}-{number}") for number in count())
     end = time.monotonic() + PATIENCE  # in case something is still alive that fills it
     while (entries := list(os.scandir(folder))) and time.monotonic() < end:
         for entry in entries:
@@ -193,7 +174,7 @@ def _remove(folder: str) -> None:
             for below in list(os.scandir(entry.path)):
                 if below.is_dir(follow_symlinks=False):
                     os.chmod(below.path, 0o700)  # a closed folder cannot be moved
-                os.rename(below.path, next(names))
+                os.rename(below.path, os.path.join(folder, os.urandom(16).hex()))
             os.rmdir(entry.path)
     os.rmdir(folder)
 
@@ -201,24 +182,12 @@ def _remove(folder: str) -> None:
 def _bubblewrap(folder: str | None) -> list[str]:
     options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--dir", "/dev"]
     options += ["--proc", "/proc", "--remount-ro", "/proc"]  # /proc/sys is the host's: root could write there
-    for device in ("null", "zero", "random", "urandom"):
-        options += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+    for device in DEVICES:
+        options += ["--dev-bind", device, device]
     options += ["--size", str(TEMPORARY), "--tmpfs", "/tmp"]
     for path in visible(folder):
         options += ["--ro-bind", path, path]
     return ["bwrap", *options, "--remount-ro", "/", "--chdir", "/tmp"]
-
-
-def _pidfd_of(processes: list[int]) -> int | None:
-    """Return a pidfd of the first of these processes, so that a reused number cannot be mistaken for it, or None."""
-    pidfd = ctypes.CDLL(None).syscall(OPEN_PIDFD, processes[0], 0) if processes else -1
-    return pidfd if pidfd >= 0 else None
-
-
-def _adopt_orphans() -> None:
-    """Make processes that lose their parent children of this one, on Linux, so that they can be found and ended."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
 def _end_orphans(tag: str) -> None:

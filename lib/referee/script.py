@@ -2,53 +2,52 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+import shlex
 from pathlib import Path
 
 from ..basics.errors import PuzzleError
-from ..course.specs import Puzzle, puzzles
+from ..course.specs import find, puzzles
+from ..grading.commandline import Usage
 
-BLANKS = Path(__file__).resolve().parent.parent.parent / "puzzles"
-"""Where the blank notebooks are, in a clone of the project."""
+BLANKS = Path(__file__).resolve().parent.parent.parent / "puzzles"  # in a clone of the project
 _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>')
 
 
-def blank_script(puzzle: Puzzle) -> str:
-    """Return the blank notebook of a puzzle in the percent format, which editors show as cells.
+def start(options: argparse.Namespace) -> int:
+    """Carry out ``start``: write the blank notebook of a puzzle in the percent format, which editors show as cells.
 
-    Raise PuzzleError if there are no notebooks, as when only lib was installed.
+    Return the exit status. Raise Usage for a file that is no script, and PuzzleError if it exists or cannot be written,
+    or if there are no notebooks, as when only lib was installed.
     """
+    target: Path = options.file
+    if target.suffix != ".py":
+        raise Usage(f"{target} is a script, so its name ends in .py")
+    puzzle = find(options.puzzle)
     path = BLANKS / f"{puzzle.file}.ipynb"
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     except OSError:
-        raise PuzzleError(
-            f"there is no blank of {puzzle.name}", got=f"no {path.name} beside lib", cure="run it in a clone", line=""
-        ) from None
-    sources = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
-    return "\n\n".join(_cell(kind, source) for kind, source in sources if not _of_another(source, puzzle)) + "\n"
-
-
-def _of_another(source: str, puzzle: Puzzle) -> bool:
-    """Return whether a cell belongs to another puzzle of the same notebook, by its heading or by the name in it."""
+        got = f"no {path.name} beside lib"
+        raise PuzzleError(f"there is no blank of {puzzle.name}", got=got, cure="run it in a clone", line="") from None
     others = [other for other in puzzles().values() if other.file == puzzle.file and other != puzzle]
-    return any(other.name in source or source.startswith(f"## {other.number}. ") for other in others)
-
-
-def write_script(puzzle: Puzzle, target: Path) -> None:
-    """Write the blank script of a puzzle. Raise PuzzleError if the file exists, or cannot be written."""
-    text = (
-        f"# Run it cell by cell in an editor, or grade it whenever you save it: python -m lib watch {target.name}\n\n"
-    )
-    text += blank_script(puzzle)
+    texts = [f"# Run it cell by cell in an editor, or grade it whenever you save it: python -m lib watch {target.name}"]
+    for cell in cells:
+        source = "".join(cell["source"])
+        if not any(other.name in source or source.startswith(f"## {other.number}. ") for other in others):
+            texts.append(_cell(cell["cell_type"], source))
     try:
         with open(target, "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+            file.write("\n\n".join(texts) + "\n")
     except FileExistsError:
         raise PuzzleError(f"{target} is there already, and stays as it is", cure="name another file", line="") from None
     except OSError as error:
         raise PuzzleError(f"{target} cannot be written: {error.strerror}", line="") from None
+    print(f"Puzzle {puzzle.number}, {puzzle.title}, is in {target}. To grade it whenever you save it:")
+    print(f"    python -m lib watch {shlex.quote(str(target))}")
+    return 0
 
 
 def _cell(kind: str, source: str) -> str:

@@ -9,6 +9,7 @@ import re
 import stat
 import tokenize
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,15 +18,13 @@ from ..course.specs import Puzzle, find, puzzles
 from ..remote.wire import shown
 from .referee import Submission
 
-LARGEST = 10 << 20
-"""Bytes of a file that is graded, at most."""
+LARGEST = 10 << 20  # bytes of a file that is graded, at most
 MOST_FILES, MOST_TEXT = 100, 10 * LARGEST
 """Files of one student and characters in them, at most: all of them are in memory while they are graded."""
 SUFFIXES = (".ipynb", ".py")
 ENCODINGS = ("utf-8", "ascii", "iso8859", "cp", "koi8", "mac", "gb", "big5", "euc", "shift")
 """How the names of the encodings begin that are read. Others may take a time that grows faster than the file."""
-LONGEST_NAME = 200
-"""Bytes of a student's name at most: with an ending it becomes the name of a file."""
+LONGEST_NAME = 200  # bytes of a student's name at most: with an ending it becomes the name of a file
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -34,13 +33,7 @@ class Attempt(NamedTuple):
 
     puzzle: Puzzle
     submission: Submission | None
-    trouble: str = ""
-    """Why its file cannot be graded."""
-
-    @property
-    def there(self) -> bool:
-        """Whether there is a file of it."""
-        return self.submission is not None or bool(self.trouble)
+    trouble: str = ""  # why its file cannot be graded
 
 
 class Student(NamedTuple):
@@ -60,9 +53,8 @@ def home() -> Path:
     here = Path.cwd()
     if any(_files_of(puzzle, here) for puzzle in puzzles().values()):
         return here
-    mine = [root / "puzzles" / "mine" for root in (here, *here.parents, ROOT)]
-    blank = [root / "puzzles" for root in (here, *here.parents, ROOT)]
-    return next((folder for folder in (*mine, *blank) if folder.is_dir()), here)
+    folders = [root / name for name in ("puzzles/mine", "puzzles") for root in (here, *here.parents, ROOT)]
+    return next((folder for folder in folders if folder.is_dir()), here)
 
 
 def called(path: Path) -> str:
@@ -144,33 +136,29 @@ def attempt_at(puzzle: Puzzle, folder: Path) -> Attempt:
 
 
 def _files_of(puzzle: Puzzle, folder: Path) -> list[Path]:
-    stems = (puzzle.file, puzzle.name)
-    paths = [folder / (stem + suffix) for stem in stems for suffix in SUFFIXES]
+    paths = [folder / (stem + suffix) for stem in (puzzle.file, puzzle.name) for suffix in SUFFIXES]
     return [path for path in paths if os.path.isfile(path)]
 
 
 def is_file(what: str) -> bool:
     """Return whether a word of a command line means a file. The name of a puzzle never does, even if a file has it."""
-    if what.endswith(SUFFIXES) or os.sep in what:
-        return True
-    is_puzzle = any(what in (puzzle.name, str(puzzle.number)) for puzzle in puzzles().values())
-    return not is_puzzle and os.path.exists(what)
+    names = {name for puzzle in puzzles().values() for name in (puzzle.name, str(puzzle.number))}
+    return what.endswith(SUFFIXES) or os.sep in what or (what not in names and os.path.exists(what))
 
 
-def asked_for(what: Sequence[str], chosen: Iterable[str]) -> list[Attempt]:
+def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt]:
     """Return attempts at what a command line names, puzzles and files, of those ``chosen``.
 
     If nothing is named, programs to be repaired count only if there is a file of them. Raise PuzzleError for an
     unknown puzzle or a file without any, and Unreadable for a file that cannot be read.
     """
-    chosen = set(chosen)
     files = [Path(one) for one in what if is_file(one)]
     names = [find(one).name for one in what if not is_file(one)]
     wanted = [puzzle for puzzle in puzzles().values() if puzzle.name in chosen and puzzle.name in (names or chosen)]
     if not files:
         folder = home()
         found = [attempt_at(puzzle, folder) for puzzle in wanted]
-        return [attempt for attempt in found if names or attempt.there or not attempt.puzzle.repair]
+        return [one for one in found if names or one.submission or one.trouble or not one.puzzle.repair]
     attempts = []
     for path in files:
         if os.path.isdir(path):
@@ -179,11 +167,8 @@ def asked_for(what: Sequence[str], chosen: Iterable[str]) -> list[Attempt]:
             raise Unreadable(f"there is no file {path}")
         found = [attempt for attempt in attempts_in(read(path, path.parent)) if attempt.puzzle in wanted]
         if not found:
-            raise PuzzleError(
-                f"{path.name} defines none of the puzzles asked for",
-                expected=f"a function of the name {' or '.join(puzzle.name for puzzle in wanted)}",
-                line="",
-            )
+            expected = f"a function of the name {' or '.join(puzzle.name for puzzle in wanted)}"
+            raise PuzzleError(f"{path.name} defines none of the puzzles asked for", expected=expected, line="")
         attempts += found
     return attempts
 
@@ -194,17 +179,17 @@ def submissions(folder: Path) -> list[Student]:
         entries = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__")))
     except OSError as error:
         raise Unreadable(f"{folder} cannot be read: {error.strerror}") from None
-    students: dict[Path, Student] = {}
+    found: dict[Path, tuple[list[Path], list[str]]] = {}
     for path in entries:
         if os.path.isdir(path):
-            found = ([], [f"{called(path)} is a link: it is not followed"]) if path.is_symlink() else _files_in(path)
-            students[path] = Student(_shortened(called(path)), *found)
+            linked = [f"{called(path)} is a link: it is not followed"]
+            found[path] = ([], linked) if path.is_symlink() else _files_in(path)
         elif path.suffix in SUFFIXES:
-            whose = path.with_suffix("")
-            students.setdefault(whose, Student(_shortened(called(whose)), [], [])).paths.append(path)
-    if not students:
+            found.setdefault(path.with_suffix(""), ([], []))[0].append(path)
+    if not found:
         raise Unreadable(f"{folder} has no submissions: a folder or a file (.py, .ipynb) for each student")
-    return _told_apart(students)
+    names = _names(found)
+    return [Student(names[path], *files) for path, files in found.items()]
 
 
 def _files_in(folder: Path) -> tuple[list[Path], list[str]]:
@@ -228,22 +213,16 @@ def _files_in(folder: Path) -> tuple[list[Path], list[str]]:
     return sorted(files, key=lambda path: (len(path.parts), path))[:MOST_FILES], trouble
 
 
-def _shortened(name: str) -> str:
-    return name.encode()[:LONGEST_NAME].decode(errors="ignore")
-
-
-def _told_apart(students: dict[Path, Student]) -> list[Student]:
-    """Return the students under names that differ by more than capitals. A name that is a student's own stays."""
+def _names(paths: Iterable[Path]) -> dict[Path, str]:
+    """Return a name for each student, which differ by more than capitals. A name that is a student's own stays."""
+    short = {path: called(path).encode()[:LONGEST_NAME].decode(errors="ignore") for path in paths}
+    names: dict[Path, str] = {}
     taken: set[str] = set()
-    names = {}
-    for path, student in sorted(students.items(), key=lambda item: item[1].name != item[0].name):
-        name, count = student.name, 1
-        while name.casefold() in taken:
-            count += 1
-            name = f"{student.name} ({count})"
-        taken.add(name.casefold())
-        names[path] = name
-    return [student._replace(name=names[path]) for path, student in students.items()]
+    for path, name in sorted(short.items(), key=lambda item: item[1] != item[0].name):
+        numbered = (f"{name} ({number})" for number in count(2))
+        names[path] = next(one for one in chain([name], numbered) if one.casefold() not in taken)
+        taken.add(names[path].casefold())
+    return names
 
 
 def attempts_of(student: Student, folder: Path) -> tuple[list[Attempt], str]:

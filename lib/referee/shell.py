@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ from ..grading.page import report_text
 from ..grading.progress import Progress, next_hint
 from ..grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from . import files
-from .script import write_script
+from .script import start
 from .session import session
 from .shelf import Unreadable, asked_for, attempts_of, home, is_file, submissions
 
@@ -64,16 +63,13 @@ def _parser() -> argparse.ArgumentParser:
         epilog="More commands: python -m lib draw --help, python -m lib run --help (and worker, for torchrun)",
     )
     commands = parser.add_subparsers(dest="command", required=True)
+    statuses = "Exit status: 0 all pass, 1 some fail or are not attempted, 2 usage, 3 the grader failed."
     for name, do, says in (
         ("grade", grade, "grade your puzzles, or files of yours"),
         ("watch", watch, "grade again whenever a file is saved"),
     ):
-        command = commands.add_parser(
-            name,
-            help=says,
-            description=says.capitalize() + ". Without WHAT: the notebooks in this folder or in puzzles/mine.",
-            epilog="Exit status: 0 all pass, 1 some fail or are not attempted, 2 usage, 3 the grader failed.",
-        )
+        about = says.capitalize() + ". Without WHAT: the notebooks in this folder or in puzzles/mine."
+        command = commands.add_parser(name, help=says, description=about, epilog=statuses)
         command.set_defaults(do=do)
         add = command.add_argument
         add("what", nargs="*", metavar="WHAT", help="names or numbers of puzzles, and files (.py, .ipynb)")
@@ -104,81 +100,53 @@ def _seconds(text: str) -> float:
     return value
 
 
-# -- start ------------------------------------------------------------------------------------------------
-
-
-def start(options: argparse.Namespace) -> int:
-    """Carry out ``start``: write a blank script. Return the exit status."""
-    if options.file.suffix != ".py":
-        raise Usage(f"{options.file} is a script, so its name ends in .py")
-    puzzle = find(options.puzzle)
-    write_script(puzzle, options.file)
-    print(f"Puzzle {puzzle.number}, {puzzle.title}, is in {options.file}. To grade it whenever you save it:")
-    print(f"    python -m lib watch {shlex.quote(str(options.file))}")
-    return ALL_PASS
-
-
-# -- grade ------------------------------------------------------------------------------------------------
-
-
 def grade(options: argparse.Namespace) -> int:
     """Carry out ``grade``. Return the exit status."""
-    if options.list:
-        print(_list(), end="")
-        return ALL_PASS
-    if options.hint is not None:
-        print(_hints(options.hint))
+    if options.list or options.hint is not None:
+        print(_list() if options.list else _hints(options.hint))
         return ALL_PASS
     _check_outputs(options)
-    if options.each is not None:
-        return _grade_each(options)
+    reports = [_grade_own(options)] if options.each is None else list(_grade_each(options))
+    statuses = {verdict.status for report in reports for verdict in report.verdicts}
+    if not _write(options, reports) or ERROR in statuses:
+        return GRADER_FAILED
+    return ALL_PASS if statuses == {PASS} else SOME_FAIL
+
+
+def _grade_own(options: argparse.Namespace) -> Report:
+    """Grade the learner's own notebooks, beside which the best verdicts are kept, or files that are named."""
     attempts = asked_for(options.what, _chosen(options.k))
     report = session(attempts, options.seed, options.timeout, options.plain)
     if not any(map(is_file, options.what)):
-        _record(report)
-    return _status([report]) if _write(options, [report]) else GRADER_FAILED
+        kept = Progress(home())
+        for verdict in report.verdicts:
+            kept.record(verdict)
+        if kept.note:
+            print(kept.note, file=sys.stderr)
+    return report
 
 
-def _grade_each(options: argparse.Namespace) -> int:
-    reports = []
+def _grade_each(options: argparse.Namespace) -> Iterator[Report]:
     named = {find(one).name for one in options.what}
     chosen = [puzzles()[name] for name in _chosen(options.k) if not named or name in named]
     students = submissions(options.each)
-    for place, student in enumerate(students):
+    for place, student in enumerate(students, 1):
         attempts, trouble = attempts_of(student, options.each)
-        whose = f"{student.name} ({place + 1} of {len(students)})"
         wanted = [attempt for attempt in attempts if attempt.puzzle in chosen]
+        whose = f"{student.name} ({place} of {len(students)})"
         report = session(wanted, options.seed, options.timeout, options.plain, whose)
         found = [attempt.puzzle for attempt in wanted]
         asked = [puzzle for puzzle in chosen if named or puzzle in found or not puzzle.repair]
-        verdicts = [_with_trouble(_best(puzzle, report.verdicts), trouble) for puzzle in asked]
-        reports.append(replace(report, student=student.name, verdicts=verdicts))
-    return _status(reports) if _write(options, reports) else GRADER_FAILED
+        verdicts = [_best(puzzle, report.verdicts, trouble) for puzzle in asked]
+        yield replace(report, student=student.name, verdicts=verdicts)
 
 
-def _best(puzzle: Puzzle, verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the best verdict on a puzzle, of a student's files that attempt it."""
-    tries = [verdict for verdict in verdicts if verdict.puzzle == puzzle]
+def _best(puzzle: Puzzle, verdicts: Sequence[Verdict], trouble: str) -> Verdict:
+    """Return the best verdict on a puzzle, of a student's files that attempt it, with the trouble if none does."""
     nothing = Verdict(puzzle, TODO, "not attempted yet: no file defines it")
-    return min([*tries, nothing], key=lambda verdict: (PASS, FAIL, ERROR, TODO).index(verdict.status))
-
-
-def _with_trouble(verdict: Verdict, trouble: str) -> Verdict:
-    return replace(verdict, note=trouble) if trouble and verdict.status == TODO else verdict
-
-
-def _status(reports: Sequence[Report]) -> int:
-    statuses = {verdict.status for report in reports for verdict in report.verdicts}
-    return GRADER_FAILED if ERROR in statuses else ALL_PASS if statuses == {PASS} else SOME_FAIL
-
-
-def _record(report: Report) -> None:
-    """Save the best verdicts beside the notebooks: it was the learner's own that were graded."""
-    kept = Progress(home())
-    for verdict in report.verdicts:
-        kept.record(verdict)
-    if kept.note:
-        print(kept.note, file=sys.stderr)
+    tries = [*(verdict for verdict in verdicts if verdict.puzzle == puzzle), nothing]
+    best = min(tries, key=lambda verdict: (PASS, FAIL, ERROR, TODO).index(verdict.status))
+    return replace(best, note=trouble) if best.status == TODO else best
 
 
 # -- what is asked for -----------------------------------------------------------------------------------------
@@ -194,8 +162,7 @@ def _chosen(words: str) -> list[str]:
 
 def _matches(words: Sequence[str], name: str) -> bool:
     """Return whether a name fits words with "or" between alternatives, "and" or nothing between demands, and "not"."""
-    alternatives: list[bool] = [True]
-    negated = False
+    alternatives, negated = [True], False
     for word in words:
         if word == "or":
             alternatives.append(True)
@@ -212,8 +179,8 @@ def _list() -> str:
     for puzzle in puzzles().values():
         target = f"{show_ticks(puzzle.target['time'])} ticks, {show_elements(puzzle.target['memory'])} elements"
         effort = f"{puzzle.difficulty}, {puzzle.minutes} min"
-        lines.append(f"{puzzle.number:2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {target}\n")
-    return "".join(lines)
+        lines.append(f"{puzzle.number:2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {target}")
+    return "\n".join(lines)
 
 
 def _hints(name: str) -> str:
@@ -228,13 +195,12 @@ def _hints(name: str) -> str:
 # -- what is written -----------------------------------------------------------------------------------------------
 
 
-def _faces(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[Sequence[Report]], str]]]:
-    """Yield each file to be written with the function that makes its text of the reports."""
-    for target, face in ((options.json, files.as_json), (options.junit, files.as_junit), (options.csv, files.as_csv)):
-        if target is not None:
-            yield target, face
-    if options.gradescope is not None and options.each is None:
-        yield options.gradescope, lambda reports: files.as_gradescope(reports[0])
+def _faces(options: argparse.Namespace) -> list[tuple[str, Callable[[Sequence[Report]], str]]]:
+    """Return each file to be written with the function that makes its text of the reports."""
+    faces = [(options.json, files.as_json), (options.junit, files.as_junit), (options.csv, files.as_csv)]
+    if options.each is None:
+        faces.append((options.gradescope, lambda reports: files.as_gradescope(reports[0])))
+    return [(target, face) for target, face in faces if target is not None]
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
@@ -249,8 +215,13 @@ def _check_outputs(options: argparse.Namespace) -> None:
             raise Usage(f"only one report can go to {'stdout' if target == '-' else target}")
         if target != "-":
             _check_file(target)
-    if options.gradescope is not None and options.each is not None:
-        _check_folder(options.gradescope)
+    if (folder := options.gradescope) is not None and options.each is not None:
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise Usage(f"{folder} is no folder, and none can be made there: {error.strerror}") from None
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise Usage(f"{folder} cannot be written to")
 
 
 def _check_file(target: str) -> None:
@@ -269,27 +240,16 @@ def _check_file(target: str) -> None:
         raise Usage(f"{target} cannot be written: {error.strerror}") from None
 
 
-def _check_folder(target: str) -> None:
-    """Raise Usage if there is no folder that can be written to, and none can be made."""
-    try:
-        os.makedirs(target, exist_ok=True)
-    except OSError as error:
-        raise Usage(f"{target} is no folder, and none can be made there: {error.strerror}") from None
-    if not os.access(target, os.W_OK | os.X_OK):
-        raise Usage(f"{target} cannot be written to")
-
-
 def _write(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
     """Write all that is asked for. Return whether all could be written: one failure is reported and stops no other."""
     color = not options.plain and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    texts = [(target, face(reports)) for target, face in _faces(options)]
-    if "-" not in [target for target, _ in texts]:
-        texts.insert(0, ("-", "\n\n".join(report_text(report, color) for report in reports) + "\n"))
+    texts = {"-": "\n\n".join(report_text(report, color) for report in reports) + "\n"}
+    texts |= {target: face(reports) for target, face in _faces(options)}
     if options.gradescope is not None and options.each is not None:
         folder = Path(options.gradescope)
-        texts += [(str(folder / f"{report.student}.json"), files.as_gradescope(report)) for report in reports]
+        texts |= {str(folder / f"{report.student}.json"): files.as_gradescope(report) for report in reports}
     written = True
-    for target, text in texts:
+    for target, text in texts.items():
         try:
             if target == "-":
                 print(text, end="", flush=True)
@@ -298,11 +258,10 @@ def _write(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
         except OSError as error:
             if target == "-":
                 _close_stdout()
-                if isinstance(error, BrokenPipeError):
-                    continue  # nobody reads on
-            written = False
-            name = "the report" if target == "-" else target
-            print(f"python -m lib grade: {name} could not be written: {error.strerror or error}", file=sys.stderr)
+            if target != "-" or not isinstance(error, BrokenPipeError):  # else nobody reads on
+                written = False
+                name = "the report" if target == "-" else target
+                print(f"python -m lib grade: {name} could not be written: {error.strerror or error}", file=sys.stderr)
     return written
 
 
@@ -310,9 +269,6 @@ def _close_stdout() -> None:
     """Send what is still in the buffer of stdout to nowhere, so that nothing complains at exit."""
     with suppress(OSError):  # stdout is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-# -- watch -----------------------------------------------------------------------------------------------------------
 
 
 def watch(options: argparse.Namespace) -> int:

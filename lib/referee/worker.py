@@ -30,25 +30,14 @@ from ..running.limits import TimeIsUp, alarm
 from ..running.run import check_function
 from . import jail
 
-MEMORY = 2 << 30
-FILE_SIZE = 1 << 20
-OPEN_FILES = 64
-PROCESSES = 64
-CHARACTERS = 100_000
-"""How many may be printed."""
+LIMITS = {"AS": 2 << 30, "FSIZE": 1 << 20, "NOFILE": 64, "NPROC": 64, "CORE": 0}
+"""What the system allows this process: bytes of memory and of a file, open files, processes, no core file."""
+CHARACTERS = 100_000  # how many may be printed
 
 REFUSED = (
-    "os.fork",
-    "os.forkpty",
-    "os.exec",
-    "os.posix_spawn",
-    "os.spawn",
-    "os.system",
-    "pty.spawn",
-    "subprocess.Popen",
-    "socket.bind",
-    "socket.connect",
-)
+    "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn", "subprocess.Popen",
+    "socket.bind", "socket.connect",
+)  # fmt: skip
 """What no honest program of a puzzle does. It is refused for the sake of the message, not as a protection."""
 
 
@@ -61,7 +50,7 @@ def main(descriptor: int) -> None:
     place = wire.receive(longest=None)
     try:
         if place["mechanism"] == "namespaces":
-            jail.enter(place["visible"], place["root"], FILE_SIZE * 64)
+            jail.enter(place["visible"], place["root"], 64 * LIMITS["FSIZE"])
         elif place["mechanism"] == "process" and sys.platform == "linux":
             jail.keep_together()
     except OSError as error:
@@ -76,22 +65,12 @@ def main(descriptor: int) -> None:
 
 
 def _limit(seconds: float) -> None:
-    limits = {
-        resource.RLIMIT_CPU: int(seconds) + 3,
-        resource.RLIMIT_AS: MEMORY,
-        resource.RLIMIT_FSIZE: FILE_SIZE,
-        resource.RLIMIT_NOFILE: OPEN_FILES,
-        resource.RLIMIT_CORE: 0,
-    }
-    if hasattr(resource, "RLIMIT_NPROC"):
-        limits[resource.RLIMIT_NPROC] = PROCESSES
-    for limit, value in limits.items():
+    for name, value in (LIMITS | {"CPU": int(seconds) + 3}).items():
+        limit = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(limit)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        try:
+        with suppress(ValueError, OSError):  # macOS knows some limits and refuses to set them
             resource.setrlimit(limit, (value, value))
-        except (ValueError, OSError):  # macOS knows some limits and refuses to set them
-            continue
 
 
 def _work(wire: Wire, task: dict[str, Any]) -> None:
@@ -119,12 +98,11 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(dist.ranks)]
         execute(fn, models, task["timeout"])
         wire.send(["done"])
-    except PuzzleError as error:
+    except BaseException as error:
+        if not isinstance(error, PuzzleError):  # sys.exit at load, an interrupt
+            happened = "took too long" if isinstance(error, TimeIsUp) else f"raised {type(error).__name__}"
+            error = PuzzleError(f"the code {happened}", where=task["name"], line="")
         wire.send(["failed", pack_error(error), trouble[:20]])
-    except BaseException as error:  # sys.exit at load, an interrupt
-        happened = "took too long" if isinstance(error, TimeIsUp) else f"raised {type(error).__name__}"
-        said = PuzzleError(f"the code {happened}", where=task["name"], line="")
-        wire.send(["failed", pack_error(said), trouble[:20]])
 
 
 def _make_quiet(hidden: list[str]) -> None:
@@ -167,39 +145,30 @@ class Nothing:
 NOTHING: Callable[..., Any] = Nothing()
 
 
-class Printed(io.TextIOBase):
+class Printed(io.TextIOWrapper):
     """A text stream that drops everything after so many characters."""
 
-    encoding = "utf-8"
-    errors = "strict"
-
     def __init__(self, stream: Any) -> None:
-        self.stream, self.left, self.buffer = stream, CHARACTERS, PrintedBytes(self)
-
-    def write(self, text: str) -> int:
-        if self.left > 0:
-            self.stream.write(text[: self.left])
-            self.stream.flush()
-            self.left -= len(text)
-        return len(text)
-
-    def writable(self) -> bool:
-        return True
-
-    def reconfigure(self, **settings: Any) -> None:
-        pass
+        super().__init__(PrintedBytes(stream), "utf-8", "surrogateescape", write_through=True)  # type: ignore[arg-type]
 
 
 class PrintedBytes(io.RawIOBase):
     """The bytes below such a stream: what is written here is printed there."""
 
-    def __init__(self, printed: Printed) -> None:
-        self.printed = printed
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.left = stream, CHARACTERS
 
     def write(self, data: Any) -> int:
         data = bytes(data)
-        self.printed.write(data.decode(errors="replace"))
+        if self.left > 0:
+            text = data.decode(errors="replace")[: self.left]
+            self.stream.write(text)
+            self.stream.flush()
+            self.left -= len(text)
         return len(data)
 
     def writable(self) -> bool:
         return True
+
+    def close(self) -> None:
+        """Stay open: whoever closes it, it is that of the whole process."""
