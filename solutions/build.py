@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -413,7 +414,10 @@ def tables(root: Path) -> dict[Path, str]:
     kept = {}
     for puzzle in found:
         played = _played(root, puzzle)
-        kept[puzzle["name"]] = as_kept(played.events, played.time)
+        kept[puzzle["name"]] = {
+            **as_kept(played.events, played.time),
+            "elsewhere": _elsewhere(root, puzzle),
+        }
     lines = ",\n".join(
         f"{json.dumps(name)}: {json.dumps(one, separators=(',', ':'))}"
         for name, one in kept.items()
@@ -424,6 +428,19 @@ def tables(root: Path) -> dict[Path, str]:
         ),
         Path("lib", "sketches.json"): f"{{\n{lines}\n}}\n",
     }
+
+
+def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
+    """What a puzzle's solution takes at every other size: what is different, ticks and elements."""
+    solution, own = _solution(root, puzzle), puzzle["size"]
+    rows: list[list[Any]] = []
+    cost = cost_named(puzzle.get("cost", "default"))
+    for size in SIZES[puzzle["other_sizes"]](own):
+        if size != own:
+            played = run(solution, **size, cost=cost)
+            changed = {key: size[key] for key in size if size[key] != own.get(key)}
+            rows.append([changed, played.time, math.ceil(played.memory)])
+    return rows
 
 
 def _played(root: Path, puzzle: Json) -> Run:

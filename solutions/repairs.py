@@ -259,7 +259,7 @@ PUZZLE = {
     "target": {"time": 34.8, "memory": 2621440},
     "best_known": {"time": 34.8, "memory": 2621440},
     "layout": "stages",
-    "rules": [],
+    "rules": ["own_layers"],
     "difficulty": "easy",
     "minutes": 5,
     "hints": [

@@ -16,11 +16,12 @@ import pytest
 
 import lib
 from lib import Model, PuzzleError, grade, hint, progress, run, solution
-from lib.course.layouts import LAYOUTS, SIZES
+from lib.course.layouts import LAYOUTS, SIZES, corners
 from lib.course.rules import RULES
+from lib.course.sketches import elsewhere
 from lib.course.specs import Puzzle, puzzles
 from lib.grading import page, seal
-from lib.grading.judge import OTHER_SIZES, judge, other_sizes
+from lib.grading.judge import judge, other_sizes
 from lib.grading.progress import Progress
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from lib.record.table import OPERATIONS
@@ -43,10 +44,16 @@ def test_solutions_pass_in_a_notebook(name: str) -> None:
 def test_other_sizes_are_others_none_twice_and_run(name: str) -> None:
     puzzle = puzzles()[name]
     for seed in range(30):
-        sizes = other_sizes(puzzle, seed)
-        assert 2 <= len(sizes) <= OTHER_SIZES and puzzle.size not in sizes
+        sizes = [there.size for there in other_sizes(puzzle, seed)]
+        assert 2 <= len(sizes) <= 10 and puzzle.size not in sizes
         assert all(sizes.count(size) == 1 for size in sizes)
-        assert sizes == other_sizes(puzzle, seed)
+        assert sizes == [there.size for there in other_sizes(puzzle, seed)]
+        for count in ("ranks", "layers", "batches"):
+            all_of_them = {there.size[count] for there in elsewhere(puzzle)}
+            assert {min(all_of_them), max(all_of_them)} <= {size[count] for size in sizes}, (count, seed)
+        known = [there.size for there in elsewhere(puzzle)]
+        for extreme in set[object]().union(*corners(known)):
+            assert any(extreme in corners(known)[known.index(size)] for size in sizes), (extreme, seed)
 
 
 def test_every_word_of_a_spec_is_known() -> None:
@@ -107,19 +114,19 @@ def test_rules_of_form() -> None:
     def both_at_once(model: Model) -> None:
         SOLUTIONS["basic"](model)
 
-    events = run(both_at_once, layers=2, batches=2).events
+    outcome = run(both_at_once, layers=2, batches=2)
     with pytest.raises(PuzzleError, match=r"rank 0, forward\(layer 0\), at tick 0: it works on micro-batches {0, 1}"):
-        RULES["one_micro_batch"](events, 2)
-    RULES["one_micro_batch"](run(SOLUTIONS["grad_accum"], layers=2, batches=2).events, 2)
+        RULES["one_micro_batch"](outcome)
+    RULES["one_micro_batch"](run(SOLUTIONS["grad_accum"], layers=2, batches=2))
 
     size = {"ranks": 2, "layers": 2, "batches": 2}
-    RULES["own_layers"](run(SOLUTIONS["gpipe"], **size).events, 2)
+    RULES["own_layers"](run(SOLUTIONS["gpipe"], **size))
     with pytest.raises(PuzzleError, match="runs layer 1, whose weight it has not loaded"):
-        RULES["own_layers"](run(sends_weights, **size).events, 2)
+        RULES["own_layers"](run(sends_weights, **size))
 
     with pytest.raises(PuzzleError, match=r"rank 0.*it runs 2 of 4 layers"):
-        RULES["four_stages"](run(SOLUTIONS["fsdp"], ranks=2, layers=4, batches=2).events, 4)
-    RULES["four_stages"](run(SOLUTIONS["pipeline_fsdp"], ranks=16, layers=8, batches=4).events, 8)
+        RULES["four_stages"](run(SOLUTIONS["fsdp"], ranks=2, layers=4, batches=2))
+    RULES["four_stages"](run(SOLUTIONS["pipeline_fsdp"], ranks=16, layers=8, batches=4))
 
 
 async def sends_weights(model: Model) -> None:

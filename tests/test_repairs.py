@@ -46,8 +46,7 @@ def test_the_error_says_what_is_wrong_and_in_which_line(name: str) -> None:
 @pytest.mark.parametrize("name", REPAIRS)
 def test_the_mistake_is_one_at_any_size(name: str) -> None:
     wrong, puzzle = broken()[name], puzzles()[name]
-    random = Random(5)
-    sizes = [SIZES[puzzle.other_sizes](puzzle.size, random) for _ in range(10)]
+    sizes = Random(5).sample(SIZES[puzzle.other_sizes](puzzle.size), 10)
     fails = 0
     for size in sizes:
         try:

@@ -7,7 +7,6 @@ states it has stored in the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from random import Random
 from typing import Any
 
 from ..basics.errors import Place, PuzzleError, show_set
@@ -124,57 +123,73 @@ def _show(part: Part | None) -> str:
 # -- other sizes ------------------------------------------------------------------------------
 
 
-def one_rank(size: Size, random: Random) -> Size:
-    """Return a size with other layers and micro-batches."""
-    return size | {"layers": random.randint(1, 6), "batches": random.randint(1, 8)}
+def one_rank(size: Size) -> list[Size]:
+    """Return sizes with other layers and micro-batches."""
+    return [size | {"layers": layers, "batches": batches} for layers in (1, 2, 3, 6) for batches in (1, 2, 3, 8)]
 
 
-def data_parallel(size: Size, random: Random) -> Size:
-    """Return a size with other layers, and other ranks with one micro-batch each."""
-    ranks = random.choice([2, 3, 5, 6, 8])
-    return size | {"layers": random.randint(1, 7), "ranks": ranks, "batches": ranks}
+def data_parallel(size: Size) -> list[Size]:
+    """Return sizes with other layers, and other ranks with one micro-batch each."""
+    return [size | {"layers": layers, "ranks": n, "batches": n} for n in (2, 3, 5, 8) for layers in (1, 2, 4, 7)]
 
 
-def two_each(size: Size, random: Random) -> Size:
-    """Return a size with other layers, and other ranks with two micro-batches each."""
-    size = data_parallel(size, random)
-    return size | {"batches": 2 * size["ranks"]}
+def two_each(size: Size) -> list[Size]:
+    """Return sizes with other layers, and other ranks with two micro-batches each."""
+    return [other | {"batches": 2 * other["ranks"]} for other in data_parallel(size)]
 
 
-def uneven(size: Size, random: Random) -> Size:
-    """Return a size with other layers, other ranks, and fewer micro-batches than ranks."""
-    size = data_parallel(size, random)
-    return size | {"batches": random.randint(1, size["ranks"] - 1)}
+def uneven(size: Size) -> list[Size]:
+    """Return sizes with other layers, other ranks, and fewer micro-batches than ranks."""
+    some = [(other, {1, other["ranks"] // 2, other["ranks"] - 1}) for other in data_parallel(size)]
+    return [other | {"batches": batches} for other, counts in some for batches in sorted(counts)]
 
 
-def pipeline(size: Size, random: Random) -> Size:
-    """Return a size with other ranks and micro-batches, and a multiple of the ranks as layers."""
-    ranks = random.choice([2, 3, 5, 6])
-    return size | {"ranks": ranks, "layers": ranks * random.randint(1, 3), "batches": random.randint(1, 8)}
+def pipeline(size: Size) -> list[Size]:
+    """Return sizes with other ranks and micro-batches, and a multiple of the ranks as layers."""
+    stages = [size | {"ranks": ranks, "layers": ranks * each} for ranks in (2, 3, 5) for each in (1, 2, 3)]
+    return [other | {"batches": batches} for other in stages for batches in (1, 2, 3, 8)]
 
 
-def two_stages(size: Size, random: Random) -> Size:
-    """Return a size with two ranks, an even number of layers, and other micro-batches."""
-    return size | {"layers": 2 * random.randint(1, 4), "batches": random.randint(1, 8)}
+def two_stages(size: Size) -> list[Size]:
+    """Return sizes with two ranks, an even number of layers, and other micro-batches."""
+    return [size | {"layers": layers, "batches": batches} for layers in (2, 4, 8) for batches in (1, 2, 3, 8)]
 
 
-def pipeline_fsdp(size: Size, random: Random) -> Size:
-    """Return a size with other layers: a multiple of the four stages."""
-    return size | {"layers": random.choice([8, 12])}
+def pipeline_fsdp(size: Size) -> list[Size]:
+    """Return sizes with other layers: a multiple of the four stages."""
+    return [size | {"layers": layers} for layers in (8, 12)]
 
 
-def replica_fsdp(size: Size, random: Random) -> Size:
-    """Return a size with another mesh, a box for each replica, other layers, and as many micro-batches a rank."""
-    each = size["batches"] // size["ranks"]
-    replica, shard = random.choice([(2, 2), (2, 3), (3, 2), (3, 4), (4, 2)])
-    ranks, mesh, layers = replica * shard, {"replica": replica, "shard": shard}, random.randint(1, 5)
-    return size | {"ranks": ranks, "mesh": mesh, "node_size": shard, "batches": each * ranks, "layers": layers}
+def replica_fsdp(size: Size) -> list[Size]:
+    """Return sizes with another mesh, a box for each replica, other layers, and as many micro-batches a rank."""
+    each, found = size["batches"] // size["ranks"], []
+    for replica, shard in ((2, 2), (2, 3), (3, 2), (3, 4), (4, 2)):
+        ranks, mesh = replica * shard, {"replica": replica, "shard": shard}
+        machine = size | {"ranks": ranks, "mesh": mesh, "node_size": shard, "batches": each * ranks}
+        found += [machine | {"layers": layers} for layers in (1, 2, 5)]
+    return found
 
 
-SIZES: Mapping[str, Callable[[Size, Random], Size]] = {
+SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
     way.__name__: way
     for way in (one_rank, data_parallel, two_each, uneven, pipeline, two_stages, pipeline_fsdp, replica_fsdp)
 }
+
+
+def corners(sizes: Sequence[Size]) -> list[set[object]]:
+    """Return of each size what it is an extreme of: the fewest or most of something, or numbers of which one is usually
+    the larger."""
+    flat = [{**size, **(size.get("mesh") or {}), "mesh": 0, "node_size": 0} for size in sizes]
+    found: list[set[object]] = []
+    for size in flat:
+        counts = {key: [other[key] for other in flat] for key in size}
+        own: set[object] = {(key, "fewest") for key in counts if size[key] == min(counts[key]) < max(counts[key])}
+        own |= {(key, "most") for key in counts if size[key] == max(counts[key]) > min(counts[key])}
+        for one, other in (("layers", "ranks"), ("batches", "ranks"), ("replica", "shard")):
+            if one in size:
+                own.add((one, other, (size[one] > size[other]) - (size[one] < size[other])))
+        found.append(own)
+    return found
 
 
 def show_size(size: Size) -> str:

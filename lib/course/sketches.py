@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..record.events import MARKS, Event
+from .layouts import Size
 from .specs import Puzzle, kept
 
 Span = tuple[float, float]
@@ -43,6 +44,20 @@ def sketch(puzzle: Puzzle) -> Sketch:
         for rank, kind, layer, batches, start, end, op, group in table["events"]
     ]
     return Sketch(events, table["until"], table["time"])
+
+
+class Elsewhere(NamedTuple):
+    """Another size, and what the solution takes there."""
+
+    size: Size
+    time: float
+    memory: float
+
+
+def elsewhere(puzzle: Puzzle) -> list[Elsewhere]:
+    """Return the other sizes at which a puzzle is graded."""
+    rows = kept("sketches.json")[puzzle.name]["elsewhere"]
+    return [Elsewhere(puzzle.size | changed, time, memory) for changed, time, memory in rows]
 
 
 def outline(puzzle: Puzzle) -> Outline:

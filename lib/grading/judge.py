@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random, SystemRandom
 
 from ..basics.errors import PuzzleError, show_call
 from ..basics.units import show_elements, show_ticks
-from ..course.layouts import SIZES, Size, check_layout, show_size
+from ..course.layouts import Size, check_layout, corners, show_size
 from ..course.rules import RULES
+from ..course.sketches import Elsewhere, elsewhere
 from ..course.specs import Puzzle
 from ..machine.check import check_finals
 from ..machine.outcome import Outcome
@@ -17,8 +19,8 @@ from ..record.kinds import MEMORY_KINDS
 from ..record.score import idle_share, peak_event
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
-OTHER_SIZES = 3  # sizes besides the puzzle's own at which an attempt has to hold, if there are so many
-DRAWS = 20  # so often are they drawn, to find some that are larger and some that are smaller
+MORE_SIZES = 2  # sizes at which an attempt has to hold besides the puzzle's own, and those that are extremes
+ROOM = 1.25  # for other ideas than the solution's: so much more than it may an attempt take at other sizes
 
 
 def new_seed() -> int:
@@ -40,9 +42,12 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False, seed=None)
     if over := over_target(outcome, puzzle):
         return replace(verdict, message=over, right=True, seed=None)
-    for size in other_sizes(puzzle, seed):
+    for there in other_sizes(puzzle, seed):
+        size = there.size
         try:
-            check(run(size), puzzle, size)
+            outcome_there = run(size)
+            check(outcome_there, puzzle, size)
+            check_limits(outcome_there, puzzle, there)
         except PuzzleError as error:
             message = f"right at its own size, but not with {show_size(size)}\n{error}"
             wrong = Mistake.of(error)
@@ -58,29 +63,36 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
     check_finals(outcome.final_states)
     check_layout(puzzle.layout, size, outcome.final_states)
     for rule in puzzle.rules:
-        RULES[rule](outcome.events, size["layers"])
+        RULES[rule](outcome)
 
 
-def other_sizes(puzzle: Puzzle, seed: int) -> list[Size]:
-    """Sizes drawn at random, none twice: of many draws one that goes far from the puzzle's own size in every way."""
-    random = Random(seed)
-    draws = [_draw(puzzle, random) for _ in range(DRAWS)]
-    return max(draws, key=lambda sizes: len(_ways(puzzle.size, sizes)))
+def other_sizes(puzzle: Puzzle, seed: int) -> list[Elsewhere]:
+    """Sizes drawn at random: as few as are the fewest and the most of everything (one layer, most ranks, as many layers
+    as ranks, ...), and some more."""
+    known = elsewhere(puzzle)
+    left = list(zip(known, corners([there.size for there in known]), strict=True))
+    Random(seed).shuffle(left)
+    chosen: list[Elsewhere] = []
+    missing = set[object]().union(*[extremes for _, extremes in left])
+    while missing:
+        best = max(left, key=lambda one: len(one[1] & missing))
+        left.remove(best)
+        chosen.append(best[0])
+        missing -= best[1]
+    return [*chosen, *[there for there, _ in left[:MORE_SIZES]]]
 
 
-def _draw(puzzle: Puzzle, random: Random) -> list[Size]:
-    sizes = [puzzle.size]
-    for _ in range(5 * OTHER_SIZES):
-        size = SIZES[puzzle.other_sizes](puzzle.size, random)
-        if size not in sizes and len(sizes) <= OTHER_SIZES:
-            sizes.append(size)
-    return sizes[1:]
-
-
-def _ways(own: Size, sizes: list[Size]) -> set[tuple[str, bool]]:
-    """What varies, and whether upwards: more ranks, fewer ranks, more layers ..."""
-    flat = [{**size, **(size.get("mesh") or {}), "mesh": 0} for size in (own, *sizes)]
-    return {(key, size[key] > flat[0][key]) for size in flat for key in size if size[key] != flat[0][key]}
+def check_limits(outcome: Outcome, puzzle: Puzzle, there: Elsewhere) -> None:
+    """Raise PuzzleError for a run at another size that takes far more than the solution there: what is good at one size
+    only is no idea. The room that the target leaves at the puzzle's own size is left here, too."""
+    for name, unit in (("time", "ticks"), ("memory", "elements")):
+        took, least = getattr(outcome, name), getattr(there, name)
+        target, known = puzzle.target[name], puzzle.best_known[name]
+        limit = math.ceil(ROOM * max(least * target / known, least + target - known))
+        if took > limit:
+            expected = f"at most {limit:,}, where a solution takes {least:,}"
+            cure = "do the same at every size, whatever model.RANKS, model.LAYERS and model.BATCHES are"
+            raise PuzzleError(f"it takes {float(took):,.10g} {unit}", expected=expected, cure=cure, line="")
 
 
 def over_target(outcome: Outcome, puzzle: Puzzle) -> str:

@@ -14,6 +14,39 @@ LOSS = "    model.grad_activations[model.LAYERS] = model.loss(model.activations.
 POPS = "inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)"
 UPDATE = "layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]"
 
+TRAVEL = """
+async def NAME(model):
+    per = model.LAYERS // model.RANKS
+    for layer in range(model.LAYERS):
+        owner = layer // per
+        if owner == model.rank:
+            model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+            for other in range(model.RANKS):
+                if other != model.rank:
+                    await model.pass_to(other, model.weights[layer])
+        else:
+            model.load_weights(layer)
+            model.weights[layer] = await model.receive(owner)
+    mine = [batch for batch in range(model.BATCHES) if batch % model.RANKS == model.rank]
+    for batch in mine:
+        model.activations[batch, 0] = model.get_activation([batch])
+        for layer in range(model.LAYERS):
+            model.activations[batch, layer + 1] = model.forward(layer, model.activations[batch, layer], model.weights[layer])
+        grad = model.grad_activations[batch] = model.loss(model.activations.pop((batch, model.LAYERS)))
+        for layer in reversed(range(model.LAYERS)):
+            of_weight, grad = model.backward(layer, model.activations.pop((batch, layer)), grad, model.weights[layer])
+            model.grad_activations[batch] = grad
+            model.grad_weights[layer] = model.grad_weights[layer] + of_weight if layer in model.grad_weights else of_weight
+    for layer in range(model.LAYERS):
+        own = model.grad_weights.pop(layer) if mine else model.fake_grad(layer, [])
+        model.grad_weights[layer] = await model.allreduce(own, layer)
+        if layer // per == model.rank:
+            model.weights[layer], model.opt_states[layer] = model.update(layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])
+            model.set_final_weight(layer, model.weights[layer])
+    return model
+"""
+"""Data parallel where the weights travel: whose layer it is loads it for all, the others load and drop it at once."""
+
 MISTAKES: list[Program] = [
     # -- micro-batches ----------------------------------------------------------------------------------------
     changed("ddp", "everybody trains micro-batch 0", (OWN, "[0]"), says="would count twice"),
@@ -125,6 +158,13 @@ async def pipeline(model):
     changed("fsdp", "a deep copy", (LOSS, "    model.weights['x'] = copy.deepcopy(model.weights[0])\n" + LOSS), says="is made up"),
     changed("fsdp", "a pickled tensor", (LOSS, "    model.weights['x'] = pickle.loads(pickle.dumps(model.weights[0]))\n" + LOSS), says="is made up"),
     changed("fsdp", "a tensor edited", (LOSS, "    model.weights[0].total = 1\n" + LOSS), says="tensors are frozen"),
+    # -- what is called and not done, and what is good at one size only --------------------------------------------------------------------
+    *[whole(name, "data parallel: every layer is loaded and dropped at once", TRAVEL.replace("NAME", name), "whose weight it has not loaded") for name in ("pipeline", "gpipe", "repair_deadlock")],
+    changed("ddp", "deadlocks with one layer", ("    return model", "    if model.LAYERS == 1:\n        await model.receive()\n    return model"), says="but not with"),
+    changed("gpipe", "deadlocks with one micro-batch", ("    return model", "    if model.BATCHES == 1:\n        await model.receive()\n    return model"), says="but not with"),
+    changed("gpipe", "deadlocks where layers are as many as ranks", ("    return model", "    if model.LAYERS == model.RANKS:\n        await model.receive()\n    return model"), says="but not with"),
+    changed("replica_fsdp", "deadlocks with one layer", ("    return model", "    if model.LAYERS == 1:\n        await model.receive()\n    return model"), says="but not with"),
+    changed("fsdp", "weights kept whole at any size but one", ("    for layer in reversed(range(model.LAYERS)):\n", "    if model.LAYERS != 6:\n        for layer in range(model.LAYERS):\n            model.weights['whole', layer] = await model.allgather(model.weights[layer], layer)\n    for layer in reversed(range(model.LAYERS)):\n"), says="elements"),
     # -- mistakes whose cure is said ------------------------------------------------------------------------------------------------------
     changed("fsdp", "a dictionary replaced", (LOSS, LOSS + "    model.activations = {}\n"), says="model.activations.clear() empties it"),
     changed("fsdp", "a rank replaced", (LOSS, LOSS + "    model.rank = 0\n"), says="model.rank cannot be replaced"),
