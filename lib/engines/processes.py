@@ -10,22 +10,20 @@ import atexit
 import base64
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
 from ..basics.errors import PuzzleError, is_learners_file, witnessed
 from ..learner.model import Model
-from ..machine.cost import Cost
 from ..machine.shape import Shape
 from ..remote.wire import Wire
 from ..running.execution import name_of
@@ -33,7 +31,7 @@ from ..running.limits import collector_off
 from ..running.run import Settings
 from ..running.workload import Workload
 from .agreement import Agreement, LayerError
-from .distributed.host import Door, Host
+from .distributed.host import Deaths, Door, Host
 from .result import ProcessRun
 
 for _name in ("torch", "cloudpickle"):
@@ -55,8 +53,7 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
         try:
             place = {"address": "127.0.0.1", "port": door.port, "token": door.token}
             zygote.start({**task, **place, "store": os.path.join(folder, "store")})
-            host = Host(shape, work, settings.timeout, name)
-            return host_run(door, host, work, settings, zygote.deaths, "processes", begun)
+            return keep_books(door, name, shape, work, settings, "processes", begun, zygote.deaths)
         finally:
             door.close()
             zygote.clear()
@@ -70,27 +67,18 @@ def task_of(shape: Shape, work: Workload, settings: Settings) -> dict[str, Any]:
     return {"size": size, "work": asdict(work), "options": options}
 
 
-def host_run(
-    door: Door,
-    host: Host,
-    work: Workload,
-    settings: Settings,
-    deaths: Callable[[], dict[int, str]],
-    engine: str,
-    begun: float,
+def keep_books(
+    door: Door, name: str, shape: Shape, work: Workload, settings: Settings, engine: str, begun: float, deaths: Deaths
 ) -> ProcessRun:
     """Keep the books for the ranks that come to a door. Return the run when all have ended."""
-    host.deaths = deaths
+    host = Host(name, shape, work, settings.timeout, door.admit(shape.ranks, START, deaths), deaths)
     token = witnessed.set(host.clerk.errors)
     try:
-        admitted = door.admit(len(host.models), START, deaths)
-        hello = admitted[0][1]
-        parameters, activation = hello["sizes"]
-        host.serve([client for client, _ in admitted], Cost(weight_elements=parameters, activation_elements=activation))
-        agreement = Agreement(work, parameters, tuple(LayerError(*row) for row in host.collect()))
+        host.serve()
+        agreement = Agreement(work, host.real.weight_elements, tuple(LayerError(*row) for row in host.collect()))
         wall = time.monotonic() - begun
         with collector_off():
-            return ProcessRun(host, engine, work, wall, agreement, hello["backend"], hello["device"], settings.pace)
+            return ProcessRun(host, engine, work, wall, agreement, settings.pace)
     finally:
         witnessed.reset(token)
 
@@ -99,10 +87,15 @@ def _pickled(thing: object, name: str) -> str:
     """Return a function, or a cost, pickled with what it needs of a notebook. Raise PuzzleError if it cannot be."""
     import cloudpickle
 
-    module = sys.modules.get(getattr(thing, "__module__", None) or "")
+    module = sys.modules.get(getattr(thing, "__module__", None) or "__main__")
+    file = getattr(module, "__file__", None) or ""
+    # What a learner's own module defines is sent along: another process need not find it.
+    own = module is not None and module.__name__ != "__main__" and "site-packages" not in file
+    own = own and is_learners_file(file)
     try:
-        with _by_value(module):
-            return base64.b64encode(cloudpickle.dumps(thing)).decode()
+        if own:
+            cloudpickle.register_pickle_by_value(module)
+        return base64.b64encode(cloudpickle.dumps(thing)).decode()
     except Exception as error:
         raise PuzzleError(
             f"it cannot be sent to other processes: {type(error).__name__}: {error}",
@@ -110,27 +103,9 @@ def _pickled(thing: object, name: str) -> str:
             cure="let it use only what can be pickled: functions, classes, constants",
             line="",
         ) from None
-
-
-@contextmanager
-def _by_value(module: ModuleType | None) -> Iterator[None]:
-    """Pickle what a learner's own module defines by value inside the block: another process need not find it."""
-    import cloudpickle
-
-    file = getattr(module, "__file__", None) or ""
-    if (
-        module is None
-        or module.__name__ == "__main__"
-        or "site-packages" in file
-        or (file and not is_learners_file(file))
-    ):
-        yield
-        return
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
     finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        if own:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 class Zygote:
@@ -140,13 +115,12 @@ class Zygote:
 
     def __init__(self) -> None:
         mine, its = socket.socketpair()
+        root = str(Path(__file__).absolute().parents[2])
         environment = {
-            **os.environ,
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "lo" + "0" * (sys.platform == "darwin"),
+            "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
         }
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
         with its:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "lib.engines.distributed.zygote", str(its.fileno())],
@@ -155,7 +129,7 @@ class Zygote:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                env=environment,
+                env={**os.environ, **environment},
             )
         self.wire = Wire(mine)
         self.dead: dict[int, str] = {}
@@ -189,9 +163,9 @@ class Zygote:
         self.wire.end.settimeout(0.0)
         try:
             while True:
-                what, rank, code = self.wire.receive()
-                self.left -= what == "exited"
-                self.dead[rank] = _how(what, code)
+                rank, ended, how = self.wire.receive()
+                self.left -= ended
+                self.dead[rank] = how
         except (BlockingIOError, TimeoutError):
             pass
         except (EOFError, OSError):
@@ -202,15 +176,14 @@ class Zygote:
 
     def clear(self) -> None:
         """End what is left of the last run."""
-        try:
-            deadline = time.monotonic() + 5
-            self.wire.send(["kill", None]) if self.left else None
+        deadline = time.monotonic() + 5
+        with suppress(PuzzleError, OSError):
+            if self.left:
+                self.wire.send(["kill", None])
             while self.left and time.monotonic() < deadline:
                 self.deaths()
                 time.sleep(0.005)
-            if self.left:
-                self.end()
-        except (PuzzleError, OSError):
+        if self.left:
             self.end()
 
     def end(self) -> None:
@@ -223,11 +196,3 @@ class Zygote:
             self.process.wait()
         if Zygote._one is self:
             Zygote._one = None
-
-
-def _how(what: str, code: int) -> str:
-    if what == "stopped":
-        return f"was stopped by {signal.Signals(code).name}"
-    if code >= 0:
-        return f"ended with exit status {code}"
-    return f"was killed by {signal.Signals(-code).name}"

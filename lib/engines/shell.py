@@ -76,23 +76,23 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(function: Any, size: dict[str, Any], options: argparse.Namespace) -> int:
-    real = {} if options.engine == "simulated" else _numbers(options)
+    real = {} if options.engine == "simulated" else _options(options, "layer", "dtype", "hidden", "length", "seed")
     if options.engine == "processes":
-        real |= {"pace": options.pace, "device": options.device, "meter": options.meter}
-    done = run(function, **size, engine=options.engine, timeout=options.timeout, **real)
-    _show(done)
-    done.check()
+        real |= _options(options, "pace", "device", "meter")
+    _show(run(function, **size, engine=options.engine, timeout=options.timeout, **real))
     return RIGHT
 
 
-def _numbers(options: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in ("layer", "dtype", "hidden", "length", "seed")}
+def _options(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in names}
 
 
 def _show(done: Any) -> None:
+    """Print what there is to say of a run. Raise PuzzleError if it is not right."""
     print(repr(done))
     for line in getattr(done, "facts", list)():
         print(line)
+    done.check()
 
 
 # -- under torchrun ---------------------------------------------------------------------------------------
@@ -111,22 +111,18 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
     from .processes import task_of
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local_rank = int(os.environ.get("LOCAL_RANK", rank))
     if size.setdefault("ranks", ranks) != ranks:
         raise Usage(f"torchrun has started {ranks} ranks, and {size['ranks']} are asked for")
-    work = Workload(size.pop("layers", 2), size.pop("batches", 1), **_numbers(options))
+    numbers = _options(options, "layer", "dtype", "hidden", "length", "seed")
+    work = Workload(size.pop("layers", 2), size.pop("batches", 1), **numbers)
     shape = Shape.of(**size)
     # The store comes first: through it the ranks learn where the books are kept.
     store, _, _ = next(dist.rendezvous("env://", rank, ranks))
-    served = threading.Event()
-    result: list[int] = []
-    every_has_one = _all_have_gpus(store, rank, ranks) and options.device == "auto"
-    device = "auto" if every_has_one else "cpu"
+    device = options.device if _all_have_gpus(store, rank, ranks, local_rank) else "cpu"
     settings = Settings(options.timeout, pace=options.pace, device=device, meter=options.meter)
-    task = task_of(shape, work, settings) | {"local_rank": int(os.environ.get("LOCAL_RANK", rank))}
-    if rank == 0:
-        place = _keep_books(name_of(function), shape, work, settings, served, result)
-        store.set("books", json.dumps(place))
-    task |= json.loads(store.get("books"))
+    books = _keep_books(name_of(function), shape, work, settings, store) if rank == 0 else None
+    task = task_of(shape, work, settings) | {"local_rank": local_rank} | json.loads(store.get("books"))
 
     def join(backend: str) -> None:
         dist.init_process_group(backend, store=dist.PrefixStore("ranks", store), rank=rank, world_size=ranks)
@@ -135,47 +131,45 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
         right = be_a_rank(task, rank, lambda: function, join, shape.cost)
     except (EOFError, OSError):  # the books are closed: whoever keeps them has said why
         right = False
-    if rank == 0:
-        served.wait()
-        right = result == [RIGHT]
+    if books is not None:
+        books.join()
+        right = True  # or else it would have ended this process
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(RIGHT if right else WRONG)  # so that torch's threads cannot complain
 
 
-def _all_have_gpus(store: Any, rank: int, ranks: int) -> bool:
+def _all_have_gpus(store: Any, rank: int, ranks: int, local_rank: int) -> bool:
     """Return whether every rank has a GPU of its own: otherwise all of them use their processors."""
     import torch
 
     here = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    store.set(f"gpu {rank}", str(int(here > int(os.environ.get("LOCAL_RANK", rank)))))
+    store.set(f"gpu {rank}", str(int(here > local_rank)))
     return all(store.get(f"gpu {other}") == b"1" for other in range(ranks))
 
 
-def _keep_books(
-    name: str, shape: Shape, work: Workload, settings: Settings, served: threading.Event, result: list[int]
-) -> dict[str, Any]:
-    """Keep the books in a thread of this process. Return where to connect."""
-    from .distributed.host import Door, Host
-    from .processes import host_run
+def _keep_books(name: str, shape: Shape, work: Workload, settings: Settings, store: Any) -> threading.Thread:
+    """Keep the books in a thread of this process, which tells the store where, and ends the process if all is not
+    right."""
+    from .distributed.host import Door
+    from .processes import keep_books
 
-    host = Host(shape, work, settings.timeout, name)
     door = Door("", secrets.token_hex(16))
+    place = {"address": os.environ["MASTER_ADDR"], "port": door.port, "token": door.token}
+    store.set("books", json.dumps(place))
 
     def keep() -> None:
+        right = False
         try:
-            done = host_run(door, host, work, settings, dict, "torchrun", time.monotonic())
-            _show(done)
-            done.check()
-            result.append(RIGHT)
+            _show(keep_books(door, name, shape, work, settings, "torchrun", time.monotonic(), dict))
+            right = True
         except PuzzleError as error:
             print(error, file=sys.stderr, flush=True)
-            result.append(WRONG)
         finally:
-            served.set()
             door.close()
-            if result != [RIGHT]:
+            if not right:
                 os._exit(WRONG)
 
-    threading.Thread(target=keep, name="books", daemon=True).start()
-    return {"address": os.environ["MASTER_ADDR"], "port": door.port, "token": door.token}
+    books = threading.Thread(target=keep, name="books", daemon=True)
+    books.start()
+    return books
