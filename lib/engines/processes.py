@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import base64
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -49,10 +48,9 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
     task["path"] = [entry or os.getcwd() for entry in sys.path]
     zygote = Zygote.get()
     with tempfile.TemporaryDirectory() as folder:
-        door = Door("127.0.0.1", secrets.token_hex(16))
+        door = Door("127.0.0.1")
         try:
-            place = {"address": "127.0.0.1", "port": door.port, "token": door.token}
-            zygote.start({**task, **place, "store": os.path.join(folder, "store")})
+            zygote.start({**task, **door.place("127.0.0.1"), "store": os.path.join(folder, "store")})
             return keep_books(door, name, shape, work, settings, "processes", begun, zygote.deaths)
         finally:
             door.close()

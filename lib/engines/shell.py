@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import secrets
 import sys
 import threading
 import time
@@ -154,9 +153,8 @@ def _keep_books(name: str, shape: Shape, work: Workload, settings: Settings, sto
     from .distributed.host import Door
     from .processes import keep_books
 
-    door = Door("", secrets.token_hex(16))
-    place = {"address": os.environ["MASTER_ADDR"], "port": door.port, "token": door.token}
-    store.set("books", json.dumps(place))
+    door = Door("")
+    store.set("books", json.dumps(door.place(os.environ["MASTER_ADDR"])))
 
     def keep() -> None:
         right = False

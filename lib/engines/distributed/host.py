@@ -9,6 +9,7 @@ tensors among themselves, all in the same order.
 from __future__ import annotations
 
 import hmac
+import secrets
 import selectors
 import socket
 import sys
@@ -52,23 +53,17 @@ class Client:
         self.waits = self.timer = self.done = False
         self.woken: list[int] = []
         self.doing, self.line, self.waiting = "starting", "", ""
-        self.heard = time.monotonic()
-        self.gone: float | None = None
+        self.heard, self.gone = time.monotonic(), False
         self.error: PuzzleError | None = None
-        self.failed = 0.0
         self.report: dict[str, Any] = {}
         self.stored: list[Elements] = []
         self.now: Elements = 0
 
-    def reply(self, answer: list[Any]) -> None:
-        """Answer what it has asked. If it is dead, it does not hear that, and ``Host`` finds out later."""
-        with suppress(OSError):
-            self.ask.send(answer)
 
-    def tell(self, order: list[Any]) -> None:
-        """Tell its lane what to do."""
-        with suppress(OSError):
-            self.lane.send(order)
+def _tell(wire: Wire, message: list[Any]) -> None:
+    """Answer what a rank has asked, or tell its lane what to do. If it is dead, ``Host`` finds out later."""
+    with suppress(OSError):
+        wire.send(message)
 
 
 class Host:
@@ -111,12 +106,14 @@ class Host:
         with self.selector:
             for state in self.ranks.values():
                 self.selector.register(state.ask.end, selectors.EVENT_READ, state)
-                state.heard = time.monotonic()
-                state.tell(["start"])
+                _tell(state.lane, ["start"])
             while self._left():
-                for key, _ in self.selector.select(0.05):
-                    self._hear(key.data)
-                self._look_after()
+                deaths = self.deaths()
+                speaking = [key.data for key, _ in self.selector.select(0.05)]
+                for state in speaking:
+                    self._hear(state)
+                # What a rank has said before it died counts.
+                self._look_after({rank: how for rank, how in deaths.items() if self.ranks[rank] not in speaking})
         if self.clerk.errors:
             raise self.clerk.errors[0]
 
@@ -124,14 +121,14 @@ class Host:
         """Return the rows of the comparison with the reference, which rank 0 makes of all final weights."""
         finals = [[state.rank, *final] for state in self.ranks.values() for final in state.report["finals"]]
         for state in self.ranks.values():
-            state.tell(["collect", finals])
+            _tell(state.lane, ["collect", finals])
         try:
             rows: list[Any] = self.ranks[0].lane.receive(time.monotonic() + COLLECTING, longest=None)
         except (EOFError, OSError):
             dead = "; ".join(f"rank {rank} {how}" for rank, how in self.deaths().items())
             raise PuzzleError("the final weights cannot be brought together", got=dead, line="") from None
         for state in self.ranks.values():
-            state.tell(["end"])
+            _tell(state.lane, ["end"])
         return rows
 
     def _left(self) -> list[Client]:
@@ -144,7 +141,7 @@ class Host:
                 said = state.ask.receive(longest=None)
             except (EOFError, OSError):
                 self.selector.unregister(state.ask.end)
-                state.gone = time.monotonic()
+                state.gone = True
                 return
             self._answer(state, *said)
             more = b"\n" in state.ask.buffer
@@ -156,7 +153,7 @@ class Host:
             self.out.flush()
             return
         if verb == "failed":
-            state.error, state.failed = PuzzleError(**unpack_error(message[1])), time.monotonic()
+            state.error = PuzzleError(**unpack_error(message[1]))
             if not message[2]:
                 raise state.error from None
             self.selector.unregister(state.ask.end)  # another rank may be the reason, and be found soon
@@ -183,7 +180,7 @@ class Host:
             state.now += size if verb == "store" else -size
         self._wake_and_move()
         mine, state.woken = state.woken, []
-        state.reply([failed, result, mine])
+        _tell(state.ask, [failed, result, mine])
 
     def _wake_and_move(self) -> None:
         """Note who can go on, and tell the ranks what to move: all in the same order, so no two wait for each other."""
@@ -196,7 +193,7 @@ class Host:
             ranks = [call.rank.rank for call in calls]
             packed = [[labels and pack_labels(labels) for labels in side] for side in (inputs, outputs)]
             for call in calls:
-                self.ranks[call.rank.rank].tell([kind, self.numbers[call], ranks, *packed])
+                _tell(self.ranks[call.rank.rank].lane, [kind, self.numbers[call], ranks, *packed])
 
     def _go_on(self) -> None:
         """Let the ranks go on that can. When all wait, decide what ends first. Raise Deadlock when nothing can."""
@@ -204,7 +201,7 @@ class Host:
             for state in self.ranks.values():
                 if state.waits and state.woken:
                     woken, state.woken, state.waits = state.woken, [], False
-                    state.reply([0, True, woken])
+                    _tell(state.ask, [0, True, woken])
             left = self._left()
             if not left or not all(state.waits for state in left):
                 return
@@ -217,36 +214,24 @@ class Host:
             lines = {state.rank: state.waiting for state in left}
             raise self.books.deadlock(lines, frozenset(self.clerk.finished))
         timed.waits = False
-        timed.reply([0, False, []])
+        _tell(timed.ask, [0, False, []])
 
     # -- what goes wrong -------------------------------------------------------------------------------
 
-    def _look_after(self) -> None:
+    def _look_after(self, deaths: Mapping[int, str]) -> None:
         """Raise PuzzleError for a rank that has died, or of which nothing is heard."""
-        now, deaths, left = time.monotonic(), self.deaths(), self._left()
-        for state in left:
+        silent = {state: time.monotonic() - state.heard for state in self._left()}
+        for state, seconds in silent.items():
             if state.rank in deaths and state.error is None:
-                if state.gone is None:
-                    self._drain(state)
-                if not state.done:
-                    raise _lost(state, deaths[state.rank])
-            if state.gone is not None and now - state.gone > PATIENCE:
+                raise _lost(state, deaths[state.rank])
+            if state.gone and seconds > PATIENCE:
                 raise _lost(state, "has hung up")
-        for state in left:
-            if state.error is not None and now - state.failed > PATIENCE:
+        for state, seconds in silent.items():
+            if state.error is not None and seconds > PATIENCE:
                 raise state.error
-        for state in left:
-            if self.timeout and now - state.heard > self.timeout and not state.waits and not state.error:
+        for state, seconds in silent.items():
+            if self.timeout and seconds > self.timeout and not state.waits and state.error is None:
                 raise self._late(state)
-
-    def _drain(self, state: Client) -> None:
-        """Read what a rank has said before it died: it counts."""
-        state.ask.end.settimeout(0.0)
-        with suppress(EOFError, OSError):
-            while not state.done:
-                said = state.ask.receive(longest=None)
-                if said[0][0] in ("done", "failed", "print"):
-                    self._answer(state, *said)
 
     def _late(self, state: Client) -> PuzzleError:
         waiting = [
@@ -281,15 +266,14 @@ def _doing(verb: str, message: Sequence[Any]) -> str:
 class Door:
     """Where the ranks of a run connect: each with two lines, one to ask, one to be told what to move."""
 
-    def __init__(self, address: str, token: str) -> None:
-        self.token = token
+    def __init__(self, address: str) -> None:
+        self.token = secrets.token_hex(16)
         self.listener = socket.create_server((address, 0), backlog=256)
         self.ends: list[socket.socket] = []
 
-    @property
-    def port(self) -> int:
-        """The port to connect to."""
-        return int(self.listener.getsockname()[1])
+    def place(self, address: str) -> dict[str, Any]:
+        """Return where a rank that knows this machine by such an address has to come, and what it has to show."""
+        return {"address": address, "port": self.listener.getsockname()[1], "token": self.token}
 
     def admit(self, ranks: int, timeout: float, deaths: Deaths) -> list[Client]:
         """Return all ranks when they are there. Raise PuzzleError if one is missing."""

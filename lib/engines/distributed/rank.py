@@ -94,8 +94,6 @@ class RankBooks(RemoteBooks):
             self.took.append((now, now))
         return super().ask(verb, rank, *arguments)
 
-    # -- what has numbers ------------------------------------------------------------------------------
-
     def load_weights(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
         weight, state = super().load_weights(rank, layer, shard, total)
         weight.data, state.data = self.numbers.weight(weight.labels), self.numbers.opt_state(state.labels)
@@ -108,7 +106,7 @@ class RankBooks(RemoteBooks):
 
     def fake_grad(self, rank: RemoteRank, layer: Any, batches: frozenset[int]) -> Any:
         made = super().fake_grad(rank, layer, batches)
-        made.data = self.numbers.made_up(made.labels) if made.labels.batches else self.numbers.zero
+        made.data = self.numbers.made_up(made.labels)
         return made
 
     def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Any]) -> Any:
@@ -127,8 +125,6 @@ class RankBooks(RemoteBooks):
     def set_final_weight(self, rank: RemoteRank, layer: Any, weight: Any) -> None:
         super().set_final_weight(rank, layer, weight)
         self.lane.finals[int(layer)] = weight
-
-    # -- calls -----------------------------------------------------------------------------------------
 
     def meet(self, rank: RemoteRank, kind: str, operand: Any, layer: Any, axis: Any) -> RemoteCall:
         return self._offered(super().meet(rank, kind, operand, layer, axis), operand)
@@ -157,8 +153,6 @@ class RankBooks(RemoteBooks):
         timer = has_timers(asyncio.get_running_loop())
         lines = filter(None, map(waiting_line, asyncio.all_tasks()))
         return bool(self.ask("decide_next", RemoteRank(self.lane.rank), timer, next(lines, "")[:200]))
-
-    # -- what is stored ---------------------------------------------------------------------------------
 
     def store(self, rank: RemoteRank, token: Token) -> None:
         super().store(rank, token)
@@ -225,23 +219,20 @@ def work(
     lane = Lane(lane_wire, numbers, rank, _groups(shape.mesh), meter.watch if meter else nullcontext)
     lane_wire.receive(longest=None)  # "start": all are there
     printed, sys.stdout = sys.stdout, Printing(ask)
+    said: list[object]
     try:
         report = _train(RankBooks(ask, lane, options["pace"]), shape, fn)
-        live = meter.peak // numbers.dtype.itemsize if meter else None
-        ask.send(["done", {**report, "live": live}])
-        done = True
+        said = ["done", {**report, "live": meter.peak // numbers.dtype.itemsize if meter else None}]
     except PuzzleError as error:
-        ask.send(["failed", pack_error(error), isinstance(error.__cause__, Broken)])
-        done = False
+        said = ["failed", pack_error(error), isinstance(error.__cause__, Broken)]
     except BaseException as error:
-        said = PuzzleError(f"the code raised {type(error).__name__}: {error}", where=Place(rank), line="")
-        ask.send(["failed", pack_error(said), False])
-        done = False
-    finally:
-        sys.stdout = printed
+        failed = PuzzleError(f"the code raised {type(error).__name__}: {error}", where=Place(rank), line="")
+        said = ["failed", pack_error(failed), False]
+    sys.stdout = printed
+    ask.send(said)
     if lane.is_alive():
         lane.join()
-    return done
+    return said[0] == "done"
 
 
 def _train(books: RankBooks, shape: Shape, fn: Callable[[], Callable[[Model], Any]]) -> dict[str, Any]:
@@ -265,9 +256,9 @@ def _train(books: RankBooks, shape: Shape, fn: Callable[[], Callable[[Model], An
 
 def _device(wanted: str, rank: int, ranks: int, local_rank: int | None) -> str:
     """Return a GPU of its own if there is one for each rank, and else the CPU. ``local_rank``: under torchrun."""
-    here = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    here = 0 if wanted == "cpu" or not torch.cuda.is_available() else torch.cuda.device_count()
     place = rank if local_rank is None else local_rank
-    if wanted == "cpu" or place >= here or (local_rank is None and ranks > here):
+    if place >= here or (local_rank is None and ranks > here):
         return "cpu"
     torch.cuda.set_device(place)
     return f"cuda:{place}"
@@ -275,10 +266,6 @@ def _device(wanted: str, rank: int, ranks: int, local_rank: int | None) -> str:
 
 def _groups(mesh: Mesh) -> dict[tuple[int, ...], Any]:
     """Return a process group for every group of ranks that can meet. All ranks make all of them, in the same order."""
-    found: dict[tuple[int, ...], Any] = {tuple(range(mesh.ranks)): dist.group.WORLD}
-    for axis in mesh.axes:
-        for rank in range(mesh.ranks):
-            ranks = mesh.group(rank, axis).ranks
-            if ranks not in found:
-                found[ranks] = dist.new_group(list(ranks))
-    return found
+    parts = dict.fromkeys(mesh.group(rank, axis).ranks for axis in mesh.axes for rank in range(mesh.ranks))
+    groups = {ranks: dist.new_group(list(ranks)) for ranks in parts if len(ranks) < mesh.ranks}
+    return {**groups, tuple(range(mesh.ranks)): dist.group.WORLD}
