@@ -41,4 +41,4 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
     with collector_off():
         done = Run(name_of(fn), models)
     finals = {state.rank: {layer: piece.value for layer, piece in state.finals.items()} for state in done.final_states}
-    return RealRun(done, models, "local", work, wall, compare(work, finals))
+    return RealRun(done, "local", wall, compare(work, finals))

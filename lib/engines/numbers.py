@@ -44,8 +44,6 @@ class Numbers:
         self.whole: Spans = ((0, self.parameters),)
         self.dtype = getattr(torch, work.dtype)
 
-    # -- what training starts from --------------------------------------------------------
-
     def weight(self, piece: Labels) -> Real:
         whole = Pieces(self.whole, data.weight(self.work, piece.layer).to(self.device)[None])
         return Real(self.fingerprints.weight(piece), self._part(whole, piece))
@@ -59,8 +57,6 @@ class Numbers:
         numbers = {batch: data.inputs(self.work, batch).to(self.device) for batch in sorted(batches)}
         return Real(self.fingerprints.inputs(batches), numbers)
 
-    # -- operations ---------------------------------------------------------------------------
-
     def forward(self, inp: Real, weight: Real) -> Real:
         flat = self._complete(weight)
         numbers = {batch: apply(self.work.layer, x, flat) for batch, x in _activations(inp).items()}
@@ -69,9 +65,8 @@ class Numbers:
     def loss(self, inp: Real) -> Real:
         """Return the gradient of the loss: half the squared error, by token and micro-batch."""
         scale = data.loss_scale(self.work)
-        numbers = {
-            batch: (y - data.target(self.work, batch).to(self.device)) / scale for batch, y in _activations(inp).items()
-        }
+        activations = _activations(inp).items()
+        numbers = {batch: (y - data.target(self.work, batch).to(self.device)) / scale for batch, y in activations}
         return Real(self.fingerprints.loss(inp.mark), numbers)
 
     def backward(self, inp: Real, grad: Real, weight: Real) -> tuple[Real, Real]:
@@ -136,10 +131,8 @@ class Numbers:
 
     def expand(self, value: Real, labels: Labels) -> torch.Tensor:
         """Return the numbers of a tensor with these labels, in the shape that ``shape`` says, ascending by micro-batch
-        or shard, contiguous, not to be written to.
-
-        The value may have more shards than the labels. A gradient of no micro-batches gives zeros.
-        """
+        or shard, contiguous, not to be written to. The value may have more shards; a gradient of no micro-batches gives
+        zeros."""
         if isinstance(value.data, dict):
             return torch.stack([value.data[batch].flatten() for batch in sorted(labels.batches)])
         if value.data is None:

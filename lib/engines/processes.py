@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -44,8 +43,8 @@ START = 60.0
 def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> ProcessRun:
     """Run as ``lib.run``, with a process for each rank. ``settings.timeout``: seconds for which one may be silent."""
     begun, name = time.monotonic(), name_of(fn)
-    task = task_of(shape, work, settings) | {"pickled": _pickled(fn, name), "cost": _pickled(shape.cost, "cost")}
-    task["path"] = [entry or os.getcwd() for entry in sys.path]
+    pickled = {"function": _pickled(fn, fn, name), "machine": _pickled((shape, work, settings), shape.cost, "cost")}
+    task = {**pickled, "ranks": shape.ranks, "path": [entry or os.getcwd() for entry in sys.path]}
     zygote = Zygote.get()
     with tempfile.TemporaryDirectory() as folder:
         door = Door("127.0.0.1")
@@ -55,14 +54,6 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
         finally:
             door.close()
             zygote.clear()
-
-
-def task_of(shape: Shape, work: Workload, settings: Settings) -> dict[str, Any]:
-    """Return what a rank's process is told, as JSON can carry it."""
-    mesh = shape.mesh
-    size = {"ranks": mesh.ranks, "mesh": mesh.axes or None, "node_size": mesh.node_size}
-    options = {"pace": settings.pace, "device": settings.device, "meter": settings.meter}
-    return {"size": size, "work": asdict(work), "options": options}
 
 
 def keep_books(
@@ -76,20 +67,21 @@ def keep_books(
         agreement = Agreement(work, host.real.weight_elements, tuple(LayerError(*row) for row in host.collect()))
         wall = time.monotonic() - begun
         with collector_off():
-            return ProcessRun(host, engine, work, wall, agreement, settings.pace)
+            return ProcessRun(host, engine, wall, agreement, settings.pace)
     finally:
         witnessed.reset(token)
 
 
-def _pickled(thing: object, name: str) -> str:
-    """Return a function, or a cost, pickled with what it needs of a notebook. Raise PuzzleError if it cannot be."""
+def _pickled(thing: object, learners: object, name: str) -> str:
+    """Return something pickled, with what the learner's part of it needs of a notebook. Raise PuzzleError if it cannot
+    be."""
     import cloudpickle
 
-    module = sys.modules.get(getattr(thing, "__module__", None) or "__main__")
+    module = sys.modules.get(getattr(learners, "__module__", None) or "__main__")
     file = getattr(module, "__file__", None) or ""
     # What a learner's own module defines is sent along: another process need not find it.
-    own = module is not None and module.__name__ != "__main__" and "site-packages" not in file
-    own = own and is_learners_file(file)
+    elsewhere = module is None or module.__name__ == "__main__" or "site-packages" in file
+    own = not elsewhere and is_learners_file(file)
     try:
         if own:
             cloudpickle.register_pickle_by_value(module)
@@ -129,9 +121,8 @@ class Zygote:
                 start_new_session=True,
                 env={**os.environ, **environment},
             )
-        self.wire = Wire(mine)
+        self.wire, self.left = Wire(mine), 0
         self.dead: dict[int, str] = {}
-        self.left = 0
         try:
             self.wire.receive(time.monotonic() + START)
         except (EOFError, OSError):
@@ -153,7 +144,7 @@ class Zygote:
 
     def start(self, task: Mapping[str, Any]) -> None:
         """Fork the ranks of a run."""
-        self.dead, self.left = {}, task["size"]["ranks"]
+        self.dead, self.left = {}, task["ranks"]
         self.wire.send(["start", task])
 
     def deaths(self) -> dict[int, str]:
@@ -192,5 +183,3 @@ class Zygote:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        if Zygote._one is self:
-            Zygote._one = None

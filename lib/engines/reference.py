@@ -56,7 +56,7 @@ def _compare_layer(layer: int, right: torch.Tensor, before: torch.Tensor, found:
     update = (right - before).abs().max().item()
     first = torch.zeros_like(right)  # what the first rank that has a number says it is
     known = torch.zeros_like(right, dtype=torch.bool)
-    worst: tuple[float, int | None, int, Span] = (0.0, None, 0, (0, 0))
+    worst: list[tuple[float, int | None, int, Span]] = []  # of each rank
     spread = 0.0
     for rank, part in found.items():
         if not isinstance(part, Pieces) or not part.spans:
@@ -65,15 +65,13 @@ def _compare_layer(layer: int, right: torch.Tensor, before: torch.Tensor, found:
         numbers = part.flat[0].double().cpu()
         off = (numbers - right[here]).abs()
         most = int(off.argmax())  # of nan, if there is any
-        if worst[1] is None or badness(off[most].item()) > badness(worst[0]):
-            at = int(here[most])
-            span = next((start, stop) for start, stop in part.spans if start <= at < stop)
-            worst = off[most].item(), rank, at, span
+        at = int(here[most])
+        worst.append((off[most].item(), rank, at, next(span for span in part.spans if at < span[1])))
         differ = torch.where(known[here], (numbers - first[here]).abs(), 0.0).max().item()
         spread = max(spread, differ, key=badness)
         first[here] = torch.where(known[here], first[here], numbers)
         known[here] = True
-    error, rank_of_worst, at, span = worst
+    error, rank_of_worst, at, span = max(worst, key=lambda one: badness(one[0]), default=(0.0, None, 0, (0, 0)))
     missing = int((~known).sum())
     relative = math.inf if missing or not update else error / update
     if math.isnan(error):

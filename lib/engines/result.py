@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
 
-from ..learner.model import Model
 from ..machine.interface import Piece
 from ..machine.outcome import Outcome
 from ..record.events import MARKS
 from ..record.score import makespan
 from ..record.table import OPERATIONS
 from ..running.run import Run
-from ..running.workload import Workload
 from .agreement import Agreement
 from .distributed.host import Host
 
@@ -23,12 +20,10 @@ class RealRun(Run):
 
     ``events``, ``time``, ``memory`` and ``final_states`` are those of the simulated machine, values of tensors in
     ``final_states`` being their fingerprints. ``agreement``: how far the trained weights are from the reference;
-    ``wall``: seconds that the ranks' functions took; ``engine``: its name; ``work``: what was trained.
+    ``wall``: seconds that the ranks' functions took; ``engine``: its name; ``work``: what was trained, in ``dtype``.
     """
 
-    def __init__(
-        self, outcome: Outcome, models: Sequence[Model], engine: str, work: Workload, wall: float, agreement: Agreement
-    ) -> None:
+    def __init__(self, outcome: Outcome, engine: str, wall: float, agreement: Agreement) -> None:
         """Add to an outcome, whose final values may be numbers with their fingerprints, what only real tensors have."""
         vars(self).update(vars(outcome))
         self.final_states = tuple(
@@ -38,13 +33,8 @@ class RealRun(Run):
             )
             for state in outcome.final_states
         )
-        self.models = list(models)
-        self.engine, self.work, self.wall, self.agreement = engine, work, wall, agreement
-
-    @property
-    def dtype(self) -> str:
-        """The precision of the numbers."""
-        return self.work.dtype
+        self.engine, self.wall, self.agreement = engine, wall, agreement
+        self.work, self.dtype = agreement.work, agreement.work.dtype
 
     def facts(self) -> list[str]:
         """Return lines of what there is to say besides time and memory."""
@@ -54,10 +44,8 @@ class RealRun(Run):
         """Check fingerprints and numbers. Return what to say if both are right, and raise PuzzleError otherwise."""
         super().verify()
         self.agreement.check()
-        return (
-            f"Correct! With real tensors ({self.engine}, {self.work.layer}, {self.dtype}) off by "
-            f"{self.agreement.relative:.1e} of the largest update"
-        )
+        off = f"off by {self.agreement.relative:.1e} of the largest update"
+        return f"Correct! With real tensors ({self.engine}, {self.work.layer}, {self.dtype}) {off}"
 
 
 def _only_fingerprint(piece: Piece) -> Piece:
@@ -73,8 +61,9 @@ class ProcessRun(RealRun):
     ``peak_stored``: for each rank the most that were stored. ``backend`` and ``device``: torch's.
     """
 
-    def __init__(self, host: Host, engine: str, work: Workload, wall: float, agreement: Agreement, pace: float) -> None:
-        super().__init__(host.clerk.outcome(host.name), host.models, engine, work, wall, agreement)
+    def __init__(self, host: Host, engine: str, wall: float, agreement: Agreement, pace: float) -> None:
+        super().__init__(host.clerk.outcome(host.name), engine, wall, agreement)
+        self.models = host.models
         hello = host.ranks[0].hello
         self.backend, self.device, self.pace = hello["backend"], hello["device"], pace
         reports = {rank: client.report for rank, client in host.ranks.items()}

@@ -45,28 +45,21 @@ def _parser() -> argparse.ArgumentParser:
         ("run", _run, "run a function on the simulated machine, or on real tensors"),
         ("worker", _worker, "be one rank of a run, as torchrun starts it on one machine or many"),
     ):
-        command = commands.add_parser(
-            name,
-            help=says,
-            description=says.capitalize() + ". Of the file only imports, definitions, classes and constants are run.",
-            epilog="Exit status: 0 right, 1 wrong or failed, 2 usage.",
-        )
+        about = says.capitalize() + ". Of the file only imports, definitions, classes and constants are run."
+        status = "Exit status: 0 right, 1 wrong or failed, 2 usage."
+        command = commands.add_parser(name, help=says, description=about, epilog=status)
         command.set_defaults(do=do)
         add = command.add_argument
         add("what", metavar="FILE:function", help="a .py or .ipynb file and a function in it")
         if name == "run":
             add("--engine", choices=ENGINES, default="simulated", help="who runs it (simulated)")
         add_machine(command)
-        add(
-            "--layer", choices=KINDS, default="mlp", help="what a layer is: a residual MLP or a transformer block (mlp)"
-        )
+        layers = "what a layer is: a residual MLP or a transformer block (mlp)"
+        add("--layer", choices=KINDS, default="mlp", help=layers)
         add("--dtype", choices=tuple(TOLERANCES), default="float32", help="precision (float32)")
-        for size, usual, what in (
-            ("hidden", 64, "numbers a token"),
-            ("length", 16, "tokens a micro-batch"),
-            ("seed", 0, "of all numbers"),
-        ):
-            add(f"--{size}", metavar="N", type=int, default=usual, help=f"{what} ({usual})")
+        add("--hidden", metavar="N", type=int, default=64, help="numbers a token (64)")
+        add("--length", metavar="N", type=int, default=16, help="tokens a micro-batch (16)")
+        add("--seed", metavar="N", type=int, default=0, help="of all numbers (0)")
         add("--pace", metavar="S", type=float, default=0.0, help="seconds that a tick of compute takes at least (0)")
         add("--device", choices=("auto", "cpu"), default="auto", help="auto: a GPU for each rank, if there are so many")
         add("--meter", action="store_true", help="count all tensors that live, stored or not")
@@ -106,8 +99,7 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
         )
     import torch.distributed as dist
 
-    from .distributed.rank import work as be_a_rank
-    from .processes import task_of
+    from .distributed.rank import be_a_rank
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local_rank = int(os.environ.get("LOCAL_RANK", rank))
@@ -118,16 +110,13 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
     shape = Shape.of(**size)
     # The store comes first: through it the ranks learn where the books are kept.
     store, _, _ = next(dist.rendezvous("env://", rank, ranks))
-    device = options.device if _all_have_gpus(store, rank, ranks, local_rank) else "cpu"
-    settings = Settings(options.timeout, pace=options.pace, device=device, meter=options.meter)
+    gpus = _all_have_gpus(store, rank, ranks, local_rank) and options.device == "auto"
+    settings = Settings(options.timeout, pace=options.pace, meter=options.meter)
     books = _keep_books(name_of(function), shape, work, settings, store) if rank == 0 else None
-    task = task_of(shape, work, settings) | {"local_rank": local_rank} | json.loads(store.get("books"))
-
-    def join(backend: str) -> None:
-        dist.init_process_group(backend, store=dist.PrefixStore("ranks", store), rank=rank, world_size=ranks)
-
+    place = json.loads(store.get("books"))
+    device, store = f"cuda:{local_rank}" if gpus else "cpu", dist.PrefixStore("ranks", store)
     try:
-        right = be_a_rank(task, rank, lambda: function, join, shape.cost)
+        right = be_a_rank(place, rank, device, store, shape, work, settings, lambda: function)
     except (EOFError, OSError):  # the books are closed: whoever keeps them has said why
         right = False
     if books is not None:
@@ -148,8 +137,7 @@ def _all_have_gpus(store: Any, rank: int, ranks: int, local_rank: int) -> bool:
 
 
 def _keep_books(name: str, shape: Shape, work: Workload, settings: Settings, store: Any) -> threading.Thread:
-    """Keep the books in a thread of this process, which tells the store where, and ends the process if all is not
-    right."""
+    """Keep the books in a thread of this process, which it ends unless all is right. Tell the store where."""
     from .distributed.host import Door
     from .processes import keep_books
 

@@ -277,7 +277,8 @@ class Door:
 
     def admit(self, ranks: int, timeout: float, deaths: Deaths) -> list[Client]:
         """Return all ranks when they are there. Raise PuzzleError if one is missing."""
-        lines: dict[tuple[int, str], tuple[Wire, dict[str, Any]]] = {}
+        lines: dict[tuple[int, str], Wire] = {}
+        hellos: dict[int, dict[str, Any]] = {}
         deadline = time.monotonic() + timeout
         self.listener.settimeout(0.1)
         while len(lines) < 2 * ranks:
@@ -303,9 +304,8 @@ class Door:
                 continue
             end.settimeout(None)
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            lines[hello["rank"], hello["line"]] = wire, hello
-        asking = {rank: lines[rank, "ask"] for rank in range(ranks)}
-        return [Client(rank, ask, lines[rank, "lane"][0], hello) for rank, (ask, hello) in asking.items()]
+            lines[hello["rank"], hello["line"]], hellos[hello["rank"]] = wire, hello
+        return [Client(rank, lines[rank, "ask"], lines[rank, "lane"], hellos[rank]) for rank in range(ranks)]
 
     def close(self) -> None:
         """Admit nobody else, and hang up on everyone."""

@@ -46,9 +46,7 @@ class Lane(threading.Thread):
 
     def offer(self, call: int, value: Any) -> None:
         """Hand over what a call carries; None if it brings nothing."""
-        with self.changed:
-            self.offered[call] = value
-            self.changed.notify_all()
+        self._note(self.offered, call, value)
 
     def result(self, call: int) -> Any:
         """Wait for the result of a collective or a receive, and return it. Raise Broken if it cannot come."""
@@ -84,9 +82,12 @@ class Lane(threading.Thread):
             else:
                 carrier = GroupCarrier(self.numbers, ranks, ranks.index(self.rank), self.groups[tuple(ranks)])
                 made = collective(kind).move(carrier, value, brought, got)
+        self.times[call] = begun, time.monotonic()
+        self._note(self.results, call, made)
+
+    def _note(self, values: dict[int, Any], call: int, value: Any) -> None:
         with self.changed:
-            self.times[call] = begun, time.monotonic()
-            self.results[call] = made
+            values[call] = value
             self.changed.notify_all()
 
     def _passed(self, value: Any, labels: Labels, sender: int, receiver: int) -> Any:

@@ -9,19 +9,22 @@ import asyncio
 import os
 import socket
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stdout
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
 
 from ...basics.asyncio_private import has_timers
 from ...basics.errors import Place, PuzzleError, is_learners
 from ...learner.dist import Dist
 from ...learner.model import Model
-from ...machine.cost import Cost
 from ...machine.interface import AnyBooks, Token
 from ...machine.mesh import Mesh
 from ...machine.shape import Shape
@@ -29,12 +32,11 @@ from ...record.table import computation
 from ...remote.remote_books import RemoteBooks, RemoteCall, RemoteRank, RemoteTensor
 from ...remote.wire import Wire, pack_error, pack_labels
 from ...running.execution import execute, waiting_line
-from ...running.run import check_function
+from ...running.run import Settings, check_function
 from ...running.workload import Workload
 from ..numbers import Numbers, elements
 from .host import RECORDED
 from .lane import Broken, Lane
-from .meter import Meter
 
 
 class Telling(Wire):
@@ -183,52 +185,100 @@ class Printing:
             self.line = ""
 
 
+class Meter:
+    """Counts the bytes of all tensors that are alive in a rank, stored or not (``now``), and the most ever (``peak``).
+
+    torch knows every tensor that is made: a dispatch mode sees it, and a finalizer of its storage says when it is gone.
+    Besides what is stored there are the inputs of operations while they run, their gradients, buffers of collectives,
+    and m, v and the update of Adam.
+    """
+
+    def __init__(self) -> None:
+        self.now = self.peak = 0
+        self.known: set[int] = set()
+        self.lock = threading.RLock()
+
+    def watch(self) -> Any:
+        """Return a context that each thread which computes has to enter."""
+        return _Watch(self)
+
+    def saw(self, tensor: torch.Tensor) -> None:
+        """Count the storage of a tensor, unless it is known already."""
+        storage = tensor.untyped_storage()
+        key, size = id(storage), storage.nbytes()
+        with self.lock:
+            if key in self.known or not size:
+                return
+            self.known.add(key)
+            self.now += size
+            self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._gone, key, size)
+
+    def _gone(self, key: int, size: int) -> None:
+        with self.lock:
+            self.known.discard(key)
+            self.now -= size
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[misc]
+    """Looks at what every operation of torch makes."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self.meter = meter
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for one in tree_iter(made):
+            if isinstance(one, torch.Tensor):
+                self.meter.saw(one)
+        return made
+
+
 # -- the process -----------------------------------------------------------------------------------------
 
 
-def connect(task: Mapping[str, Any], rank: int, line: str, **more: Any) -> socket.socket:
+def connect(place: Mapping[str, Any], rank: int, line: str, about: Mapping[str, Any]) -> socket.socket:
     """Return a socket to the host of a run, on which the rank has said who it is."""
-    end = socket.create_connection((task["address"], task["port"]), timeout=30)
+    end = socket.create_connection((place["address"], place["port"]), timeout=30)
     end.settimeout(None)
     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    Wire(end).send({"token": task["token"], "rank": rank, "line": line, "pid": os.getpid(), **more})
+    Wire(end).send({"token": place["token"], "rank": rank, "line": line, "pid": os.getpid(), **about})
     return end
 
 
-def work(
-    task: Mapping[str, Any],
+def be_a_rank(
+    place: Mapping[str, Any],
     rank: int,
+    device: str,
+    store: Any,
+    shape: Shape,
+    work: Workload,
+    settings: Settings,
     fn: Callable[[], Callable[[Model], Any]],
-    join: Callable[[str], None],
-    cost: Cost | None = None,
 ) -> bool:
-    """Be a rank of a run: compute, communicate, report. Return whether all went well.
-
-    ``fn()``: the learner's function; ``join(backend)``: initializes torch.distributed.
-    """
+    """Compute, communicate, report. Return whether all went well. ``place``: that of the host's door; ``store``: one of
+    torch's, through which the ranks meet; ``fn()``: the learner's function."""
     torch.set_num_threads(1)
-    shape, options = Shape.of(**task["size"], cost=cost), task["options"]
-    device = _device(options["device"], rank, shape.ranks, task.get("local_rank"))
-    backend = "nccl" if device.startswith("cuda") else "gloo"
-    numbers = Numbers(Workload(**task["work"]), device)
-    sizes = [numbers.parameters, numbers.work.length * numbers.work.hidden]
-    ask = Telling(connect(task, rank, "ask", sizes=sizes, backend=backend, device=device))
-    lane_wire = Wire(connect(task, rank, "lane"))
-    join(backend)
-    meter = Meter() if options["meter"] else None
+    if device != "cpu":
+        torch.cuda.set_device(device)
+    backend = "gloo" if device == "cpu" else "nccl"
+    numbers = Numbers(work, device)
+    about = {"backend": backend, "device": device, "sizes": [numbers.parameters, work.length * work.hidden]}
+    ask, lane_wire = Telling(connect(place, rank, "ask", about)), Wire(connect(place, rank, "lane", about))
+    dist.init_process_group(backend, store=store, rank=rank, world_size=shape.ranks)
+    meter = Meter() if settings.meter else None
     lane = Lane(lane_wire, numbers, rank, _groups(shape.mesh), meter.watch if meter else nullcontext)
     lane_wire.receive(longest=None)  # "start": all are there
-    printed, sys.stdout = sys.stdout, Printing(ask)
-    said: list[object]
     try:
-        report = _train(RankBooks(ask, lane, options["pace"]), shape, fn)
-        said = ["done", {**report, "live": meter.peak // numbers.dtype.itemsize if meter else None}]
+        with redirect_stdout(Printing(ask)):
+            report = _train(RankBooks(ask, lane, settings.pace), shape, fn)
+        said: list[object] = ["done", {**report, "live": meter.peak // numbers.dtype.itemsize if meter else None}]
     except PuzzleError as error:
         said = ["failed", pack_error(error), isinstance(error.__cause__, Broken)]
     except BaseException as error:
         failed = PuzzleError(f"the code raised {type(error).__name__}: {error}", where=Place(rank), line="")
         said = ["failed", pack_error(failed), False]
-    sys.stdout = printed
     ask.send(said)
     if lane.is_alive():
         lane.join()
@@ -252,16 +302,6 @@ def _train(books: RankBooks, shape: Shape, fn: Callable[[], Callable[[Model], An
         "stored": books.stored_at,
         "finals": [[layer, pack_labels(weight.labels)] for layer, weight in lane.finals.items()],
     }
-
-
-def _device(wanted: str, rank: int, ranks: int, local_rank: int | None) -> str:
-    """Return a GPU of its own if there is one for each rank, and else the CPU. ``local_rank``: under torchrun."""
-    here = 0 if wanted == "cpu" or not torch.cuda.is_available() else torch.cuda.device_count()
-    place = rank if local_rank is None else local_rank
-    if place >= here or (local_rank is None and ranks > here):
-        return "cpu"
-    torch.cuda.set_device(place)
-    return f"cuda:{place}"
 
 
 def _groups(mesh: Mesh) -> dict[tuple[int, ...], Any]:

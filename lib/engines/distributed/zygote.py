@@ -17,6 +17,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ...remote.wire import Wire
@@ -49,7 +50,7 @@ def main(descriptor: int) -> None:
             if verb == "kill":
                 _kill(children)
             else:
-                for place in range(task["size"]["ranks"]):
+                for place in range(task["ranks"]):
                     pid = os.fork()
                     if pid == 0:
                         wire.close()
@@ -87,6 +88,7 @@ def _be(rank: Any, task: Mapping[str, Any], place: int) -> None:
     """Run a rank in a child of the fork, and exit with 0 if all went well."""
     code = 1
     try:
+        import torch
         import torch.distributed as dist
 
         os.setsid()
@@ -94,13 +96,11 @@ def _be(rank: Any, task: Mapping[str, Any], place: int) -> None:
             ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.path[:] = list(dict.fromkeys([*task["path"], *sys.path]))
-        cost, ranks = _unpickled(task["cost"]), task["size"]["ranks"]
-
-        def join(backend: str) -> None:
-            store = dist.FileStore(task["store"], ranks)
-            dist.init_process_group(backend, store=store, rank=place, world_size=ranks)
-
-        code = int(not rank.work(task, place, lambda: _unpickled(task["pickled"]), join, cost))
+        shape, work, settings = _unpickled(task["machine"])
+        gpus = torch.cuda.device_count() if settings.device == "auto" and torch.cuda.is_available() else 0
+        device = f"cuda:{place}" if shape.ranks <= gpus else "cpu"
+        store, function = dist.FileStore(task["store"], shape.ranks), partial(_unpickled, task["function"])
+        code = int(not rank.be_a_rank(task, place, device, store, shape, work, settings, function))
     finally:
         os._exit(code)
 
