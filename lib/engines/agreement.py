@@ -40,11 +40,6 @@ class Agreement:
     rows: tuple[LayerError, ...]
 
     @property
-    def tolerance(self) -> float:
-        """How large ``relative`` may be."""
-        return self.work.tolerance
-
-    @property
     def worst(self) -> LayerError:
         """The layer that is off most."""
         return max(self.rows, key=lambda row: badness(row.relative))
@@ -67,14 +62,14 @@ class Agreement:
     @property
     def ok(self) -> bool:
         """Whether all is within the tolerance, and replicas are equal."""
-        return self.relative <= self.tolerance and self.spread == 0  # nan is neither
+        return self.relative <= self.work.tolerance and self.spread == 0  # nan is neither
 
     def check(self) -> None:
         """Raise PuzzleError that names layer, rank, error and tolerance, unless all is right."""
         if self.ok:
             return
         row = self.worst
-        if row.relative <= self.tolerance:
+        if row.relative <= self.work.tolerance:
             row = max(self.rows, key=lambda row: badness(row.spread))
             raise PuzzleError(
                 "ranks end with different numbers in the same part of the weight",
@@ -96,10 +91,9 @@ class Agreement:
         raise PuzzleError(
             "the final weight has wrong numbers: they are not what torch's autograd and Adam give",
             where=f"rank {row.rank}, layer {row.layer}",
-            expected=f"a relative error of at most {self.tolerance:g} ({self.work.dtype})",
+            expected=f"a relative error of at most {self.work.tolerance:g} ({self.work.dtype})",
             got=("nan" if math.isnan(row.relative) else f"{row.relative:.2g} of the largest update")
-            + f", at number {row.at:,} "
-            f"(the rank has {row.span[0]:,} to {row.span[1] - 1:,} of {self.parameters:,})",
+            + f", at number {row.at:,} (the rank has {row.span[0]:,} to {row.span[1] - 1:,} of {self.parameters:,})",
             cure="look for a micro-batch that counts twice or not at all, a reduction over the wrong group, "
             "or a state or weight that went stale",
             line="",
@@ -107,7 +101,7 @@ class Agreement:
 
     def __str__(self) -> str:
         head = f"{'agrees' if self.ok else 'DOES NOT AGREE'} with the reference: "
-        head += f"off by {self.relative:.2g} of the largest update ({self.work.dtype}: up to {self.tolerance:g})"
+        head += f"off by {self.relative:.2g} of the largest update ({self.work.dtype}: up to {self.work.tolerance:g})"
         lines = [
             f"  layer {row.layer}: {row.relative:8.2g} of the update, {row.error:8.2g} as a number, "
             + (f"worst on rank {row.rank} at {row.at:,}" if row.rank is not None else "set by no rank")

@@ -12,7 +12,7 @@ from hashlib import sha256
 import torch
 
 from ..running.workload import Workload
-from .layers import LAYERS, parameters
+from .layers import parameters, split
 
 RATE, BETAS, EPSILON = 1e-2, (0.9, 0.95), 1e-8
 """Adam's learning rate, the decay of its two moments, and what keeps it from dividing by zero."""
@@ -34,14 +34,10 @@ def target(work: Workload, batch: int) -> torch.Tensor:
 
 def weight(work: Workload, layer: int) -> torch.Tensor:
     """Return a layer's flat weight before training, (parameters,): gains near 1, matrices that keep sizes."""
-    shapes = LAYERS[work.layer].shapes(work.hidden)
     numbers = _normal(work, "weight", layer, parameters(work.layer, work.hidden))
-    parts = numbers.split([math.prod(shape) for shape in shapes])
-    scaled = [
-        1 + part / 10 if len(shape) == 1 else part / math.sqrt(shape[0])
-        for part, shape in zip(parts, shapes, strict=True)
-    ]
-    return _cast(work, torch.cat(scaled))
+    parts = split(work.layer, work.hidden, numbers)
+    scaled = [1 + part / 10 if part.dim() == 1 else part / math.sqrt(len(part)) for part in parts]
+    return _cast(work, torch.cat([part.flatten() for part in scaled]))
 
 
 def moments(work: Workload, layer: int) -> torch.Tensor:

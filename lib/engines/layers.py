@@ -62,8 +62,13 @@ def parameters(kind: str, hidden: int) -> int:
     return sum(map(math.prod, LAYERS[kind].shapes(hidden)))
 
 
+def split(kind: str, hidden: int, flat: torch.Tensor) -> list[torch.Tensor]:
+    """Return the parameters that a flat weight holds, in their shapes."""
+    shapes = LAYERS[kind].shapes(hidden)
+    parts = flat.split([math.prod(shape) for shape in shapes])  # split, whose gradient is a single concatenation
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
 def apply(kind: str, x: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
     """Return the output of a layer with this flat weight."""
-    shapes = LAYERS[kind].shapes(x.shape[-1])
-    parts = flat.split([math.prod(shape) for shape in shapes])  # split, whose gradient is a single concatenation
-    return LAYERS[kind].function(x, [part.view(shape) for part, shape in zip(parts, shapes, strict=True)])
+    return LAYERS[kind].function(x, split(kind, x.shape[-1], flat))

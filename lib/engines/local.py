@@ -15,7 +15,7 @@ from ..machine.books import books_of
 from ..machine.shape import Shape
 from ..running.execution import name_of
 from ..running.limits import collector_off
-from ..running.run import Settings, train
+from ..running.run import Run, Settings, train
 from ..running.workload import Workload
 from .numbers import Numbers
 from .reference import compare
@@ -39,17 +39,6 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
         torch.set_num_threads(threads)
     wall = time.perf_counter() - begun
     with collector_off():
-        states = [model._final_state() for model in models]
-        logs = [model._books.finish_log(model._handle) for model in models]
-    finals = {state.rank: {layer: piece.value for layer, piece in state.finals.items()} for state in states}
-    return RealRun(
-        name_of(fn),
-        shape.mesh,
-        states,
-        logs,
-        engine="local",
-        work=work,
-        wall=wall,
-        models=models,
-        agreement=compare(work, finals),
-    )
+        done = Run(name_of(fn), models)
+    finals = {state.rank: {layer: piece.value for layer, piece in state.finals.items()} for state in done.final_states}
+    return RealRun(done, "local", wall, compare(work, finals))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..machine.fingerprints import Fingerprints, piece_of
+from ..machine.fingerprints import Fingerprints
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
@@ -34,10 +34,7 @@ class Real(NamedTuple):
 
 
 class Numbers:
-    """The arithmetic of one workload on one device.
-
-    ``fingerprints`` is the algebra of the fingerprints alone.
-    """
+    """The arithmetic of one workload on one device. ``fingerprints`` is that of the fingerprints alone."""
 
     zero = Real(Fingerprints.zero, None)
 
@@ -46,8 +43,6 @@ class Numbers:
         self.parameters = parameters(work.layer, work.hidden)
         self.whole: Spans = ((0, self.parameters),)
         self.dtype = getattr(torch, work.dtype)
-
-    # -- what training starts from --------------------------------------------------------
 
     def weight(self, piece: Labels) -> Real:
         whole = Pieces(self.whole, data.weight(self.work, piece.layer).to(self.device)[None])
@@ -62,25 +57,22 @@ class Numbers:
         numbers = {batch: data.inputs(self.work, batch).to(self.device) for batch in sorted(batches)}
         return Real(self.fingerprints.inputs(batches), numbers)
 
-    # -- operations ---------------------------------------------------------------------------
-
     def forward(self, inp: Real, weight: Real) -> Real:
-        flat = self._complete(weight.data)
+        flat = self._complete(weight)
         numbers = {batch: apply(self.work.layer, x, flat) for batch, x in _activations(inp).items()}
         return Real(self.fingerprints.forward(inp.mark, weight.mark), numbers)
 
     def loss(self, inp: Real) -> Real:
         """Return the gradient of the loss: half the squared error, by token and micro-batch."""
         scale = data.loss_scale(self.work)
-        numbers = {
-            batch: (y - data.target(self.work, batch).to(self.device)) / scale for batch, y in _activations(inp).items()
-        }
+        activations = _activations(inp).items()
+        numbers = {batch: (y - data.target(self.work, batch).to(self.device)) / scale for batch, y in activations}
         return Real(self.fingerprints.loss(inp.mark), numbers)
 
     def backward(self, inp: Real, grad: Real, weight: Real) -> tuple[Real, Real]:
         """Return the gradients of the weight, summed over micro-batches, and of the input. Computes the layer again."""
         of_weight, of_input = self.fingerprints.backward(inp.mark, grad.mark, weight.mark)
-        flat, out = self._complete(weight.data).detach().requires_grad_(), _activations(grad)
+        flat, out = self._complete(weight).detach().requires_grad_(), _activations(grad)
         total, back = torch.zeros_like(flat), {}
         for batch, x in _activations(inp).items():
             x = x.detach().requires_grad_()
@@ -95,10 +87,10 @@ class Numbers:
         """Return weight and state after an optimizer step. The gradient may be of more pieces than the weight."""
         new_weight, new_state = self.fingerprints.update(weight.mark, opt_state.mark, grad.mark)
         old, state = _pieces(weight), _pieces(opt_state)
-        g = self._summand(grad, old.spans)
+        summed = torch.zeros_like(old.flat) if grad.data is None else select(_pieces(grad), old.spans)
         moments = state.flat if state.spans == old.spans else nothing(state.flat, old.spans)
         step = state.step + 1
-        flat, moments = adam(old.flat, g, moments, step)
+        flat, moments = adam(old.flat, summed, moments, step)
         return Real(new_weight, Pieces(old.spans, flat)), Real(new_state, Pieces(old.spans, moments, step))
 
     def add(self, values: Sequence[Real]) -> Real:
@@ -123,7 +115,7 @@ class Numbers:
 
     def made_up(self, labels: Labels) -> Real:
         """Return a value for a tensor that was made by hand: all nan."""
-        return self.of(labels, self.fingerprints.made_up(labels), self._new(self.shape(labels)).fill_(math.nan))
+        return self.of(labels, self.fingerprints.made_up(labels), self.empty(labels).fill_(math.nan))
 
     # -- values as plain tensors, to be sent and received ------------------------------------------
 
@@ -134,20 +126,17 @@ class Numbers:
         return 1 + (labels.kind == "OptState"), size(self._spans(labels))
 
     def only_numbers(self, labels: Labels, flat: torch.Tensor) -> Real:
-        """Return a value without a fingerprint, which nobody asks for in the process of a rank."""
-        batched = labels.kind in ("Activation", "ActivationGrad")
-        return self.of(labels, dict.fromkeys(labels.batches, 0) if batched else (0, piece_of(labels)), flat)
+        """Return a value with any fingerprint: in the process of a rank nobody asks for it."""
+        return self.of(labels, self.fingerprints.made_up(labels), flat)
 
     def expand(self, value: Real, labels: Labels) -> torch.Tensor:
         """Return the numbers of a tensor with these labels, in the shape that ``shape`` says, ascending by micro-batch
-        or shard, contiguous, not to be written to.
-
-        The value may have more shards than the labels. A gradient of no micro-batches gives zeros.
-        """
+        or shard, contiguous, not to be written to. The value may have more shards; a gradient of no micro-batches gives
+        zeros."""
         if isinstance(value.data, dict):
             return torch.stack([value.data[batch].flatten() for batch in sorted(labels.batches)])
         if value.data is None:
-            return self._new(self.shape(labels)).zero_()
+            return self.empty(labels).zero_()
         return select(value.data, self._spans(labels)).contiguous()
 
     def of(self, labels: Labels, mark: Any, flat: torch.Tensor) -> Real:
@@ -166,14 +155,9 @@ class Numbers:
         step = data.WARM + labels.step if labels.kind == "OptState" else 0
         return Real(mark, Pieces(self._spans(labels), flat, step))
 
-    # -- parts ---------------------------------------------------------------------------------
-
     def empty(self, labels: Labels) -> torch.Tensor:
         """Return room for the numbers of a tensor with these labels, not yet written."""
-        return self._new(self.shape(labels))
-
-    def _new(self, shape: tuple[int, int]) -> torch.Tensor:
-        return torch.empty(shape, dtype=self.dtype, device=self.device)
+        return torch.empty(self.shape(labels), dtype=self.dtype, device=self.device)
 
     def _spans(self, labels: Labels) -> Spans:
         return spans_of(labels.shards, labels.total, self.parameters)
@@ -182,15 +166,9 @@ class Numbers:
         spans = self._spans(labels)
         return Pieces(spans, select(pieces, spans), pieces.step)
 
-    def _complete(self, weight: Any) -> torch.Tensor:
+    def _complete(self, weight: Real) -> torch.Tensor:
         """Return the flat weight of a layer: (parameters,)."""
-        return select(weight, self.whole)[0]
-
-    def _summand(self, grad: Real, spans: Spans) -> torch.Tensor:
-        """Return the numbers of a gradient in these spans, (1, numbers)."""
-        if grad.data is None:
-            return self._new((1, size(spans))).zero_()
-        return select(_pieces(grad), spans)
+        return select(_pieces(weight), self.whole)[0]
 
 
 def adam(

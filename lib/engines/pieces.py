@@ -86,18 +86,13 @@ def together(parts: Sequence[Pieces]) -> Pieces:
 
 def _lay(flat: torch.Tensor, spans: Spans, part: Pieces) -> None:
     """Write the numbers of a part into those of some spans, wherever both have them."""
-    for (start, stop), place in zip(spans, _places(spans), strict=True):
-        for (first, last), source in zip(part.spans, _places(part.spans), strict=True):
+    for (start, stop), target in _by_span(flat, spans):
+        for (first, last), source in _by_span(part.flat, part.spans):
             low, high = max(start, first), min(stop, last)
             if low < high:
-                flat[:, place + low - start : place + high - start] = part.flat[
-                    :, source + low - first : source + high - first
-                ]
+                target[:, low - start : high - start] = source[:, low - first : high - first]
 
 
-def _places(spans: Spans) -> list[int]:
-    """Return where in the flat numbers each span begins."""
-    places = [0]
-    for start, stop in spans:
-        places.append(places[-1] + stop - start)
-    return places[:-1]
+def _by_span(flat: torch.Tensor, spans: Spans) -> Iterable[tuple[Span, torch.Tensor]]:
+    """Return each span with its own numbers, which are views."""
+    return zip(spans, flat.split([stop - start for start, stop in spans], 1), strict=True)

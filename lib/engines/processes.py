@@ -9,23 +9,19 @@ from __future__ import annotations
 import atexit
 import base64
 import os
-import secrets
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
 from ..basics.errors import PuzzleError, is_learners_file, witnessed
 from ..learner.model import Model
-from ..machine.cost import Cost
 from ..machine.shape import Shape
 from ..remote.wire import Wire
 from ..running.execution import name_of
@@ -33,7 +29,7 @@ from ..running.limits import collector_off
 from ..running.run import Settings
 from ..running.workload import Workload
 from .agreement import Agreement, LayerError
-from .distributed.host import Door, Host
+from .distributed.host import Deaths, Door, Host
 from .result import ProcessRun
 
 for _name in ("torch", "cloudpickle"):
@@ -47,62 +43,49 @@ START = 60.0
 def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> ProcessRun:
     """Run as ``lib.run``, with a process for each rank. ``settings.timeout``: seconds for which one may be silent."""
     begun, name = time.monotonic(), name_of(fn)
-    task = task_of(shape, work, settings) | {"pickled": _pickled(fn, name), "cost": _pickled(shape.cost, "cost")}
-    task["path"] = [entry or os.getcwd() for entry in sys.path]
+    pickled = {"function": _pickled(fn, fn, name), "machine": _pickled((shape, work, settings), shape.cost, "cost")}
+    task = {**pickled, "ranks": shape.ranks, "path": [entry or os.getcwd() for entry in sys.path]}
     zygote = Zygote.get()
     with tempfile.TemporaryDirectory() as folder:
-        door = Door("127.0.0.1", secrets.token_hex(16))
+        door = Door("127.0.0.1")
         try:
-            place = {"address": "127.0.0.1", "port": door.port, "token": door.token}
-            zygote.start({**task, **place, "store": os.path.join(folder, "store")})
-            host = Host(shape, work, settings.timeout, name)
-            return host_run(door, host, work, settings, zygote.deaths, "processes", begun)
+            zygote.start({**task, **door.place("127.0.0.1"), "store": os.path.join(folder, "store")})
+            return keep_books(door, name, shape, work, settings, "processes", begun, zygote.deaths)
         finally:
             door.close()
             zygote.clear()
 
 
-def task_of(shape: Shape, work: Workload, settings: Settings) -> dict[str, Any]:
-    """Return what a rank's process is told, as JSON can carry it."""
-    mesh = shape.mesh
-    size = {"ranks": mesh.ranks, "mesh": mesh.axes or None, "node_size": mesh.node_size}
-    options = {"pace": settings.pace, "device": settings.device, "meter": settings.meter}
-    return {"size": size, "work": asdict(work), "options": options}
-
-
-def host_run(
-    door: Door,
-    host: Host,
-    work: Workload,
-    settings: Settings,
-    deaths: Callable[[], dict[int, str]],
-    engine: str,
-    begun: float,
+def keep_books(
+    door: Door, name: str, shape: Shape, work: Workload, settings: Settings, engine: str, begun: float, deaths: Deaths
 ) -> ProcessRun:
     """Keep the books for the ranks that come to a door. Return the run when all have ended."""
-    host.deaths = deaths
+    host = Host(name, shape, work, settings.timeout, door.admit(shape.ranks, START, deaths), deaths)
     token = witnessed.set(host.clerk.errors)
     try:
-        admitted = door.admit(len(host.models), START, deaths)
-        hello = admitted[0][1]
-        parameters, activation = hello["sizes"]
-        host.serve([client for client, _ in admitted], Cost(weight_elements=parameters, activation_elements=activation))
-        agreement = Agreement(work, parameters, tuple(LayerError(*row) for row in host.collect()))
+        host.serve()
+        agreement = Agreement(work, host.real.weight_elements, tuple(LayerError(*row) for row in host.collect()))
         wall = time.monotonic() - begun
         with collector_off():
-            return ProcessRun(host, engine, work, wall, agreement, hello["backend"], hello["device"], settings.pace)
+            return ProcessRun(host, engine, wall, agreement, settings.pace)
     finally:
         witnessed.reset(token)
 
 
-def _pickled(thing: object, name: str) -> str:
-    """Return a function, or a cost, pickled with what it needs of a notebook. Raise PuzzleError if it cannot be."""
+def _pickled(thing: object, learners: object, name: str) -> str:
+    """Return something pickled, with what the learner's part of it needs of a notebook. Raise PuzzleError if it cannot
+    be."""
     import cloudpickle
 
-    module = sys.modules.get(getattr(thing, "__module__", None) or "")
+    module = sys.modules.get(getattr(learners, "__module__", None) or "__main__")
+    file = getattr(module, "__file__", None) or ""
+    # What a learner's own module defines is sent along: another process need not find it.
+    elsewhere = module is None or module.__name__ == "__main__" or "site-packages" in file
+    own = not elsewhere and is_learners_file(file)
     try:
-        with _by_value(module):
-            return base64.b64encode(cloudpickle.dumps(thing)).decode()
+        if own:
+            cloudpickle.register_pickle_by_value(module)
+        return base64.b64encode(cloudpickle.dumps(thing)).decode()
     except Exception as error:
         raise PuzzleError(
             f"it cannot be sent to other processes: {type(error).__name__}: {error}",
@@ -110,27 +93,9 @@ def _pickled(thing: object, name: str) -> str:
             cure="let it use only what can be pickled: functions, classes, constants",
             line="",
         ) from None
-
-
-@contextmanager
-def _by_value(module: ModuleType | None) -> Iterator[None]:
-    """Pickle what a learner's own module defines by value inside the block: another process need not find it."""
-    import cloudpickle
-
-    file = getattr(module, "__file__", None) or ""
-    if (
-        module is None
-        or module.__name__ == "__main__"
-        or "site-packages" in file
-        or (file and not is_learners_file(file))
-    ):
-        yield
-        return
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
     finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        if own:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 class Zygote:
@@ -140,13 +105,12 @@ class Zygote:
 
     def __init__(self) -> None:
         mine, its = socket.socketpair()
+        root = str(Path(__file__).absolute().parents[2])
         environment = {
-            **os.environ,
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "lo" + "0" * (sys.platform == "darwin"),
+            "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
         }
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
         with its:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "lib.engines.distributed.zygote", str(its.fileno())],
@@ -155,11 +119,10 @@ class Zygote:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                env=environment,
+                env={**os.environ, **environment},
             )
-        self.wire = Wire(mine)
+        self.wire, self.left = Wire(mine), 0
         self.dead: dict[int, str] = {}
-        self.left = 0
         try:
             self.wire.receive(time.monotonic() + START)
         except (EOFError, OSError):
@@ -181,7 +144,7 @@ class Zygote:
 
     def start(self, task: Mapping[str, Any]) -> None:
         """Fork the ranks of a run."""
-        self.dead, self.left = {}, task["size"]["ranks"]
+        self.dead, self.left = {}, task["ranks"]
         self.wire.send(["start", task])
 
     def deaths(self) -> dict[int, str]:
@@ -189,9 +152,9 @@ class Zygote:
         self.wire.end.settimeout(0.0)
         try:
             while True:
-                what, rank, code = self.wire.receive()
-                self.left -= what == "exited"
-                self.dead[rank] = _how(what, code)
+                rank, ended, how = self.wire.receive()
+                self.left -= ended
+                self.dead[rank] = how
         except (BlockingIOError, TimeoutError):
             pass
         except (EOFError, OSError):
@@ -202,15 +165,14 @@ class Zygote:
 
     def clear(self) -> None:
         """End what is left of the last run."""
-        try:
-            deadline = time.monotonic() + 5
-            self.wire.send(["kill", None]) if self.left else None
+        deadline = time.monotonic() + 5
+        with suppress(PuzzleError, OSError):
+            if self.left:
+                self.wire.send(["kill", None])
             while self.left and time.monotonic() < deadline:
                 self.deaths()
                 time.sleep(0.005)
-            if self.left:
-                self.end()
-        except (PuzzleError, OSError):
+        if self.left:
             self.end()
 
     def end(self) -> None:
@@ -221,13 +183,3 @@ class Zygote:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        if Zygote._one is self:
-            Zygote._one = None
-
-
-def _how(what: str, code: int) -> str:
-    if what == "stopped":
-        return f"was stopped by {signal.Signals(code).name}"
-    if code >= 0:
-        return f"ended with exit status {code}"
-    return f"was killed by {signal.Signals(-code).name}"

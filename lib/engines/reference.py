@@ -45,45 +45,33 @@ def compare(work: Workload, finals: Mapping[int, Mapping[int, Real]]) -> Agreeme
 
     A rank may have any part of a layer. Wrong or missing numbers raise nothing here: see ``Agreement.check``.
     """
-    trained = reference(work)
-    return Agreement(
-        work,
-        parameters(work.layer, work.hidden),
-        tuple(
-            _compare_layer(
-                layer,
-                trained[layer].double(),
-                data.weight(work, layer).double(),
-                {rank: finals[rank][layer].data for rank in sorted(finals) if layer in finals[rank]},
-            )
-            for layer in range(work.layers)
-        ),
-    )
+    rows: list[LayerError] = []
+    for layer, right in enumerate(reference(work)):
+        parts = {rank: finals[rank][layer].data for rank in sorted(finals) if layer in finals[rank]}
+        rows.append(_compare_layer(layer, right.double(), data.weight(work, layer).double(), parts))
+    return Agreement(work, parameters(work.layer, work.hidden), tuple(rows))
 
 
 def _compare_layer(layer: int, right: torch.Tensor, before: torch.Tensor, found: Mapping[int, object]) -> LayerError:
     update = (right - before).abs().max().item()
     first = torch.zeros_like(right)  # what the first rank that has a number says it is
     known = torch.zeros_like(right, dtype=torch.bool)
-    worst: tuple[float, int | None, int, Span] = (0.0, None, 0, (0, 0))
+    worst: list[tuple[float, int | None, int, Span]] = []  # of each rank
     spread = 0.0
     for rank, part in found.items():
-        if not isinstance(part, Pieces):
+        if not isinstance(part, Pieces) or not part.spans:
             continue
-        place = 0
-        for start, stop in part.spans:
-            here = slice(start, stop)
-            numbers = part.flat[0, place : place + stop - start].double().cpu()
-            place += stop - start
-            off = (numbers - right[here]).abs()
-            at = int(off.argmax())  # of nan, if there is any
-            if worst[1] is None or badness(off[at].item()) > badness(worst[0]):
-                worst = off[at].item(), rank, start + at, (start, stop)
-            differ = torch.where(known[here], (numbers - first[here]).abs(), 0.0).max().item()
-            spread = max(spread, differ, key=badness)
-            first[here] = torch.where(known[here], first[here], numbers)
-            known[here] = True
-    error, rank_of_worst, at, span = worst
+        here = torch.cat([torch.arange(start, stop) for start, stop in part.spans])
+        numbers = part.flat[0].double().cpu()
+        off = (numbers - right[here]).abs()
+        most = int(off.argmax())  # of nan, if there is any
+        at = int(here[most])
+        worst.append((off[most].item(), rank, at, next(span for span in part.spans if at < span[1])))
+        differ = torch.where(known[here], (numbers - first[here]).abs(), 0.0).max().item()
+        spread = max(spread, differ, key=badness)
+        first[here] = torch.where(known[here], first[here], numbers)
+        known[here] = True
+    error, rank_of_worst, at, span = max(worst, key=lambda one: badness(one[0]), default=(0.0, None, 0, (0, 0)))
     missing = int((~known).sum())
     relative = math.inf if missing or not update else error / update
     if math.isnan(error):

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any
 
-from ..learner.model import Model
-from ..machine.interface import FinalState, Piece
-from ..machine.mesh import Mesh
+from ..machine.interface import Piece
 from ..machine.outcome import Outcome
-from ..record.events import MARKS, Event
+from ..record.events import MARKS
 from ..record.score import makespan
 from ..record.table import OPERATIONS
 from ..running.run import Run
-from ..running.workload import Workload
 from .agreement import Agreement
 from .distributed.host import Host
 
@@ -25,32 +20,21 @@ class RealRun(Run):
 
     ``events``, ``time``, ``memory`` and ``final_states`` are those of the simulated machine, values of tensors in
     ``final_states`` being their fingerprints. ``agreement``: how far the trained weights are from the reference;
-    ``wall``: seconds that the ranks' functions took; ``engine``: its name; ``work``: what was trained.
+    ``wall``: seconds that the ranks' functions took; ``engine``: its name; ``work``: what was trained, in ``dtype``.
     """
 
-    def __init__(
-        self,
-        name: str,
-        mesh: Mesh,
-        final_states: Sequence[FinalState],
-        logs: Iterable[Iterable[Event]],
-        *,
-        engine: str,
-        work: Workload,
-        wall: float,
-        models: Sequence[Model] = (),
-        agreement: Agreement,
-    ) -> None:
-        """``final_states`` may hold values of both kinds, fingerprints and numbers."""
-        Outcome.__init__(self, name, mesh, [_only_fingerprints(state) for state in final_states], logs)
-        self.models = list(models)
-        self.engine, self.work, self.wall = engine, work, wall
-        self.agreement = agreement
-
-    @property
-    def dtype(self) -> str:
-        """The precision of the numbers."""
-        return self.work.dtype
+    def __init__(self, outcome: Outcome, engine: str, wall: float, agreement: Agreement) -> None:
+        """Add to an outcome, whose final values may be numbers with their fingerprints, what only real tensors have."""
+        vars(self).update(vars(outcome))
+        self.final_states = tuple(
+            state._replace(
+                kept=tuple(map(_only_fingerprint, state.kept)),
+                finals={layer: _only_fingerprint(piece) for layer, piece in state.finals.items()},
+            )
+            for state in outcome.final_states
+        )
+        self.engine, self.wall, self.agreement = engine, wall, agreement
+        self.work, self.dtype = agreement.work, agreement.work.dtype
 
     def facts(self) -> list[str]:
         """Return lines of what there is to say besides time and memory."""
@@ -60,21 +44,12 @@ class RealRun(Run):
         """Check fingerprints and numbers. Return what to say if both are right, and raise PuzzleError otherwise."""
         super().verify()
         self.agreement.check()
-        return (
-            f"Correct! With real tensors ({self.engine}, {self.work.layer}, {self.dtype}) off by "
-            f"{self.agreement.relative:.1e} of the largest update"
-        )
+        off = f"off by {self.agreement.relative:.1e} of the largest update"
+        return f"Correct! With real tensors ({self.engine}, {self.work.layer}, {self.dtype}) {off}"
 
 
-def _only_fingerprints(state: FinalState) -> FinalState:
-    """Return the state with only fingerprints for values."""
-    kept = tuple(map(_fingerprint_of, state.kept))
-    return state._replace(kept=kept, finals={layer: _fingerprint_of(piece) for layer, piece in state.finals.items()})
-
-
-def _fingerprint_of(piece: Piece) -> Piece:
-    value: Any = piece.value
-    return piece._replace(value=getattr(value, "mark", value))
+def _only_fingerprint(piece: Piece) -> Piece:
+    return piece._replace(value=getattr(piece.value, "mark", piece.value))
 
 
 class ProcessRun(RealRun):
@@ -86,33 +61,20 @@ class ProcessRun(RealRun):
     ``peak_stored``: for each rank the most that were stored. ``backend`` and ``device``: torch's.
     """
 
-    def __init__(
-        self,
-        host: Host,
-        engine: str,
-        work: Workload,
-        wall: float,
-        agreement: Agreement,
-        backend: str,
-        device: str,
-        pace: float,
-    ) -> None:
-        outcome = host.clerk.outcome(host.name)
-        by_rank: dict[int, list[Event]] = {rank: [] for rank in range(outcome.ranks)}
-        for event in outcome.events:
-            by_rank[event.rank].append(event)
-        super().__init__(
-            host.name, host.books.mesh, outcome.final_states, by_rank.values(),
-            engine=engine, work=work, wall=wall, models=host.models, agreement=agreement,
-        )  # fmt: skip
-        self.backend, self.device, self.pace = backend, device, pace
-        reports = [(host.ranks[rank].report, host.ranks[rank].stored) for rank in by_rank]
-        pairs = [pair for report, known in reports for pair in zip(report["stored"], known, strict=True)]
-        self.stored = sum(real == known for real, known in pairs), len(pairs)
-        self.live = {rank: host.ranks[rank].report["live"] for rank in by_rank if host.ranks[rank].report["live"]}
-        self.peak_stored = {rank: max(host.ranks[rank].report["stored"], default=0) for rank in by_rank}
-        self._took = {rank: host.ranks[rank].report["took"] for rank in by_rank}
-        self._by_rank = by_rank
+    def __init__(self, host: Host, engine: str, wall: float, agreement: Agreement, pace: float) -> None:
+        super().__init__(host.clerk.outcome(host.name), engine, wall, agreement)
+        self.models = host.models
+        hello = host.ranks[0].hello
+        self.backend, self.device, self.pace = hello["backend"], hello["device"], pace
+        reports = {rank: client.report for rank, client in host.ranks.items()}
+        counted = [(client.report["stored"], client.stored) for client in host.ranks.values()]
+        equal = [real == known for counts in counted for real, known in zip(*counts, strict=True)]
+        self.stored = sum(equal), len(equal)
+        self.live = {rank: report["live"] for rank, report in reports.items() if report["live"]}
+        self.peak_stored = {rank: max(report["stored"], default=0) for rank, report in reports.items()}
+        took = {rank: iter(report["took"]) for rank, report in reports.items()}
+        self._timed = [(event, seconds) for event in self.events if (seconds := next(took[event.rank], None))]
+        """Events with the seconds at which they began and ended, where a clock saw that."""
 
     def facts(self) -> list[str]:
         """Return what there is to say besides time and memory, a line each."""
@@ -131,16 +93,9 @@ class ProcessRun(RealRun):
     @cached_property
     def tick(self) -> float:
         """Seconds of a tick in ``measured``: the pace, or what a micro-batch took on average to go through a layer."""
-        if self.pace:
-            return self.pace
         paces = {row.kind for row in OPERATIONS.values() if row.trains and not row.backward}
-        spans = [
-            (took[1] - took[0]) / len(event.batches)
-            for rank, events in self._by_rank.items()
-            for event, took in zip(events, self._took[rank], strict=False)
-            if event.kind in paces and took
-        ]
-        return sum(spans) / len(spans) if spans else 1.0
+        spans = [(end - start) / len(event.batches) for event, (start, end) in self._timed if event.kind in paces]
+        return self.pace or (sum(spans) / len(spans) if spans else 1.0)
 
     @cached_property
     def measured(self) -> Run:
@@ -148,24 +103,15 @@ class ProcessRun(RealRun):
 
         Tick 0 is where the first operation begins: making the first numbers is not part of training.
         """
-        shown = copy(self)
-        operations = [
-            took[0]
-            for rank, events in self._by_rank.items()
-            for event, took in zip(events, self._took[rank], strict=False)
-            if took and event.kind not in MARKS
-        ]
-        zero = min(operations, default=0.0)
+        zero = min((start for event, (start, _) in self._timed if event.kind not in MARKS), default=0.0)
 
         def tick(second: float) -> float:
             return round(max(0.0, second - zero) / self.tick, 3)
 
+        shown = copy(self)
         shown.name = f"{self.name}, measured"
         shown.events = tuple(
-            event._replace(issued=tick(took[0]), start=tick(took[0]), end=tick(took[1]))
-            for rank, events in self._by_rank.items()
-            for event, took in zip(events, self._took[rank], strict=False)
-            if took
+            event._replace(issued=tick(start), start=tick(start), end=tick(end)) for event, (start, end) in self._timed
         )
         shown.time = makespan(shown.events)
         return shown

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import secrets
 import sys
 import threading
 import time
@@ -46,28 +45,21 @@ def _parser() -> argparse.ArgumentParser:
         ("run", _run, "run a function on the simulated machine, or on real tensors"),
         ("worker", _worker, "be one rank of a run, as torchrun starts it on one machine or many"),
     ):
-        command = commands.add_parser(
-            name,
-            help=says,
-            description=says.capitalize() + ". Of the file only imports, definitions, classes and constants are run.",
-            epilog="Exit status: 0 right, 1 wrong or failed, 2 usage.",
-        )
+        about = says.capitalize() + ". Of the file only imports, definitions, classes and constants are run."
+        status = "Exit status: 0 right, 1 wrong or failed, 2 usage."
+        command = commands.add_parser(name, help=says, description=about, epilog=status)
         command.set_defaults(do=do)
         add = command.add_argument
         add("what", metavar="FILE:function", help="a .py or .ipynb file and a function in it")
         if name == "run":
             add("--engine", choices=ENGINES, default="simulated", help="who runs it (simulated)")
         add_machine(command)
-        add(
-            "--layer", choices=KINDS, default="mlp", help="what a layer is: a residual MLP or a transformer block (mlp)"
-        )
+        layers = "what a layer is: a residual MLP or a transformer block (mlp)"
+        add("--layer", choices=KINDS, default="mlp", help=layers)
         add("--dtype", choices=tuple(TOLERANCES), default="float32", help="precision (float32)")
-        for size, usual, what in (
-            ("hidden", 64, "numbers a token"),
-            ("length", 16, "tokens a micro-batch"),
-            ("seed", 0, "of all numbers"),
-        ):
-            add(f"--{size}", metavar="N", type=int, default=usual, help=f"{what} ({usual})")
+        add("--hidden", metavar="N", type=int, default=64, help="numbers a token (64)")
+        add("--length", metavar="N", type=int, default=16, help="tokens a micro-batch (16)")
+        add("--seed", metavar="N", type=int, default=0, help="of all numbers (0)")
         add("--pace", metavar="S", type=float, default=0.0, help="seconds that a tick of compute takes at least (0)")
         add("--device", choices=("auto", "cpu"), default="auto", help="auto: a GPU for each rank, if there are so many")
         add("--meter", action="store_true", help="count all tensors that live, stored or not")
@@ -76,23 +68,23 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(function: Any, size: dict[str, Any], options: argparse.Namespace) -> int:
-    real = {} if options.engine == "simulated" else _numbers(options)
+    real = {} if options.engine == "simulated" else _options(options, "layer", "dtype", "hidden", "length", "seed")
     if options.engine == "processes":
-        real |= {"pace": options.pace, "device": options.device, "meter": options.meter}
-    done = run(function, **size, engine=options.engine, timeout=options.timeout, **real)
-    _show(done)
-    done.check()
+        real |= _options(options, "pace", "device", "meter")
+    _show(run(function, **size, engine=options.engine, timeout=options.timeout, **real))
     return RIGHT
 
 
-def _numbers(options: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in ("layer", "dtype", "hidden", "length", "seed")}
+def _options(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in names}
 
 
 def _show(done: Any) -> None:
+    """Print what there is to say of a run. Raise PuzzleError if it is not right."""
     print(repr(done))
     for line in getattr(done, "facts", list)():
         print(line)
+    done.check()
 
 
 # -- under torchrun ---------------------------------------------------------------------------------------
@@ -107,75 +99,63 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
         )
     import torch.distributed as dist
 
-    from .distributed.rank import work as be_a_rank
-    from .processes import task_of
+    from .distributed.rank import be_a_rank
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local_rank = int(os.environ.get("LOCAL_RANK", rank))
     if size.setdefault("ranks", ranks) != ranks:
         raise Usage(f"torchrun has started {ranks} ranks, and {size['ranks']} are asked for")
-    work = Workload(size.pop("layers", 2), size.pop("batches", 1), **_numbers(options))
+    numbers = _options(options, "layer", "dtype", "hidden", "length", "seed")
+    work = Workload(size.pop("layers", 2), size.pop("batches", 1), **numbers)
     shape = Shape.of(**size)
     # The store comes first: through it the ranks learn where the books are kept.
     store, _, _ = next(dist.rendezvous("env://", rank, ranks))
-    served = threading.Event()
-    result: list[int] = []
-    every_has_one = _all_have_gpus(store, rank, ranks) and options.device == "auto"
-    device = "auto" if every_has_one else "cpu"
-    settings = Settings(options.timeout, pace=options.pace, device=device, meter=options.meter)
-    task = task_of(shape, work, settings) | {"local_rank": int(os.environ.get("LOCAL_RANK", rank))}
-    if rank == 0:
-        place = _keep_books(name_of(function), shape, work, settings, served, result)
-        store.set("books", json.dumps(place))
-    task |= json.loads(store.get("books"))
-
-    def join(backend: str) -> None:
-        dist.init_process_group(backend, store=dist.PrefixStore("ranks", store), rank=rank, world_size=ranks)
-
+    gpus = _all_have_gpus(store, rank, ranks, local_rank) and options.device == "auto"
+    settings = Settings(options.timeout, pace=options.pace, meter=options.meter)
+    books = _keep_books(name_of(function), shape, work, settings, store) if rank == 0 else None
+    place = json.loads(store.get("books"))
+    device, store = f"cuda:{local_rank}" if gpus else "cpu", dist.PrefixStore("ranks", store)
     try:
-        right = be_a_rank(task, rank, lambda: function, join, shape.cost)
+        right = be_a_rank(place, rank, device, store, shape, work, settings, lambda: function)
     except (EOFError, OSError):  # the books are closed: whoever keeps them has said why
         right = False
-    if rank == 0:
-        served.wait()
-        right = result == [RIGHT]
+    if books is not None:
+        books.join()
+        right = True  # or else it would have ended this process
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(RIGHT if right else WRONG)  # so that torch's threads cannot complain
 
 
-def _all_have_gpus(store: Any, rank: int, ranks: int) -> bool:
+def _all_have_gpus(store: Any, rank: int, ranks: int, local_rank: int) -> bool:
     """Return whether every rank has a GPU of its own: otherwise all of them use their processors."""
     import torch
 
     here = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    store.set(f"gpu {rank}", str(int(here > int(os.environ.get("LOCAL_RANK", rank)))))
+    store.set(f"gpu {rank}", str(int(here > local_rank)))
     return all(store.get(f"gpu {other}") == b"1" for other in range(ranks))
 
 
-def _keep_books(
-    name: str, shape: Shape, work: Workload, settings: Settings, served: threading.Event, result: list[int]
-) -> dict[str, Any]:
-    """Keep the books in a thread of this process. Return where to connect."""
-    from .distributed.host import Door, Host
-    from .processes import host_run
+def _keep_books(name: str, shape: Shape, work: Workload, settings: Settings, store: Any) -> threading.Thread:
+    """Keep the books in a thread of this process, which it ends unless all is right. Tell the store where."""
+    from .distributed.host import Door
+    from .processes import keep_books
 
-    host = Host(shape, work, settings.timeout, name)
-    door = Door("", secrets.token_hex(16))
+    door = Door("")
+    store.set("books", json.dumps(door.place(os.environ["MASTER_ADDR"])))
 
     def keep() -> None:
+        right = False
         try:
-            done = host_run(door, host, work, settings, dict, "torchrun", time.monotonic())
-            _show(done)
-            done.check()
-            result.append(RIGHT)
+            _show(keep_books(door, name, shape, work, settings, "torchrun", time.monotonic(), dict))
+            right = True
         except PuzzleError as error:
             print(error, file=sys.stderr, flush=True)
-            result.append(WRONG)
         finally:
-            served.set()
             door.close()
-            if result != [RIGHT]:
+            if not right:
                 os._exit(WRONG)
 
-    threading.Thread(target=keep, name="books", daemon=True).start()
-    return {"address": os.environ["MASTER_ADDR"], "port": door.port, "token": door.token}
+    books = threading.Thread(target=keep, name="books", daemon=True)
+    books.start()
+    return books

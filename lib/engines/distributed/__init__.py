@@ -3,7 +3,6 @@
 ======  ==========================================================================
 host    the books of such a run: everything but the numbers
 lane    how tensors travel between processes, in a thread of its own
-meter   all tensors that live, stored or not
 rank    one rank: the learner's function, numbers, a line to the host
 zygote  a process that has imported torch once, and forks the ranks
 ======  ==========================================================================

@@ -9,13 +9,14 @@ tensors among themselves, all in the same order.
 from __future__ import annotations
 
 import hmac
+import secrets
 import selectors
 import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from ...basics.errors import Place, PuzzleError, show_call
 from ...basics.units import Elements
@@ -33,122 +34,86 @@ from ...remote.clerk import Clerk
 from ...remote.wire import Wire, pack, unpack_error
 from ...running.workload import Workload
 
-RECORDED = ("load_weights", "get_activation", "compute", "meet", "pass_to", "receive")
-"""Questions that leave a record in the log, as the end of a rank does."""
+RECORDED = ("load_weights", "get_activation", "compute", "meet", "pass_to", "receive", "finish")
+"""Questions that leave a record in the log."""
 COLLECTING = 60.0
 """Seconds within which the final weights have to be compared."""
 PATIENCE = 1.0
 """Seconds to wait for the reason, when a rank has hung up and may be dead."""
 
-
-class Move(NamedTuple):
-    """Tensors that can now be moved: the calls of a group in its order, or a send and its receive."""
-
-    kind: str
-    calls: Sequence[InFlight]
-    inputs: Sequence[Labels | None]
-    outputs: Sequence[Labels]
-
-
-class Moves:
-    """What can be moved and was not yet told to the ranks (a ``Watcher`` of the network)."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Move] = []
-
-    def met(
-        self, kind: str, calls: Sequence[InFlight], inputs: Sequence[Labels | None], outputs: Sequence[Labels]
-    ) -> None:
-        self.waiting.append(Move(kind, calls, inputs, outputs))
-
-    def received(self, sent: InFlight, call: InFlight) -> None:
-        if call.labels is not None:
-            self.waiting.append(Move(SEND.kind, [sent, call], [call.labels], [call.labels]))
-
-    def pop_all(self) -> list[Move]:
-        """Return all of them, and forget them."""
-        moves, self.waiting = self.waiting, []
-        return moves
-
-
-class HostClerk(Clerk):
-    """The grader's clerk, for ranks that ask one by one: it knows which call has which number."""
-
-    def __init__(self, books: LocalBooks, work: Workload, ranks: Sequence[RankState]) -> None:
-        super().__init__(books, work.layers, work.batches, ranks)
-        self.numbers: dict[InFlight, int] = {}
-
-    def _pack(self, result: Any) -> Any:
-        packed = super()._pack(result)
-        if isinstance(result, InFlight):
-            self.numbers[result] = packed
-        return packed
+Deaths = Callable[[], Mapping[int, str]]
+"""Ranks whose process has ended or was stopped, and how, as far as a supervisor knows."""
 
 
 class Client:
-    """The process of one rank, as far as the host knows it."""
+    """The process of one rank, as far as the host knows it. ``hello``: what it says of itself."""
 
     def __init__(self, rank: int, ask: Wire, lane: Wire, hello: Mapping[str, Any]) -> None:
-        self.rank, self.ask, self.lane, self.pid = rank, ask, lane, int(hello["pid"])
-        self.waits = self.timer = False
-        self.done = False
+        self.rank, self.ask, self.lane, self.hello = rank, ask, lane, hello
+        self.waits = self.timer = self.done = False
         self.woken: list[int] = []
-        self.doing, self.line = "starting", ""
-        self.waiting = ""
-        self.heard = time.monotonic()
-        self.gone: float | None = None
+        self.doing, self.line, self.waiting = "starting", "", ""
+        self.heard, self.gone = time.monotonic(), False
         self.error: PuzzleError | None = None
-        self.failed = 0.0
         self.report: dict[str, Any] = {}
         self.stored: list[Elements] = []
         self.now: Elements = 0
 
-    def reply(self, answer: list[Any]) -> None:
-        """Answer what it has asked. If it is dead, it does not hear that, and ``Host`` finds out later."""
-        with suppress(OSError):
-            self.ask.send(answer)
 
-    def tell(self, order: list[Any]) -> None:
-        """Tell its lane what to do."""
-        with suppress(OSError):
-            self.lane.send(order)
+def _tell(wire: Wire, message: list[Any]) -> None:
+    """Answer what a rank has asked, or tell its lane what to do. If it is dead, ``Host`` finds out later."""
+    with suppress(OSError):
+        wire.send(message)
 
 
 class Host:
-    """Answers the ranks of one run. ``real``: sizes of the real tensors, by which what is stored is counted."""
+    """Answers the ranks of one run (and is the ``Watcher`` of its network)."""
 
-    def __init__(self, shape: Shape, work: Workload, timeout: float | None, name: str) -> None:
-        self.name, self.timeout = name, timeout
-        self.moves = Moves()
-        self.books = LocalBooks(shape, graded=True, watcher=self.moves)
+    def __init__(
+        self, name: str, shape: Shape, work: Workload, timeout: float | None, ranks: Sequence[Client], deaths: Deaths
+    ) -> None:
+        self.name, self.timeout, self.deaths = name, timeout, deaths
+        self.ranks = {client.rank: client for client in ranks}
+        self.books = LocalBooks(shape, graded=True, watcher=self)
         dist = Dist.of(shape, cast(AnyBooks, self.books))
         self.models = [Model(rank, dist, work.layers, work.batches) for rank in range(shape.ranks)]
-        self.clerk = HostClerk(self.books, work, [cast(RankState, model._handle) for model in self.models])
-        self.ranks: dict[int, Client] = {}
-        self.real: Cost | None = None
-        self.out = sys.stdout
+        handles = [cast(RankState, model._handle) for model in self.models]
+        self.clerk = Clerk(self.books, work.layers, work.batches, handles)
+        self.numbers: dict[InFlight, int] = {}
+        """The clerk's numbers of calls."""
+        self.moves: list[tuple[str, Sequence[InFlight], Sequence[Labels | None], Sequence[Labels]]] = []
+        """Tensors that can now be moved: a verb, the calls of a group in its order or a send and its receive, and the
+        labels of what they bring and get."""
+        weight, activation = ranks[0].hello["sizes"]
+        self.real = Cost(weight_elements=weight, activation_elements=activation)
+        """Sizes of the real tensors, by which what is stored is counted."""
+        self.out = sys.stdout  # which a rank in the same process will replace
         self.selector = selectors.DefaultSelector()
-        self.deaths: Callable[[], dict[int, str]] = dict
-        """Ranks whose process has ended, and how, as far as a supervisor knows."""
+
+    def met(
+        self, kind: str, calls: Sequence[InFlight], inputs: Sequence[Labels | None], outputs: Sequence[Labels]
+    ) -> None:
+        self.moves.append((kind, calls, inputs, outputs))
+
+    def received(self, sent: InFlight, call: InFlight) -> None:
+        if call.labels is not None:
+            self.moves.append((SEND.kind, [sent, call], [call.labels], [call.labels]))
 
     # -- the run -----------------------------------------------------------------------------------
 
-    def serve(self, ranks: Sequence[Client], real: Cost) -> None:
+    def serve(self) -> None:
         """Answer until all ranks have ended. Raise PuzzleError for what is wrong with the function or a rank."""
         with self.selector:
-            self._serve(ranks, real)
-
-    def _serve(self, ranks: Sequence[Client], real: Cost) -> None:
-        self.real = real
-        self.ranks = {state.rank: state for state in ranks}
-        for state in ranks:
-            self.selector.register(state.ask.end, selectors.EVENT_READ, state)
-            state.heard = time.monotonic()
-            state.tell(["start"])
-        while not all(state.done for state in ranks):
-            for key, _ in self.selector.select(0.05):
-                self._hear(key.data)
-            self._look_after()
+            for state in self.ranks.values():
+                self.selector.register(state.ask.end, selectors.EVENT_READ, state)
+                _tell(state.lane, ["start"])
+            while self._left():
+                deaths = self.deaths()
+                speaking = [key.data for key, _ in self.selector.select(0.05)]
+                for state in speaking:
+                    self._hear(state)
+                # What a rank has said before it died counts.
+                self._look_after({rank: how for rank, how in deaths.items() if self.ranks[rank] not in speaking})
         if self.clerk.errors:
             raise self.clerk.errors[0]
 
@@ -156,30 +121,30 @@ class Host:
         """Return the rows of the comparison with the reference, which rank 0 makes of all final weights."""
         finals = [[state.rank, *final] for state in self.ranks.values() for final in state.report["finals"]]
         for state in self.ranks.values():
-            state.tell(["collect", finals])
+            _tell(state.lane, ["collect", finals])
         try:
-            said, _ = self.ranks[0].ask.receive(time.monotonic() + COLLECTING, longest=None)
+            rows: list[Any] = self.ranks[0].lane.receive(time.monotonic() + COLLECTING, longest=None)
         except (EOFError, OSError):
             dead = "; ".join(f"rank {rank} {how}" for rank, how in self.deaths().items())
             raise PuzzleError("the final weights cannot be brought together", got=dead, line="") from None
         for state in self.ranks.values():
-            state.tell(["end"])
-        rows: list[Any] = said[1]
+            _tell(state.lane, ["end"])
         return rows
 
+    def _left(self) -> list[Client]:
+        return [state for state in self.ranks.values() if not state.done]
+
     def _hear(self, state: Client) -> None:
-        state.heard = time.monotonic()
-        try:
-            said = state.ask.receive(longest=None)
-        except (EOFError, OSError):
-            self.selector.unregister(state.ask.end)
-            state.gone = time.monotonic()
-            return
-        while True:
-            self._answer(state, *said)
-            if b"\n" not in state.ask.buffer or state.waits:
+        state.heard, more = time.monotonic(), True
+        while more:
+            try:
+                said = state.ask.receive(longest=None)
+            except (EOFError, OSError):
+                self.selector.unregister(state.ask.end)
+                state.gone = True
                 return
-            said = state.ask.receive(longest=None)
+            self._answer(state, *said)
+            more = b"\n" in state.ask.buffer
 
     def _answer(self, state: Client, message: list[Any], line: str) -> None:
         verb = message[0]
@@ -187,51 +152,48 @@ class Host:
             self.out.write(message[1])
             self.out.flush()
             return
-        if verb == "done":
-            state.done, state.report = True, message[1]
-            self.selector.unregister(state.ask.end)
-            self._go_on()
-            return
         if verb == "failed":
-            state.error, state.failed = PuzzleError(**unpack_error(message[1])), time.monotonic()
+            state.error = PuzzleError(**unpack_error(message[1]))
             if not message[2]:
                 raise state.error from None
             self.selector.unregister(state.ask.end)  # another rank may be the reason, and be found soon
             return
-        state.line = line or state.line
-        if verb == "decide_next":
-            state.waits, state.timer, state.waiting = True, message[3], message[4]
-            self._go_on()
-            return
-        if verb in (*RECORDED, "finish"):
-            state.stored.append(state.now)
-            state.doing = _doing(verb, message)
-        answer = self.clerk.answer(message)
-        self._count(state, verb, message)
-        self._wake(answer.pop())
-        self._move()
-        mine, state.woken = state.woken, []
-        state.reply([*answer, mine])
+        if verb == "done":
+            state.done, state.report = True, message[1]
+            self.selector.unregister(state.ask.end)
+        else:
+            state.line = line or state.line
+            if verb == "decide_next":
+                state.waits, state.timer, state.waiting = True, message[3], message[4]
+            else:
+                self._ask_clerk(state, verb, message)
         self._go_on()
 
-    def _count(self, state: Client, verb: str, message: list[Any]) -> None:
-        """Count what is stored of the real tensors, by their labels."""
-        if verb in ("store", "drop") and self.real is not None:
+    def _ask_clerk(self, state: Client, verb: str, message: list[Any]) -> None:
+        """Reply with the clerk's answer, and count what is stored of the real tensors, by their labels."""
+        if verb in RECORDED:
+            state.stored.append(state.now)
+            state.doing = _doing(verb, message)
+        failed, result, _ = self.clerk.answer(message)
+        if verb in ("store", "drop"):
             size = self.real.elements(self.clerk.tensors[message[3]].labels)
             state.now += size if verb == "store" else -size
+        self._wake_and_move()
+        mine, state.woken = state.woken, []
+        _tell(state.ask, [failed, result, mine])
 
-    def _wake(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
+    def _wake_and_move(self) -> None:
+        """Note who can go on, and tell the ranks what to move: all in the same order, so no two wait for each other."""
+        for number in self.clerk.woken:
             self.ranks[self.clerk.calls[number].rank.rank].woken.append(number)
-
-    def _move(self) -> None:
-        """Tell the ranks what to move. All hear of it in the same order, so no two wait for each other."""
-        for kind, calls, inputs, outputs in self.moves.pop_all():
-            numbers = [self.clerk.numbers[call] for call in calls]
+        for number in range(len(self.numbers), len(self.clerk.calls)):
+            self.numbers[self.clerk.calls[number]] = number
+        moves, self.moves = self.moves, []
+        for kind, calls, inputs, outputs in moves:
             ranks = [call.rank.rank for call in calls]
             packed = pack([inputs, outputs])
-            for number, rank in zip(numbers, ranks, strict=True):
-                self.ranks[rank].tell([kind, number, ranks, *packed])
+            for call in calls:
+                _tell(self.ranks[call.rank.rank].lane, [kind, self.numbers[call], ranks, *packed])
 
     def _go_on(self) -> None:
         """Let the ranks go on that can. When all wait, decide what ends first. Raise Deadlock when nothing can."""
@@ -239,74 +201,42 @@ class Host:
             for state in self.ranks.values():
                 if state.waits and state.woken:
                     woken, state.woken, state.waits = state.woken, [], False
-                    state.reply([0, True, woken])
-            left = [state for state in self.ranks.values() if not state.done]
+                    _tell(state.ask, [0, True, woken])
+            left = self._left()
             if not left or not all(state.waits for state in left):
                 return
             self.clerk.woken = []
-            if self.books.decide_next():
-                self._wake(self.clerk.woken)
-                self._move()
-                continue
-            timed = next((state for state in left if state.timer), None)
-            if timed is not None:
-                timed.waits = False
-                timed.reply([0, False, []])
-                return
+            if not self.books.decide_next():
+                break
+            self._wake_and_move()
+        timed = next((state for state in left if state.timer), None)
+        if timed is None:
             lines = {state.rank: state.waiting for state in left}
             raise self.books.deadlock(lines, frozenset(self.clerk.finished))
+        timed.waits = False
+        _tell(timed.ask, [0, False, []])
 
     # -- what goes wrong -------------------------------------------------------------------------------
 
-    def _look_after(self) -> None:
+    def _look_after(self, deaths: Mapping[int, str]) -> None:
         """Raise PuzzleError for a rank that has died, or of which nothing is heard."""
-        now = time.monotonic()
-        deaths = self.deaths()
-        left = [state for state in self.ranks.values() if not state.done]
-        for state in left:
-            how = deaths.get(state.rank)
-            if how is not None and state.error is None:
-                if b"\n" not in state.ask.buffer and state.gone is None:
-                    self._drain(state)
-                if not state.done:
-                    raise self._lost(state, how)
-            if state.gone is not None and now - state.gone > PATIENCE:
-                raise self._lost(state, "has hung up")
-        for state in left:
-            if state.error is not None and now - state.failed > PATIENCE:
+        silent = {state: time.monotonic() - state.heard for state in self._left()}
+        for state, seconds in silent.items():
+            if state.rank in deaths and state.error is None:
+                raise _lost(state, deaths[state.rank])
+            if state.gone and seconds > PATIENCE:
+                raise _lost(state, "has hung up")
+        for state, seconds in silent.items():
+            if state.error is not None and seconds > PATIENCE:
                 raise state.error
-        silent = [
-            state
-            for state in left
-            if not state.waits and not state.error and self.timeout and now - state.heard > self.timeout
-        ]
-        if silent:
-            raise self._late(silent[0], left)
+        for state, seconds in silent.items():
+            if self.timeout and seconds > self.timeout and not state.waits and state.error is None:
+                raise self._late(state)
 
-    def _drain(self, state: Client) -> None:
-        """Read what a rank has said before it died: it counts."""
-        state.ask.end.settimeout(0.0)
-        try:
-            while not state.done:
-                said = state.ask.receive(longest=None)
-                if said[0][0] in ("done", "failed", "print"):
-                    self._answer(state, *said)
-        except (EOFError, OSError):
-            pass
-        finally:
-            state.ask.end.settimeout(None)
-
-    def _lost(self, state: Client, how: str) -> PuzzleError:
-        return PuzzleError(
-            f"its process (pid {state.pid}) {how} while in {state.doing}",
-            where=Place(state.rank),
-            line=state.line,
-        )
-
-    def _late(self, state: Client, left: Sequence[Client]) -> PuzzleError:
+    def _late(self, state: Client) -> PuzzleError:
         waiting = [
             f"rank {other.rank} waits in {other.doing}" + (f" [{other.waiting}]" if other.waiting else "")
-            for other in left
+            for other in self._left()
             if other.waits
         ]
         return PuzzleError(
@@ -318,12 +248,15 @@ class Host:
         )
 
 
+def _lost(state: Client, how: str) -> PuzzleError:
+    problem = f"its process (pid {state.hello['pid']}) {how} while in {state.doing}"
+    return PuzzleError(problem, where=Place(state.rank), line=state.line)
+
+
 def _doing(verb: str, message: Sequence[Any]) -> str:
     """Return what a question is about, for people: the operation and its layer."""
-    if verb == "compute":
-        return show_call(message[3], message[4])
-    if verb == "meet":
-        return show_call(message[3], message[5])
+    if verb in ("compute", "meet"):
+        return show_call(message[3], message[4 if verb == "compute" else 5])
     return show_call(verb, message[3] if verb == "load_weights" else None)
 
 
@@ -333,21 +266,19 @@ def _doing(verb: str, message: Sequence[Any]) -> str:
 class Door:
     """Where the ranks of a run connect: each with two lines, one to ask, one to be told what to move."""
 
-    def __init__(self, address: str, token: str) -> None:
-        self.token = token
+    def __init__(self, address: str) -> None:
+        self.token = secrets.token_hex(16)
         self.listener = socket.create_server((address, 0), backlog=256)
         self.ends: list[socket.socket] = []
 
-    @property
-    def port(self) -> int:
-        """The port to connect to."""
-        return int(self.listener.getsockname()[1])
+    def place(self, address: str) -> dict[str, Any]:
+        """Return where a rank that knows this machine by such an address has to come, and what it has to show."""
+        return {"address": address, "port": self.listener.getsockname()[1], "token": self.token}
 
-    def admit(
-        self, ranks: int, timeout: float, deaths: Callable[[], dict[int, str]]
-    ) -> list[tuple[Client, dict[str, Any]]]:
-        """Return all ranks when they are there, with what each says of itself. Raise PuzzleError if one is missing."""
-        lines: dict[tuple[int, str], tuple[Wire, dict[str, Any]]] = {}
+    def admit(self, ranks: int, timeout: float, deaths: Deaths) -> list[Client]:
+        """Return all ranks when they are there. Raise PuzzleError if one is missing."""
+        lines: dict[tuple[int, str], Wire] = {}
+        hellos: dict[int, dict[str, Any]] = {}
         deadline = time.monotonic() + timeout
         self.listener.settimeout(0.1)
         while len(lines) < 2 * ranks:
@@ -355,9 +286,8 @@ class Door:
                 raise PuzzleError(f"its process {how} before it began", where=Place(rank), line="")
             if time.monotonic() > deadline:
                 missing = sorted(set(range(ranks)) - {rank for rank, _ in lines})
-                raise PuzzleError(
-                    f"ranks {missing} did not come within {timeout:g} seconds", where="starting the processes", line=""
-                )
+                problem = f"ranks {missing} did not come within {timeout:g} seconds"
+                raise PuzzleError(problem, where="starting the processes", line="")
             try:
                 end, _ = self.listener.accept()
             except TimeoutError:
@@ -366,24 +296,16 @@ class Door:
             wire = Wire(end)
             try:
                 hello = wire.receive(time.monotonic() + 5)
-                end.settimeout(None)
+                known = hmac.compare_digest(str(hello.get("token")), self.token)
             except (EOFError, OSError):
-                end.close()
-                continue
-            if not hmac.compare_digest(str(hello.get("token")), self.token):
+                known = False
+            if not known:
                 end.close()  # some other program
                 continue
-            if hello.get("failed"):
-                raise PuzzleError(**unpack_error(hello["failed"]))
+            end.settimeout(None)
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            lines[hello["rank"], hello["line"]] = wire, hello
-        return [
-            (
-                Client(rank, lines[rank, "ask"][0], lines[rank, "lane"][0], lines[rank, "ask"][1]),
-                lines[rank, "ask"][1],
-            )
-            for rank in range(ranks)
-        ]
+            lines[hello["rank"], hello["line"]], hellos[hello["rank"]] = wire, hello
+        return [Client(rank, lines[rank, "ask"], lines[rank, "lane"], hellos[rank]) for rank in range(ranks)]
 
     def close(self) -> None:
         """Admit nobody else, and hang up on everyone."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from ...record.labels import Labels
 from ...record.table import collective, lane_of
 from ...remote.wire import Wire, unpack_labels
 from ..numbers import Numbers
+from ..reference import compare
 
 
 class Broken(RuntimeError):
@@ -26,29 +26,27 @@ class Broken(RuntimeError):
 
 
 class Lane(threading.Thread):
-    """A thread that moves tensors as it is told. ``groups``: torch's process groups, by their ranks."""
+    """A thread that moves tensors as it is told. ``groups``: torch's process groups, by their ranks; ``watch()``: a
+    context in which it does so."""
 
-    def __init__(self, wire: Wire, numbers: Numbers, rank: int, groups: dict[tuple[int, ...], Any]) -> None:
+    def __init__(
+        self, wire: Wire, numbers: Numbers, rank: int, groups: dict[tuple[int, ...], Any], watch: Callable[[], Any]
+    ) -> None:
         super().__init__(daemon=True, name="lane")
-        self.wire, self.numbers, self.rank, self.groups = wire, numbers, rank, groups
+        self.wire, self.numbers, self.rank, self.groups, self.watch = wire, numbers, rank, groups, watch
         self.changed = threading.Condition()
         self.offered: dict[int, Any] = {}
         self.results: dict[int, Any] = {}
         self.times: dict[int, tuple[float, float]] = {}
         self.finals: dict[int, Any] = {}
-        self.compared: Callable[[dict[int, dict[int, Any]]], None] = lambda finals: None
-        """Called on rank 0 with all ranks' final weights, at the end."""
-        self.watch: Callable[[], Any] = nullcontext
+        """This rank's final weights, by layer: tensors with their numbers as ``data``."""
         self.trouble: BaseException | None = None
-        self.ended = threading.Event()
 
     # -- the learner's thread ---------------------------------------------------------------------
 
     def offer(self, call: int, value: Any) -> None:
-        """Hand over what a collective or a send carries."""
-        with self.changed:
-            self.offered[call] = value
-            self.changed.notify_all()
+        """Hand over what a call carries; None if it brings nothing."""
+        self._note(self.offered, call, value)
 
     def result(self, call: int) -> Any:
         """Wait for the result of a collective or a receive, and return it. Raise Broken if it cannot come."""
@@ -62,10 +60,7 @@ class Lane(threading.Thread):
 
     def run(self) -> None:
         try:
-            while True:
-                message = self.wire.receive(longest=None)
-                if message[0] == "end":
-                    return
+            while (message := self.wire.receive(longest=None))[0] != "end":
                 if message[0] == "collect":
                     self._collect(message[1])
                 else:
@@ -74,54 +69,45 @@ class Lane(threading.Thread):
             with self.changed:
                 self.trouble = error
                 self.changed.notify_all()
-        finally:
-            self.ended.set()
 
     def _do(self, kind: str, call: int, ranks: list[int], inputs: list[Any], outputs: list[Any]) -> None:
-        value = None
-        if lane_of(kind) != "message" or ranks[0] == self.rank:
-            with self.changed:
-                self.changed.wait_for(lambda: call in self.offered)
-                value = self.offered.pop(call)
-        begun = time.monotonic()
-        known = [None if one is None else unpack_labels(one) for one in inputs], [unpack_labels(one) for one in outputs]
-        with self.watch():
-            made = self._move(kind, value, ranks, *known)
         with self.changed:
-            self.times[call] = begun, time.monotonic()
-            self.results[call] = made
+            self.changed.wait_for(lambda: call in self.offered)
+            value = self.offered.pop(call)
+        begun = time.monotonic()
+        brought, got = ([labels and unpack_labels(labels) for labels in side] for side in (inputs, outputs))
+        with self.watch():
+            if lane_of(kind) == "message":
+                made = self._passed(value, got[0], *ranks)
+            else:
+                carrier = GroupCarrier(self.numbers, ranks, ranks.index(self.rank), self.groups[tuple(ranks)])
+                made = collective(kind).move(carrier, value, brought, got)
+        self.times[call] = begun, time.monotonic()
+        self._note(self.results, call, made)
+
+    def _note(self, values: dict[int, Any], call: int, value: Any) -> None:
+        with self.changed:
+            values[call] = value
             self.changed.notify_all()
 
-    def _collect(self, finals: list[list[Any]]) -> None:
-        """Bring all final weights, (rank, layer, labels) of each, to rank 0, which compares them."""
-        found: dict[int, dict[int, Any]] = {}
-        for rank, layer, packed in finals:
-            labels = unpack_labels(packed)
-            if rank == 0 == self.rank:
-                found.setdefault(0, {})[layer] = self.finals[layer]
-            elif rank == self.rank:
-                dist.send(self.numbers.expand(self.finals[layer], labels), 0)
-            elif self.rank == 0:
-                found.setdefault(rank, {})[layer] = self._received(labels, rank)
-        if self.rank == 0:
-            self.compared(found)
-
-    def _move(
-        self, kind: str, value: Any, ranks: list[int], inputs: Sequence[Labels | None], outputs: Sequence[Labels]
-    ) -> Any:
-        if lane_of(kind) == "message":
-            sender, receiver = ranks
-            if sender == self.rank:
-                dist.send(self.numbers.expand(value, outputs[0]), receiver)
-                return None
-            return self._received(outputs[0], sender)
-        carrier = GroupCarrier(self.numbers, ranks, ranks.index(self.rank), self.groups[tuple(ranks)])
-        return collective(kind).move(carrier, value, inputs, outputs)
-
-    def _received(self, labels: Labels, sender: int) -> Any:
+    def _passed(self, value: Any, labels: Labels, sender: int, receiver: int) -> Any:
+        """Send or receive a value. Return it at the receiver, and None at the sender."""
+        if sender == self.rank:
+            return dist.send(self.numbers.expand(value, labels), receiver)
         buffer = self.numbers.empty(labels)
         dist.recv(buffer, sender)
         return self.numbers.only_numbers(labels, buffer)
+
+    def _collect(self, finals: list[list[Any]]) -> None:
+        """Bring all final weights, (rank, layer, labels) of each, to rank 0, which reports how they compare."""
+        found: dict[int, dict[int, Any]] = {}
+        for rank, layer, packed in finals:
+            value = self.finals[layer].data if rank == self.rank else None
+            if rank != 0 and self.rank in (rank, 0):
+                value = self._passed(value, unpack_labels(packed), rank, 0)
+            found.setdefault(rank, {})[layer] = value
+        if self.rank == 0:
+            self.wire.send(compare(self.numbers.work, found).rows)
 
 
 class GroupCarrier:
@@ -137,20 +123,18 @@ class GroupCarrier:
 
     def all_parts(self, value: Any, parts: Sequence[Labels]) -> list[Any]:
         """Return what each member brings. Parts that are not equally long are padded for the way."""
-        own, lengths = self.numbers.expand(value, parts[self.place]), [self.numbers.shape(part)[-1] for part in parts]
-        longest = max(lengths)
-        found = [torch.empty((*own.shape[:-1], longest), dtype=own.dtype, device=own.device) for _ in parts]
-        dist.all_gather(found, _filled(own, longest), group=self.group)
-        cut = [one[..., :length].contiguous() for one, length in zip(found, lengths, strict=True)]
+        own, lengths = self.numbers.expand(value, parts[self.place]), [self.numbers.shape(part)[1] for part in parts]
+        found = [own.new_empty(len(own), max(lengths)) for _ in parts]
+        dist.all_gather(found, _filled(own, max(lengths)), group=self.group)
+        cut = [one[:, :length].contiguous() for one, length in zip(found, lengths, strict=True)]
         return [self.numbers.only_numbers(part, one) for part, one in zip(parts, cut, strict=True)]
 
     def my_piece(self, value: Any, pieces: Sequence[Labels]) -> Any:
-        expanded = [self.numbers.expand(value, piece) for piece in pieces]
-        longest = max(piece.shape[-1] for piece in expanded)
-        mine = torch.empty((*expanded[0].shape[:-1], longest), dtype=expanded[0].dtype, device=expanded[0].device)
-        dist.reduce_scatter(mine, [_filled(piece, longest) for piece in expanded], group=self.group)
-        piece = pieces[self.place]
-        return self.numbers.only_numbers(piece, mine[..., : expanded[self.place].shape[-1]].contiguous())
+        brought = [self.numbers.expand(value, piece) for piece in pieces]
+        longest, own = max(piece.shape[1] for piece in brought), brought[self.place]
+        mine = own.new_empty(len(own), longest)
+        dist.reduce_scatter(mine, [_filled(piece, longest) for piece in brought], group=self.group)
+        return self.numbers.only_numbers(pieces[self.place], mine[:, : own.shape[1]].contiguous())
 
     def sent_from(self, source: int, value: Any, labels: Labels) -> Any:
         own = self.place == source
@@ -162,6 +146,6 @@ class GroupCarrier:
         return self.numbers.join(values)
 
 
-def _filled(tensor: Any, length: int) -> Any:
-    missing = length - tensor.shape[-1]
-    return torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor.contiguous()
+def _filled(tensor: torch.Tensor, length: int) -> torch.Tensor:
+    missing = length - tensor.shape[1]
+    return torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor

@@ -9,51 +9,47 @@ import asyncio
 import os
 import socket
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stdout
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
 
 from ...basics.asyncio_private import has_timers
 from ...basics.errors import Place, PuzzleError, is_learners
 from ...learner.dist import Dist
 from ...learner.model import Model
-from ...machine.cost import Cost
 from ...machine.interface import AnyBooks, Token
 from ...machine.mesh import Mesh
 from ...machine.shape import Shape
-from ...record.labels import Labels
 from ...record.table import computation
 from ...remote.remote_books import RemoteBooks, RemoteCall, RemoteRank, RemoteTensor
 from ...remote.wire import Wire, pack, pack_error
 from ...running.execution import execute, waiting_line
-from ...running.run import check_function
+from ...running.run import Settings, check_function
 from ...running.workload import Workload
 from ..numbers import Numbers, elements
-from ..reference import compare
 from .host import RECORDED
 from .lane import Broken, Lane
-from .meter import Meter
 
 
 class Telling(Wire):
     """The line to the host, which hears with every question in which line of the learner's it is asked."""
 
     def send(self, message: Any, deadline: float | None = None) -> None:
-        super().send([message, _place()], deadline)
-
-
-def _place() -> str:
-    frame = sys._getframe(2)
-    while frame is not None and not is_learners(frame.f_code):
-        frame = frame.f_back  # type: ignore[assignment]
-    if frame is None:
-        return ""
-    code = frame.f_code
-    return f"line {frame.f_lineno} of {os.path.basename(code.co_filename)} in {code.co_name}"
+        line, frame = "", sys._getframe(1)
+        while frame is not None and not is_learners(frame.f_code):
+            frame = frame.f_back  # type: ignore[assignment]
+        if frame is not None:
+            code = frame.f_code
+            line = f"line {frame.f_lineno} of {os.path.basename(code.co_filename)} in {code.co_name}"
+        super().send([message, line], deadline)
 
 
 class RealTensor(RemoteTensor):
@@ -83,12 +79,9 @@ class RankBooks(RemoteBooks):
 
     tensor_type = RealTensor
 
-    def __init__(self, wire: Wire, rank: int, lane: Lane, numbers: Numbers, pace: float) -> None:
+    def __init__(self, wire: Wire, lane: Lane, pace: float) -> None:
         super().__init__(wire)
-        self.rank = rank
-        self.lane, self.numbers, self.pace = lane, numbers, pace
-        self.finals: dict[int, Any] = {}
-        self.labels: dict[int, Labels] = {}
+        self.lane, self.numbers, self.pace = lane, lane.numbers, pace
         self.stored_now = 0
         self.stored_at: list[int] = []
         """How many numbers the dictionaries really had, at each record of the log."""
@@ -97,22 +90,11 @@ class RankBooks(RemoteBooks):
 
     def ask(self, verb: str, rank: RemoteRank, *arguments: Any) -> Any:
         """Return the host's answer. If the question leaves a record in the log, note the time and what is stored."""
-        if verb in RECORDED or verb == "finish":
+        if verb in RECORDED:
             self.stored_at.append(self.stored_now)
             now = time.monotonic()
             self.took.append((now, now))
         return super().ask(verb, rank, *arguments)
-
-    def _computed(self, ticks: float, work: Callable[[], Any]) -> Any:
-        begun = time.monotonic()
-        made = work()
-        left = self.pace * ticks - (time.monotonic() - begun)
-        if left > 0:
-            time.sleep(left)
-        self.took[-1] = begun, time.monotonic()
-        return made
-
-    # -- what has numbers ------------------------------------------------------------------------------
 
     def load_weights(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
         weight, state = super().load_weights(rank, layer, shard, total)
@@ -126,45 +108,39 @@ class RankBooks(RemoteBooks):
 
     def fake_grad(self, rank: RemoteRank, layer: Any, batches: frozenset[int]) -> Any:
         made = super().fake_grad(rank, layer, batches)
-        made.data = self.numbers.made_up(made.labels) if made.labels.batches else self.numbers.zero
+        made.data = self.numbers.made_up(made.labels)
         return made
 
     def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Any]) -> Any:
         """Ask the host whether the operation may be and what it makes, then make the numbers here."""
-        begun = self.time(rank) if self.pace else 0.0
+        tick = self.time(rank) if self.pace else 0.0
         values = [operand.data for operand in operands]
         made = super().compute(rank, kind, layer, operands)
-        ticks = self.time(rank) - begun if self.pace else 0.0
-        numbers = self._computed(ticks, lambda: computation(kind).value(self.numbers, values))
-        for tensor, value in zip(made, numbers, strict=True):
+        ticks = self.time(rank) - tick if self.pace else 0.0
+        begun = time.monotonic()
+        for tensor, value in zip(made, computation(kind).value(self.numbers, values), strict=True):
             tensor.data = value
+        time.sleep(max(0.0, begun + self.pace * ticks - time.monotonic()))
+        self.took[-1] = begun, time.monotonic()
         return made
 
     def set_final_weight(self, rank: RemoteRank, layer: Any, weight: Any) -> None:
         super().set_final_weight(rank, layer, weight)
-        self.finals[int(layer)] = weight.data
-        self.labels[int(layer)] = weight.labels
-
-    # -- calls -----------------------------------------------------------------------------------------
+        self.lane.finals[int(layer)] = weight
 
     def meet(self, rank: RemoteRank, kind: str, operand: Any, layer: Any, axis: Any) -> RemoteCall:
-        value = None if operand is None else operand.data
-        call = super().meet(rank, kind, operand, layer, axis)
-        return self._offered(call, value)
+        return self._offered(super().meet(rank, kind, operand, layer, axis), operand)
 
     def pass_to(self, rank: RemoteRank, receiver: Any, operand: Any, value: object) -> RemoteCall:
-        data = None if operand is None else operand.data
         call = super().pass_to(rank, receiver, operand, value)
-        return call if operand is None else self._offered(call, data)
+        return call if operand is None else self._offered(call, operand)
 
     def receive(self, rank: RemoteRank, src: Any) -> RemoteCall:
-        call = super().receive(rank, src)
-        self.took[-1] = call.number
-        return call
+        return self._offered(super().receive(rank, src), None)
 
-    def _offered(self, call: RemoteCall, value: Any) -> RemoteCall:
+    def _offered(self, call: RemoteCall, operand: Any) -> RemoteCall:
         self.took[-1] = call.number
-        self.lane.offer(call.number, value)
+        self.lane.offer(call.number, None if operand is None else operand.data)
         return call
 
     def fetch(self, call: RemoteCall) -> Any:
@@ -178,9 +154,7 @@ class RankBooks(RemoteBooks):
         """Wait until something of this rank can go on. Return False if that is only a timer."""
         timer = has_timers(asyncio.get_running_loop())
         lines = filter(None, map(waiting_line, asyncio.all_tasks()))
-        return bool(self.ask("decide_next", RemoteRank(self.rank), timer, next(lines, "")[:200]))
-
-    # -- what is stored ---------------------------------------------------------------------------------
+        return bool(self.ask("decide_next", RemoteRank(self.lane.rank), timer, next(lines, "")[:200]))
 
     def store(self, rank: RemoteRank, token: Token) -> None:
         super().store(rank, token)
@@ -211,103 +185,127 @@ class Printing:
             self.line = ""
 
 
+class Meter:
+    """Counts the bytes of all tensors that are alive in a rank, stored or not (``now``), and the most ever (``peak``).
+
+    torch knows every tensor that is made: a dispatch mode sees it, and a finalizer of its storage says when it is gone.
+    Besides what is stored there are the inputs of operations while they run, their gradients, buffers of collectives,
+    and m, v and the update of Adam.
+    """
+
+    def __init__(self) -> None:
+        self.now = self.peak = 0
+        self.known: set[int] = set()
+        self.lock = threading.RLock()
+
+    def watch(self) -> Any:
+        """Return a context that each thread which computes has to enter."""
+        return _Watch(self)
+
+    def saw(self, tensor: torch.Tensor) -> None:
+        """Count the storage of a tensor, unless it is known already."""
+        storage = tensor.untyped_storage()
+        key, size = id(storage), storage.nbytes()
+        with self.lock:
+            if key in self.known or not size:
+                return
+            self.known.add(key)
+            self.now += size
+            self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._gone, key, size)
+
+    def _gone(self, key: int, size: int) -> None:
+        with self.lock:
+            self.known.discard(key)
+            self.now -= size
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[misc]
+    """Looks at what every operation of torch makes."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self.meter = meter
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for one in tree_iter(made):
+            if isinstance(one, torch.Tensor):
+                self.meter.saw(one)
+        return made
+
+
 # -- the process -----------------------------------------------------------------------------------------
 
 
-def connect(task: Mapping[str, Any], rank: int, line: str, **more: Any) -> socket.socket:
+def connect(place: Mapping[str, Any], rank: int, line: str, about: Mapping[str, Any]) -> socket.socket:
     """Return a socket to the host of a run, on which the rank has said who it is."""
-    end = socket.create_connection((task["address"], task["port"]), timeout=30)
+    end = socket.create_connection((place["address"], place["port"]), timeout=30)
     end.settimeout(None)
     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    Wire(end).send({"token": task["token"], "rank": rank, "line": line, "pid": os.getpid(), **more})
+    Wire(end).send({"token": place["token"], "rank": rank, "line": line, "pid": os.getpid(), **about})
     return end
 
 
-def work(
-    task: Mapping[str, Any],
+def be_a_rank(
+    place: Mapping[str, Any],
     rank: int,
+    device: str,
+    store: Any,
+    shape: Shape,
+    work: Workload,
+    settings: Settings,
     fn: Callable[[], Callable[[Model], Any]],
-    join: Callable[[str], None],
-    cost: Cost | None = None,
 ) -> bool:
-    """Be a rank of a run: compute, communicate, report. Return whether all went well.
-
-    ``fn()``: the learner's function; ``join(backend)``: initializes torch.distributed.
-    """
+    """Compute, communicate, report. Return whether all went well. ``place``: that of the host's door; ``store``: one of
+    torch's, through which the ranks meet; ``fn()``: the learner's function."""
     torch.set_num_threads(1)
-    shape = Shape.of(**task["size"], cost=cost)
-    device = _device(task["options"], rank, shape.ranks, task.get("local_rank"))
-    backend = "nccl" if device.startswith("cuda") else "gloo"
-    numbers = Numbers(Workload(**task["work"]), device)
-    sizes = [numbers.parameters, numbers.work.length * numbers.work.hidden]
-    ask = Telling(connect(task, rank, "ask", sizes=sizes, backend=backend, device=device))
-    lane_wire = Wire(connect(task, rank, "lane"))
-    join(backend)
-    lane = Lane(lane_wire, numbers, rank, _groups(shape.mesh))
+    if device != "cpu":
+        torch.cuda.set_device(device)
+    backend = "gloo" if device == "cpu" else "nccl"
+    numbers = Numbers(work, device)
+    about = {"backend": backend, "device": device, "sizes": [numbers.parameters, work.length * work.hidden]}
+    ask, lane_wire = Telling(connect(place, rank, "ask", about)), Wire(connect(place, rank, "lane", about))
+    dist.init_process_group(backend, store=store, rank=rank, world_size=shape.ranks)
+    meter = Meter() if settings.meter else None
+    lane = Lane(lane_wire, numbers, rank, _groups(shape.mesh), meter.watch if meter else nullcontext)
     lane_wire.receive(longest=None)  # "start": all are there
-    printed, sys.stdout = sys.stdout, Printing(ask)
     try:
-        ask.send(["done", _train(task["options"], shape, rank, fn, ask, lane)])
-        done = True
+        with redirect_stdout(Printing(ask)):
+            report = _train(RankBooks(ask, lane, settings.pace), shape, fn)
+        said: list[object] = ["done", {**report, "live": meter.peak // numbers.dtype.itemsize if meter else None}]
     except PuzzleError as error:
-        ask.send(["failed", pack_error(error), isinstance(error.__cause__, Broken)])
-        done = False
+        said = ["failed", pack_error(error), isinstance(error.__cause__, Broken)]
     except BaseException as error:
-        said = PuzzleError(f"the code raised {type(error).__name__}: {error}", where=Place(rank), line="")
-        ask.send(["failed", pack_error(said), False])
-        done = False
-    finally:
-        sys.stdout = printed
+        failed = PuzzleError(f"the code raised {type(error).__name__}: {error}", where=Place(rank), line="")
+        said = ["failed", pack_error(failed), False]
+    ask.send(said)
     if lane.is_alive():
-        lane.ended.wait()
-    return done
+        lane.join()
+    return said[0] == "done"
 
 
-def _train(
-    options: Mapping[str, Any], shape: Shape, rank: int, fn: Callable[[], Callable[[Model], Any]], ask: Wire, lane: Lane
-) -> dict[str, Any]:
+def _train(books: RankBooks, shape: Shape, fn: Callable[[], Callable[[Model], Any]]) -> dict[str, Any]:
     """Run the learner's function. Return what there is to report of it."""
-    numbers = lane.numbers
-    books = RankBooks(ask, rank, lane, numbers, options["pace"])
-    meter = Meter() if options["meter"] else None
-    lane.watch = meter.watch if meter else nullcontext
-    lane.finals = books.finals
-    lane.compared = lambda finals: ask.send(["agreement", compare(numbers.work, finals).rows])
+    lane, work = books.lane, books.numbers.work
     begun = time.monotonic()
-    machine = Dist.of(shape, cast(AnyBooks, books))
+    model = Model(lane.rank, Dist.of(shape, cast(AnyBooks, books)), work.layers, work.batches)
     function = fn()
     check_function(function)
     lane.start()
     with lane.watch():
-        execute(function, [Model(rank, machine, numbers.work.layers, numbers.work.batches)], None)
+        execute(function, [model], None)
     sys.stdout.flush()
     took = [lane.times.get(one) if isinstance(one, int) else one for one in books.took]
     return {
-        "took": [None if one is None else [one[0] - begun, one[1] - begun] for one in took],
+        "took": [one and [one[0] - begun, one[1] - begun] for one in took],
         "stored": books.stored_at,
-        "finals": [[layer, pack(labels)] for layer, labels in books.labels.items()],
-        "live": meter.peak // numbers.dtype.itemsize if meter else None,
+        "finals": [[layer, pack(weight.labels)] for layer, weight in lane.finals.items()],
     }
-
-
-def _device(options: Mapping[str, Any], rank: int, ranks: int, local_rank: int | None) -> str:
-    """Return a GPU of its own if there is one for each rank, and else the CPU."""
-    if options["device"] == "cpu" or not torch.cuda.is_available():
-        return "cpu"
-    place = rank if local_rank is None else local_rank
-    here = torch.cuda.device_count()
-    if (local_rank is None and ranks > here) or place >= here:
-        return "cpu"
-    torch.cuda.set_device(place)
-    return f"cuda:{place}"
 
 
 def _groups(mesh: Mesh) -> dict[tuple[int, ...], Any]:
     """Return a process group for every group of ranks that can meet. All ranks make all of them, in the same order."""
-    found: dict[tuple[int, ...], Any] = {tuple(range(mesh.ranks)): dist.group.WORLD}
-    for axis in mesh.axes:
-        for rank in range(mesh.ranks):
-            ranks = mesh.group(rank, axis).ranks
-            if ranks not in found:
-                found[ranks] = dist.new_group(list(ranks))
-    return found
+    parts = dict.fromkeys(mesh.group(rank, axis).ranks for axis in mesh.axes for rank in range(mesh.ranks))
+    groups = {ranks: dist.new_group(list(ranks)) for ranks in parts if len(ranks) < mesh.ranks}
+    return {**groups, tuple(range(mesh.ranks)): dist.group.WORLD}

@@ -17,6 +17,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ...remote.wire import Wire
@@ -49,7 +50,7 @@ def main(descriptor: int) -> None:
             if verb == "kill":
                 _kill(children)
             else:
-                for place in range(task["size"]["ranks"]):
+                for place in range(task["ranks"]):
                     pid = os.fork()
                     if pid == 0:
                         wire.close()
@@ -59,15 +60,21 @@ def main(descriptor: int) -> None:
 
 
 def _reap(wire: Wire, children: dict[int, int]) -> None:
+    """Tell of the ranks that have ended or were stopped: (rank, whether it has ended, how)."""
     while children:
         pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
         if pid == 0:
             return
-        if pid in children:
-            stopped = os.WIFSTOPPED(status)
-            code = os.WSTOPSIG(status) if stopped else os.waitstatus_to_exitcode(status)
-            with suppress(OSError):
-                wire.send(["stopped" if stopped else "exited", children[pid] if stopped else children.pop(pid), code])
+        stopped = os.WIFSTOPPED(status)
+        with suppress(OSError):
+            wire.send([children[pid] if stopped else children.pop(pid), not stopped, _how(status)])
+
+
+def _how(status: int) -> str:
+    if os.WIFSTOPPED(status):
+        return f"was stopped by {signal.Signals(os.WSTOPSIG(status)).name}"
+    code = os.waitstatus_to_exitcode(status)
+    return f"ended with exit status {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
 
 
 def _kill(children: Mapping[int, int]) -> None:
@@ -81,34 +88,21 @@ def _be(rank: Any, task: Mapping[str, Any], place: int) -> None:
     """Run a rank in a child of the fork, and exit with 0 if all went well."""
     code = 1
     try:
+        import torch
+        import torch.distributed as dist
+
         os.setsid()
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.path[:] = list(dict.fromkeys([*task["path"], *sys.path]))
-        right = rank.work(
-            task,
-            place,
-            lambda: function_of(task),
-            lambda backend: _join(task, place, backend),
-            _unpickled(task["cost"]),
-        )
-        code = 0 if right else 1
+        shape, work, settings = _unpickled(task["machine"])
+        gpus = torch.cuda.device_count() if settings.device == "auto" and torch.cuda.is_available() else 0
+        device = f"cuda:{place}" if shape.ranks <= gpus else "cpu"
+        store, function = dist.FileStore(task["store"], shape.ranks), partial(_unpickled, task["function"])
+        code = int(not rank.be_a_rank(task, place, device, store, shape, work, settings, function))
     finally:
         os._exit(code)
-
-
-def _join(task: Mapping[str, Any], place: int, backend: str) -> None:
-    import torch.distributed as dist
-
-    ranks = task["size"]["ranks"]
-    store = dist.FileStore(task["store"], ranks)
-    dist.init_process_group(backend, store=store, rank=place, world_size=ranks)
-
-
-def function_of(task: Mapping[str, Any]) -> Any:
-    """Return the learner's function."""
-    return _unpickled(task["pickled"])
 
 
 def _unpickled(pickled: str) -> Any:
