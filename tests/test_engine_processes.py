@@ -141,6 +141,53 @@ def test_calls_under_way_and_a_picture_by_the_clock_on_the_wall() -> None:
     assert "overlapped" in compare(done, measured, titles=["overlapped", "on the wall"]).summary
 
 
+@pytest.mark.parametrize("pace", [0.0, 0.005])
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_what_is_measured_is_by_one_clock(name: str, pace: float) -> None:
+    """Nothing is received before it is sent, no collective ends on a rank before it begins on another, and no event is
+    missing."""
+    fn, size = SOLUTIONS[name]
+    done = run(fn, **size, engine="processes", timeout=60.0, pace=pace)
+    events = done.measured.events
+    assert [(event.rank, event.kind, event.op) for event in events] == [
+        (event.rank, event.kind, event.op) for event in done.events
+    ]
+    calls: dict[object, list[Event]] = {}
+    for event in events:
+        assert event.start <= event.end
+        if event.op is not None:
+            calls.setdefault(event.op, []).append(event)
+    for members in calls.values():
+        assert max(member.start for member in members) <= min(member.end for member in members) + 0.001  # rounded
+        if members[0].lane == "message":
+            [sent] = [member for member in members if member.rank == member.group[0]]
+            [received] = [member for member in members if member.rank == member.group[1]]
+            assert sent.start <= received.start and sent.start < received.end
+
+
+def test_a_failed_run_is_told_of_the_lowest_rank_and_keeps_its_log() -> None:
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        layer = {0: 0, 3: 2}.get(model.rank, 1)
+        await model.allreduce(model.fake_grad(layer, []), layer)
+
+    async def everybody(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([model.rank])
+        await asyncio.sleep(0.01 * (model.RANKS - model.rank))
+        model.forward(1, model.activations[0], model.weights[0])
+
+    for _ in range(3):
+        with pytest.raises(PuzzleError) as caught:
+            apart(program, layers=3)
+        assert caught.value.problem == "rank 0 calls allreduce(layer 0) where rank 1 calls allreduce(layer 1)"
+        assert caught.value.run.failed and {event.rank for event in caught.value.run.events} == {0, 1, 2, 3}
+        with pytest.raises(PuzzleError) as caught:
+            apart(everybody)
+        assert caught.value.place.rank == 0 and "of layer 0" in caught.value.problem
+        assert len(caught.value.run.events) >= 2
+
+
 def test_a_meter_sees_more_than_is_stored() -> None:
     fn, size = SOLUTIONS["ddp"]
     done = apart(fn, **size, meter=True)

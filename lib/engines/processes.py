@@ -26,7 +26,7 @@ from ..machine.shape import Shape
 from ..remote.wire import Wire
 from ..running.execution import name_of
 from ..running.limits import collector_off
-from ..running.run import Settings
+from ..running.run import Run, Settings
 from ..running.workload import Workload
 from .agreement import Agreement, LayerError
 from .distributed.host import Deaths, Door, Host
@@ -68,6 +68,11 @@ def keep_books(
         wall = time.monotonic() - begun
         with collector_off():
             return ProcessRun(host, engine, wall, agreement, settings.pace)
+    except PuzzleError as error:
+        with collector_off():
+            error.run = Run(name, host.models)
+        error.run.failed = True
+        raise
     finally:
         witnessed.reset(token)
 

@@ -9,7 +9,7 @@ from ..machine.interface import Piece
 from ..machine.outcome import Outcome
 from ..record.events import MARKS
 from ..record.score import makespan
-from ..record.table import OPERATIONS
+from ..record.table import OPERATIONS, RECEIVE
 from ..running.run import Run
 from .agreement import Agreement
 from .distributed.host import Host
@@ -73,8 +73,19 @@ class ProcessRun(RealRun):
         self.live = {rank: report["live"] for rank, report in reports.items() if report["live"]}
         self.peak_stored = {rank: max(report["stored"], default=0) for rank, report in reports.items()}
         took = {rank: iter(report["took"]) for rank, report in reports.items()}
-        self._timed = [(event, seconds) for event in self.events if (seconds := next(took[event.rank], None))]
-        """Events with the seconds at which they began and ended, where a clock saw that."""
+        clock = {rank: report["clock"] for rank, report in reports.items()}  # ahead of the host's, on another machine
+        seen = [(event, seconds) for event in self.events if (seconds := next(took[event.rank], None))]
+        together: dict[object, float] = {}  # when the last of a group, or the sender of a message, was there
+        for event, (start, _) in seen:
+            if event.op is not None and event.kind != RECEIVE.kind:
+                there = start - clock[event.rank]
+                together[event.op] = max(there, together.get(event.op, there))
+        self._timed = []
+        """Events with the seconds at which they began and ended, where a clock saw that. What waits for others has not
+        begun, as in a simulated run."""
+        for event, (start, end) in seen:
+            start, end = start - clock[event.rank], end - clock[event.rank]
+            self._timed.append((event, (max(start, min(together.get(event.op, start), end)), end)))
 
     def facts(self) -> list[str]:
         """Return what there is to say besides time and memory, a line each."""

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 from ...basics.errors import Place, PuzzleError, show_call
@@ -31,7 +32,8 @@ from ...machine.shape import Shape
 from ...record.labels import Labels
 from ...record.table import SEND
 from ...remote.clerk import Clerk
-from ...remote.wire import Wire, pack, unpack_error
+from ...remote.wire import Garbled, Wire, pack, unpack_error
+from ...running.execution import cause
 from ...running.workload import Workload
 
 RECORDED = ("load_weights", "get_activation", "compute", "meet", "pass_to", "receive", "finish")
@@ -40,6 +42,8 @@ COLLECTING = 60.0
 """Seconds within which the final weights have to be compared."""
 PATIENCE = 1.0
 """Seconds to wait for the reason, when a rank has hung up and may be dead."""
+GRACE = 0.3
+"""Seconds for the other ranks to make the same mistake, when one has made it: the lowest is named."""
 
 Deaths = Callable[[], Mapping[int, str]]
 """Ranks whose process has ended or was stopped, and how, as far as a supervisor knows."""
@@ -55,6 +59,8 @@ class Client:
         self.doing, self.line, self.waiting = "starting", "", ""
         self.heard, self.gone = time.monotonic(), False
         self.error: PuzzleError | None = None
+        self.broken = False
+        """Whether its error is only that another rank is gone."""
         self.report: dict[str, Any] = {}
         self.stored: list[Elements] = []
         self.now: Elements = 0
@@ -106,7 +112,7 @@ class Host:
         with self.selector:
             for state in self.ranks.values():
                 self.selector.register(state.ask.end, selectors.EVENT_READ, state)
-                _tell(state.lane, ["start"])
+                _tell(state.lane, ["start", time.monotonic()])
             while self._left():
                 deaths = self.deaths()
                 speaking = [key.data for key, _ in self.selector.select(0.05)]
@@ -118,12 +124,18 @@ class Host:
             raise self.clerk.errors[0]
 
     def collect(self) -> list[Any]:
-        """Return the rows of the comparison with the reference, which rank 0 makes of all final weights."""
+        """Return the rows of the comparison with the reference, which rank 0 makes of all final weights. By then every
+        rank has moved all that it had to: when that was becomes part of its report."""
         finals = [[state.rank, *final] for state in self.ranks.values() for final in state.report["finals"]]
         for state in self.ranks.values():
             _tell(state.lane, ["collect", finals])
+        rows: list[Any] = []
         try:
-            rows: list[Any] = self.ranks[0].lane.receive(time.monotonic() + COLLECTING, longest=None)
+            for state in self.ranks.values():
+                compared, times = state.lane.receive(time.monotonic() + COLLECTING, longest=None)
+                rows += compared
+                moved = dict(map(tuple, times))
+                state.report["took"] = [moved.get(at) if isinstance(at, int) else at for at in state.report["took"]]
         except (EOFError, OSError):
             dead = "; ".join(f"rank {rank} {how}" for rank, how in self.deaths().items())
             raise PuzzleError("the final weights cannot be brought together", got=dead, line="") from None
@@ -153,10 +165,8 @@ class Host:
             self.out.flush()
             return
         if verb == "failed":
-            state.error = PuzzleError(**unpack_error(message[1]))
-            if not message[2]:
-                raise state.error from None
-            self.selector.unregister(state.ask.end)  # another rank may be the reason, and be found soon
+            state.error, state.broken = PuzzleError(**unpack_error(message[1])), message[2]
+            self.selector.unregister(state.ask.end)
             return
         if verb == "done":
             state.done, state.report = True, message[1]
@@ -226,6 +236,11 @@ class Host:
                 raise _lost(state, deaths[state.rank])
             if state.gone and seconds > PATIENCE:
                 raise _lost(state, "has hung up")
+        # Others may make the same mistake at once; and where a rank is only broken, the reason may be found soon.
+        wrong = {state: seconds for state, seconds in silent.items() if state.error is not None and not state.broken}
+        busy = any(state.error is None and not state.waits for state in silent)
+        if wrong and (max(wrong.values()) > GRACE or not busy):
+            raise cause([state.error for state in wrong if state.error is not None]) from None
         for state, seconds in silent.items():
             if state.error is not None and seconds > PATIENCE:
                 raise state.error
@@ -263,6 +278,14 @@ def _doing(verb: str, message: Sequence[Any]) -> str:
 # -- how ranks come here -------------------------------------------------------------------------------
 
 
+def this_machine() -> str:
+    """Return a name of this machine since it was started: processes with the same one have the same monotonic clock."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    except OSError:
+        return socket.gethostname()
+
+
 class Door:
     """Where the ranks of a run connect: each with two lines, one to ask, one to be told what to move."""
 
@@ -273,7 +296,8 @@ class Door:
 
     def place(self, address: str) -> dict[str, Any]:
         """Return where a rank that knows this machine by such an address has to come, and what it has to show."""
-        return {"address": address, "port": self.listener.getsockname()[1], "token": self.token}
+        port = self.listener.getsockname()[1]
+        return {"address": address, "port": port, "token": self.token, "boot": this_machine()}
 
     def admit(self, ranks: int, timeout: float, deaths: Deaths) -> list[Client]:
         """Return all ranks when they are there. Raise PuzzleError if one is missing."""
@@ -296,8 +320,9 @@ class Door:
             wire = Wire(end)
             try:
                 hello = wire.receive(time.monotonic() + 5)
-                known = hmac.compare_digest(str(hello.get("token")), self.token)
-            except (EOFError, OSError):
+                token = hello.get("token") if isinstance(hello, dict) else None
+                known = hmac.compare_digest(str(token).encode(), self.token.encode())
+            except (EOFError, OSError, Garbled):
                 known = False
             if not known:
                 end.close()  # some other program

@@ -99,15 +99,16 @@ class Lane(threading.Thread):
         return self.numbers.only_numbers(labels, buffer)
 
     def _collect(self, finals: list[list[Any]]) -> None:
-        """Bring all final weights, (rank, layer, labels) of each, to rank 0, which reports how they compare."""
+        """Bring all final weights, (rank, layer, labels) of each, to rank 0, which reports how they compare. Each rank
+        reports when everything was moved."""
         found: dict[int, dict[int, Any]] = {}
         for rank, layer, packed in finals:
             value = self.finals[layer].data if rank == self.rank else None
             if rank != 0 and self.rank in (rank, 0):
                 value = self._passed(value, unpack_labels(packed), rank, 0)
             found.setdefault(rank, {})[layer] = value
-        if self.rank == 0:
-            self.wire.send(compare(self.numbers.work, found).rows)
+        rows = compare(self.numbers.work, found).rows if self.rank == 0 else []
+        self.wire.send([rows, list(self.times.items())])
 
 
 class GroupCarrier:

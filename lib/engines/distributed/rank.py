@@ -35,7 +35,7 @@ from ...running.execution import execute, waiting_line
 from ...running.run import Settings, check_function
 from ...running.workload import Workload
 from ..numbers import Numbers, elements
-from .host import RECORDED
+from .host import RECORDED, this_machine
 from .lane import Broken, Lane
 
 
@@ -114,11 +114,11 @@ class RankBooks(RemoteBooks):
     def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Any]) -> Any:
         """Ask the host whether the operation may be and what it makes, then make the numbers here."""
         tick = self.time(rank) if self.pace else 0.0
-        values = [operand.data for operand in operands]
         made = super().compute(rank, kind, layer, operands)
         ticks = self.time(rank) - tick if self.pace else 0.0
         begun = time.monotonic()
-        for tensor, value in zip(made, computation(kind).value(self.numbers, values), strict=True):
+        values = computation(kind).value(self.numbers, [operand.data for operand in operands])
+        for tensor, value in zip(made, values, strict=True):
             tensor.data = value
         time.sleep(max(0.0, begun + self.pace * ticks - time.monotonic()))
         self.took[-1] = begun, time.monotonic()
@@ -269,11 +269,13 @@ def be_a_rank(
     dist.init_process_group(backend, store=store, rank=rank, world_size=shape.ranks)
     meter = Meter() if settings.meter else None
     lane = Lane(lane_wire, numbers, rank, _groups(shape.mesh), meter.watch if meter else nullcontext)
-    lane_wire.receive(longest=None)  # "start": all are there
+    _, said_at = lane_wire.receive(longest=None)  # "start": all are there
+    clock = time.monotonic() - said_at if place["boot"] != this_machine() else 0.0
     try:
         with redirect_stdout(Printing(ask)):
             report = _train(RankBooks(ask, lane, settings.pace), shape, fn)
-        said: list[object] = ["done", {**report, "live": meter.peak // numbers.dtype.itemsize if meter else None}]
+        live = meter.peak // numbers.dtype.itemsize if meter else None
+        said: list[object] = ["done", {**report, "clock": clock, "live": live}]
     except PuzzleError as error:
         said = ["failed", pack_error(error), isinstance(error.__cause__, Broken)]
     except BaseException as error:
@@ -288,7 +290,6 @@ def be_a_rank(
 def _train(books: RankBooks, shape: Shape, fn: Callable[[], Callable[[Model], Any]]) -> dict[str, Any]:
     """Run the learner's function. Return what there is to report of it."""
     lane, work = books.lane, books.numbers.work
-    begun = time.monotonic()
     model = Model(lane.rank, Dist.of(shape, cast(AnyBooks, books)), work.layers, work.batches)
     function = fn()
     check_function(function)
@@ -296,9 +297,8 @@ def _train(books: RankBooks, shape: Shape, fn: Callable[[], Callable[[Model], An
     with lane.watch():
         execute(function, [model], None)
     sys.stdout.flush()
-    took = [lane.times.get(one) if isinstance(one, int) else one for one in books.took]
     return {
-        "took": [one and [one[0] - begun, one[1] - begun] for one in took],
+        "took": books.took,
         "stored": books.stored_at,
         "finals": [[layer, pack(weight.labels)] for layer, weight in lane.finals.items()],
     }

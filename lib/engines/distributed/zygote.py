@@ -72,9 +72,16 @@ def _reap(wire: Wire, children: dict[int, int]) -> None:
 
 def _how(status: int) -> str:
     if os.WIFSTOPPED(status):
-        return f"was stopped by {signal.Signals(os.WSTOPSIG(status)).name}"
+        return f"was stopped by {_signal(os.WSTOPSIG(status))}"
     code = os.waitstatus_to_exitcode(status)
-    return f"ended with exit status {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit status {code}" if code >= 0 else f"was killed by {_signal(-code)}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 def _kill(children: Mapping[int, int]) -> None:
