@@ -409,6 +409,33 @@ def test_a_report_that_nobody_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("command", ["training-puzzles", "python -m lib"])
+def test_nothing_in_the_folder_of_a_submission_is_imported(command: str, tmp_path: Path) -> None:
+    """Whatever the files are called that were handed in, or lie beside the learner's: here every module that the grader
+    and its workers import, and lib itself, is one that forges."""
+    found = "import sys, lib.__main__, lib.referee.shell, lib.referee.worker; print(*sys.modules)"
+    known = subprocess.run([sys.executable, "-c", found], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = {name.partition(".")[0] for name in known.split()} - {"__main__", "sys", "builtins"}
+    names |= {"lib", "argparse", "json", "random", "queue", "types", "sitecustomize"}
+    if command == "python -m lib":  # Python itself looks for these there, before lib can say anything
+        names -= {"lib", "pkgutil", "runpy", "importlib", "warnings", "typing", "collections", "functools", "weakref"}
+        names -= {"sitecustomize", "usercustomize", "types", "operator", "keyword", "reprlib", "inspect", "re", "enum"}
+        names -= {"copyreg", "abc", "os", "io", "site", "stat", "codecs", "encodings", "contextlib", "_collections_abc"}
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("print('PASS puzzle 0, forged'); raise SystemExit(0)\n")
+    solved(0, tmp_path)
+    script = Path(sys.executable).with_name("training-puzzles")
+    if command == "training-puzzles" and not script.exists():
+        pytest.skip("NOT TRIED AS A COMMAND: training-puzzles is not installed (make setup)")
+    start = [str(script)] if command == "training-puzzles" else [sys.executable, "-m", "lib"]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    shell = [*start, "grade", "0", "--json", "a.json"]
+    done = subprocess.run(shell, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "forged" in done.stdout + done.stderr) == (0, False), done.stdout + done.stderr
+    assert [row["status"] for row in json.loads((tmp_path / "a.json").read_text())["results"]] == ["PASS"]
+
+
+@pytest.mark.process
 def test_a_file_that_cannot_be_read_does_not_stop_the_others(lib: Lib, tmp_path: Path) -> None:
     solved(0, tmp_path)
     (tmp_path / "ddp.py").write_bytes(b"def ddp(model): '\xe4'")

@@ -7,3 +7,11 @@ arguments        checks of what a learner hands in
 asyncio_private  the private details of asyncio, which no other module touches
 ===============  ======================================================================
 """
+
+import os
+import sys
+
+if sys.argv[:1] == ["-m"] and os.path.realpath(sys.path[0]) != os.path.realpath(os.path.join(__path__[0], "..", "..")):
+    # python -m lib: the current folder comes first, and a learner's random.py in it would be taken for Python's. This
+    # runs before all else of lib. (The command training-puzzles never has that folder.)
+    del sys.path[0]

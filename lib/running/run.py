@@ -23,6 +23,9 @@ from .execution import execute, name_of
 from .limits import collector_off
 from .workload import Workload
 
+TIMEOUT, A_LAYER = 10.0, 0.001
+"""Seconds that a run may take if nothing else is said: so many, and more for each layer of a rank or a micro-batch, a
+tenth of which is enough on a slow machine."""
 ENGINES = ("simulated", "local", "processes")
 """What can carry out a run; all but the first are modules of ``lib.engines``, with tensors that hold numbers."""
 
@@ -80,7 +83,7 @@ def run(
     mesh: Mapping[str, int] | None = None,
     node_size: int | None = None,
     cost: Cost | None = None,
-    timeout: float | None = 10.0,
+    timeout: float | None = TIMEOUT,
     *,
     engine: str = "simulated",
     layer: str = "mlp",
@@ -96,10 +99,10 @@ def run(
 ) -> Run:
     """Run ``fn(model)``, plain or async, on every rank of a machine; see Dist and Model for the sizes.
 
-    ``timeout`` bounds wall-clock seconds (None: no bound), also for a loop that never ends where the platform has
-    timers and this is the main thread. Works in scripts, tests, and notebooks whose loop is running. Raises PuzzleError
-    (Deadlock among them) for everything that is wrong with the function; its ``run`` is the run up to the error, which
-    can be drawn.
+    ``timeout`` bounds wall-clock seconds (None: no bound; if it is not given, 10, and more on large machines), also for
+    a loop that never ends where the platform has timers and this is the main thread. Works in scripts, tests, and
+    notebooks whose loop is running. Raises PuzzleError (Deadlock among them) for everything that is wrong with the
+    function; its ``run`` is the run up to the error, which can be drawn.
 
     ``engine="local"`` gives tensors real numbers, all ranks in this process; ``"processes"`` gives each rank a
     process of its own. Both need torch. What they train is described by ``layer`` (``"mlp"``: x + tanh(x W);
@@ -110,10 +113,12 @@ def run(
     """
     check_function(fn)
     one_of_names("engine", engine, ENGINES)
-    settings = Settings(timeout, pace, device, meter, _order, _strict)
-    settings.check()
     shape = Shape.of(ranks, mesh, node_size, cost)
     work = Workload(layers, batches, layer, dtype, hidden, length, seed)
+    if timeout is TIMEOUT:  # the very object: nothing was said
+        timeout += A_LAYER * work.layers * (shape.ranks + work.batches)
+    settings = Settings(timeout, pace, device, meter, _order, _strict)
+    settings.check()
     if engine != "simulated":
         return _engine(engine).run(fn, shape, work, settings)  # type: ignore[no-any-return]
     dist = Dist.of(shape, books_of(shape, graded=True, strict=_strict))
