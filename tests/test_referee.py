@@ -7,6 +7,8 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ from lib.course.specs import puzzles
 from lib.referee import referee as module
 from lib.referee import sandbox
 from lib.referee.referee import Missing, Referee, Submission
-from lib.referee.sandbox import MECHANISMS, Worker, available, visible
+from lib.referee.sandbox import MECHANISMS, Worker, available, view
 from tests.corpus import HEAD, function
 
 BASIC = puzzles()["basic"]
@@ -149,7 +151,7 @@ print(libc.unshare(0x20000), libc.mount(b'none', b'/', None, 0x20 | 0x1000, None
 
 @pytest.mark.process
 def test_the_next_way_is_taken_where_one_is_refused(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
-    monkeypatch.setattr(sandbox, "_bubblewrap", lambda folder: ["false"])
+    monkeypatch.setattr(sandbox, "_bubblewrap", lambda folder, secret: ["false"])
     judge = Referee(20.0, ["bubblewrap", "process"])
     assert judge.run(Submission("x.py", HONEST), "basic", BASIC.size, []).time == 17.0
     assert judge.mechanisms == ["process"] and "NOT cut off" in judge.isolation()
@@ -159,8 +161,10 @@ def test_the_next_way_is_taken_where_one_is_refused(monkeypatch: pytest.MonkeyPa
 def fresh() -> Iterator[None]:
     """No way has been tried yet."""
     module.decided.clear()
+    module.exposed.clear()
     yield
     module.decided.clear()
+    module.exposed.clear()
 
 
 def test_the_way_is_decided_before_anything_of_a_learner_is_seen(
@@ -168,9 +172,9 @@ def test_the_way_is_decided_before_anything_of_a_learner_is_seen(
 ) -> None:
     seen = []
 
-    def noted(mechanism: str, folder: str | None) -> Worker:
+    def noted(mechanism: str, folder: str | None, secret: tuple[str, ...]) -> Worker:
         seen.append(folder)
-        return Worker(mechanism, folder)
+        return Worker(mechanism, folder, secret)
 
     monkeypatch.setattr(module, "Worker", noted)
     for _ in range(2):
@@ -289,9 +293,68 @@ def test_no_function_of_that_name() -> None:
 
 
 def test_of_the_projects_own_folder_only_scripts_are_seen() -> None:
-    seen = visible(str(sandbox.PACKAGE.parent))
+    seen = [path for path, shown in view(str(sandbox.PACKAGE.parent)) if shown]
     assert str(sandbox.PACKAGE.parent) not in seen and str(sandbox.PACKAGE) in seen
     assert not any("solutions" in path or ".git" in path for path in seen)
+
+
+BELOW = """
+import sys
+from pathlib import Path
+from lib.course.specs import puzzles
+from lib.referee import sandbox
+from lib.referee.referee import Referee, Submission
+
+root, mechanism, masked = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+sandbox.SYSTEM += (str(root.parent),)  # as /usr is around a project in /usr/src/app
+if masked == "no":
+    sandbox.view = lambda folder, secret=(), view=sandbox.view: [part for part in view(folder, secret) if part[1]]
+own, other = root / "class" / "alice", root / "class" / "bob" / "basic.py"
+paths = [root / "solutions" / "p00_basic.py", other, own / "helper.py", sandbox.PACKAGE / "__init__.py"]
+source = f'''
+import ctypes, os
+def basic(model):
+    for path in {[str(path) for path in paths]!r}:
+        print(os.path.basename(path), ctypes.CDLL(None).open(path.encode(), 0) >= 0)
+    model.load_weights(0)
+'''
+judge, said = Referee(20.0, [mechanism], [str(root / "class")]), []
+judge.run(Submission("x.py", source, str(own)), "basic", puzzles()["basic"].size, said)
+print(said[0].replace("[rank 0, tick 0] ", "") + judge.isolation())
+"""
+
+
+@pytest.mark.parametrize("masked", ["yes", "no"])
+def test_wherever_the_project_lies_solutions_and_other_students_are_out_of_view(
+    apart: str, masked: str, tmp_path: Path
+) -> None:
+    """Where what a worker sees lies around them, they are masked; and where that fails, the report says so."""
+    root = tmp_path / "around" / "project"
+    for name in ("lib", "solutions"):
+        shutil.copytree(sandbox.PACKAGE.parent / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for student in ("alice", "bob"):
+        (root / "class" / student).mkdir(parents=True)
+        for name in ("basic.py", "helper.py"):
+            (root / "class" / student / name).write_text("x = 1\n")
+    done = subprocess.run(
+        [sys.executable, "-c", BELOW, str(root), apart, masked],
+        cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    seen = {line.split()[0]: line.split()[1] == "True" for line in done.stdout.splitlines()[:4]}
+    hidden = masked == "yes"
+    assert seen == {"p00_basic.py": not hidden, "basic.py": not hidden, "helper.py": True, "__init__.py": True}
+    said = done.stdout.splitlines()[-1]
+    assert said.startswith(MECHANISMS[apart]) and ("BUT THIS CAN BE READ" in said) == (not hidden)
+    assert hidden or (str(root / "solutions") in said and str(root / "class" / "bob") in said)
+
+
+@pytest.mark.process
+def test_what_cannot_be_started_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
+    monkeypatch.setattr(sandbox, "_bubblewrap", lambda folder, secret: ["/nowhere/bwrap"])
+    judge = Referee(20.0, ["bubblewrap", "process"])
+    assert judge.run(Submission("x.py", HONEST), "basic", BASIC.size, []).time == 17.0
+    assert judge.mechanisms == ["process"] and "NOT cut off" in judge.isolation()
 
 
 @pytest.mark.process

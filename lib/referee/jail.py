@@ -12,7 +12,7 @@ import ctypes
 import errno
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,8 +28,8 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
-def enter(visible: Iterable[str], root: str, size: int) -> None:
-    """Go on in a child process that sees only ``visible``, read only, and an empty /tmp of ``size`` bytes.
+def enter(view: Sequence[tuple[str, bool]], root: str, size: int) -> None:
+    """Go on in a child process that sees only a view (see ``sandbox``), read only, and an empty /tmp of ``size`` bytes.
 
     ``root``: an empty folder to build that view in. Call it while there is only one thread. Raise OSError if the
     system refuses.
@@ -47,8 +47,12 @@ def enter(visible: Iterable[str], root: str, size: int) -> None:
     for folder in ("/tmp", "/proc"):
         Path(root + folder).mkdir(exist_ok=True)
     _mount("tmpfs", root + "/tmp", "tmpfs", NO_SUID | NO_DEVICES, f"size={size}")
-    for path in (*visible, *DEVICES):
+    for path, seen in (*view, *((device, True) for device in DEVICES)):
         target = Path(root + path)
+        if not seen:
+            target.mkdir(parents=True, exist_ok=True)
+            _mount("tmpfs", str(target), "tmpfs", NO_SUID | NO_DEVICES, f"size={size}")
+            continue
         if Path(path).is_dir():
             target.mkdir(parents=True, exist_ok=True)
         else:
@@ -56,6 +60,9 @@ def enter(visible: Iterable[str], root: str, size: int) -> None:
             target.touch()
         _mount(path, str(target), None, BIND | RECURSIVE)
         _read_only(str(target), AT_RECURSIVE)
+    for path, seen in view:
+        if not seen:
+            _read_only(root + path, 0)
     _fork()
     with suppress(OSError):  # where /proc is masked, as in containers; Python needs none
         flags = NO_SUID | NO_DEVICES | READ_ONLY  # /proc/sys is the host's: root could write there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 import time
@@ -27,6 +28,8 @@ LAST_WORDS = 300  # bytes of the output of a worker that did not start, at most:
 decided: dict[tuple[str, ...], str] = {}
 """For several mechanisms the first that works here, tried once, before any code of a learner's is there."""
 deciding = threading.Lock()
+exposed: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+"""By mechanism and what is secret: what a worker has found that it must not find."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,11 @@ class Missing(Exception):
 
 
 class Referee:
-    """Runs code in workers. ``timeout`` is in seconds of wall-clock time for each run."""
+    """Runs code in workers. ``timeout`` is in seconds of wall-clock time for each run; ``secret``: folders that no code
+    may see, but for its own in them."""
 
-    def __init__(self, timeout: float, mechanisms: Sequence[str] | None = None) -> None:
-        self.timeout = timeout
+    def __init__(self, timeout: float, mechanisms: Sequence[str] | None = None, secret: Sequence[str] = ()) -> None:
+        self.timeout, self.secret = timeout, tuple(os.path.realpath(path) for path in secret)
         self.mechanisms = list(mechanisms or available())
         self.workers: set[Worker] = set()
         self.stopped = False
@@ -58,11 +62,13 @@ class Referee:
             worker.end()
 
     def isolation(self) -> str:
-        """Return a sentence on how workers are kept apart here."""
+        """Return a sentence on how workers are kept apart here, as one has found that has tried."""
         try:
-            return MECHANISMS[self._mechanism()]
+            mechanism = self._mechanism()
         except (OSError, RuntimeError):
             return "in no process, since none could be started"
+        seen = "" if mechanism == "process" else "; ".join(exposed.get((mechanism, self.secret), []))
+        return MECHANISMS[mechanism] + (f"; BUT THIS CAN BE READ: {shown(seen, 300)}" if seen else "")
 
     def run(self, submission: Submission, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
         """Return the outcome of a run at a cost of that name, and append what it prints to ``printed``.
@@ -94,6 +100,8 @@ class Referee:
             if several not in decided:
                 decided[several] = next((one for one in several[:-1] if self._works(one)), several[-1])
             self.mechanisms = [decided[several]]
+            if (self.mechanisms[0], self.secret) not in exposed and self.mechanisms[0] != "process":
+                self._works(self.mechanisms[0])
             return self.mechanisms[0]
 
     def _works(self, mechanism: str) -> bool:
@@ -101,6 +109,7 @@ class Referee:
         with tempfile.TemporaryDirectory(prefix="puzzle-") as folder:
             worker, _ = self._try(mechanism, folder)
         if worker is not None:
+            exposed[mechanism, self.secret] = worker.found
             self._leave(worker)
         return worker is not None
 
@@ -123,7 +132,11 @@ class Referee:
             time.sleep(PAUSE if tried else 0)
             if self.stopped:
                 raise RuntimeError("the grader was stopped")
-            worker = Worker(mechanism, folder)
+            try:
+                worker = Worker(mechanism, folder, self.secret)
+            except OSError as error:
+                said = f"{mechanism}: {error.strerror}"
+                continue
             self.workers.add(worker)
             ready = False
             try:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -42,20 +43,38 @@ def available() -> list[str]:
     return [mechanism for mechanism in MECHANISMS if may_work[mechanism]]
 
 
-def visible(folder: str | None) -> list[str]:
-    """Return the paths that a worker sees: the system's libraries, Python, this package, the learner's folder."""
+def view(folder: str | None, secret: Sequence[str] = ()) -> list[tuple[str, bool]]:
+    """Return what a worker sees, and what is masked where something that it sees lies around it: (path, whether it is
+    seen), the outer before the inner.
+
+    It sees the system's libraries, Python, this package and the learner's folder; masked is the rest of the project
+    (solutions, tests, history) and what is ``secret``, wherever they lie.
+    """
     own = [folder] if folder else []
     if folder and PACKAGE.is_relative_to(folder):
         own = sorted(map(str, Path(folder).glob("*.py")))  # the folder has solutions and history in it, too
     wanted = [*SYSTEM, sys.base_prefix, sys.prefix, str(PACKAGE), *own]
-    return [path for path in dict.fromkeys(wanted) if os.path.exists(path) and path != "/"]
+    seen = [path for path in dict.fromkeys(wanted) if os.path.exists(path) and path != "/"]
+    masks = [path for path in (str(PACKAGE.parent), *secret) if path not in seen]
+    around = [path for path in masks if any(Path(path).is_relative_to(outer) for outer in seen)]
+    parts = [*((path, True) for path in seen), *((path, False) for path in around)]
+    return sorted(parts, key=lambda part: len(Path(part[0]).parts))
+
+
+def hidden(folder: str | None, secret: Sequence[str]) -> list[str]:
+    """Return paths that a worker must not find, to be tried before it gets any code."""
+    own = [PACKAGE.parent / name for name in ("solutions", "tests", ".git")]
+    others = [path for place in secret for path in sorted(Path(place).iterdir())[:50]]
+    return [str(path) for path in (*own, *others) if path.exists() and not Path(folder or "/").is_relative_to(path)]
 
 
 class Worker:
     """A worker process, its end of the line, and what it prints."""
 
-    def __init__(self, mechanism: str, folder: str | None) -> None:
-        self.mechanism, self.folder = mechanism, folder
+    def __init__(self, mechanism: str, folder: str | None, secret: Sequence[str] = ()) -> None:
+        self.mechanism, self.folder, self.secret = mechanism, folder, secret
+        self.found: list[str] = []
+        """What it must not find, and has found, before it got any code."""
         self.first: int | None = None
         self.output, written = _output()
         ours, theirs = socket.socketpair()
@@ -65,7 +84,7 @@ class Worker:
             self.temporary = tempfile.mkdtemp(prefix="puzzle-")
             command = [sys.executable, "-I", "-B", "-X", "utf8", str(START), str(theirs.fileno())]
             if mechanism == "bubblewrap":
-                command = [*_bubblewrap(folder), *command]
+                command = [*_bubblewrap(folder, secret), *command]
             if mechanism == "process" and sys.platform == "linux":
                 LIBC.prctl(ADOPT_ORPHANS, 1, 0, 0, 0)  # so that what loses its parent can be found and ended
             inside = self.temporary if mechanism == "process" else "/tmp"
@@ -89,13 +108,17 @@ class Worker:
     def begin(self, timeout: float) -> bool:
         """Let it lock itself in, for a run of so many seconds. Return whether that worked."""
         place = {
-            "mechanism": self.mechanism, "visible": visible(self.folder), "root": self.temporary, "timeout": timeout
+            "mechanism": self.mechanism, "view": view(self.folder, self.secret), "root": self.temporary,
+            "timeout": timeout, "hidden": hidden(self.folder, self.secret),
         }  # fmt: skip
         deadline = time.monotonic() + PATIENCE
         try:
             self.wire.send(place, deadline)
-            if self.wire.receive(deadline) != ["ready"]:
-                return False
+            match self.wire.receive(deadline):
+                case ["ready", list() as found]:
+                    self.found = found
+                case _:
+                    return False
         except (OSError, EOFError, Garbled):
             return False
         if sys.platform == "linux" and (below := children(self.process.pid)):
@@ -179,15 +202,18 @@ def _remove(folder: str) -> None:
     os.rmdir(folder)
 
 
-def _bubblewrap(folder: str | None) -> list[str]:
+def _bubblewrap(folder: str | None, secret: Sequence[str]) -> list[str]:
     options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--dir", "/dev"]
     options += ["--proc", "/proc", "--remount-ro", "/proc"]  # /proc/sys is the host's: root could write there
     for device in DEVICES:
         options += ["--dev-bind", device, device]
     options += ["--size", str(TEMPORARY), "--tmpfs", "/tmp"]
-    for path in visible(folder):
-        options += ["--ro-bind", path, path]
-    return ["bwrap", *options, "--remount-ro", "/", "--chdir", "/tmp"]
+    parts = view(folder, secret)
+    for path, seen in parts:
+        options += ["--ro-bind", path, path] if seen else ["--tmpfs", path]
+    for path, seen in parts:
+        options += [] if seen else ["--remount-ro", path]
+    return [shutil.which("bwrap") or "bwrap", *options, "--remount-ro", "/", "--chdir", "/tmp"]
 
 
 def _end_orphans(tag: str) -> None:

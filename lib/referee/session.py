@@ -19,14 +19,21 @@ from .shelf import Attempt
 LONGEST = 10_000  # characters of a message at most: it may repeat what the code has named, sent and raised
 
 
-def session(attempts: Sequence[Attempt], seed: int | None, timeout: float, plain: bool, whose: str = "") -> Report:
+def session(
+    attempts: Sequence[Attempt],
+    seed: int | None,
+    timeout: float,
+    plain: bool,
+    whose: str = "",
+    secret: Sequence[str] = (),
+) -> Report:
     """Return verdicts on attempts, graded as many at a time as there are processors.
 
     ``seed``: that of the other sizes; ``timeout``: in seconds, for each run; ``plain``: without a progress bar;
-    ``whose``: the name of the student, for the bar.
+    ``whose``: the name of the student, for the bar; ``secret``: folders that the code must not see, with other work.
     """
     drawn = new_seed() if seed is None else seed
-    referee = Referee(timeout)
+    referee = Referee(timeout, secret=secret)
 
     def show(bar: str) -> None:
         """Write over the last line of stderr, if that is a terminal."""

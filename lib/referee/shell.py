@@ -134,7 +134,7 @@ def _grade_each(options: argparse.Namespace) -> Iterator[Report]:
         attempts, trouble = attempts_of(student, options.each)
         wanted = [attempt for attempt in attempts if attempt.puzzle in chosen]
         whose = f"{student.name} ({place} of {len(students)})"
-        report = session(wanted, options.seed, options.timeout, options.plain, whose)
+        report = session(wanted, options.seed, options.timeout, options.plain, whose, [str(options.each)])
         found = [attempt.puzzle for attempt in wanted]
         asked = [puzzle for puzzle in chosen if named or puzzle in found or not puzzle.repair]
         verdicts = [_best(puzzle, report.verdicts, trouble) for puzzle in asked]

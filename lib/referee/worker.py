@@ -50,13 +50,13 @@ def main(descriptor: int) -> None:
     place = wire.receive(longest=None)
     try:
         if place["mechanism"] == "namespaces":
-            jail.enter(place["visible"], place["root"], 64 * LIMITS["FSIZE"])
+            jail.enter(place["view"], place["root"], 64 * LIMITS["FSIZE"])
         elif place["mechanism"] == "process" and sys.platform == "linux":
             jail.keep_together()
     except OSError as error:
         raise OSError(error.errno, error.strerror) from error  # without the path, which may be very long
     _limit(place["timeout"])
-    wire.send(["ready"])
+    wire.send(["ready", [path for path in place["hidden"] if os.path.exists(path)]])
     try:
         _work(wire, wire.receive(longest=None))
         wire.wait_for_end()
