@@ -103,7 +103,7 @@ while frame:
     frame = frame.f_back
 print(json.dumps(sorted(seen)))
 """
-    keys = ["cost", "file", "folder", "hidden", "mechanism", "name", "root", "size", "text", "timeout", "visible"]
+    keys = ["cost", "file", "folder", "hidden", "mechanism", "name", "root", "size", "text", "timeout", "view"]
     assert json.loads(printed_by(told, mechanism)) == keys
 
 
@@ -258,7 +258,7 @@ ctypes.memset(place, 65, 1)
 
 @pytest.mark.process
 def test_where_nothing_works_it_is_the_graders_fault(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
-    monkeypatch.setattr(sandbox, "_bubblewrap", lambda folder: ["sh", "-c", "echo no such luck; exit 1"])
+    monkeypatch.setattr(sandbox, "_bubblewrap", lambda folder, secret: ["sh", "-c", "echo no such luck; exit 1"])
     with pytest.raises(RuntimeError, match="no worker could be started:\nno such luck"):
         Referee(20.0, ["bubblewrap"]).run(Submission("x.py", HONEST), "basic", BASIC.size, [])
 
@@ -276,8 +276,8 @@ def test_a_worker_that_does_not_hear_its_task_to_the_end_is_not_the_graders_faul
 ) -> None:
     begin = Worker.begin
 
-    def once(self: Worker, timeout: float) -> bool:
-        return begin(self, timeout) and self.end() != 0
+    def once(self: Worker, timeout: float, probe: bool) -> bool:
+        return begin(self, timeout, probe) and self.end() != 0
 
     monkeypatch.setattr(Worker, "begin", once)
     with pytest.raises(PuzzleError, match="the process ended before"):

@@ -107,7 +107,7 @@ class Referee:
     def _works(self, mechanism: str) -> bool:
         """Return whether a worker starts in an empty folder."""
         with tempfile.TemporaryDirectory(prefix="puzzle-") as folder:
-            worker, _ = self._try(mechanism, folder)
+            worker, _ = self._try(mechanism, folder, probe=True)
         if worker is not None:
             exposed[mechanism, self.secret] = worker.found
             self._leave(worker)
@@ -125,7 +125,7 @@ class Referee:
             raise PuzzleError(problem, got=got, cure=cure, line="")
         raise RuntimeError(f"no worker could be started:\n{said}")
 
-    def _try(self, mechanism: str, folder: str | None) -> tuple[Worker | None, str]:
+    def _try(self, mechanism: str, folder: str | None, probe: bool = False) -> tuple[Worker | None, str]:
         """Return a worker that is ready, or None, and what the last one that did not start has said."""
         said = ""
         for tried in range(TRIES):
@@ -134,13 +134,13 @@ class Referee:
                 raise RuntimeError("the grader was stopped")
             try:
                 worker = Worker(mechanism, folder, self.secret)
-            except OSError as error:
+            except (FileNotFoundError, PermissionError) as error:  # found, and cannot be started
                 said = f"{mechanism}: {error.strerror}"
                 continue
             self.workers.add(worker)
             ready = False
             try:
-                if ready := worker.begin(self.timeout):
+                if ready := worker.begin(self.timeout, probe):
                     return worker, said
                 worker.end()
                 said = worker.printed(last=LAST_WORDS).strip()

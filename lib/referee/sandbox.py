@@ -105,11 +105,12 @@ class Worker:
             theirs.close()
             os.close(written)
 
-    def begin(self, timeout: float) -> bool:
-        """Let it lock itself in, for a run of so many seconds. Return whether that worked."""
+    def begin(self, timeout: float, probe: bool = False) -> bool:
+        """Let it lock itself in, for a run of so many seconds. Return whether that worked. A ``probe`` gets no code, but
+        is told what must not be found, and looks for it."""
         place = {
             "mechanism": self.mechanism, "view": view(self.folder, self.secret), "root": self.temporary,
-            "timeout": timeout, "hidden": hidden(self.folder, self.secret),
+            "timeout": timeout, "hidden": hidden(self.folder, self.secret) if probe else [],
         }  # fmt: skip
         deadline = time.monotonic() + PATIENCE
         try:
