@@ -24,10 +24,8 @@ class Caller(NamedTuple):
 
     rank: int
     books: AnyBooks
-    watch: Watch | None
-    """Who has to be told that a coroutine waits; None where the loop knows."""
-    share: Callable[[], None]
-    """Several coroutines may run from now on."""
+    watch: Watch | None  # who has to be told that a coroutine waits; None where the loop knows
+    share: Callable[[], None]  # several coroutines may run from now on
 
 
 class Call:

@@ -1,10 +1,9 @@
 """Who meets whom, and when: lanes, meetings, mailboxes, and the order in which waits end.
 
-Every rank has a network lane (collectives and sends, one at a time, in the order issued) and a
-receive lane. What is certain is decided at once. What depends on others (a receive from anyone,
-the order of waits in a rank with several coroutines) is decided by ``decide_next`` when every
-coroutine waits: then the earliest possible end of all is certain, because whatever happens
-next happens after it.
+Every rank has a network lane (collectives and sends, one at a time, in the order issued) and a receive lane. What is
+certain is decided at once. What depends on others (a receive from anyone, the order of waits in a rank with several
+coroutines) is decided by ``decide_next`` when every coroutine waits: then the earliest possible end of all is certain,
+because whatever happens next happens after it.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from operator import attrgetter
 from typing import Protocol, cast
 
 from ..basics.errors import Deadlock, Place, PuzzleError, show_call
+from ..record.kinds import IN_FLIGHT
 from ..record.labels import Labels
 from ..record.operations import Collective
 from ..record.table import RECEIVE, SEND
@@ -49,8 +49,7 @@ class Network:
         self.mesh, self.terms, self.cost, self.watcher = mesh, terms, terms.cost, watcher
         self.lanes: dict[int, Lanes] = {}
         self.meetings: dict[tuple[object, ...], Meeting] = {}
-        self.mixed: list[Meeting] = []
-        """Collectives that are not the same for all, and that nobody has been told of."""
+        self.mixed: list[Meeting] = []  # collectives that are not the same for all, and that nobody has been told of
         self.mailboxes: dict[int, dict[int, deque[tuple[Message, InFlight]]]] = {}
         """By receiver and sender: messages, each with the send that it comes from."""
         self.waits: list[tuple[Grains, int, int, InFlight]] = []
@@ -58,21 +57,17 @@ class Network:
         self.candidates: list[tuple[Grains, int, int, InFlight, int]] = []
         """(end, rank, version, receive, sender) of the receive that each rank could do next."""
 
-    def open(self, rank: RankState) -> Lanes:
+    def open(self, rank: RankState) -> None:
         """Open a rank's lanes. What an earlier run of the cell left of them is void."""
         old = self.lanes.get(rank.rank)
         if old is not None:
-            self._forget(old)
-        lanes = self.lanes[rank.rank] = Lanes(rank)
-        return lanes
-
-    def _forget(self, lanes: Lanes) -> None:
-        for call in lanes.open.values():
-            if call.meeting is not None:
-                self.meetings.pop(call.meeting.op, None)
-        self.mailboxes.pop(lanes.rank.rank, None)
-        for boxes in self.mailboxes.values():
-            boxes.pop(lanes.rank.rank, None)
+            for call in old.open.values():
+                if call.meeting is not None:
+                    self.meetings.pop(call.meeting.op, None)
+            self.mailboxes.pop(rank.rank, None)
+            for boxes in self.mailboxes.values():
+                boxes.pop(rank.rank, None)
+        self.lanes[rank.rank] = Lanes(rank)
 
     # -- collectives --------------------------------------------------------------------
 
@@ -365,11 +360,14 @@ class Network:
         if call.group is not None:
             result, call.result = call.result, None
             assert result is not None
-            return rank.take_result(result, index, call.holder)
+            now = len(rank.log)
+            if now > index + 1:
+                rank.late.append((index + 1, now, IN_FLIGHT, result.memory))
+            return rank.mint(result.labels, result.value, result.origin, call.holder, result.memory)
         message, call.message = call.message, None
         if message is None:
             return None
-        rank.take_message(message.arrival, message.memory)
+        rank.received.append((message.arrival, len(rank.log), message.memory))
         if message.labels is None:
             plain: object = message.value
             return plain

@@ -7,7 +7,7 @@ local variable, and no garbage collector is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from ..basics.errors import Place, PuzzleError
 from ..basics.units import Elements
 from ..record.events import MARKS, Event, make_event
-from ..record.kinds import IN_FLIGHT, MEMORY_KINDS
+from ..record.kinds import MEMORY_KINDS
 from ..record.labels import NONE, Cuts, Labels, overlap
 from ..record.operations import Value, Values
 from ..record.table import RECEIVE, work_on_layers
@@ -23,8 +23,7 @@ from .cost import Cost, Grains
 from .interface import FinalState, Piece
 from .tensor_state import MADE_UP, Hand, Origin, TensorState, gone
 
-END = 1 << 60
-"""After every sample."""
+END = 1 << 60  # after every sample
 Span = tuple[int, int, int, Elements]
 """Memory that counts late: first sample, sample after the last, place among MEMORY_KINDS, elements."""
 
@@ -35,10 +34,8 @@ class Terms:
 
     cost: Cost
     values: Values
-    graded: bool
-    """Whether the rules of ``run`` hold: one owner, nothing made up, each piece loaded once."""
-    strict: bool
-    """Whether sets are checked at each operation; off, only the values can tell."""
+    graded: bool  # whether the rules of ``run`` hold: one owner, nothing made up, each piece loaded once
+    strict: bool  # whether sets are checked at each operation; off, only the values can tell
     cuts: Cuts = field(default_factory=Cuts)
 
 
@@ -70,8 +67,7 @@ class RankState:
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
         self.grain = terms.cost.grain
         self.clock: Grains = 0
-        self.tick = 0.0
-        """The clock in ticks."""
+        self.tick = 0.0  # the clock in ticks
         self.log: list[Event | Unfinished] = []
         self.clocks: list[Grains] = []  # the clock at each sample
         self.held: list[Elements] = [0] * len(MEMORY_KINDS)  # what is stored now
@@ -80,7 +76,7 @@ class RankState:
         # what in the log.
         self.hand = Hand(self)
         self.several = False
-        self.holder: Callable[[], object] = _no_coroutine
+        self.holder: Callable[[], object] = lambda: None
         self.hands: dict[object, Hand] = {}
         self.writers: dict[int, Hand] = {}
         # What load_weights gave: where in the log each call is, and the pieces that were taken of it.
@@ -91,10 +87,6 @@ class RankState:
         self.kept_loose: list[Span] = []
         self.received: list[tuple[Grains, int, Elements]] = []  # arrival, sample after the last, elements
         self.carried: list[tuple[TensorState, list[int]]] = []
-
-    def set_clock(self, clock: Grains) -> None:
-        """Move the clock."""
-        self.clock, self.tick = clock, float(clock / self.grain)
 
     def place(self, operation: str, layer: int | None = None, batches: frozenset[int] | None = None) -> Place:
         """Return where this is, for an error."""
@@ -116,12 +108,7 @@ class RankState:
         return hand
 
     def mint(
-        self,
-        labels: Labels,
-        value: Value,
-        origin: Origin = None,
-        issuer: object = None,
-        memory: Elements | None = None,
+        self, labels: Labels, value: Value, origin: Origin = None, issuer: object = None, memory: Elements | None = None
     ) -> TensorState:
         """Create the record of a new tensor. Until it is stored it is in the hand of the running coroutine (in a
         done-callback, where none runs, of ``issuer``). ``memory``: what the cost says of it, where that is known."""
@@ -144,12 +131,10 @@ class RankState:
     def drop(self, tensor: TensorState) -> None:
         """A dictionary of this rank holds the tensor once less. Raise PuzzleError if none holds it."""
         if not tensor.stored:
-            raise PuzzleError(
-                f"{tensor.labels} was never stored",
-                where=self.place("taking it out"),
-                expected="a tensor that was stored as model.weights[key] = tensor, and so counts as memory",
-                cure="leave dict.__setitem__ and its kin alone: the dictionaries count what they hold",
-            )
+            problem, where = f"{tensor.labels} was never stored", self.place("taking it out")
+            expected = "a tensor that was stored as model.weights[key] = tensor, and so counts as memory"
+            cure = "leave dict.__setitem__ and its kin alone: the dictionaries count what they hold"
+            raise PuzzleError(problem, where=where, expected=expected, cure=cure)
         tensor.stored -= 1
         self.held[tensor.slot] -= tensor.memory
         if not tensor.stored:
@@ -186,19 +171,14 @@ class RankState:
         if not self.graded:
             return
         if tensor.origin is MADE_UP:
-            raise PuzzleError(
-                f"{tensor.labels} is made up: no operation of this run computed it",
-                where=self.place(operation, layer),
-                expected="a tensor that came out of load_weights, get_activation or an operation",
-                cure="fake_grad with micro-batches, and tensors made by hand, are for demonstrations",
-            )
+            problem = f"{tensor.labels} is made up: no operation of this run computed it"
+            expected = "a tensor that came out of load_weights, get_activation or an operation"
+            cure = "fake_grad with micro-batches, and tensors made by hand, are for demonstrations"
+            raise PuzzleError(problem, where=self.place(operation, layer), expected=expected, cure=cure)
         if tensor.rank is not self:
             owner = f"rank {tensor.rank.rank}" if isinstance(tensor.rank, RankState) else "no rank"
-            raise PuzzleError(
-                f"{tensor.labels} belongs to {owner}",
-                where=self.place(operation, layer),
-                cure="tensors get from rank to rank by communication only",
-            )
+            cure = "tensors get from rank to rank by communication only"
+            raise PuzzleError(f"{tensor.labels} belongs to {owner}", where=self.place(operation, layer), cure=cure)
         if take and isinstance(tensor.origin, tuple):
             self._note_loaded(tensor, tensor.origin)
 
@@ -208,12 +188,13 @@ class RankState:
         before = self.taken.setdefault((labels.kind, labels.layer), [])
         for other, earlier in before:
             if overlap(labels, other) and not set(loads) & set(earlier):
+                problem = f"this rank has taken that piece of the {labels.kind} from load_weights before"
+                where, cure = (
+                    self.place("load_weights", labels.layer),
+                    "keep it stored, or get it from another rank by communication",
+                )
                 raise PuzzleError(
-                    f"this rank has taken that piece of the {labels.kind} from load_weights before",
-                    where=self.place("load_weights", labels.layer),
-                    expected="each piece loaded once",
-                    got=f"{labels} after {other}",
-                    cure="keep it stored, or get it from another rank by communication",
+                    problem, where=where, expected="each piece loaded once", got=f"{labels} after {other}", cure=cure
                 )
         before.append((labels, loads))
         tensor.origin = None
@@ -248,7 +229,8 @@ class RankState:
         """Carry out an operation of the compute lane that takes ``length`` grains: sample, clock and log."""
         held, start = self.sample(operands), self.tick
         if length:
-            self.set_clock(self.clock + length)
+            self.clock += length
+            self.tick = float(self.clock / self.grain)
         self.log.append(make_event((self.rank, kind, layer, batches, start, start, self.tick, held, None, (), None, 0)))
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE) -> None:
@@ -271,22 +253,9 @@ class RankState:
             record = self.log[at]
         return record.kind, None if record.kind == RECEIVE.kind else record.layer
 
-    # -- what calls bring -----------------------------------------------------------------
-
-    def take_result(self, result: Result, index: int, issuer: object) -> TensorState:
-        """Return the tensor that a collective brings; ``index``: where in the log it was issued."""
-        now = len(self.log)
-        if now > index + 1:
-            self.late.append((index + 1, now, IN_FLIGHT, result.memory))
-        return self.mint(result.labels, result.value, result.origin, issuer, result.memory)
-
-    def take_message(self, arrival: Grains, memory: Elements) -> None:
-        """Note that a message which was there from ``arrival`` on leaves the inbox."""
-        self.received.append((arrival, len(self.log), memory))
-
     # -- the end --------------------------------------------------------------------------
 
-    def final_state(self, stored: Sequence[TensorState]) -> FinalState:
+    def final_state(self, stored: Iterable[TensorState]) -> FinalState:
         """Return what the rank ends with; ``stored`` names what its dictionaries hold, of which only what is known here
         as stored counts."""
         began = tuple(labels for taken in self.taken.values() for labels, _ in taken)
@@ -314,7 +283,3 @@ class RankState:
         for labels, at in states:
             if at > first.get(labels.layer, END):
                 yield labels
-
-
-def _no_coroutine() -> None:
-    return None

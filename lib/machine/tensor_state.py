@@ -16,8 +16,7 @@ from .interface import Token
 _UNPRICED = Cost()
 
 
-MADE_UP = "made up"
-"""The origin of a tensor that no operation has computed."""
+MADE_UP = "made up"  # the origin of a tensor that no operation has computed
 
 
 class Owner(Protocol):
@@ -45,8 +44,7 @@ class Owner(Protocol):
 class Carrying(Protocol):
     """A call that carries a tensor (``in_flight``)."""
 
-    index: int
-    """Where in the log it was issued."""
+    index: int  # where in the log it was issued
     end: Grains | None
 
 
@@ -57,8 +55,7 @@ class Hand:
 
     def __init__(self, rank: Owner | None) -> None:
         self.rank = rank
-        self.ended = 0
-        """How long the log was after that operation: what came to hand before it is gone."""
+        self.ended = 0  # how long the log was after that operation: what came to hand before it is gone
 
 
 Origin = str | tuple[int, ...] | None
@@ -96,10 +93,8 @@ class TensorState(Token):
         """In whose hand it is, or was last, and how long the log was when it came there; below zero, an operation has
         used it up: ``-1 - since`` is that one's place in the log."""
         self.origin = origin
-        self.stored = 0
-        """How often dictionaries hold it."""
-        self.carriers: list[Carrying] | None = None
-        """Unfinished calls that carry it."""
+        self.stored = 0  # how often dictionaries hold it
+        self.carriers: list[Carrying] | None = None  # unfinished calls that carry it
         self.unstored: list[int] | None = None
         """Samples [from, to) in which it is carried and not stored, while that lasts."""
 
