@@ -62,13 +62,7 @@ class Tensor:
     def __hash__(self) -> int:
         return hash(self._token.labels.coarse())
 
-    def __copy__(self) -> Tensor:
-        return of_token(made_by_hand(self._token.labels))
-
-    def __deepcopy__(self, memo: object) -> Tensor:
-        return self.__copy__()
-
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:  # copies are made by hand, too
         return _unpickled, (self._token.labels._asdict(),)
 
     def __add__(self, other: object) -> Any:

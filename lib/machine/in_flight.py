@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ..basics.errors import PuzzleError, show_call
 from ..basics.units import Elements, show_ticks
@@ -18,26 +17,13 @@ from .rank_state import RankState, Result
 from .tensor_state import Origin, TensorState
 
 
-class Message(NamedTuple):
-    """Something on its way, in the mailbox of its receiver."""
-
-    arrival: Grains
-    sender: int
-    op: tuple[object, ...]
-    layer: int | None
-    labels: Labels | None
-    value: Value
-    memory: Elements
-    origin: Origin
-
-
 class InFlight:
     """One rank's part in a communication, from issue to end: its share of a collective, a send, or a receive."""
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = (
         "lanes", "rank", "kind", "layer", "issued", "tick", "index", "holder", "operand", "labels", "memory", "held",
-        "group", "meeting", "peer", "plain", "end", "ticks", "op", "result", "message", "waiter", "awaited"
+        "group", "meeting", "peer", "value", "origin", "end", "ticks", "op", "result", "message", "waiter", "awaited"
     )  # fmt: skip
 
     def __init__(
@@ -64,12 +50,13 @@ class InFlight:
         self.group = group  # whose collective it is part of
         self.meeting: Meeting | None = None  # that collective, until it takes place
         self.peer: int | None = None  # receiver of a send, sender that a receive insists on
-        self.plain: object = None  # what a send carries that is no tensor
+        self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
+        self.origin: Origin = None  # and its tensor's
         self.end: Grains | None = None
         self.ticks: tuple[float, float] | None = None  # its start and its end, in ticks
         self.op = op
         self.result: Result | PuzzleError | None = None  # what a collective has brought, or why it never will
-        self.message: Message | None = None
+        self.message: InFlight | None = None  # the send that a receive has found
         self.waiter: Callable[[], None] | None = None
         self.awaited = False
 

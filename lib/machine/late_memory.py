@@ -86,7 +86,7 @@ def _spans(lanes: Lanes) -> Iterator[Span]:
     for tensor, (start, stop) in rank.carried:
         own = journeys.get(id(tensor))
         if own is None:
-            own = journeys[id(tensor)] = list(_journeys(rank, tensor))
+            own = journeys[id(tensor)] = _journeys(rank, tensor)
         for at in range(max(0, bisect_right(own, (start, END)) - 1), len(own)):
             first, last = own[at]
             if first >= stop:
@@ -95,17 +95,14 @@ def _spans(lanes: Lanes) -> Iterator[Span]:
                 yield max(first, start), min(last, stop), IN_FLIGHT, tensor.memory
 
 
-def _journeys(rank: RankState, tensor: TensorState) -> Iterator[tuple[int, int]]:
+def _journeys(rank: RankState, tensor: TensorState) -> list[tuple[int, int]]:
     """Return the samples in which some unfinished call carries a tensor: (first, after the last), apart from each
     other."""
-    begun, reached = 0, 0
+    journeys: list[tuple[int, int]] = []
     for call in sorted(tensor.carriers or (), key=lambda call: call.index):
-        last = len(rank.log) if call.end is None else bisect_left(rank.clocks, call.end)
-        first = call.index + 1
-        if first > reached:
-            if begun < reached:
-                yield begun, reached
-            begun, reached = first, first
-        reached = max(reached, last)
-    if begun < reached:
-        yield begun, reached
+        first, last = call.index + 1, len(rank.log) if call.end is None else bisect_left(rank.clocks, call.end)
+        if journeys and first <= journeys[-1][1]:
+            first, before = journeys.pop()
+            last = max(before, last)
+        journeys.append((first, max(first, last)))
+    return journeys

@@ -20,7 +20,7 @@ from ..record.labels import Labels
 from ..record.operations import Collective
 from ..record.table import RECEIVE, SEND
 from .cost import Grains
-from .in_flight import InFlight, Lanes, Meeting, Membership, Message
+from .in_flight import InFlight, Lanes, Meeting, Membership
 from .mesh import Mesh
 from .rank_state import RankState, Result, Terms
 from .tensor_state import MADE_UP, TensorState
@@ -50,8 +50,7 @@ class Network:
         self.lanes: dict[int, Lanes] = {}
         self.meetings: dict[tuple[object, ...], Meeting] = {}
         self.mixed: list[Meeting] = []  # collectives that are not the same for all, and that nobody has been told of
-        self.mailboxes: dict[int, dict[int, deque[tuple[Message, InFlight]]]] = {}
-        """By receiver and sender: messages, each with the send that it comes from."""
+        self.mailboxes: dict[int, dict[int, deque[InFlight]]] = {}  # messages, as sends, by receiver and sender
         self.waits: list[tuple[Grains, int, int, InFlight]] = []
         """Ends known, awaited in ranks with several coroutines: (end, rank, place in the log, call)."""
         self.candidates: list[tuple[Grains, int, int, InFlight, int]] = []
@@ -185,7 +184,7 @@ class Network:
         lanes.sent[receiver] = number + 1
         op = (lanes.rank.rank, receiver, number)
         call = InFlight(lanes, SEND.kind, operand.labels.layer if operand else None, op, operand)
-        call.peer, call.plain = receiver, plain
+        call.peer, call.value = receiver, plain
         if lanes.issue(call, lanes.queue):
             self._advance(call)
         return call
@@ -198,9 +197,9 @@ class Network:
         end = start + self.cost.transfer(call.memory, across)
         call.end, call.ticks = end, self._ticks(start, end)
         call.lanes.leave_queue(end, heads)
-        value, origin = (call.plain, None) if tensor is None else (tensor.value, tensor.origin)
-        message = Message(end, sender, call.op, call.layer, call.labels, value, call.memory, origin)
-        self.mailboxes.setdefault(receiver, {}).setdefault(sender, deque()).append((message, call))
+        if tensor is not None:
+            call.value, call.origin = tensor.value, tensor.origin
+        self.mailboxes.setdefault(receiver, {}).setdefault(sender, deque()).append(call)
         if call.waiter is not None:
             self._ended(call)
         self._match(receiver)
@@ -246,7 +245,7 @@ class Network:
         for sender, box in self.mailboxes.get(lanes.rank.rank, {}).items():
             if not box:
                 continue
-            arrival = box[0][0].arrival
+            arrival = cast(Grains, box[0].end)
             for call in lanes.receives:
                 if call.peer is None or call.peer == sender:
                     key = (max(call.issued, arrival), arrival, sender)
@@ -260,13 +259,14 @@ class Network:
 
     def _receive(self, lanes: Lanes, call: InFlight, sender: int) -> None:
         """The receive lane takes the next message of a sender."""
-        message, sent = self.mailboxes[lanes.rank.rank][sender].popleft()
+        sent = self.mailboxes[lanes.rank.rank][sender].popleft()
+        assert sent.end is not None
         lanes.receives.remove(call)
-        start = max(call.issued, lanes.receive_free, message.arrival)
+        start = max(call.issued, lanes.receive_free, sent.end)
         call.end = lanes.receive_free = start + self.cost.receiving
         call.ticks = self._ticks(start, call.end)
-        call.peer, call.op, call.layer = sender, message.op, message.layer
-        call.labels, call.memory, call.message = message.labels, message.memory, message
+        call.peer, call.op, call.layer = sender, sent.op, sent.layer
+        call.labels, call.memory, call.message = sent.labels, sent.memory, sent
         if self.watcher is not None:
             self.watcher.received(sent, call)
         self._note_candidate(lanes)
@@ -364,14 +364,12 @@ class Network:
             if now > index + 1:
                 rank.late.append((index + 1, now, IN_FLIGHT, result.memory))
             return rank.mint(result.labels, result.value, result.origin, call.holder, result.memory)
-        message, call.message = call.message, None
-        if message is None:
+        sent, call.message = call.message, None
+        if sent is None:
             return None
-        rank.received.append((message.arrival, len(rank.log), message.memory))
-        if message.labels is None:
-            plain: object = message.value
-            return plain
-        return rank.mint(message.labels, message.value, message.origin, call.holder, message.memory)
+        rank.received.append((cast(Grains, sent.end), len(rank.log), sent.memory))
+        value: object = sent.value
+        return value if sent.labels is None else rank.mint(sent.labels, value, sent.origin, call.holder, sent.memory)
 
     # -- what is left -------------------------------------------------------------------
 
@@ -380,20 +378,15 @@ class Network:
         for rank, lanes in sorted(self.lanes.items()):
             for call in lanes.open.values():
                 if not call.awaited:
-                    return PuzzleError(
-                        f"{show_call(call.kind, call.layer)} was started and never awaited",
-                        where=Place(rank),
-                        cure=f"await model.{call.kind}(...), on the spot or later",
-                        line="",
-                    )
-            for box in self.mailboxes.get(rank, {}).values():
-                for message, _ in box:
-                    return PuzzleError(
-                        f"a message was sent and never received: {message.labels or repr(message.value)}",
-                        where=Place(detail=f"rank {message.sender} to rank {rank}"),
-                        cure=f"rank {rank} must await model.receive() once for every pass_to",
-                        line="",
-                    )
+                    problem = f"{show_call(call.kind, call.layer)} was started and never awaited"
+                    cure = f"await model.{call.kind}(...), on the spot or later"
+                    return PuzzleError(problem, where=Place(rank), cure=cure, line="")
+            for sender, box in self.mailboxes.get(rank, {}).items():
+                if box:
+                    problem = f"a message was sent and never received: {box[0].labels or repr(box[0].value)}"
+                    cure = f"rank {rank} must await model.receive() once for every pass_to"
+                    where = Place(detail=f"rank {sender} to rank {rank}")
+                    return PuzzleError(problem, where=where, cure=cure, line="")
         return None
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:

@@ -112,31 +112,31 @@ class TensorState(Token):
         """Return piece ``index`` of ``total`` of this one."""
         labels = cut(self.labels, index, total)
         rank = _one_rank(self)
-        if rank:
-            rank.cuts.check(labels.total)
-        values = rank.values if rank else Fingerprints()
-        return _derived(rank, labels, values.cut(self.value, labels), self)
+        if rank is None:
+            return made_by_hand(labels)
+        rank.cuts.check(labels.total)
+        return _derived(rank, labels, rank.values.cut(self.value, labels), self)
 
     def combine(self, other: Token) -> TensorState:
         """Return this part and that one as one."""
         assert isinstance(other, TensorState)
         labels = join((self.labels, other.labels), "combine")
         rank = _one_rank(self, other, use="combine")
-        values = rank.values if rank else Fingerprints()
-        return _derived(rank, labels, values.join((self.value, other.value)), self, other)
+        if rank is None:
+            return made_by_hand(labels)
+        return _derived(rank, labels, rank.values.join((self.value, other.value)), self, other)
 
     def add(self, other: Token) -> TensorState:
         """Return the sum of two gradients."""
         assert isinstance(other, TensorState)
         rank = _one_rank(self, other)
         labels = total_of((self.labels, other.labels), "+", strict=rank is None or rank.strict)
-        values = rank.values if rank else Fingerprints()
-        return _derived(rank, labels, values.add((self.value, other.value)), self, other)
+        if rank is None:
+            return made_by_hand(labels)
+        return _derived(rank, labels, rank.values.add((self.value, other.value)), self, other)
 
 
-def _derived(rank: Owner | None, labels: Labels, value: Value, *sources: TensorState) -> TensorState:
-    if rank is None:
-        return made_by_hand(labels)
+def _derived(rank: Owner, labels: Labels, value: Value, *sources: TensorState) -> TensorState:
     origins = [source.origin for source in sources]
     if MADE_UP in origins:
         return rank.mint(labels, value, MADE_UP)
