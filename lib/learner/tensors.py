@@ -13,7 +13,7 @@ from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_
 from ..basics.errors import Place, PuzzleError
 from ..basics.units import Elements
 from ..machine.interface import Token
-from ..machine.tensor_state import made_by_hand
+from ..machine.rank_state import made_by_hand
 from ..record.kinds import KINDS
 from ..record.labels import NONE, WHOLE, Labels, check_fineness
 

@@ -19,9 +19,8 @@ from .fingerprints import Fingerprints
 from .in_flight import InFlight
 from .interface import AnyBooks, Books, FinalState, Piece
 from .network import Network, Watcher
-from .rank_state import RankState, Terms
+from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 from .shape import Shape
-from .tensor_state import MADE_UP, Origin, TensorState
 
 labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
 LOADING = "model.load_weights(layer, shard, total): number `shard` of `total` equal pieces"

@@ -13,8 +13,7 @@ from ..record.operations import Collective, Value
 from ..record.table import SEND
 from .cost import Grains
 from .mesh import Group
-from .rank_state import RankState, Result
-from .tensor_state import Origin, TensorState
+from .rank_state import Origin, RankState, Result, TensorState
 
 
 class InFlight:

@@ -15,8 +15,7 @@ from ..basics.units import Elements
 from ..record.events import MARKS, Event
 from ..record.kinds import IN_FLIGHT, INBOX, MEMORY_KINDS
 from .in_flight import Lanes
-from .rank_state import END, RankState, Result, Span, Unfinished
-from .tensor_state import TensorState
+from .rank_state import END, RankState, Result, Span, TensorState, Unfinished
 
 
 def events_so_far(lanes: Lanes) -> list[Event]:

@@ -22,8 +22,7 @@ from ..record.table import RECEIVE, SEND
 from .cost import Grains
 from .in_flight import InFlight, Lanes, Meeting, Membership
 from .mesh import Mesh
-from .rank_state import RankState, Result, Terms
-from .tensor_state import MADE_UP, TensorState
+from .rank_state import MADE_UP, RankState, Result, TensorState, Terms
 
 
 class Watcher(Protocol):
@@ -245,7 +244,8 @@ class Network:
         for sender, box in self.mailboxes.get(lanes.rank.rank, {}).items():
             if not box:
                 continue
-            arrival = cast(Grains, box[0].end)
+            arrival = box[0].end
+            assert arrival is not None
             for call in lanes.receives:
                 if call.peer is None or call.peer == sender:
                     key = (max(call.issued, arrival), arrival, sender)
@@ -367,7 +367,8 @@ class Network:
         sent, call.message = call.message, None
         if sent is None:
             return None
-        rank.received.append((cast(Grains, sent.end), len(rank.log), sent.memory))
+        assert sent.end is not None
+        rank.received.append((sent.end, len(rank.log), sent.memory))
         value: object = sent.value
         return value if sent.labels is None else rank.mint(sent.labels, value, sent.origin, call.holder, sent.memory)
 

@@ -24,7 +24,7 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         if inp.layer != layer:
             given = f"what get_activation gives (layer 0) or forward({layer - 1}, ...) gives"
             expected = f"an Activation with layer={layer}: {given}"
-            raise _wrong(where, f"the input is that of layer {inp.layer}", expected, inp)
+            raise PuzzleError(f"the input is that of layer {inp.layer}", where=where, expected=expected, got=str(inp))
 
 
 def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
@@ -41,33 +41,34 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     where = rank.place("backward", layer, inp.batches)
     _weight_fits(rank, where, layer, weight)
     if inp.layer != layer:
+        problem, cure = f"the input is that of layer {inp.layer}", f"by habit: model.activations[{layer}]"
         expected = f"the Activation that forward({layer}, ...) read (layer={layer})"
-        habit = f"by habit: model.activations[{layer}]"
-        raise _wrong(where, f"the input is that of layer {inp.layer}", expected, inp, habit)
+        raise PuzzleError(problem, where=where, expected=expected, got=str(inp), cure=cure)
     if grad.layer != layer:
         expected = f"what loss gives (the last layer) or backward({layer + 1}, ...) gives: layer={layer}"
-        raise _wrong(where, f"the gradient is that of layer {grad.layer}", expected, grad)
+        raise PuzzleError(f"the gradient is that of layer {grad.layer}", where=where, expected=expected, got=str(grad))
     if inp.batches != grad.batches:
-        expected = f"a gradient for micro-batches {show_set(inp.batches)}"
-        raise _wrong(where, "input and gradient are of different micro-batches", expected, show_set(grad.batches))
+        expected, got = f"a gradient for micro-batches {show_set(inp.batches)}", show_set(grad.batches)
+        raise PuzzleError("input and gradient are of different micro-batches", where=where, expected=expected, got=got)
 
 
 def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels) -> None:
     if weight.layer != layer:
-        raise _wrong(where, f"the weight is that of layer {weight.layer}", f"layer {layer}", weight)
+        problem, expected = f"the weight is that of layer {weight.layer}", f"layer {layer}"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(weight))
     if not weight.is_whole():
         missing = show_set(frozenset(range(weight.total)) - weight.shards)
         gather = f"weight = await model.allgather(model.weights[{layer}], {layer})"
         cure = f"{gather}, of ranks that together have the shards {missing} of {weight.total}, too"
-        raise _wrong(where, "the weight is not complete", f"all shards of the weight of layer {layer}", weight, cure)
+        expected = f"all shards of the weight of layer {layer}"
+        raise PuzzleError("the weight is not complete", where=where, expected=expected, got=str(weight), cure=cure)
     if weight.step and rank.graded:
-        expected = "the weight of step 0, for every micro-batch of the batch"
+        problem, expected = (
+            "the weight has been updated already",
+            "the weight of step 0, for every micro-batch of the batch",
+        )
         cure = "update a layer after the last forward and backward that need its weight"
-        raise _wrong(where, "the weight has been updated already", expected, weight, cure)
-
-
-def _wrong(where: Place, problem: str, expected: str, got: object, cure: str = "") -> PuzzleError:
-    return PuzzleError(problem, where=where, expected=expected, got=str(got), cure=cure)
+        raise PuzzleError(problem, where=where, expected=expected, got=str(weight), cure=cure)
 
 
 def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
@@ -76,7 +77,7 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     if inp.layer != rank.layers:
         where = rank.place("loss", None, inp.batches)
         expected = f"an Activation with layer={rank.layers}: what forward({rank.layers - 1}, ...) gives"
-        raise _wrong(where, "the loss reads the output of the last layer", expected, inp)
+        raise PuzzleError("the loss reads the output of the last layer", where=where, expected=expected, got=str(inp))
 
 
 def _output(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
@@ -147,22 +148,30 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     where = rank.place("update", layer)
     for name, one in (("weight_grad", grad), ("weight", weight), ("opt_state", opt_state)):
         if one.layer != layer:
-            raise _wrong(where, f"{name} is of layer {one.layer}", f"layer {layer}", one)
+            raise PuzzleError(f"{name} is of layer {one.layer}", where=where, expected=f"layer {layer}", got=str(one))
     if len(grad.batches) != rank.batches:
         problem = f"the gradient misses micro-batch {show_set(frozenset(range(rank.batches)) - grad.batches)}"
         cure = "add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update"
-        raise _wrong(where, problem, f"all of {show_set(range(rank.batches))}", show_set(grad.batches), cure)
+        expected, got = f"all of {show_set(range(rank.batches))}", show_set(grad.batches)
+        raise PuzzleError(problem, where=where, expected=expected, got=got, cure=cure)
     if weight.step != opt_state.step:
-        raise _wrong(where, "weight and optimizer state are of different steps", f"step {weight.step}", opt_state)
+        problem, expected = "weight and optimizer state are of different steps", f"step {weight.step}"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state))
     pieces = f"shards {show_set(weight.shards)} of {weight.total}"
     if not same_pieces(weight, opt_state):
         problem, cure = (
             "weight and optimizer state hold different shards",
             "weight.shard(i, n) and opt_state.shard(i, n)",
         )
-        raise _wrong(where, problem, f"{pieces}, as the weight", opt_state, f"cut both alike: {cure}")
-    cure = "update the piece whose gradient this rank has"
-    raise _wrong(where, "the gradient does not cover the weight", f"at least {pieces}", grad, cure)
+        raise PuzzleError(
+            problem,
+            where=where,
+            expected=f"{pieces}, as the weight",
+            got=str(opt_state),
+            cure=f"cut both alike: {cure}",
+        )
+    problem, cure = "the gradient does not cover the weight", "update the piece whose gradient this rank has"
+    raise PuzzleError(problem, where=where, expected=f"at least {pieces}", got=str(grad), cure=cure)
 
 
 def _stepped(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
