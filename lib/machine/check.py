@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..basics.errors import Place, PuzzleError, show_set
-from ..record.labels import Labels, union
+from ..record.labels import union
 from .fingerprints import piece_of, trained_weights
 from .interface import FinalState
 
@@ -30,16 +30,13 @@ def check_finals(states: Sequence[FinalState]) -> bool:
                     cure=f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)",
                     line="",
                 )
-        missing = missing_shards([final.labels for _, final in finals])
-        if missing:
-            shards, total = missing
+        (have, total), _ = union([(final.labels.shards, final.labels.total) for _, final in finals])
+        if len(have) < total:
             problem, expected, got = "no rank has set a final weight", "one for every layer", ""
             if finals:
-                problem, expected = (
-                    "the final weight is not complete",
-                    "all ranks' shards together make the whole weight",
-                )
-                got = f"shards {show_set(shards)} of {total} are missing"
+                problem = "the final weight is not complete"
+                expected = "all ranks' shards together make the whole weight"
+                got = f"shards {show_set(frozenset(range(total)) - have)} of {total} are missing"
             cure = f"after update: model.set_final_weight({layer}, weight)"
             raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, cure=cure, line="")
         for rank, final in finals:
@@ -56,9 +53,3 @@ def check_finals(states: Sequence[FinalState]) -> bool:
                     line="",
                 )
     return made_up
-
-
-def missing_shards(parts: Sequence[Labels]) -> tuple[frozenset[int], int] | None:
-    """Return the shards that the parts together lack, and of how many; None if they make the whole."""
-    (have, total), _ = union([(part.shards, part.total) for part in parts]) if parts else ((frozenset[int](), 1), True)
-    return (frozenset(range(total)) - have, total) if len(have) < total else None

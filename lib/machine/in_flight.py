@@ -32,7 +32,6 @@ class InFlight:
         layer: int | None,
         op: tuple[object, ...] = (),
         operand: TensorState | None = None,
-        group: Group | None = None,
     ) -> None:
         self.lanes = lanes
         self.rank = rank = lanes.rank
@@ -46,7 +45,7 @@ class InFlight:
         if operand is not None:
             self.labels, self.memory = operand.labels, operand.memory
         self.held: tuple[Elements, ...] = ()
-        self.group = group  # whose collective it is part of
+        self.group: Group | None = None  # whose collective it is part of
         self.meeting: Meeting | None = None  # that collective, until it takes place
         self.peer: int | None = None  # receiver of a send, sender that a receive insists on
         self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one

@@ -42,11 +42,9 @@ class Mesh:
             self.axes[axis] = whole_number(f"mesh axis {axis!r}", size)
         if self.axes and prod(self.axes.values()) != self.ranks:
             factors = " x ".join(f"{axis} {size}" for axis, size in self.axes.items())
-            raise PuzzleError(
-                f"the mesh does not multiply to the ranks: {factors} = {prod(self.axes.values())}, not {self.ranks}",
-                where="mesh",
-                cure="choose axis sizes whose product is the number of ranks",
-            )
+            wrong = f"{factors} = {prod(self.axes.values())}, not {self.ranks}"
+            cure = "choose axis sizes whose product is the number of ranks"
+            raise PuzzleError(f"the mesh does not multiply to the ranks: {wrong}", where="mesh", cure=cure)
         self._groups: dict[tuple[str | None, int], Group] = {}
 
     def coordinates(self, rank: int) -> dict[str, int]:
@@ -66,13 +64,9 @@ class Mesh:
     def size(self, axis: str) -> int:
         """Ranks along an axis. Raises PuzzleError for an unknown axis."""
         if not isinstance(axis, str) or axis not in self.axes:
-            raise PuzzleError(
-                f"there is no mesh axis {axis!r}",
-                expected=f"one of {', '.join(map(repr, self.axes))}"
-                if self.axes
-                else 'a mesh, for example run(..., mesh={"replica": 2, "shard": 4})',
-                got=repr(axis),
-            )
+            example = 'a mesh, for example run(..., mesh={"replica": 2, "shard": 4})'
+            expected = f"one of {', '.join(map(repr, self.axes))}" if self.axes else example
+            raise PuzzleError(f"there is no mesh axis {axis!r}", expected=expected, got=repr(axis))
         return self.axes[axis]
 
     def group(self, rank: int, axis: str | None) -> Group:

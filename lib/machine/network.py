@@ -79,7 +79,7 @@ class Network:
             membership = lanes.memberships[axis] = Membership(self.mesh.group(rank, axis))
         group = membership.group
         op = (axis, group.ranks[0], membership.issued)
-        call = InFlight(lanes, row.kind, layer, op, operand, group)
+        call = InFlight(lanes, row.kind, layer, op, operand)
         meeting = self.meetings.get(op)
         if meeting is None:
             meeting = self.meetings[op] = Meeting(group, row, layer, op)
@@ -87,7 +87,7 @@ class Network:
             meeting.mixed = True
             self.mixed.append(meeting)
         membership.issued += 1
-        call.meeting = meeting
+        call.group, call.meeting = group, meeting
         meeting.calls[group.position[rank]] = call
         if lanes.issue(call, lanes.queue):
             self._advance(call)
@@ -227,21 +227,14 @@ class Network:
         self._note_candidate(lanes)
 
     def _note_candidate(self, lanes: Lanes) -> None:
-        """Remember when the next receive of this rank could end, as things stand now."""
-        lanes.version += 1
-        possible = self._next_receive(lanes) if lanes.receives else None
-        if possible is not None:
-            end, call, sender = possible
-            heappush(self.candidates, (end, lanes.rank.rank, lanes.version, call, sender))
+        """Remember which receive of this rank could be next, and when it would end, as things stand now.
 
-    def _next_receive(self, lanes: Lanes) -> tuple[Grains, InFlight, int] | None:
-        """Return (end, receive, sender) of the receive that the lane serves next, if any can be.
-
-        The lane serves in the order in which message and receive are both there; ties go to the
-        earlier message, then to the lower sender; a message goes to the first receive that accepts it.
+        The lane serves in the order in which message and receive are both there; ties go to the earlier message, then
+        to the lower sender; a message goes to the first receive that accepts it.
         """
+        lanes.version += 1
         best: tuple[tuple[Grains, Grains, int], InFlight] | None = None
-        for sender, box in self.mailboxes.get(lanes.rank.rank, {}).items():
+        for sender, box in (self.mailboxes.get(lanes.rank.rank, {}) if lanes.receives else {}).items():
             if not box:
                 continue
             arrival = box[0].end
@@ -252,10 +245,10 @@ class Network:
                     if best is None or key < best[0]:
                         best = key, call
                     break
-        if best is None:
-            return None
-        (ready, _, sender), call = best
-        return max(ready, lanes.receive_free) + self.cost.receiving, call, sender
+        if best is not None:
+            (ready, _, sender), call = best
+            end = max(ready, lanes.receive_free) + self.cost.receiving
+            heappush(self.candidates, (end, lanes.rank.rank, lanes.version, call, sender))
 
     def _receive(self, lanes: Lanes, call: InFlight, sender: int) -> None:
         """The receive lane takes the next message of a sender."""

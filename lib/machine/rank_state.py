@@ -326,13 +326,9 @@ class RankState:
         for other, earlier in before:
             if overlap(labels, other) and not set(loads) & set(earlier):
                 problem = f"this rank has taken that piece of the {labels.kind} from load_weights before"
-                where, cure = (
-                    self.place("load_weights", labels.layer),
-                    "keep it stored, or get it from another rank by communication",
-                )
-                raise PuzzleError(
-                    problem, where=where, expected="each piece loaded once", got=f"{labels} after {other}", cure=cure
-                )
+                where, expected = self.place("load_weights", labels.layer), "each piece loaded once"
+                cure = "keep it stored, or get it from another rank by communication"
+                raise PuzzleError(problem, where=where, expected=expected, got=f"{labels} after {other}", cure=cure)
         before.append((labels, loads))
         tensor.origin = None
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..basics.errors import PuzzleError, folded
@@ -83,7 +85,7 @@ def grid(events: Iterable[Event]) -> str:
     ``+`` joins what starts at the same time, ``-`` goes on, ``.`` is idle.
     """
     by_rank: dict[int, list[Event]] = {}
-    for event in sorted(events, key=lambda event: (event.start, event.end)):
+    for event in sorted(events, key=attrgetter("start", "end")):
         own = by_rank.setdefault(event.rank, [])
         if event.kind not in MARKS:
             own.append(event)
@@ -101,11 +103,8 @@ def _cells(own: Sequence[Event], moments: Sequence[float]) -> list[str]:
     for event in own:
         for at in range(bisect_left(moments, event.start), bisect_left(moments, event.end)):
             cells[at] = "-"
-    started: dict[int, list[str]] = {}
-    for event in own:
-        started.setdefault(bisect_left(moments, event.start), []).append(str(code_of(event)))
-    for at, codes in started.items():
-        cells[at] = "+".join(codes)
+    for start, begun in groupby(own, key=attrgetter("start")):
+        cells[bisect_left(moments, start)] = "+".join(str(code_of(event)) for event in begun)
     return cells
 
 

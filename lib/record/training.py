@@ -63,10 +63,8 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels) -> None:
         expected = f"all shards of the weight of layer {layer}"
         raise PuzzleError("the weight is not complete", where=where, expected=expected, got=str(weight), cure=cure)
     if weight.step and rank.graded:
-        problem, expected = (
-            "the weight has been updated already",
-            "the weight of step 0, for every micro-batch of the batch",
-        )
+        problem = "the weight has been updated already"
+        expected = "the weight of step 0, for every micro-batch of the batch"
         cure = "update a layer after the last forward and backward that need its weight"
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), cure=cure)
 
@@ -159,17 +157,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state))
     pieces = f"shards {show_set(weight.shards)} of {weight.total}"
     if not same_pieces(weight, opt_state):
-        problem, cure = (
-            "weight and optimizer state hold different shards",
-            "weight.shard(i, n) and opt_state.shard(i, n)",
-        )
-        raise PuzzleError(
-            problem,
-            where=where,
-            expected=f"{pieces}, as the weight",
-            got=str(opt_state),
-            cure=f"cut both alike: {cure}",
-        )
+        problem, expected = "weight and optimizer state hold different shards", f"{pieces}, as the weight"
+        cure = "cut both alike: weight.shard(i, n) and opt_state.shard(i, n)"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), cure=cure)
     problem, cure = "the gradient does not cover the weight", "update the piece whose gradient this rank has"
     raise PuzzleError(problem, where=where, expected=f"at least {pieces}", got=str(grad), cure=cure)
 
