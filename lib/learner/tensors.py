@@ -6,8 +6,9 @@ demonstrations, and marked as made up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, Self
 
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
 from ..basics.errors import Place, PuzzleError
@@ -28,8 +29,7 @@ class Tensor:
     __slots__ = ("_token",)
     layer: int
     layers: int
-    if TYPE_CHECKING:
-        _token: Token
+    _token: Token
 
     def memory(self) -> Elements:
         """Size in elements."""
@@ -43,7 +43,7 @@ class Tensor:
         if cls.__name__ in KINDS:
             CLASSES[cls.__name__] = cls
             for name in KINDS[cls.__name__].fields:
-                setattr(cls, name, property(_label(name)))
+                setattr(cls, name, property(attrgetter(f"_token.labels.{name}"), doc=""))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise PuzzleError(f"tensors are frozen: {name} cannot be set", got=repr(self))
@@ -70,10 +70,6 @@ class Tensor:
         raise PuzzleError("only weight gradients add up", where=f"{self} + ...", got=describe(other), cure=cure)
 
     __radd__ = __add__
-
-
-def _label(name: str) -> Callable[[Tensor], Any]:
-    return lambda tensor: getattr(tensor._token.labels, name)
 
 
 CLASSES: dict[str, type[Tensor]] = {}  # the class of each kind of tensor

@@ -99,8 +99,8 @@ class LocalBooks:
         layer = self._layer(rank, layer, "fake_grad")
         batches = self._batches(rank, batches, "fake_grad")
         labels = Labels("WeightGrad", layer, rank.layers, batches=batches, total_batches=rank.batches)
-        values = rank.values
-        return rank.mint(labels, values.made_up(labels), MADE_UP) if batches else rank.mint(labels, values.zero)
+        value, origin = (rank.values.made_up(labels), MADE_UP) if batches else (rank.values.zero, None)
+        return rank.mint(labels, value, origin)
 
     # -- operations of the compute lane ---------------------------------------------------
 

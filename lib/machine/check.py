@@ -11,10 +11,8 @@ from .interface import FinalState
 
 
 def check_finals(states: Sequence[FinalState]) -> bool:
-    """Check every layer's final weights: of step 1, together complete, and right in value.
-
-    Return whether any of them is made up (whose value says nothing). Raise PuzzleError if anything is wrong.
-    """
+    """Check every layer's final weights: of step 1, together complete, and right in value. Return whether any of them
+    is made up (whose value says nothing). Raise PuzzleError if anything is wrong."""
     layers, batches = states[0].layers, states[0].batches
     made_up, trained = False, trained_weights(layers, batches)
     for layer in range(layers):

@@ -76,10 +76,8 @@ C = TypeVar("C", bound=CallHandle)
 
 
 class Books(Protocol[R, T, C]):
-    """The books of all ranks of one machine: R, T and C are its handles of ranks, tensors and calls.
-
-    Every method that acts for a rank raises PuzzleError for what is wrong with it.
-    """
+    """The books of all ranks of one machine: R, T and C are its handles of ranks, tensors and calls. Every method that
+    acts for a rank raises PuzzleError for what is wrong with it."""
 
     def open(self, rank: int, layers: int, batches: int) -> R:
         """Open a rank's books, replacing those of an earlier run of the cell."""

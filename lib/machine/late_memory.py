@@ -47,10 +47,8 @@ def _settled(lanes: Lanes) -> list[Event | Unfinished]:
 
 
 def _more_memory(spans: Iterable[Span]) -> dict[int, list[Elements]]:
-    """Return the extra memory of each sample that has some, as a list over MEMORY_KINDS.
-
-    A difference array: every span adds at its start and takes away at its end.
-    """
+    """Return the extra memory of each sample that has some, as a list over MEMORY_KINDS. A difference array: every span
+    adds at its start and takes away at its end."""
     steps: dict[int, list[Elements]] = {}
     for start, stop, slot, memory in spans:
         if start < stop and memory:
@@ -72,7 +70,6 @@ def _spans(lanes: Lanes) -> Iterator[Span]:
     """Return the spans of memory whose end was unknown when sampled: calls in flight, the inbox, tensors still
     carried."""
     rank = lanes.rank
-    count = len(rank.log)
     yield from rank.late
     clocks = rank.clocks
     for arrival, stop, memory in rank.received:
@@ -80,7 +77,7 @@ def _spans(lanes: Lanes) -> Iterator[Span]:
             yield bisect_left(clocks, arrival), stop, INBOX, memory
     for call in lanes.open.values():
         if isinstance(call.result, Result):
-            yield call.index + 1, count, IN_FLIGHT, call.result.memory
+            yield call.index + 1, len(rank.log), IN_FLIGHT, call.result.memory
     journeys: dict[int, list[tuple[int, int]]] = {}  # by tensor: asked for once, however often it was unstored
     for tensor, (start, stop) in rank.carried:
         own = journeys.get(id(tensor))

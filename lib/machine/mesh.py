@@ -29,10 +29,8 @@ class Group(NamedTuple):
 
 
 class Mesh:
-    """``ranks`` ranks on named axes (last axis fastest), in boxes of ``node_size``.
-
-    Raises PuzzleError when the axes do not multiply to the ranks, or a number is no number.
-    """
+    """``ranks`` ranks on named axes (last axis fastest), in boxes of ``node_size``. Raises PuzzleError when the axes do
+    not multiply to the ranks, or a number is no number."""
 
     def __init__(self, ranks: int, axes: Mapping[str, int] | None = None, node_size: int | None = None) -> None:
         self.ranks = whole_number("ranks", ranks)

@@ -8,7 +8,7 @@ local variable, and no garbage collector is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -80,11 +80,8 @@ NO_HAND = Hand(None)
 
 
 class TensorState(Token):
-    """One tensor; the learner's side carries it as an opaque token.
-
-    It lives as long as dictionaries hold it, and in the hand of the coroutine that made it or took it out until that
-    coroutine's next operation.
-    """
+    """One tensor; the learner's side carries it as an opaque token. It lives as long as dictionaries hold it, and in
+    the hand of the coroutine that made it or took it out until that coroutine's next operation."""
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = ("slot", "value", "rank", "hand", "since", "origin", "stored", "carriers", "unstored")
@@ -110,8 +107,9 @@ class TensorState(Token):
         self.origin = origin
         self.stored = 0  # how often dictionaries hold it
         self.carriers: list[Unfinished] | None = None  # unfinished calls that carry it
-        self.unstored: list[int] | None = None
-        """Samples [from, to) in which it is carried and not stored, while that lasts."""
+        self.unstored: list[int] | None = (
+            None  # samples [from, to) in which it is carried, not stored, as long as that lasts
+        )
 
     def lives(self) -> bool:
         """Return whether it still exists."""
@@ -166,10 +164,8 @@ def made_by_hand(labels: Labels) -> TensorState:
 
 
 def _one_rank(*tensors: TensorState, use: str = "") -> RankState | None:
-    """Return the one rank that owns these tensors. Raise PuzzleError if one is dead or another rank's.
-
-    With ``use`` it takes what was loaded: parts that are joined could not be told apart later.
-    """
+    """Return the one rank that owns these tensors. Raise PuzzleError if one is dead or another rank's. With ``use`` it
+    takes what was loaded: parts that are joined could not be told apart later."""
     rank = next((tensor.rank for tensor in tensors if tensor.rank), None)
     for tensor in tensors:
         if rank is None:
@@ -389,19 +385,16 @@ class RankState:
     # -- the end --------------------------------------------------------------------------
 
     def final_state(self, stored: Iterable[TensorState]) -> FinalState:
-        """Return what the rank ends with; ``stored`` names what its dictionaries hold, of which only what is known here
-        as stored counts."""
+        """Return what the rank ends with (see ``interface``): of ``stored`` counts what is known here as stored."""
         began = tuple(labels for taken in self.taken.values() for labels, _ in taken)
         kept = tuple(
             Piece(tensor.labels, tensor.value, tensor.origin is MADE_UP)
             for tensor in stored
             if tensor.stored and tensor.rank is self
         )
-        return FinalState(
-            self.rank, self.layers, self.batches, began, tuple(self._loaded_late()), kept, dict(self.finals)
-        )
+        return FinalState(self.rank, self.layers, self.batches, began, self._loaded_late(), kept, dict(self.finals))
 
-    def _loaded_late(self) -> Iterator[Labels]:
+    def _loaded_late(self) -> tuple[Labels, ...]:
         """Return the states that were loaded only after work on their layer."""
         states = [
             (labels, max(self.loads[load - 1] for load in loads))
@@ -413,6 +406,4 @@ class RankState:
         for index, record in enumerate(islice(self.log, max((at for _, at in states), default=0))):
             if record.kind in work:
                 first.setdefault(record.layer, index)
-        for labels, at in states:
-            if at > first.get(labels.layer, END):
-                yield labels
+        return tuple(labels for labels, at in states if at > first.get(labels.layer, END))

@@ -80,10 +80,8 @@ def read_code(text: str) -> Code:
 
 
 def grid(events: Iterable[Event]) -> str:
-    """Return a line for each rank, with a column for each moment at which some rank starts something.
-
-    ``+`` joins what starts at the same time, ``-`` goes on, ``.`` is idle.
-    """
+    """Return a line for each rank, with a column for each moment at which some rank starts something. ``+`` joins what
+    starts at the same time, ``-`` goes on, ``.`` is idle."""
     by_rank: dict[int, list[Event]] = {}
     for event in sorted(events, key=attrgetter("start", "end")):
         own = by_rank.setdefault(event.rank, [])

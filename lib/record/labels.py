@@ -158,10 +158,8 @@ def overlap(a: Labels, b: Labels) -> bool:
 
 
 def cut(labels: Labels, index: int, pieces: int) -> Labels:
-    """Return piece ``index`` when this part is cut into ``pieces`` equal ones.
-
-    Raise PuzzleError for a part with gaps, or an index out of range.
-    """
+    """Return piece ``index`` when this part is cut into ``pieces`` equal ones. Raise PuzzleError for a part with gaps,
+    or an index out of range."""
     if not 0 <= index < pieces:
         expected = f"an index from 0 to {pieces - 1}"
         where = f"shard({index}, {pieces}) of {labels}"
@@ -177,20 +175,16 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
 
 
 def join(parts: Sequence[Labels], where: str) -> Labels:
-    """Return the union of disjoint parts of one thing: same kind, layer, step and micro-batches.
-
-    Raise PuzzleError when the parts are of different things or a piece comes twice.
-    """
+    """Return the union of disjoint parts of one thing: same kind, layer, step and micro-batches. Raise PuzzleError when
+    the parts are of different things or a piece comes twice."""
     first, thing = parts[0], _thing(parts[0])
     for part in parts:
         if _thing(part) != thing:
             over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
             differ = part.kind == first.kind and part.batches != first.batches
             cure = f"gradients of different micro-batches are summed: {over}" if differ else ""
-            expected = f"more of {first}"
-            raise PuzzleError(
-                "these are not parts of one thing", where=where, expected=expected, got=str(part), cure=cure
-            )
+            problem, expected = "these are not parts of one thing", f"more of {first}"
+            raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
     (shards, total), disjoint = union([(part.shards, part.total) for part in parts])
     if not disjoint:
         load = "model.load_weights(layer, model.rank, model.RANKS)"
