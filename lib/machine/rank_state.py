@@ -107,9 +107,7 @@ class TensorState(Token):
         self.origin = origin
         self.stored = 0  # how often dictionaries hold it
         self.carriers: list[Unfinished] | None = None  # unfinished calls that carry it
-        self.unstored: list[int] | None = (
-            None  # samples [from, to) in which it is carried, not stored, as long as that lasts
-        )
+        self.unstored: list[int] | None = None  # samples [from, to) while it is carried and not stored
 
     def lives(self) -> bool:
         """Return whether it still exists."""
