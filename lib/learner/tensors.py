@@ -103,8 +103,7 @@ class Sharded(Tensor):
 
 
 class Stepped(Sharded):
-    """What a layer has one of, from step to step. ``step`` counts the optimizer steps it has been through; this course
-    takes one, from 0 to 1."""
+    """A tensor that counts its optimizer steps."""
 
     __slots__ = ()
     step: int
@@ -114,7 +113,8 @@ class Stepped(Sharded):
 
 
 class Weight(Stepped):
-    """A layer's weight, or shards of it: HIDDEN x HIDDEN x len(shards) / total elements."""
+    """A layer's weight, or shards of it: HIDDEN x HIDDEN x len(shards) / total elements. ``step`` counts the optimizer
+    steps it has been through; this course takes one, from 0 to 1."""
 
     __slots__ = ()
 
@@ -158,7 +158,7 @@ class WeightGrad(Sharded):
 
 
 class Batched(Tensor):
-    """A tensor of some micro-batches: HIDDEN x LENGTH elements for each."""
+    """A tensor of some micro-batches that cannot be cut into shards."""
 
     __slots__ = ()
     batches: frozenset[int]
@@ -169,13 +169,13 @@ class Batched(Tensor):
 
 
 class Activation(Batched):
-    """The input of ``layer`` for some micro-batches."""
+    """The input of ``layer`` for some micro-batches: HIDDEN x LENGTH elements for each."""
 
     __slots__ = ()
 
 
 class ActivationGrad(Batched):
-    """The gradient that ``backward(layer, ...)`` reads, for some micro-batches."""
+    """The gradient that ``backward(layer, ...)`` reads: HIDDEN x LENGTH elements for each micro-batch."""
 
     __slots__ = ()
 

@@ -362,7 +362,7 @@ class Network:
             return None
         assert sent.end is not None
         rank.received.append((sent.end, len(rank.log), sent.memory))
-        value: object = sent.value
+        value, sent.value = sent.value, None  # with real tensors it is large, and a learner may keep the send
         return value if sent.labels is None else rank.mint(sent.labels, value, sent.origin, call.holder, sent.memory)
 
     # -- what is left -------------------------------------------------------------------
