@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 MODULES = (
     *("lib.record.labels", "lib.record.training", "lib.record.collectives", "lib.record.table"),
-    *("lib.machine.cost", "lib.machine.fingerprints", "lib.machine.tensor_state", "lib.machine.rank_state"),
+    *("lib.machine.cost", "lib.machine.fingerprints", "lib.machine.rank_state"),
     *("lib.machine.in_flight", "lib.machine.network", "lib.machine.late_memory", "lib.machine.books"),
     *("lib.machine.check", "lib.course.layouts", "lib.course.rules"),
 )

@@ -274,7 +274,6 @@ DECIDING = [
     "machine/books",
     "machine/network",
     "machine/rank_state",
-    "machine/tensor_state",
     "learner/storage",
     "record/collectives",
 ]

@@ -15,8 +15,7 @@ import pytest
 from lib import Cost, Deadlock, Model, PuzzleError, Run, run
 from lib.machine.network import Network
 from lib.machine.outcome import Outcome
-from lib.machine.rank_state import RankState
-from lib.machine.tensor_state import TensorState
+from lib.machine.rank_state import RankState, TensorState
 from lib.record.kinds import SLOT
 from lib.running.workload import KINDS, TOLERANCES
 from tests.programs import solutions

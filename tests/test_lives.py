@@ -10,7 +10,7 @@ import pytest
 
 from lib import Activation, Model, PuzzleError, Weight, WeightGrad, run
 from lib.basics.errors import NOWHERE
-from lib.machine.tensor_state import gone
+from lib.machine.rank_state import gone
 from solutions.p04_fsdp import fsdp
 from solutions.p06_gpipe import gpipe
 

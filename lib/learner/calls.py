@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -24,10 +25,8 @@ class Caller(NamedTuple):
 
     rank: int
     books: AnyBooks
-    watch: Watch | None
-    """Who has to be told that a coroutine waits; None where the loop knows."""
-    share: Callable[[], None]
-    """Several coroutines may run from now on."""
+    watch: Watch | None  # who has to be told that a coroutine waits; None where the loop knows
+    share: Callable[[], None]  # several coroutines may run from now on
 
 
 class Call:
@@ -161,19 +160,12 @@ for _name in {name for kind in TENSORS for name in dir(kind) if not name.startsw
     setattr(Call, _name, _missing(_name))
 
 
+@dataclass(frozen=True, slots=True)
 class _Forward:
     """A done-callback that hands on the call instead of the future inside it."""
 
-    __slots__ = ("call", "callback")
-
-    def __init__(self, call: Call, callback: Callable[[Any], object]) -> None:
-        self.call, self.callback = call, callback
+    call: Call
+    callback: Callable[[Any], object]
 
     def __call__(self, future: object) -> None:
         self.callback(self.call)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Forward) and self.call is other.call and self.callback == other.callback
-
-    def __hash__(self) -> int:
-        return hash((id(self.call), self.callback))

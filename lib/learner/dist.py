@@ -20,11 +20,7 @@ class Dist:
     """
 
     def __init__(
-        self,
-        ranks: int,
-        mesh: Mapping[str, int] | None = None,
-        node_size: int | None = None,
-        cost: Cost | None = None,
+        self, ranks: int, mesh: Mapping[str, int] | None = None, node_size: int | None = None, cost: Cost | None = None
     ) -> None:
         shape = Shape.of(ranks, mesh, node_size, cost)
         books = books_of(shape)
@@ -39,11 +35,8 @@ class Dist:
         return dist
 
     def _assemble(self, shape: Shape, books: AnyBooks, watch: Watch | None) -> None:
-        self._shape, self._books, self._watch = shape, books, watch
-        self._mesh = shape.mesh
-        self.ranks = shape.mesh.ranks
-        self.mesh = dict(shape.mesh.axes) or None
-        self.node_size = shape.mesh.node_size
+        self._mesh, self._books, self._watch = shape.mesh, books, watch
+        self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
         self.cost = shape.cost
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from ..basics.units import Elements, show_elements
 from ..machine.books import LOADING
 from ..machine.check import check_finals
 from ..machine.cost import Cost
-from ..machine.interface import CallHandle, FinalState, tokens_of
+from ..machine.interface import CallHandle, FinalState
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS
@@ -24,23 +24,10 @@ from ..record.training import BACKWARD, FORWARD, LOSS, UPDATE
 from .calls import Call, Caller
 from .dist import Dist
 from .storage import Answers, Storage
-from .tensors import (
-    CLASSES,
-    TENSORS,
-    Activation,
-    ActivationGrad,
-    OptState,
-    Tensor,
-    Weight,
-    WeightGrad,
-    expect,
-    of_token,
-)
+from .tensors import TENSORS, Activation, ActivationGrad, OptState, Tensor, Weight, WeightGrad, expect, of_token
 
 PLAIN = (str, int, float, bool, type(None))
 LONGEST = 1000  # characters of a plain message: messages are priced as if they weighed nothing
-
-
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
@@ -92,14 +79,10 @@ class Model(Verbs):
         known = name in Model.__annotations__ and name in self.__dict__ and self.__dict__[name] is not value
         if known or (hasattr(Model, name) and not name.startswith("_")):
             stores = name in [row.store for row in KINDS.values()]
-            raise PuzzleError(
-                f"model.{name} cannot be replaced",
-                where=Place(self._rank, detail=f"model.{name} = ..."),
-                got=describe(value),
-                cure=f"model.{name}.clear() empties it, model.{name}.update(...) stores several tensors"
-                if stores
-                else "choose another name for what is your own",
-            )
+            where = Place(self._rank, detail=f"model.{name} = ...")
+            instead = f"model.{name}.clear() empties it, model.{name}.update(...) stores several tensors"
+            cure = instead if stores else "choose another name for what is your own"
+            raise PuzzleError(f"model.{name} cannot be replaced", where=where, got=describe(value), cure=cure)
         object.__setattr__(self, name, value)
 
     # -- what a rank knows of itself --------------------------------------------------------
@@ -269,12 +252,12 @@ class Model(Verbs):
         """Raise PuzzleError for the first operand that is of another kind than its row says."""
         verb = f"model.{row.kind}({', '.join([*['layer'] * row.layered, *row.takes])})"
         for operand, (name, wanted) in zip(operands, row.takes.items(), strict=True):
-            expect(self._place(row.kind, layer), name, operand, CLASSES[wanted], verb)
+            expect(self._place(row.kind, layer), name, operand, wanted, verb)
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
         """The rank's answer for a layer: a weight, or the shards that it has. Takes no time, and is no storage."""
         if type(weight) is not Weight:
-            expect(self._place("set_final_weight", layer), "weight", weight, Weight)
+            expect(self._place("set_final_weight", layer), "weight", weight, "Weight")
         self._books.set_final_weight(self._handle, layer, weight._token)
         dict.__setitem__(self.final_weights, layer, weight)
 
@@ -296,19 +279,14 @@ class Model(Verbs):
 
     @priced
     def scatterreduce(self, v: WeightGrad, layer: int, axis: str | None = None) -> Awaitable[WeightGrad]:
-        """Reduce-scatter: the sum over the group, of which the i-th rank of the group keeps piece i.
-        Takes {price}."""
+        """Reduce-scatter: the sum over the group, of which the i-th rank of the group keeps piece i. Takes {price}."""
         return self._meet(SCATTERREDUCE, v, layer, axis)
 
     def _meet(self, row: Collective, v: Tensor | None, layer: int, axis: str | None) -> Call:
         """Start a collective, called by its verb."""
         if (v is not None or row.everyone) and type(v).__name__ not in row.takes:
-            raise PuzzleError(
-                f"{row.kind} takes a {' or '.join(row.takes)}",
-                where=self._place(row.kind, layer),
-                got=describe(v),
-                cure=forgotten_await(v),
-            )
+            problem, where = f"{row.kind} takes a {' or '.join(row.takes)}", self._place(row.kind, layer)
+            raise PuzzleError(problem, where=where, got=describe(v), cure=forgotten_await(v))
         if self._by_hand:
             self._share()
         if axis is not None and axis.__class__ is not str:
@@ -321,18 +299,12 @@ class Model(Verbs):
         """Send one tensor (or a small plain value: text, a number, None) to a rank. Takes {price}."""
         tensor = type(v) in TENSORS
         if not tensor and type(v) not in PLAIN:
-            raise PuzzleError(
-                "pass_to sends one tensor, or a text, a number or None",
-                where=self._place(f"pass_to({rank})"),
-                got=describe(v),
-                cure=forgotten_await(v) or "one pass_to for each tensor",
-            )
+            problem, cure = "pass_to sends one tensor, or a text, a number or None", "one pass_to for each tensor"
+            where = self._place(f"pass_to({rank})")
+            raise PuzzleError(problem, where=where, got=describe(v), cure=forgotten_await(v) or cure)
         if not tensor and len(str(v)) > LONGEST:
-            raise PuzzleError(
-                f"a plain message is at most {LONGEST:,} characters long",
-                where=self._place(f"pass_to({rank})"),
-                got=f"{len(str(v)):,} characters",
-            )
+            problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
+            raise PuzzleError(problem, where=self._place(f"pass_to({rank})"), got=got)
         if self._by_hand:
             self._share()
         call = self._books.pass_to(self._handle, rank, v._token if tensor else None, None if tensor else v)
@@ -360,11 +332,8 @@ class Model(Verbs):
         except TypeError:
             models = []
         if not models or not all(isinstance(model, Model) for model in models):
-            raise PuzzleError(
-                "check takes the models of all ranks",
-                got=describe(models),
-                cure="let the function end in `return model`, and pass the list of what the ranks return",
-            )
+            cure = "let the function end in `return model`, and pass the list of what the ranks return"
+            raise PuzzleError("check takes the models of all ranks", got=describe(models), cure=cure)
         made_up = check_finals([model._final_state() for model in models])
         print("Correct!" + (" (with made-up tensors: shown, not computed)" if made_up else ""))
 
@@ -383,7 +352,7 @@ class Model(Verbs):
         return Call(self._caller, handle, frame)
 
     def _final_state(self) -> FinalState:
-        return self._books.final_state(self._handle, tokens_of(store.tokens() for store in self.storage()))
+        return self._books.final_state(self._handle, [token for store in self.storage() for token in store.tokens()])
 
     def _share(self) -> None:
         """Several coroutines may run in this rank from now on."""

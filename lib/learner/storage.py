@@ -27,12 +27,9 @@ class Storage(dict[Hashable, Any]):
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
         if type(tensor) not in TENSORS:
-            raise PuzzleError(
-                f"only tensors can be stored in {self._name}",
-                where=self._place(key),
-                got=describe(tensor),
-                cure=forgotten_await(tensor) or self._cure(key, tensor),
-            )
+            problem, cure = f"only tensors can be stored in {self._name}", forgotten_await(tensor)
+            cure = cure or self._cure(key, tensor)
+            raise PuzzleError(problem, where=self._place(key), got=describe(tensor), cure=cure)
         old = self.get(key)
         if old is tensor:
             return
@@ -45,12 +42,10 @@ class Storage(dict[Hashable, Any]):
         self.pop(key)
 
     def __missing__(self, key: Hashable) -> Tensor:
-        raise MissingTensor(
-            f"nothing is stored in {self._name} under {key!r}",
-            where=self._place(key),
-            got=f"keys {describe(list(self))}" if self else "an empty dictionary",
-            cure=FIRST if self._name == "grad_weights" else f"model.{self._name}[{key!r}] = ... before that",
-        )
+        cure = FIRST if self._name == "grad_weights" else f"model.{self._name}[{key!r}] = ... before that"
+        got = f"keys {describe(list(self))}" if self else "an empty dictionary"
+        problem = f"nothing is stored in {self._name} under {key!r}"
+        raise MissingTensor(problem, where=self._place(key), got=got, cure=cure)
 
     def _cure(self, key: Hashable, thing: object) -> str:
         if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):

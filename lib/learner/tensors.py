@@ -6,14 +6,15 @@ demonstrations, and marked as made up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, Self
 
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
 from ..basics.errors import Place, PuzzleError
 from ..basics.units import Elements
 from ..machine.interface import Token
-from ..machine.tensor_state import made_by_hand
+from ..machine.rank_state import made_by_hand
 from ..record.kinds import KINDS
 from ..record.labels import NONE, WHOLE, Labels, check_fineness
 
@@ -28,8 +29,7 @@ class Tensor:
     __slots__ = ("_token",)
     layer: int
     layers: int
-    if TYPE_CHECKING:
-        _token: Token
+    _token: Token
 
     def memory(self) -> Elements:
         """Size in elements."""
@@ -43,7 +43,7 @@ class Tensor:
         if cls.__name__ in KINDS:
             CLASSES[cls.__name__] = cls
             for name in KINDS[cls.__name__].fields:
-                setattr(cls, name, property(_label(name)))
+                setattr(cls, name, property(attrgetter(f"_token.labels.{name}"), doc=""))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise PuzzleError(f"tensors are frozen: {name} cannot be set", got=repr(self))
@@ -62,32 +62,17 @@ class Tensor:
     def __hash__(self) -> int:
         return hash(self._token.labels.coarse())
 
-    def __copy__(self) -> Tensor:
-        return of_token(made_by_hand(self._token.labels))
-
-    def __deepcopy__(self, memo: object) -> Tensor:
-        return self.__copy__()
-
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:  # copies are made by hand, too
         return _unpickled, (self._token.labels._asdict(),)
 
     def __add__(self, other: object) -> Any:
-        raise PuzzleError(
-            "only weight gradients add up",
-            where=f"{self} + ...",
-            got=describe(other),
-            cure=forgotten_await(other) or (FIRST if other is None else ""),
-        )
+        cure = forgotten_await(other) or (FIRST if other is None else "")
+        raise PuzzleError("only weight gradients add up", where=f"{self} + ...", got=describe(other), cure=cure)
 
     __radd__ = __add__
 
 
-def _label(name: str) -> Callable[[Tensor], Any]:
-    return lambda tensor: getattr(tensor._token.labels, name)
-
-
-CLASSES: dict[str, type[Tensor]] = {}
-"""The class of each kind of tensor."""
+CLASSES: dict[str, type[Tensor]] = {}  # the class of each kind of tensor
 
 
 class Sharded(Tensor):
@@ -112,35 +97,32 @@ class Sharded(Tensor):
         Raises PuzzleError when a shard is in both, or layer, step or micro-batches differ.
         """
         if type(other) is not type(self):
-            raise PuzzleError(
-                f"combine joins shards of one {type(self).__name__}",
-                got=describe(other),
-                cure=forgotten_await(other),
-            )
+            problem = f"combine joins shards of one {type(self).__name__}"
+            raise PuzzleError(problem, got=describe(other), cure=forgotten_await(other))
         return of_token(self._token.combine(other._token))
 
 
-class Weight(Sharded):
-    """A layer's weight, or shards of it: HIDDEN x HIDDEN x len(shards) / total elements.
-
-    ``step`` counts the optimizer steps it has been through; this course takes one, from 0 to 1.
-    """
+class Stepped(Sharded):
+    """A tensor that counts its optimizer steps."""
 
     __slots__ = ()
     step: int
 
-    def __new__(cls, layer: int, layers: int, step: int, shards: Iterable[int] = WHOLE, total: int = 1) -> Weight:
+    def __new__(cls, layer: int, layers: int, step: int, shards: Iterable[int] = WHOLE, total: int = 1) -> Self:
         return _by_hand(cls, layer, layers, shards, total, step=step)  # type: ignore[no-any-return]
 
 
-class OptState(Sharded):
+class Weight(Stepped):
+    """A layer's weight, or shards of it: HIDDEN x HIDDEN x len(shards) / total elements. ``step`` counts the optimizer
+    steps it has been through; this course takes one, from 0 to 1."""
+
+    __slots__ = ()
+
+
+class OptState(Stepped):
     """The optimizer's state of a layer's weight, of the same size as the weight."""
 
     __slots__ = ()
-    step: int
-
-    def __new__(cls, layer: int, layers: int, step: int, shards: Iterable[int] = WHOLE, total: int = 1) -> OptState:
-        return _by_hand(cls, layer, layers, shards, total, step=step)  # type: ignore[no-any-return]
 
 
 class WeightGrad(Sharded):
@@ -175,26 +157,27 @@ class WeightGrad(Sharded):
         return self if type(other) is int and other == 0 else self + other
 
 
-class Activation(Tensor):
+class Batched(Tensor):
+    """A tensor of some micro-batches that cannot be cut into shards."""
+
+    __slots__ = ()
+    batches: frozenset[int]
+    total_batches: int
+
+    def __new__(cls, layer: int, layers: int, batches: Iterable[int], total_batches: int) -> Self:
+        return _by_hand(cls, layer, layers, WHOLE, 1, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
+
+
+class Activation(Batched):
     """The input of ``layer`` for some micro-batches: HIDDEN x LENGTH elements for each."""
 
     __slots__ = ()
-    batches: frozenset[int]
-    total_batches: int
-
-    def __new__(cls, layer: int, layers: int, batches: Iterable[int], total_batches: int) -> Activation:
-        return _by_hand(cls, layer, layers, WHOLE, 1, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
 
 
-class ActivationGrad(Tensor):
+class ActivationGrad(Batched):
     """The gradient that ``backward(layer, ...)`` reads: HIDDEN x LENGTH elements for each micro-batch."""
 
     __slots__ = ()
-    batches: frozenset[int]
-    total_batches: int
-
-    def __new__(cls, layer: int, layers: int, batches: Iterable[int], total_batches: int) -> ActivationGrad:
-        return _by_hand(cls, layer, layers, WHOLE, 1, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
 
 
 TENSORS = frozenset(CLASSES.values())
@@ -239,17 +222,13 @@ def _unpickled(fields: dict[str, Any]) -> Tensor:
     return of_token(made_by_hand(Labels(**fields)))
 
 
-def expect(where: Place, name: str, thing: object, kind: type[Tensor], verb: str = "") -> None:
+def expect(where: Place, name: str, thing: object, kind: str, verb: str = "") -> None:
     """Raise PuzzleError unless ``thing`` is a tensor of this kind. ``verb``: how the operation is called."""
-    if type(thing) is not kind:
+    if type(thing) is not CLASSES[kind]:
         cure = forgotten_await(thing)
         if isinstance(thing, dict):
             cure = f"one tensor of it: model.{getattr(thing, '_name', 'activations')}[...]"
-        elif isinstance(thing, (WeightGrad, ActivationGrad)) and kind in (WeightGrad, ActivationGrad):
+        elif isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):
             cure = "backward gives the gradient of the weight first, then that of the activation"
-        raise PuzzleError(
-            f"{name} must be {'an' if kind.__name__[0] in 'AO' else 'a'} {kind.__name__}",
-            where=where,
-            got=describe(thing),
-            cure=cure or verb,
-        )
+        problem = f"{name} must be {'an' if kind[0] in 'AO' else 'a'} {kind}"
+        raise PuzzleError(problem, where=where, got=describe(thing), cure=cure or verb)

@@ -6,8 +6,7 @@ cost          prices and sizes
 shape         a machine's shape: a mesh and a cost
 fingerprints  what a tensor carries: a fingerprint in an exact algebra
 interface     the narrow interface to all that decides
-tensor_state  what the machine knows of one tensor
-rank_state    what the machine knows of one rank: its tensors, its memory, its log
+rank_state    what the machine knows of one rank and its tensors: lives, memory, log
 in_flight     calls, messages and meetings on their way; a rank's lanes
 network       who meets whom, and when
 late_memory   memory of a sample that is known only afterwards

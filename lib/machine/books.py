@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from operator import attrgetter, index
 from typing import cast
 
 from ..basics.arguments import one_of
-from ..basics.errors import Deadlock, PuzzleError, show_set
+from ..basics.errors import PuzzleError, show_set
 from ..basics.units import Elements
 from ..record.events import Event
 from ..record.labels import FINEST, Labels
@@ -19,14 +19,10 @@ from .fingerprints import Fingerprints
 from .in_flight import InFlight
 from .interface import AnyBooks, Books, FinalState, Piece
 from .network import Network, Watcher
-from .rank_state import RankState, Terms
+from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 from .shape import Shape
-from .tensor_state import MADE_UP, Origin, TensorState
 
-# As functions of C: an operation asks for them several times.
-labels_of, value_of = attrgetter("labels"), attrgetter("value")
-
-
+labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
 LOADING = "model.load_weights(layer, shard, total): number `shard` of `total` equal pieces"
 
 
@@ -64,6 +60,7 @@ class LocalBooks:
         self.network = Network(shape.mesh, self.terms, watcher)
         # Bound as they are, a question costs one call less.
         self.wait, self.fetch, self.decide_next = self.network.wait, self.network.fetch, self.network.decide_next
+        self.unfinished, self.deadlock = self.network.unfinished, self.network.deadlock
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
         if self.terms.graded and rank in self.network.lanes:
@@ -76,11 +73,8 @@ class LocalBooks:
 
     def load_weights(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
         if not 1 <= total <= FINEST:
-            raise PuzzleError(
-                f"a weight cannot be cut into {total} shards",
-                expected=f"a number from 1 to {FINEST:,}",
-                where=rank.place("load_weights", layer),
-            )
+            where, expected = rank.place("load_weights", layer), f"a number from 1 to {FINEST:,}"
+            raise PuzzleError(f"a weight cannot be cut into {total} shards", where=where, expected=expected)
         layer = self._layer(rank, layer, "load_weights")
         if shard.__class__ is not int or not 0 <= shard < total:
             shard = one_of("shard", shard, total, rank.place("load_weights", layer), LOADING)
@@ -91,10 +85,7 @@ class LocalBooks:
         weight = Labels("Weight", layer, rank.layers, shards=frozenset((shard,)), total=total)
         state = weight.changed(kind="OptState")
         values = rank.values
-        return (
-            rank.mint(weight, values.weight(weight), origin),
-            rank.mint(state, values.opt_state(state), origin),
-        )
+        return rank.mint(weight, values.weight(weight), origin), rank.mint(state, values.opt_state(state), origin)
 
     def get_activation(self, rank: RankState, batches: frozenset[int]) -> TensorState:
         batches = self._batches(rank, batches, "get_activation")
@@ -108,8 +99,8 @@ class LocalBooks:
         layer = self._layer(rank, layer, "fake_grad")
         batches = self._batches(rank, batches, "fake_grad")
         labels = Labels("WeightGrad", layer, rank.layers, batches=batches, total_batches=rank.batches)
-        values = rank.values
-        return rank.mint(labels, values.made_up(labels), MADE_UP) if batches else rank.mint(labels, values.zero)
+        value, origin = (rank.values.made_up(labels), MADE_UP) if batches else (rank.values.zero, None)
+        return rank.mint(labels, value, origin)
 
     # -- operations of the compute lane ---------------------------------------------------
 
@@ -203,13 +194,7 @@ class LocalBooks:
         return late_memory.finish_log(self.network.lanes[rank.rank])
 
     def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:
-        return rank.final_state(list(stored))
-
-    def unfinished(self) -> PuzzleError | None:
-        return self.network.unfinished()
-
-    def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
-        return self.network.deadlock(lines, finished)
+        return rank.final_state(stored)
 
     # -- arguments ------------------------------------------------------------------------------
 
@@ -221,18 +206,10 @@ class LocalBooks:
     def _batches(self, rank: RankState, batches: frozenset[int], operation: str) -> frozenset[int]:
         if all(0 <= index(batch) < rank.batches for batch in batches):
             return batches
-        raise PuzzleError(
-            "a micro-batch is out of range",
-            where=rank.place(operation),
-            expected=f"micro-batches from 0 to {rank.batches - 1}",
-            got=show_set(batches),
-        )
+        where, expected = rank.place(operation), f"micro-batches from 0 to {rank.batches - 1}"
+        raise PuzzleError("a micro-batch is out of range", where=where, expected=expected, got=show_set(batches))
 
 
 def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:
-    return PuzzleError(
-        f"{problem} {tensor.labels.layer}",
-        where=rank.place(kind, layer),
-        expected=f"layer {layer}",
-        got=str(tensor.labels),
-    )
+    where, expected = rank.place(kind, layer), f"layer {layer}"
+    return PuzzleError(f"{problem} {tensor.labels.layer}", where=where, expected=expected, got=str(tensor.labels))

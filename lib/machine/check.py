@@ -5,66 +5,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..basics.errors import Place, PuzzleError, show_set
-from ..record.labels import Labels, union
+from ..record.labels import union
 from .fingerprints import piece_of, trained_weights
-from .interface import FinalState, Piece
+from .interface import FinalState
 
 
 def check_finals(states: Sequence[FinalState]) -> bool:
-    """Check every layer's final weights: of step 1, together complete, and right in value.
-
-    Return whether any of them is made up (whose value says nothing). Raise PuzzleError if anything is wrong.
-    """
+    """Check every layer's final weights: of step 1, together complete, and right in value. Return whether any of them
+    is made up (whose value says nothing). Raise PuzzleError if anything is wrong."""
     layers, batches = states[0].layers, states[0].batches
     made_up, trained = False, trained_weights(layers, batches)
     for layer in range(layers):
         finals = [(state.rank, state.finals[layer]) for state in states if layer in state.finals]
         for rank, final in finals:
-            _check_labels(rank, layer, final.labels)
-        missing = missing_shards([final.labels for _, final in finals])
-        if missing:
-            shards, total = missing
-            raise PuzzleError(
-                "the final weight is not complete" if finals else "no rank has set a final weight",
-                where=Place(layer=layer),
-                expected="all ranks' shards together make the whole weight" if finals else "one for every layer",
-                got=f"shards {show_set(shards)} of {total} are missing" if finals else "",
-                cure=f"after update: model.set_final_weight({layer}, weight)",
-                line="",
-            )
+            labels = final.labels
+            if labels.kind != "Weight" or labels.layer != layer or labels.step != 1:
+                raise PuzzleError(
+                    "that is no weight of this layer after one optimizer step",
+                    where=Place(rank, layer=layer, detail="final weight"),
+                    expected=f"a Weight with layer={layer}, step=1",
+                    got=str(labels),
+                    cure=f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)",
+                    line="",
+                )
+        (have, total), _ = union([(final.labels.shards, final.labels.total) for _, final in finals])
+        if len(have) < total:
+            problem, expected, got = "no rank has set a final weight", "one for every layer", ""
+            if finals:
+                problem = "the final weight is not complete"
+                expected = "all ranks' shards together make the whole weight"
+                got = f"shards {show_set(frozenset(range(total)) - have)} of {total} are missing"
+            cure = f"after update: model.set_final_weight({layer}, weight)"
+            raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, cure=cure, line="")
         for rank, final in finals:
             made_up = made_up or final.made_up
             mark = getattr(final.value, "mark", final.value)  # with real tensors the fingerprint is in the value
             if not final.made_up and mark != (trained[layer][0], piece_of(final.labels)):
-                raise _wrong_value(rank, layer, final)
+                raise PuzzleError(
+                    "the final weight has a wrong value: it is not what plain training on one device gives",
+                    where=Place(rank, layer=layer),
+                    expected="the weight of step 0, updated once with the gradient of every micro-batch exactly once",
+                    got=str(final.labels),
+                    cure="look for a micro-batch that counts twice or not at all, a reduction over the wrong group, "
+                    "or a state or weight that went stale",
+                    line="",
+                )
     return made_up
-
-
-def missing_shards(parts: Sequence[Labels]) -> tuple[frozenset[int], int] | None:
-    """Return the shards that the parts together lack, and of how many; None if they make the whole."""
-    (have, total), _ = union([(part.shards, part.total) for part in parts]) if parts else ((frozenset[int](), 1), True)
-    return (frozenset(range(total)) - have, total) if len(have) < total else None
-
-
-def _check_labels(rank: int, layer: int, labels: Labels) -> None:
-    if labels.kind != "Weight" or labels.layer != layer or labels.step != 1:
-        raise PuzzleError(
-            "that is no weight of this layer after one optimizer step",
-            where=Place(rank, layer=layer, detail="final weight"),
-            expected=f"a Weight with layer={layer}, step=1",
-            got=str(labels),
-            cure=f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)",
-            line="",
-        )
-
-
-def _wrong_value(rank: int, layer: int, final: Piece) -> PuzzleError:
-    return PuzzleError(
-        "the final weight has a wrong value: it is not what plain training on one device gives",
-        where=Place(rank, layer=layer),
-        expected="the weight of step 0, updated once with the gradient of every micro-batch exactly once",
-        got=str(final.labels),
-        cure="look for a micro-batch that counts twice or not at all, a reduction over the wrong group, "
-        "or a state or weight that went stale",
-        line="",
-    )

@@ -83,10 +83,8 @@ class Cost:
         return self.weight_elements if total == 1 else divided(self.weight_elements * len(labels.shards), total)
 
     def compute(self, kind: str, *labels: Labels) -> Grains:
-        """Return how long an operation of the compute lane takes on operands with these labels, in grains.
-
-        Raises PuzzleError for an operation without a price.
-        """
+        """Return how long an operation of the compute lane takes on operands with these labels, in grains. Raises
+        PuzzleError for an operation without a price."""
         price = self._fixed.get(kind)
         if price is None:
             raise PuzzleError(f"{type(self).__name__} has no price for {kind}", cure=f"a field {kind}", line="")
@@ -122,9 +120,7 @@ class Cost:
 
 
 def _ticks(price: Ticks) -> str:
-    if not price:
-        return "no time"
-    return f"{show_ticks(float(price))} tick{'s' * (price != 1)}"
+    return f"{show_ticks(float(price))} tick{'s' * (price != 1)}" if price else "no time"
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
 """What a tensor carries: a fingerprint in an exact algebra, so that numbers can be wrong without numbers.
 
-Forward, backward and update are fixed mixing functions; gradients add. Two tensors have the
-same fingerprint when, and (but for a chance of about 2**-60) only when, honest arithmetic would
-give them the same numbers: a sum in another order is the same, a micro-batch counted twice, a
-stale weight, a piece instead of the whole or a group too small is not.
+Forward, backward and update are fixed mixing functions; gradients add. Two tensors have the same fingerprint when, and
+(but for a chance of about 2**-60) only when, honest arithmetic would give them the same numbers: a sum in another order
+is the same, a micro-batch counted twice, a stale weight, a piece instead of the whole or a group too small is not.
 
 An activation is a fingerprint for each micro-batch. A weight, a state or a gradient is a pair: the fingerprint of the
 whole thing, and which piece of it this is. The two are never mixed into one number, so that what pieces give together
@@ -25,17 +24,14 @@ one kind of platform, and a fifth of the time of a mixing written in Python, whi
 # One tag for each function.
 WEIGHT, STATE, INPUT, FORWARD, LOSS, BACKWARD, GRADIENT, UPDATE, NEXT_STATE, MIXED, PART, BY_HAND = range(101, 113)
 
-Piece = tuple[Shards, int]
-"""Which piece of a whole something is, in coarsest form: its shards, and of how many."""
+Piece = tuple[Shards, int]  # which piece of a whole something is, in coarsest form: its shards, and of how many
 ALL: Piece = (WHOLE, 1)
-ANY: Piece = (NONE, 0)
-"""The piece that the zero gradient is: it fits all others."""
+ANY: Piece = (NONE, 0)  # the piece that the zero gradient is: it fits all others
 
 
 Fingerprint = tuple[int, Piece]
 """The value of a weight, a state or a gradient: the fingerprint of the whole that it is of, and which piece it is."""
-ByBatch = dict[int, int]
-"""The value of an activation or its gradient: a fingerprint for each micro-batch."""
+ByBatch = dict[int, int]  # the value of an activation or its gradient: a fingerprint for each micro-batch
 
 
 class Fingerprints:
@@ -124,9 +120,7 @@ def _nonsense(values: Sequence[Fingerprint]) -> int:
 
 
 def _covers(outer: Piece, inner: Piece) -> bool:
-    if outer in (ALL, ANY, inner):
-        return True
-    return union([outer, inner])[0] == outer
+    return outer in (ALL, ANY, inner) or union([outer, inner])[0] == outer
 
 
 @lru_cache(maxsize=64)

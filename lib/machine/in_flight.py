@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ..basics.errors import PuzzleError, show_call
 from ..basics.units import Elements, show_ticks
@@ -14,21 +13,7 @@ from ..record.operations import Collective, Value
 from ..record.table import SEND
 from .cost import Grains
 from .mesh import Group
-from .rank_state import RankState, Result
-from .tensor_state import Origin, TensorState
-
-
-class Message(NamedTuple):
-    """Something on its way, in the mailbox of its receiver."""
-
-    arrival: Grains
-    sender: int
-    op: tuple[object, ...]
-    layer: int | None
-    labels: Labels | None
-    value: Value
-    memory: Elements
-    origin: Origin
+from .rank_state import Origin, RankState, Result, TensorState
 
 
 class InFlight:
@@ -37,7 +22,7 @@ class InFlight:
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = (
         "lanes", "rank", "kind", "layer", "issued", "tick", "index", "holder", "operand", "labels", "memory", "held",
-        "group", "meeting", "peer", "plain", "end", "ticks", "op", "result", "message", "waiter", "awaited"
+        "group", "meeting", "peer", "value", "origin", "end", "ticks", "op", "result", "message", "waiter", "awaited"
     )  # fmt: skip
 
     def __init__(
@@ -47,38 +32,29 @@ class InFlight:
         layer: int | None,
         op: tuple[object, ...] = (),
         operand: TensorState | None = None,
-        group: Group | None = None,
     ) -> None:
         self.lanes = lanes
         self.rank = rank = lanes.rank
         self.kind, self.layer = kind, layer
         self.issued, self.tick = rank.clock, rank.tick
-        self.index = len(rank.log)
-        """Where in the log it stands."""
-        self.holder = rank.holder() if rank.several else None
-        """The coroutine that has issued it."""
-        self.operand = operand
-        """The tensor that it carries: it stays in memory until the end of the call."""
+        self.index = len(rank.log)  # where in the log it stands
+        self.holder = rank.holder() if rank.several else None  # the coroutine that has issued it
+        self.operand = operand  # the tensor that it carries: it stays in memory until the end of the call
         self.labels: Labels | None = None
         self.memory: Elements = 0
         if operand is not None:
             self.labels, self.memory = operand.labels, operand.memory
         self.held: tuple[Elements, ...] = ()
-        self.group = group
-        """Whose collective it is part of."""
-        self.meeting: Meeting | None = None
-        """That collective, until it takes place."""
-        self.peer: int | None = None
-        """Receiver of a send, sender that a receive insists on."""
-        self.plain: object = None
-        """What a send carries that is no tensor."""
+        self.group: Group | None = None  # whose collective it is part of
+        self.meeting: Meeting | None = None  # that collective, until it takes place
+        self.peer: int | None = None  # receiver of a send, sender that a receive insists on
+        self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
+        self.origin: Origin = None  # and its tensor's
         self.end: Grains | None = None
-        self.ticks: tuple[float, float] | None = None
-        """Its start and its end, in ticks."""
+        self.ticks: tuple[float, float] | None = None  # its start and its end, in ticks
         self.op = op
-        self.result: Result | PuzzleError | None = None
-        """What a collective has brought, or why it never will."""
-        self.message: Message | None = None
+        self.result: Result | PuzzleError | None = None  # what a collective has brought, or why it never will
+        self.message: InFlight | None = None  # the send that a receive has found
         self.waiter: Callable[[], None] | None = None
         self.awaited = False
 
@@ -97,16 +73,12 @@ class InFlight:
         if self.ticks is None:
             return None
         labels, group, (start, end) = self.labels, self.group, self.ticks
+        ends = group.ranks if group else (self.rank.rank, self.peer) if self.sends else (self.peer, self.rank.rank)
         return make_event((
             self.rank.rank, self.kind, self.layer, labels.batches if labels else NONE,
             self.tick, start, end, self.held, self.op or None,
-            self._ends() if group is None else group.ranks, labels.kind if labels else None, self.memory,
+            ends, labels.kind if labels else None, self.memory,
         ))  # fmt: skip
-
-    def _ends(self) -> tuple[int, int]:
-        """Return the sender and the receiver."""
-        assert self.peer is not None
-        return (self.rank.rank, self.peer) if self.sends else (self.peer, self.rank.rank)
 
     @property
     def sends(self) -> bool:
@@ -116,7 +88,8 @@ class InFlight:
     def __str__(self) -> str:
         """Return what a rank that waits for this call waits for."""
         if self.group is not None:
-            missing = self.meeting.missing() if self.meeting else []
+            calls = zip(self.group.ranks, self.meeting.calls, strict=True) if self.meeting else ()
+            missing = [rank for rank, call in calls if call is None]
             late = f"; not there: rank {', '.join(map(str, missing[:8]))}" + (" ..." if len(missing) > 8 else "")
             what = f"{show_call(self.kind, self.layer)} of {self.group}{late if missing else ''}"
         elif self.sends:
@@ -133,16 +106,10 @@ class Meeting:
 
     def __init__(self, group: Group, row: Collective, layer: int, op: tuple[object, ...]) -> None:
         self.group, self.row, self.layer, self.op = group, row, layer, op
-        self.mixed = False
-        """Whether the group has not all called the same."""
-        self.calls: list[InFlight | None] = [None] * len(group.ranks)
-        """By place in the group."""
+        self.mixed = False  # whether the group has not all called the same
+        self.calls: list[InFlight | None] = [None] * len(group.ranks)  # by place in the group
         self.at_head = 0
         self.start: Grains = 0
-
-    def missing(self) -> list[int]:
-        """Return the ranks of the group that have not come."""
-        return [rank for rank, call in zip(self.group.ranks, self.calls, strict=True) if call is None]
 
 
 class Membership:

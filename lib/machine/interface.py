@@ -7,7 +7,7 @@ given out by the books and handed back to the same books; nobody else looks insi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from ..basics.errors import Deadlock, PuzzleError
@@ -40,21 +40,14 @@ class Token:
 class RankHandle(Protocol):
     """A rank in the books."""
 
-    @property
-    def rank(self) -> int:
-        """Which rank it is."""
+    rank: int
 
 
 class CallHandle(Protocol):
     """A communication call in the books, from its issue to its end."""
 
-    @property
-    def kind(self) -> str:
-        """The learner's verb."""
-
-    @property
-    def layer(self) -> int | None:
-        """The layer that it names, if any."""
+    kind: str  # the learner's verb
+    layer: int | None  # the layer that it names, if any
 
 
 class Piece(NamedTuple):
@@ -71,14 +64,10 @@ class FinalState(NamedTuple):
     rank: int
     layers: int
     batches: int
-    began: tuple[Labels, ...]
-    """Pieces of weights and states that it took from load_weights."""
-    late: tuple[Labels, ...]
-    """Of these the states that it loaded only after it had worked on their layer."""
-    kept: tuple[Piece, ...]
-    """What is stored at the end."""
-    finals: dict[int, Piece]
-    """What was set as final weight of each layer."""
+    began: tuple[Labels, ...]  # pieces of weights and states that it took from load_weights
+    late: tuple[Labels, ...]  # of these the states that it loaded only after it had worked on their layer
+    kept: tuple[Piece, ...]  # what is stored at the end
+    finals: dict[int, Piece]  # what was set as final weight of each layer
 
 
 R = TypeVar("R", bound=RankHandle)
@@ -87,10 +76,8 @@ C = TypeVar("C", bound=CallHandle)
 
 
 class Books(Protocol[R, T, C]):
-    """The books of all ranks of one machine: R, T and C are its handles of ranks, tensors and calls.
-
-    Every method that acts for a rank raises PuzzleError for what is wrong with it.
-    """
+    """The books of all ranks of one machine: R, T and C are its handles of ranks, tensors and calls. Every method that
+    acts for a rank raises PuzzleError for what is wrong with it."""
 
     def open(self, rank: int, layers: int, batches: int) -> R:
         """Open a rank's books, replacing those of an earlier run of the cell."""
@@ -164,10 +151,4 @@ class Books(Protocol[R, T, C]):
         have ended, if that is known (else all that have no line)."""
 
 
-AnyBooks = Books[RankHandle, Token, CallHandle]
-"""Books whose handles nobody looks into."""
-
-
-def tokens_of(stores: Iterable[Iterable[Token]]) -> Iterator[Token]:
-    """Return what is in several dictionaries, one after the other."""
-    return (token for store in stores for token in store)
+AnyBooks = Books[RankHandle, Token, CallHandle]  # books whose handles nobody looks into

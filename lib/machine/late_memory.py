@@ -15,8 +15,7 @@ from ..basics.units import Elements
 from ..record.events import MARKS, Event
 from ..record.kinds import IN_FLIGHT, INBOX, MEMORY_KINDS
 from .in_flight import Lanes
-from .rank_state import END, RankState, Result, Span, Unfinished
-from .tensor_state import TensorState
+from .rank_state import END, RankState, Result, Span, TensorState, Unfinished
 
 
 def events_so_far(lanes: Lanes) -> list[Event]:
@@ -48,10 +47,8 @@ def _settled(lanes: Lanes) -> list[Event | Unfinished]:
 
 
 def _more_memory(spans: Iterable[Span]) -> dict[int, list[Elements]]:
-    """Return the extra memory of each sample that has some, as a list over MEMORY_KINDS.
-
-    A difference array: every span adds at its start and takes away at its end.
-    """
+    """Return the extra memory of each sample that has some, as a list over MEMORY_KINDS. A difference array: every span
+    adds at its start and takes away at its end."""
     steps: dict[int, list[Elements]] = {}
     for start, stop, slot, memory in spans:
         if start < stop and memory:
@@ -73,7 +70,6 @@ def _spans(lanes: Lanes) -> Iterator[Span]:
     """Return the spans of memory whose end was unknown when sampled: calls in flight, the inbox, tensors still
     carried."""
     rank = lanes.rank
-    count = len(rank.log)
     yield from rank.late
     clocks = rank.clocks
     for arrival, stop, memory in rank.received:
@@ -81,12 +77,12 @@ def _spans(lanes: Lanes) -> Iterator[Span]:
             yield bisect_left(clocks, arrival), stop, INBOX, memory
     for call in lanes.open.values():
         if isinstance(call.result, Result):
-            yield call.index + 1, count, IN_FLIGHT, call.result.memory
+            yield call.index + 1, len(rank.log), IN_FLIGHT, call.result.memory
     journeys: dict[int, list[tuple[int, int]]] = {}  # by tensor: asked for once, however often it was unstored
     for tensor, (start, stop) in rank.carried:
         own = journeys.get(id(tensor))
         if own is None:
-            own = journeys[id(tensor)] = list(_journeys(rank, tensor))
+            own = journeys[id(tensor)] = _journeys(rank, tensor)
         for at in range(max(0, bisect_right(own, (start, END)) - 1), len(own)):
             first, last = own[at]
             if first >= stop:
@@ -95,17 +91,14 @@ def _spans(lanes: Lanes) -> Iterator[Span]:
                 yield max(first, start), min(last, stop), IN_FLIGHT, tensor.memory
 
 
-def _journeys(rank: RankState, tensor: TensorState) -> Iterator[tuple[int, int]]:
+def _journeys(rank: RankState, tensor: TensorState) -> list[tuple[int, int]]:
     """Return the samples in which some unfinished call carries a tensor: (first, after the last), apart from each
     other."""
-    begun, reached = 0, 0
+    journeys: list[tuple[int, int]] = []
     for call in sorted(tensor.carriers or (), key=lambda call: call.index):
-        last = len(rank.log) if call.end is None else bisect_left(rank.clocks, call.end)
-        first = call.index + 1
-        if first > reached:
-            if begun < reached:
-                yield begun, reached
-            begun, reached = first, first
-        reached = max(reached, last)
-    if begun < reached:
-        yield begun, reached
+        first, last = call.index + 1, len(rank.log) if call.end is None else bisect_left(rank.clocks, call.end)
+        if journeys and first <= journeys[-1][1]:
+            first, before = journeys.pop()
+            last = max(before, last)
+        journeys.append((first, max(first, last)))
+    return journeys

@@ -15,10 +15,8 @@ class Group(NamedTuple):
     """The ranks of one collective, in group order."""
 
     ranks: tuple[int, ...]
-    position: dict[int, int]
-    """Index of a rank in the group."""
-    per_box: int
-    """How many of its ranks, at the most, share a box."""
+    position: dict[int, int]  # index of a rank in the group
+    per_box: int  # how many of its ranks, at the most, share a box
     name: str
 
     @property
@@ -31,10 +29,8 @@ class Group(NamedTuple):
 
 
 class Mesh:
-    """``ranks`` ranks on named axes (last axis fastest), in boxes of ``node_size``.
-
-    Raises PuzzleError when the axes do not multiply to the ranks, or a number is no number.
-    """
+    """``ranks`` ranks on named axes (last axis fastest), in boxes of ``node_size``. Raises PuzzleError when the axes do
+    not multiply to the ranks, or a number is no number."""
 
     def __init__(self, ranks: int, axes: Mapping[str, int] | None = None, node_size: int | None = None) -> None:
         self.ranks = whole_number("ranks", ranks)
@@ -44,12 +40,10 @@ class Mesh:
             self.axes[axis] = whole_number(f"mesh axis {axis!r}", size)
         if self.axes and prod(self.axes.values()) != self.ranks:
             factors = " x ".join(f"{axis} {size}" for axis, size in self.axes.items())
-            raise PuzzleError(
-                f"the mesh does not multiply to the ranks: {factors} = {prod(self.axes.values())}, not {self.ranks}",
-                where="mesh",
-                cure="choose axis sizes whose product is the number of ranks",
-            )
-        self._groups: dict[tuple[object, ...], Group] = {}
+            wrong = f"{factors} = {prod(self.axes.values())}, not {self.ranks}"
+            cure = "choose axis sizes whose product is the number of ranks"
+            raise PuzzleError(f"the mesh does not multiply to the ranks: {wrong}", where="mesh", cure=cure)
+        self._groups: dict[tuple[str | None, int], Group] = {}
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Where a rank is on every axis."""
@@ -68,37 +62,26 @@ class Mesh:
     def size(self, axis: str) -> int:
         """Ranks along an axis. Raises PuzzleError for an unknown axis."""
         if not isinstance(axis, str) or axis not in self.axes:
-            raise PuzzleError(
-                f"there is no mesh axis {axis!r}",
-                expected=f"one of {', '.join(map(repr, self.axes))}"
-                if self.axes
-                else 'a mesh, for example run(..., mesh={"replica": 2, "shard": 4})',
-                got=repr(axis),
-            )
+            example = 'a mesh, for example run(..., mesh={"replica": 2, "shard": 4})'
+            expected = f"one of {', '.join(map(repr, self.axes))}" if self.axes else example
+            raise PuzzleError(f"there is no mesh axis {axis!r}", expected=expected, got=repr(axis))
         return self.axes[axis]
 
     def group(self, rank: int, axis: str | None) -> Group:
         """The ranks that differ from ``rank`` in this axis only; None: all ranks."""
-        if axis is None:
-            key: tuple[object, ...] = ()
-        else:
-            size, here = self.size(axis), self.coordinates(rank)
-            key = (axis, rank - here[axis] * self._stride(axis))
-        group = self._groups.get(key)
+        first, step, count = 0, 1, self.ranks
+        if axis is not None:
+            count, names = self.size(axis), list(self.axes)
+            step = prod(self.axes[name] for name in names[names.index(axis) + 1 :])
+            first = rank - self.coordinates(rank)[axis] * step
+        group = self._groups.get((axis, first))
         if group is None:
-            if axis is None:
-                ranks = tuple(range(self.ranks))
-            else:
-                ranks = tuple(self.rank_at({**here, axis: place}) for place in range(size))
+            ranks = tuple(range(first, first + count * step, step))
             per_box = max(Counter(map(self.box, ranks)).values())
             positions = {member: place for place, member in enumerate(ranks)}
-            group = self._groups[key] = Group(ranks, positions, per_box, axis or "")
+            group = self._groups[axis, first] = Group(ranks, positions, per_box, axis or "")
         return group
 
     def box(self, rank: int) -> int:
         """The box that a rank sits in."""
         return rank // self.node_size if self.node_size else 0
-
-    def _stride(self, axis: str) -> int:
-        names = list(self.axes)
-        return prod(self.axes[name] for name in names[names.index(axis) + 1 :])

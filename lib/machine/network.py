@@ -1,10 +1,9 @@
 """Who meets whom, and when: lanes, meetings, mailboxes, and the order in which waits end.
 
-Every rank has a network lane (collectives and sends, one at a time, in the order issued) and a
-receive lane. What is certain is decided at once. What depends on others (a receive from anyone,
-the order of waits in a rank with several coroutines) is decided by ``decide_next`` when every
-coroutine waits: then the earliest possible end of all is certain, because whatever happens
-next happens after it.
+Every rank has a network lane (collectives and sends, one at a time, in the order issued) and a receive lane. What is
+certain is decided at once. What depends on others (a receive from anyone, the order of waits in a rank with several
+coroutines) is decided by ``decide_next`` when every coroutine waits: then the earliest possible end of all is certain,
+because whatever happens next happens after it.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from operator import attrgetter
 from typing import Protocol, cast
 
 from ..basics.errors import Deadlock, Place, PuzzleError, show_call
+from ..record.kinds import IN_FLIGHT
 from ..record.labels import Labels
 from ..record.operations import Collective
 from ..record.table import RECEIVE, SEND
 from .cost import Grains
-from .in_flight import InFlight, Lanes, Meeting, Membership, Message
+from .in_flight import InFlight, Lanes, Meeting, Membership
 from .mesh import Mesh
-from .rank_state import RankState, Result, Terms
-from .tensor_state import MADE_UP, TensorState
+from .rank_state import MADE_UP, RankState, Result, TensorState, Terms
 
 
 class Watcher(Protocol):
@@ -49,30 +48,24 @@ class Network:
         self.mesh, self.terms, self.cost, self.watcher = mesh, terms, terms.cost, watcher
         self.lanes: dict[int, Lanes] = {}
         self.meetings: dict[tuple[object, ...], Meeting] = {}
-        self.mixed: list[Meeting] = []
-        """Collectives that are not the same for all, and that nobody has been told of."""
-        self.mailboxes: dict[int, dict[int, deque[tuple[Message, InFlight]]]] = {}
-        """By receiver and sender: messages, each with the send that it comes from."""
+        self.mixed: list[Meeting] = []  # collectives that are not the same for all, and that nobody has been told of
+        self.mailboxes: dict[int, dict[int, deque[InFlight]]] = {}  # messages, as sends, by receiver and sender
         self.waits: list[tuple[Grains, int, int, InFlight]] = []
         """Ends known, awaited in ranks with several coroutines: (end, rank, place in the log, call)."""
         self.candidates: list[tuple[Grains, int, int, InFlight, int]] = []
         """(end, rank, version, receive, sender) of the receive that each rank could do next."""
 
-    def open(self, rank: RankState) -> Lanes:
+    def open(self, rank: RankState) -> None:
         """Open a rank's lanes. What an earlier run of the cell left of them is void."""
         old = self.lanes.get(rank.rank)
         if old is not None:
-            self._forget(old)
-        lanes = self.lanes[rank.rank] = Lanes(rank)
-        return lanes
-
-    def _forget(self, lanes: Lanes) -> None:
-        for call in lanes.open.values():
-            if call.meeting is not None:
-                self.meetings.pop(call.meeting.op, None)
-        self.mailboxes.pop(lanes.rank.rank, None)
-        for boxes in self.mailboxes.values():
-            boxes.pop(lanes.rank.rank, None)
+            for call in old.open.values():
+                if call.meeting is not None:
+                    self.meetings.pop(call.meeting.op, None)
+            self.mailboxes.pop(rank.rank, None)
+            for boxes in self.mailboxes.values():
+                boxes.pop(rank.rank, None)
+        self.lanes[rank.rank] = Lanes(rank)
 
     # -- collectives --------------------------------------------------------------------
 
@@ -86,7 +79,7 @@ class Network:
             membership = lanes.memberships[axis] = Membership(self.mesh.group(rank, axis))
         group = membership.group
         op = (axis, group.ranks[0], membership.issued)
-        call = InFlight(lanes, row.kind, layer, op, operand, group)
+        call = InFlight(lanes, row.kind, layer, op, operand)
         meeting = self.meetings.get(op)
         if meeting is None:
             meeting = self.meetings[op] = Meeting(group, row, layer, op)
@@ -94,7 +87,7 @@ class Network:
             meeting.mixed = True
             self.mixed.append(meeting)
         membership.issued += 1
-        call.meeting = meeting
+        call.group, call.meeting = group, meeting
         meeting.calls[group.position[rank]] = call
         if lanes.issue(call, lanes.queue):
             self._advance(call)
@@ -190,7 +183,7 @@ class Network:
         lanes.sent[receiver] = number + 1
         op = (lanes.rank.rank, receiver, number)
         call = InFlight(lanes, SEND.kind, operand.labels.layer if operand else None, op, operand)
-        call.peer, call.plain = receiver, plain
+        call.peer, call.value = receiver, plain
         if lanes.issue(call, lanes.queue):
             self._advance(call)
         return call
@@ -203,9 +196,9 @@ class Network:
         end = start + self.cost.transfer(call.memory, across)
         call.end, call.ticks = end, self._ticks(start, end)
         call.lanes.leave_queue(end, heads)
-        value, origin = (call.plain, None) if tensor is None else (tensor.value, tensor.origin)
-        message = Message(end, sender, call.op, call.layer, call.labels, value, call.memory, origin)
-        self.mailboxes.setdefault(receiver, {}).setdefault(sender, deque()).append((message, call))
+        if tensor is not None:
+            call.value, call.origin = tensor.value, tensor.origin
+        self.mailboxes.setdefault(receiver, {}).setdefault(sender, deque()).append(call)
         if call.waiter is not None:
             self._ended(call)
         self._match(receiver)
@@ -234,44 +227,39 @@ class Network:
         self._note_candidate(lanes)
 
     def _note_candidate(self, lanes: Lanes) -> None:
-        """Remember when the next receive of this rank could end, as things stand now."""
-        lanes.version += 1
-        possible = self._next_receive(lanes) if lanes.receives else None
-        if possible is not None:
-            end, call, sender = possible
-            heappush(self.candidates, (end, lanes.rank.rank, lanes.version, call, sender))
+        """Remember which receive of this rank could be next, and when it would end, as things stand now.
 
-    def _next_receive(self, lanes: Lanes) -> tuple[Grains, InFlight, int] | None:
-        """Return (end, receive, sender) of the receive that the lane serves next, if any can be.
-
-        The lane serves in the order in which message and receive are both there; ties go to the
-        earlier message, then to the lower sender; a message goes to the first receive that accepts it.
+        The lane serves in the order in which message and receive are both there; ties go to the earlier message, then
+        to the lower sender; a message goes to the first receive that accepts it.
         """
+        lanes.version += 1
         best: tuple[tuple[Grains, Grains, int], InFlight] | None = None
-        for sender, box in self.mailboxes.get(lanes.rank.rank, {}).items():
+        for sender, box in (self.mailboxes.get(lanes.rank.rank, {}) if lanes.receives else {}).items():
             if not box:
                 continue
-            arrival = box[0][0].arrival
+            arrival = box[0].end
+            assert arrival is not None
             for call in lanes.receives:
                 if call.peer is None or call.peer == sender:
                     key = (max(call.issued, arrival), arrival, sender)
                     if best is None or key < best[0]:
                         best = key, call
                     break
-        if best is None:
-            return None
-        (ready, _, sender), call = best
-        return max(ready, lanes.receive_free) + self.cost.receiving, call, sender
+        if best is not None:
+            (ready, _, sender), call = best
+            end = max(ready, lanes.receive_free) + self.cost.receiving
+            heappush(self.candidates, (end, lanes.rank.rank, lanes.version, call, sender))
 
     def _receive(self, lanes: Lanes, call: InFlight, sender: int) -> None:
         """The receive lane takes the next message of a sender."""
-        message, sent = self.mailboxes[lanes.rank.rank][sender].popleft()
+        sent = self.mailboxes[lanes.rank.rank][sender].popleft()
+        assert sent.end is not None
         lanes.receives.remove(call)
-        start = max(call.issued, lanes.receive_free, message.arrival)
+        start = max(call.issued, lanes.receive_free, sent.end)
         call.end = lanes.receive_free = start + self.cost.receiving
         call.ticks = self._ticks(start, call.end)
-        call.peer, call.op, call.layer = sender, message.op, message.layer
-        call.labels, call.memory, call.message = message.labels, message.memory, message
+        call.peer, call.op, call.layer = sender, sent.op, sent.layer
+        call.labels, call.memory, call.message = sent.labels, sent.memory, sent
         if self.watcher is not None:
             self.watcher.received(sent, call)
         self._note_candidate(lanes)
@@ -365,15 +353,17 @@ class Network:
         if call.group is not None:
             result, call.result = call.result, None
             assert result is not None
-            return rank.take_result(result, index, call.holder)
-        message, call.message = call.message, None
-        if message is None:
+            now = len(rank.log)
+            if now > index + 1:
+                rank.late.append((index + 1, now, IN_FLIGHT, result.memory))
+            return rank.mint(result.labels, result.value, result.origin, call.holder, result.memory)
+        sent, call.message = call.message, None
+        if sent is None:
             return None
-        rank.take_message(message.arrival, message.memory)
-        if message.labels is None:
-            plain: object = message.value
-            return plain
-        return rank.mint(message.labels, message.value, message.origin, call.holder, message.memory)
+        assert sent.end is not None
+        rank.received.append((sent.end, len(rank.log), sent.memory))
+        value, sent.value = sent.value, None  # with real tensors it is large, and a learner may keep the send
+        return value if sent.labels is None else rank.mint(sent.labels, value, sent.origin, call.holder, sent.memory)
 
     # -- what is left -------------------------------------------------------------------
 
@@ -382,20 +372,15 @@ class Network:
         for rank, lanes in sorted(self.lanes.items()):
             for call in lanes.open.values():
                 if not call.awaited:
-                    return PuzzleError(
-                        f"{show_call(call.kind, call.layer)} was started and never awaited",
-                        where=Place(rank),
-                        cure=f"await model.{call.kind}(...), on the spot or later",
-                        line="",
-                    )
-            for box in self.mailboxes.get(rank, {}).values():
-                for message, _ in box:
-                    return PuzzleError(
-                        f"a message was sent and never received: {message.labels or repr(message.value)}",
-                        where=Place(detail=f"rank {message.sender} to rank {rank}"),
-                        cure=f"rank {rank} must await model.receive() once for every pass_to",
-                        line="",
-                    )
+                    problem = f"{show_call(call.kind, call.layer)} was started and never awaited"
+                    cure = f"await model.{call.kind}(...), on the spot or later"
+                    return PuzzleError(problem, where=Place(rank), cure=cure, line="")
+            for sender, box in self.mailboxes.get(rank, {}).items():
+                if box:
+                    problem = f"a message was sent and never received: {box[0].labels or repr(box[0].value)}"
+                    cure = f"rank {rank} must await model.receive() once for every pass_to"
+                    where = Place(detail=f"rank {sender} to rank {rank}")
+                    return PuzzleError(problem, where=where, cure=cure, line="")
         return None
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:

@@ -17,11 +17,8 @@ from .mesh import Mesh
 
 
 class Outcome:
-    """What a run leaves behind.
-
-    ``events``: the log, rank by rank; ``final_states``: what each rank begins and ends with; ``time``: the end of
-    the last operation, in ticks; ``memory``: the peak of all ranks, in elements.
-    """
+    """What a run leaves behind. ``events``: the log, rank by rank; ``final_states``: what each rank begins and ends
+    with; ``time``: the end of the last operation, in ticks; ``memory``: the peak of all ranks, in elements."""
 
     def __init__(
         self, name: str, mesh: Mesh, final_states: Sequence[FinalState], logs: Iterable[Iterable[Event]]

@@ -1,4 +1,5 @@
-"""What the machine knows of one rank: which tensors live, what memory they take, and the log of what was done.
+"""What the machine knows of one rank and of its tensors: which of them live, what memory they take, and the log of what
+was done.
 
 A tensor lives while it is stored. What an operation has just made, or what was just taken out, is in a coroutine's
 *hand*: it lives until that coroutine's next operation, which must use it or find it stored. So nothing can be kept in a
@@ -7,24 +8,28 @@ local variable, and no garbage collector is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from ..basics.errors import Place, PuzzleError
+from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements
 from ..record.events import MARKS, Event, make_event
-from ..record.kinds import IN_FLIGHT, MEMORY_KINDS
-from ..record.labels import NONE, Cuts, Labels, overlap
+from ..record.kinds import KINDS, MEMORY_KINDS, SLOT
+from ..record.labels import NONE, Cuts, Labels, cut, join, overlap, total_of
 from ..record.operations import Value, Values
 from ..record.table import RECEIVE, work_on_layers
 from .cost import Cost, Grains
-from .interface import FinalState, Piece
-from .tensor_state import MADE_UP, Hand, Origin, TensorState, gone
+from .fingerprints import Fingerprints
+from .interface import FinalState, Piece, Token
 
-END = 1 << 60
-"""After every sample."""
+MADE_UP = "made up"  # the origin of a tensor that no operation has computed
+Origin = str | tuple[int, ...] | None
+"""MADE_UP, the load_weights calls that a tensor comes from and has not been taken from, or None: what any rank may use
+that owns it."""
+_UNPRICED = Cost()
+END = 1 << 60  # after every sample
 Span = tuple[int, int, int, Elements]
 """Memory that counts late: first sample, sample after the last, place among MEMORY_KINDS, elements."""
 
@@ -35,10 +40,8 @@ class Terms:
 
     cost: Cost
     values: Values
-    graded: bool
-    """Whether the rules of ``run`` hold: one owner, nothing made up, each piece loaded once."""
-    strict: bool
-    """Whether sets are checked at each operation; off, only the values can tell."""
+    graded: bool  # whether the rules of ``run`` hold: one owner, nothing made up, each piece loaded once
+    strict: bool  # whether sets are checked at each operation; off, only the values can tell
     cuts: Cuts = field(default_factory=Cuts)
 
 
@@ -47,6 +50,8 @@ class Unfinished(Protocol):
 
     kind: str
     layer: int | None
+    index: int  # where in the log it stands
+    end: Grains | None
 
     def event(self) -> Event | None:
         """Return its record, if its times are known by now."""
@@ -61,6 +66,129 @@ class Result(NamedTuple):
     memory: Elements
 
 
+class Hand:
+    """What one coroutine of a rank has in hand: what it has made or taken out since its last operation."""
+
+    __slots__ = ("rank", "ended")
+
+    def __init__(self, rank: RankState | None) -> None:
+        self.rank = rank
+        self.ended = 0  # how long the log was after that operation: what came to hand before it is gone
+
+
+NO_HAND = Hand(None)
+
+
+class TensorState(Token):
+    """One tensor; the learner's side carries it as an opaque token. It lives as long as dictionaries hold it, and in
+    the hand of the coroutine that made it or took it out until that coroutine's next operation."""
+
+    # In slots and all set from the start: a default of the class would be asked for many times more slowly.
+    __slots__ = ("slot", "value", "rank", "hand", "since", "origin", "stored", "carriers", "unstored")
+
+    def __init__(
+        self,
+        labels: Labels,
+        value: Value,
+        memory: Elements,
+        rank: RankState | None,
+        hand: Hand = NO_HAND,
+        since: int = 0,
+        origin: Origin = None,
+    ) -> None:
+        self.labels = labels
+        self.value = value
+        self.memory = memory
+        self.slot = SLOT[labels.kind]
+        self.rank = rank
+        self.hand, self.since = hand, since
+        """In whose hand it is, or was last, and how long the log was when it came there; below zero, an operation has
+        used it up: ``-1 - since`` is that one's place in the log."""
+        self.origin = origin
+        self.stored = 0  # how often dictionaries hold it
+        self.carriers: list[Unfinished] | None = None  # unfinished calls that carry it
+        self.unstored: list[int] | None = None  # samples [from, to) while it is carried and not stored
+
+    def lives(self) -> bool:
+        """Return whether it still exists."""
+        return self.stored > 0 or self.since >= self.hand.ended
+
+    def is_free(self, rank: RankState) -> bool:
+        """Return whether this rank may use it with no question asked; ``rank.examine`` decides the others."""
+        return self.rank is rank and self.origin is None and (self.stored > 0 or self.since >= self.hand.ended)
+
+    # -- what can be made of tensors without an operation --------------------------------
+
+    def shard(self, index: int, total: int) -> TensorState:
+        """Return piece ``index`` of ``total`` of this one."""
+        labels = cut(self.labels, index, total)
+        rank = _one_rank(self)
+        if rank is None:
+            return made_by_hand(labels)
+        rank.cuts.check(labels.total)
+        return _derived(rank, labels, rank.values.cut(self.value, labels), self)
+
+    def combine(self, other: Token) -> TensorState:
+        """Return this part and that one as one."""
+        assert isinstance(other, TensorState)
+        labels = join((self.labels, other.labels), "combine")
+        rank = _one_rank(self, other, use="combine")
+        if rank is None:
+            return made_by_hand(labels)
+        return _derived(rank, labels, rank.values.join((self.value, other.value)), self, other)
+
+    def add(self, other: Token) -> TensorState:
+        """Return the sum of two gradients."""
+        assert isinstance(other, TensorState)
+        rank = _one_rank(self, other)
+        labels = total_of((self.labels, other.labels), "+", strict=rank is None or rank.strict)
+        if rank is None:
+            return made_by_hand(labels)
+        return _derived(rank, labels, rank.values.add((self.value, other.value)), self, other)
+
+
+def _derived(rank: RankState, labels: Labels, value: Value, *sources: TensorState) -> TensorState:
+    origins = [source.origin for source in sources]
+    if MADE_UP in origins:
+        return rank.mint(labels, value, MADE_UP)
+    loads = tuple(load for origin in origins if isinstance(origin, tuple) for load in origin)
+    return rank.mint(labels, value, loads or None)
+
+
+def made_by_hand(labels: Labels) -> TensorState:
+    """Return a tensor out of nothing: allowed in demonstrations, marked as made up."""
+    value = Fingerprints().made_up(labels)
+    return TensorState(labels, value, _UNPRICED.elements(labels), None, origin=MADE_UP)
+
+
+def _one_rank(*tensors: TensorState, use: str = "") -> RankState | None:
+    """Return the one rank that owns these tensors. Raise PuzzleError if one is dead or another rank's. With ``use`` it
+    takes what was loaded: parts that are joined could not be told apart later."""
+    rank = next((tensor.rank for tensor in tensors if tensor.rank), None)
+    for tensor in tensors:
+        if rank is None:
+            if not tensor.lives():
+                raise gone(tensor, NOWHERE)
+            continue
+        if not tensor.is_free(rank):
+            rank.examine(tensor, use or "+ or shard", take=bool(use))
+        if rank.several:
+            rank.used(tensor)
+    return rank
+
+
+def gone(tensor: TensorState, where: Place) -> PuzzleError:
+    """Return the error that says why a tensor no longer exists."""
+    rank = tensor.rank if tensor.since < 0 else tensor.hand.rank
+    assert rank is not None
+    kind, layer = rank.ended_by(tensor)
+    return PuzzleError(
+        f"{tensor.labels} was not stored when rank {rank.rank} issued {show_call(kind, layer)}",
+        where=where,
+        cure=f"store it to keep it, in model.{KINDS[tensor.labels.kind].store}[...], as soon as it is made",
+    )
+
+
 class RankState:
     """One rank: its clock, its tensors, its memory, its log."""
 
@@ -70,8 +198,7 @@ class RankState:
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
         self.grain = terms.cost.grain
         self.clock: Grains = 0
-        self.tick = 0.0
-        """The clock in ticks."""
+        self.tick = 0.0  # the clock in ticks
         self.log: list[Event | Unfinished] = []
         self.clocks: list[Grains] = []  # the clock at each sample
         self.held: list[Elements] = [0] * len(MEMORY_KINDS)  # what is stored now
@@ -80,7 +207,7 @@ class RankState:
         # what in the log.
         self.hand = Hand(self)
         self.several = False
-        self.holder: Callable[[], object] = _no_coroutine
+        self.holder: Callable[[], object] = lambda: None
         self.hands: dict[object, Hand] = {}
         self.writers: dict[int, Hand] = {}
         # What load_weights gave: where in the log each call is, and the pieces that were taken of it.
@@ -91,10 +218,6 @@ class RankState:
         self.kept_loose: list[Span] = []
         self.received: list[tuple[Grains, int, Elements]] = []  # arrival, sample after the last, elements
         self.carried: list[tuple[TensorState, list[int]]] = []
-
-    def set_clock(self, clock: Grains) -> None:
-        """Move the clock."""
-        self.clock, self.tick = clock, float(clock / self.grain)
 
     def place(self, operation: str, layer: int | None = None, batches: frozenset[int] | None = None) -> Place:
         """Return where this is, for an error."""
@@ -116,12 +239,7 @@ class RankState:
         return hand
 
     def mint(
-        self,
-        labels: Labels,
-        value: Value,
-        origin: Origin = None,
-        issuer: object = None,
-        memory: Elements | None = None,
+        self, labels: Labels, value: Value, origin: Origin = None, issuer: object = None, memory: Elements | None = None
     ) -> TensorState:
         """Create the record of a new tensor. Until it is stored it is in the hand of the running coroutine (in a
         done-callback, where none runs, of ``issuer``). ``memory``: what the cost says of it, where that is known."""
@@ -144,12 +262,10 @@ class RankState:
     def drop(self, tensor: TensorState) -> None:
         """A dictionary of this rank holds the tensor once less. Raise PuzzleError if none holds it."""
         if not tensor.stored:
-            raise PuzzleError(
-                f"{tensor.labels} was never stored",
-                where=self.place("taking it out"),
-                expected="a tensor that was stored as model.weights[key] = tensor, and so counts as memory",
-                cure="leave dict.__setitem__ and its kin alone: the dictionaries count what they hold",
-            )
+            problem, where = f"{tensor.labels} was never stored", self.place("taking it out")
+            expected = "a tensor that was stored as model.weights[key] = tensor, and so counts as memory"
+            cure = "leave dict.__setitem__ and its kin alone: the dictionaries count what they hold"
+            raise PuzzleError(problem, where=where, expected=expected, cure=cure)
         tensor.stored -= 1
         self.held[tensor.slot] -= tensor.memory
         if not tensor.stored:
@@ -186,19 +302,14 @@ class RankState:
         if not self.graded:
             return
         if tensor.origin is MADE_UP:
-            raise PuzzleError(
-                f"{tensor.labels} is made up: no operation of this run computed it",
-                where=self.place(operation, layer),
-                expected="a tensor that came out of load_weights, get_activation or an operation",
-                cure="fake_grad with micro-batches, and tensors made by hand, are for demonstrations",
-            )
+            problem = f"{tensor.labels} is made up: no operation of this run computed it"
+            expected = "a tensor that came out of load_weights, get_activation or an operation"
+            cure = "fake_grad with micro-batches, and tensors made by hand, are for demonstrations"
+            raise PuzzleError(problem, where=self.place(operation, layer), expected=expected, cure=cure)
         if tensor.rank is not self:
-            owner = f"rank {tensor.rank.rank}" if isinstance(tensor.rank, RankState) else "no rank"
-            raise PuzzleError(
-                f"{tensor.labels} belongs to {owner}",
-                where=self.place(operation, layer),
-                cure="tensors get from rank to rank by communication only",
-            )
+            owner = f"rank {tensor.rank.rank}" if tensor.rank else "no rank"
+            cure = "tensors get from rank to rank by communication only"
+            raise PuzzleError(f"{tensor.labels} belongs to {owner}", where=self.place(operation, layer), cure=cure)
         if take and isinstance(tensor.origin, tuple):
             self._note_loaded(tensor, tensor.origin)
 
@@ -208,13 +319,10 @@ class RankState:
         before = self.taken.setdefault((labels.kind, labels.layer), [])
         for other, earlier in before:
             if overlap(labels, other) and not set(loads) & set(earlier):
-                raise PuzzleError(
-                    f"this rank has taken that piece of the {labels.kind} from load_weights before",
-                    where=self.place("load_weights", labels.layer),
-                    expected="each piece loaded once",
-                    got=f"{labels} after {other}",
-                    cure="keep it stored, or get it from another rank by communication",
-                )
+                problem = f"this rank has taken that piece of the {labels.kind} from load_weights before"
+                where, expected = self.place("load_weights", labels.layer), "each piece loaded once"
+                cure = "keep it stored, or get it from another rank by communication"
+                raise PuzzleError(problem, where=where, expected=expected, got=f"{labels} after {other}", cure=cure)
         before.append((labels, loads))
         tensor.origin = None
 
@@ -248,7 +356,8 @@ class RankState:
         """Carry out an operation of the compute lane that takes ``length`` grains: sample, clock and log."""
         held, start = self.sample(operands), self.tick
         if length:
-            self.set_clock(self.clock + length)
+            self.clock += length
+            self.tick = float(self.clock / self.grain)
         self.log.append(make_event((self.rank, kind, layer, batches, start, start, self.tick, held, None, (), None, 0)))
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE) -> None:
@@ -271,35 +380,19 @@ class RankState:
             record = self.log[at]
         return record.kind, None if record.kind == RECEIVE.kind else record.layer
 
-    # -- what calls bring -----------------------------------------------------------------
-
-    def take_result(self, result: Result, index: int, issuer: object) -> TensorState:
-        """Return the tensor that a collective brings; ``index``: where in the log it was issued."""
-        now = len(self.log)
-        if now > index + 1:
-            self.late.append((index + 1, now, IN_FLIGHT, result.memory))
-        return self.mint(result.labels, result.value, result.origin, issuer, result.memory)
-
-    def take_message(self, arrival: Grains, memory: Elements) -> None:
-        """Note that a message which was there from ``arrival`` on leaves the inbox."""
-        self.received.append((arrival, len(self.log), memory))
-
     # -- the end --------------------------------------------------------------------------
 
-    def final_state(self, stored: Sequence[TensorState]) -> FinalState:
-        """Return what the rank ends with; ``stored`` names what its dictionaries hold, of which only what is known here
-        as stored counts."""
+    def final_state(self, stored: Iterable[TensorState]) -> FinalState:
+        """Return what the rank ends with (see ``interface``): of ``stored`` counts what is known here as stored."""
         began = tuple(labels for taken in self.taken.values() for labels, _ in taken)
         kept = tuple(
             Piece(tensor.labels, tensor.value, tensor.origin is MADE_UP)
             for tensor in stored
             if tensor.stored and tensor.rank is self
         )
-        return FinalState(
-            self.rank, self.layers, self.batches, began, tuple(self._loaded_late()), kept, dict(self.finals)
-        )
+        return FinalState(self.rank, self.layers, self.batches, began, self._loaded_late(), kept, dict(self.finals))
 
-    def _loaded_late(self) -> Iterator[Labels]:
+    def _loaded_late(self) -> tuple[Labels, ...]:
         """Return the states that were loaded only after work on their layer."""
         states = [
             (labels, max(self.loads[load - 1] for load in loads))
@@ -311,10 +404,4 @@ class RankState:
         for index, record in enumerate(islice(self.log, max((at for _, at in states), default=0))):
             if record.kind in work:
                 first.setdefault(record.layer, index)
-        for labels, at in states:
-            if at > first.get(labels.layer, END):
-                yield labels
-
-
-def _no_coroutine() -> None:
-    return None
+        return tuple(labels for labels, at in states if at > first.get(labels.layer, END))

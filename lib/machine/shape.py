@@ -20,17 +20,12 @@ class Shape:
 
     @classmethod
     def of(
-        cls,
-        ranks: int,
-        mesh: Mapping[str, int] | None = None,
-        node_size: int | None = None,
-        cost: Cost | None = None,
+        cls, ranks: int, mesh: Mapping[str, int] | None = None, node_size: int | None = None, cost: Cost | None = None
     ) -> Shape:
         """Return the shape that a learner describes. Raise PuzzleError when the parts do not fit together."""
         if mesh is not None and not isinstance(mesh, Mapping):
-            raise PuzzleError(
-                "mesh must be a dict of axes", got=describe(mesh), cure='for example {"replica": 2, "shard": 4}'
-            )
+            example = 'for example {"replica": 2, "shard": 4}'
+            raise PuzzleError("mesh must be a dict of axes", got=describe(mesh), cure=example)
         if cost is not None and not isinstance(cost, Cost):
             raise PuzzleError("cost must be a Cost", got=describe(cost), cure="for example Cost(collective=0.5)")
         return cls(Mesh(ranks, mesh, node_size), Cost() if cost is None else cost)

@@ -1,8 +1,7 @@
 """A schedule as text: every operation as one short code, every rank as one line.
 
-``2F0`` is the forward of layer 2 on micro-batch 0, ``2B0`` its backward, ``L0`` the loss, ``2U`` the update;
-``2AG``, ``2RS`` and ``2AR`` are all-gather, reduce-scatter and all-reduce; ``>3`` sends to rank 3, ``<1`` receives
-from rank 1.
+``2F0`` is the forward of layer 2 on micro-batch 0, ``2B0`` its backward, ``L0`` the loss, ``2U`` the update; ``2AG``,
+``2RS`` and ``2AR`` are all-gather, reduce-scatter and all-reduce; ``>3`` sends to rank 3, ``<1`` receives from rank 1.
 """
 
 from __future__ import annotations
@@ -10,6 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..basics.errors import PuzzleError, folded
@@ -47,13 +48,7 @@ def code_of(event: Event) -> Code:
     if event.lane == "message":
         return Code(event.kind, None, frozenset(event.group) - {event.rank})
     layer = event.layer if row is None or row.layered else None
-    return Code(event.kind, layer, event.batches if shows_batches(event.kind) else frozenset())
-
-
-def shows_batches(kind: str) -> bool:
-    """Return whether an operation is told apart by its micro-batches."""
-    row = OPERATIONS.get(kind)
-    return row is not None and row.by_batch
+    return Code(event.kind, layer, event.batches if row is not None and row.by_batch else frozenset())
 
 
 def legend(kind: str) -> str:
@@ -85,30 +80,20 @@ def read_code(text: str) -> Code:
 
 
 def grid(events: Iterable[Event]) -> str:
-    """Return a line for each rank, with a column for each moment at which some rank starts something.
-
-    ``+`` joins what starts at the same time, ``-`` goes on, ``.`` is idle.
-    """
+    """Return a line for each rank, with a column for each moment at which some rank starts something. ``+`` joins what
+    starts at the same time, ``-`` goes on, ``.`` is idle."""
     by_rank: dict[int, list[Event]] = {}
-    for event in events:
+    for event in sorted(events, key=attrgetter("start", "end")):
         own = by_rank.setdefault(event.rank, [])
         if event.kind not in MARKS:
             own.append(event)
     names = {rank: f"rank {rank}" for rank in sorted(by_rank)}
     moments = sorted({event.start for own in by_rank.values() for event in own})
     if len(moments) * len(names) > CELLS:
-        return "\n".join(f"{name}  {_in_order(by_rank[rank])}" for rank, name in names.items())
+        return "\n".join(f"{name}  {' '.join(map(str, map(code_of, by_rank[rank])))}" for rank, name in names.items())
     rows = {"tick": [show_ticks(moment) for moment in moments]}
     rows |= {name: _cells(by_rank[rank], moments) for rank, name in names.items()}
     return _aligned(rows)
-
-
-def _in_order(own: Sequence[Event]) -> str:
-    return " ".join(str(code_of(event)) for event in sorted(own, key=_when))
-
-
-def _when(event: Event) -> tuple[float, float]:
-    return event.start, event.end
 
 
 def _cells(own: Sequence[Event], moments: Sequence[float]) -> list[str]:
@@ -116,11 +101,8 @@ def _cells(own: Sequence[Event], moments: Sequence[float]) -> list[str]:
     for event in own:
         for at in range(bisect_left(moments, event.start), bisect_left(moments, event.end)):
             cells[at] = "-"
-    started: dict[int, list[str]] = {}
-    for event in sorted(own, key=_when):
-        started.setdefault(bisect_left(moments, event.start), []).append(str(code_of(event)))
-    for at, codes in started.items():
-        cells[at] = "+".join(codes)
+    for start, begun in groupby(own, key=attrgetter("start")):
+        cells[bisect_left(moments, start)] = "+".join(str(code_of(event)) for event in begun)
     return cells
 
 

@@ -1,6 +1,21 @@
 """The collectives: what each does to its tensors, how their numbers move between processes, and its row.
 
 A result is a pure function of what the ranks of a group bring, both in the order of the group.
+
+>>> from unittest.mock import Mock  # any arithmetic will do: only labels are shown
+>>> from lib.record.labels import Labels
+>>> grad = Labels("WeightGrad", layer=0, layers=2, total_batches=2)
+>>> weight = Labels("Weight", layer=0, layers=2, total=2)
+>>> grads = [(grad.changed(batches=frozenset({0})), 1), (grad.changed(batches=frozenset({1})), 2)]
+>>> weights = [(weight, 7), (weight.changed(shards=frozenset({1})), 7)]
+>>> for labels, _ in allreduce(grads, Mock()) + allgather(weights, Mock()) + scatterreduce(grads, Mock()):
+...     print(labels)
+WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=1)
+WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=1)
+Weight(layer=0, layers=2, step=0, shards={0}, total=1)
+Weight(layer=0, layers=2, step=0, shards={0}, total=1)
+WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=2)
+WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={1}, total=2)
 """
 
 from __future__ import annotations
@@ -13,49 +28,19 @@ from .operations import Collective, Part, Values
 
 
 def allreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
-    """All-reduce: return the sum of all parts, for everyone.
-
-    >>> from unittest.mock import Mock  # any arithmetic will do: only labels are shown
-    >>> from lib.record.labels import Labels
-    >>> grad = Labels("WeightGrad", layer=0, layers=2, total_batches=2)
-    >>> first, second = grad.changed(batches=frozenset({0})), grad.changed(batches=frozenset({1}))
-    >>> for labels, _ in allreduce([(first, 1), (second, 2)], Mock()):
-    ...     print(labels)
-    WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=1)
-    WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=1)
-    """
+    """All-reduce: return the sum of all parts, for everyone."""
     labels = total_of([labels for labels, _ in parts], "", strict)
     return [(labels, values.add([value for _, value in parts]))] * len(parts)
 
 
 def allgather(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
-    """All-gather: return the shards of all, joined, for everyone.
-
-    >>> from unittest.mock import Mock  # any arithmetic will do: only labels are shown
-    >>> from lib.record.labels import Labels
-    >>> weight = Labels("Weight", layer=0, layers=2, total=2)
-    >>> first, second = weight, weight.changed(shards=frozenset({1}))
-    >>> for labels, _ in allgather([(first, 7), (second, 7)], Mock()):
-    ...     print(labels)
-    Weight(layer=0, layers=2, step=0, shards={0}, total=1)
-    Weight(layer=0, layers=2, step=0, shards={0}, total=1)
-    """
+    """All-gather: return the shards of all, joined, for everyone."""
     labels = join([labels for labels, _ in parts], "")
     return [(labels, values.join([value for _, value in parts]))] * len(parts)
 
 
 def scatterreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
-    """Reduce-scatter: return piece i of the sum of all parts, for the i-th of the group.
-
-    >>> from unittest.mock import Mock  # any arithmetic will do: only labels are shown
-    >>> from lib.record.labels import Labels
-    >>> grad = Labels("WeightGrad", layer=0, layers=2, total_batches=2)
-    >>> first, second = grad.changed(batches=frozenset({0})), grad.changed(batches=frozenset({1}))
-    >>> for labels, _ in scatterreduce([(first, 1), (second, 2)], Mock()):
-    ...     print(labels)
-    WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=2)
-    WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={1}, total=2)
-    """
+    """Reduce-scatter: return piece i of the sum of all parts, for the i-th of the group."""
     labels, value = allreduce(parts, values, strict)[0]
     pieces = [cut(labels, place, len(parts)) for place in range(len(parts))]
     return [(piece, values.cut(value, piece)) for piece in pieces]

@@ -20,29 +20,22 @@ MARKS = ("load_weights", "get_activation", "end")
 class Event(NamedTuple):
     """One operation of one rank. Times in ticks, sizes in elements.
 
-    ``op`` is shared by the ranks of a collective and by a send and its receive; it is None for
-    compute and marks. ``group`` names the ranks of a collective in group order, or
-    ``(sender, receiver)``.
+    ``op`` is shared by the ranks of a collective and by a send and its receive; it is None for compute and marks.
+    ``group`` names the ranks of a collective in group order, or ``(sender, receiver)``.
     """
 
     rank: int
-    kind: str
-    """The verb that the learner wrote: ``forward``, ``allgather``, ``pass_to`` ..."""
+    kind: str  # the verb that the learner wrote: ``forward``, ``allgather``, ``pass_to`` ...
     layer: int | None
-    batches: frozenset[int]
-    """Micro-batches that the operation works on or carries."""
-    issued: float
-    """The rank's clock when the call was made: memory is sampled then."""
+    batches: frozenset[int]  # micro-batches that the operation works on or carries
+    issued: float  # the rank's clock when the call was made: memory is sampled then
     start: float
     end: float
-    held: tuple[Elements, ...]
-    """Elements by MEMORY_KINDS (see ``kinds``) in the sample taken at ``issued``."""
+    held: tuple[Elements, ...]  # elements by MEMORY_KINDS (see ``kinds``) in the sample taken at ``issued``
     op: tuple[object, ...] | None = None
     group: tuple[int, ...] = ()
-    tensor: str | None = None
-    """What a communication carries: ``Weight``, ``WeightGrad`` ..., or None for a plain value."""
-    elements: Elements = 0
-    """Size of what is carried."""
+    tensor: str | None = None  # what a communication carries: ``Weight``, ``WeightGrad`` ..., or None for a plain value
+    elements: Elements = 0  # size of what is carried
 
     @property
     def lane(self) -> str:

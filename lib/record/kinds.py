@@ -8,20 +8,13 @@ from typing import NamedTuple
 class Kind(NamedTuple):
     """One kind of tensor."""
 
-    name: str
-    """Its class in ``lib``."""
-    word: str
-    """The field's word for it."""
-    store: str
-    """The dictionary of a Model in which it is kept by habit."""
-    memory: str
-    """Its name among MEMORY_KINDS, and so in the log and in pictures."""
-    sharded: bool = False
-    """Whether it can be cut into shards."""
-    stepped: bool = False
-    """Whether it counts the optimizer steps that it has been through."""
-    batched: bool = False
-    """Whether it belongs to micro-batches."""
+    name: str  # its class in ``lib``
+    word: str  # the field's word for it
+    store: str  # the dictionary of a Model in which it is kept by habit
+    memory: str  # its name among MEMORY_KINDS, and so in the log and in pictures
+    sharded: bool = False  # whether it can be cut into shards
+    stepped: bool = False  # whether it counts the optimizer steps that it has been through
+    batched: bool = False  # whether it belongs to micro-batches
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -44,6 +37,5 @@ KINDS = {row.name: row for row in ROWS}
 MEMORY_KINDS = (*(row.memory for row in ROWS), "in_flight", "inbox")
 """What memory is used for: the kinds of tensor, what unfinished calls carry or have made, and messages that have
 arrived and are not yet received."""
-SLOT = {row.name: place for place, row in enumerate(ROWS)}
-"""Where a kind of tensor stands among MEMORY_KINDS."""
+SLOT = {row.name: place for place, row in enumerate(ROWS)}  # where a kind of tensor stands among MEMORY_KINDS
 IN_FLIGHT, INBOX = MEMORY_KINDS.index("in_flight"), MEMORY_KINDS.index("inbox")

@@ -1,8 +1,7 @@
 """What a tensor is, in words and sets: kind, layer, step, micro-batches, shards.
 
-Labels carry no numbers and no memory address. All arithmetic of shards and micro-batches is
-here, as pure functions from labels to labels; a shard set is kept in its coarsest form, so
-pieces 4 and 5 of 8 are piece 2 of 4.
+Labels carry no numbers and no memory address. All arithmetic of shards and micro-batches is here, as pure functions
+from labels to labels; a shard set is kept in its coarsest form, so pieces 4 and 5 of 8 are piece 2 of 4.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ Shards = frozenset[int]
 WHOLE: Shards = frozenset([0])
 NONE: frozenset[int] = frozenset()
 
-FINEST = 1 << 16
-"""The most pieces that a tensor is cut into, as sets of pieces are written out."""
+FINEST = 1 << 16  # the most pieces that a tensor is cut into, as sets of pieces are written out
 
 
 class Labels(NamedTuple):
@@ -41,8 +39,9 @@ class Labels(NamedTuple):
     total: int = 1
 
     def __str__(self) -> str:
-        named = ", ".join(f"{name}={show_label(getattr(self, name))}" for name in KINDS[self.kind].fields)
-        return f"{self.kind}({named})"
+        fields = [(name, getattr(self, name)) for name in KINDS[self.kind].fields]
+        named = [f"{name}={show_set(label) if isinstance(label, frozenset) else repr(label)}" for name, label in fields]
+        return f"{self.kind}({', '.join(named)})"
 
     def changed(self, **labels: object) -> Labels:
         """Return these labels with others in the places of that name. (``_replace`` takes twice the time.)"""
@@ -73,11 +72,6 @@ def of_batches(kind: str, layer: int, layers: int, batches: frozenset[int], tota
 
 # All labels but the shards: equal for parts of one thing.
 _thing = itemgetter(*[place for place, name in enumerate(Labels._fields) if name not in ("shards", "total")])
-
-
-def show_label(value: object) -> str:
-    """Return a label as it is written in code, with sets in order."""
-    return show_set(value) if isinstance(value, frozenset) else repr(value)
 
 
 def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
@@ -116,10 +110,8 @@ class Cuts:
         if self.common % total:
             common = lcm(self.common, total)
             if common > 1 << 256:
-                raise PuzzleError(
-                    f"tensors were cut into too many different numbers of pieces, now into {total}",
-                    cure="cut everything into as many pieces, or into a multiple",
-                )
+                problem = f"tensors were cut into too many different numbers of pieces, now into {total}"
+                raise PuzzleError(problem, cure="cut everything into as many pieces, or into a multiple")
             self.common = common
 
 
@@ -166,24 +158,16 @@ def overlap(a: Labels, b: Labels) -> bool:
 
 
 def cut(labels: Labels, index: int, pieces: int) -> Labels:
-    """Return piece ``index`` when this part is cut into ``pieces`` equal ones.
-
-    Raise PuzzleError for a part with gaps, or an index out of range.
-    """
+    """Return piece ``index`` when this part is cut into ``pieces`` equal ones. Raise PuzzleError for a part with gaps,
+    or an index out of range."""
     if not 0 <= index < pieces:
-        raise PuzzleError(
-            f"there is no piece {index} of {pieces}",
-            where=f"shard({index}, {pieces}) of {labels}",
-            expected=f"an index from 0 to {pieces - 1}",
-        )
+        expected = f"an index from 0 to {pieces - 1}"
+        where = f"shard({index}, {pieces}) of {labels}"
+        raise PuzzleError(f"there is no piece {index} of {pieces}", where=where, expected=expected)
     count, first = len(labels.shards), min(labels.shards, default=0)
     if not count or max(labels.shards) - first + 1 != count:
-        raise PuzzleError(
-            "a part with gaps cannot be cut into equal pieces",
-            where=f"shard({index}, {pieces})",
-            got=str(labels),
-            cure="combine the missing shards first",
-        )
+        problem, cure = "a part with gaps cannot be cut into equal pieces", "combine the missing shards first"
+        raise PuzzleError(problem, where=f"shard({index}, {pieces})", got=str(labels), cure=cure)
     check_fineness(labels.total * pieces)
     start = first * pieces + index * count
     shards, total = coarsest(frozenset(range(start, start + count)), labels.total * pieces)
@@ -191,36 +175,23 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
 
 
 def join(parts: Sequence[Labels], where: str) -> Labels:
-    """Return the union of disjoint parts of one thing: same kind, layer, step and micro-batches.
-
-    Raise PuzzleError when the parts are of different things or a piece comes twice.
-    """
+    """Return the union of disjoint parts of one thing: same kind, layer, step and micro-batches. Raise PuzzleError when
+    the parts are of different things or a piece comes twice."""
     first, thing = parts[0], _thing(parts[0])
     for part in parts:
         if _thing(part) != thing:
+            over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
             differ = part.kind == first.kind and part.batches != first.batches
-            raise PuzzleError(
-                "these are not parts of one thing",
-                where=where,
-                expected=f"more of {first}",
-                got=str(part),
-                cure="gradients of different micro-batches are summed: + on a rank, "
-                "model.allreduce or model.scatterreduce over ranks"
-                if differ
-                else "",
-            )
+            cure = f"gradients of different micro-batches are summed: {over}" if differ else ""
+            problem, expected = "these are not parts of one thing", f"more of {first}"
+            raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
     (shards, total), disjoint = union([(part.shards, part.total) for part in parts])
     if not disjoint:
-        raise PuzzleError(
-            "a shard comes twice",
-            where=where,
-            expected="every shard once",
-            got=", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts),
-            cure="there is a whole one already: was the whole loaded, where a shard is meant "
-            "(model.load_weights(layer, model.rank, model.RANKS)), or the gathered one stored over the shard?"
-            if any(part.is_whole() for part in parts)
-            else "",
-        )
+        load = "model.load_weights(layer, model.rank, model.RANKS)"
+        meant = f"the whole loaded, where a shard is meant ({load}), or the gathered one stored over the shard?"
+        cure = f"there is a whole one already: was {meant}" if any(part.is_whole() for part in parts) else ""
+        got = ", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts)
+        raise PuzzleError("a shard comes twice", where=where, expected="every shard once", got=got, cure=cure)
     return first.changed(shards=shards, total=total)
 
 
@@ -246,10 +217,7 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
         for part in parts:
             if part.layer != layer:
                 raise PuzzleError(
-                    "gradients of different layers do not add up",
-                    where=where,
-                    expected=str(first),
-                    got=str(part),
+                    "gradients of different layers do not add up", where=where, expected=str(first), got=str(part)
                 )
     if len(real) == 1:
         return first

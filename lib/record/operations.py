@@ -8,23 +8,20 @@ beside it, a price in ``machine.cost`` and a verb in ``learner.model``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from .labels import Labels
 
-Value = Any
-"""What a tensor carries. Only the arithmetic that made it looks inside."""
-Part = tuple[Labels, Value]
-"""Labels and value of one tensor."""
+Value = Any  # what a tensor carries: only the arithmetic that made it looks inside
+Part = tuple[Labels, Value]  # labels and value of one tensor
 
 
 class Values(Protocol):
     """An arithmetic of tensors: what they carry, and what operations make of it. It can be exchanged: there are
     fingerprints for the simulator, and numbers for engines with real tensors."""
 
-    zero: Value
-    """The gradient of no micro-batches."""
+    zero: Value  # the gradient of no micro-batches
 
     def weight(self, piece: Labels) -> Value:
         """Return a piece of a layer's weight before training."""
@@ -75,8 +72,7 @@ class Rank(Protocol):
 class Carrier(Protocol):
     """What an engine whose ranks are processes offers to a collective: one rank's end of the links to its group."""
 
-    place: int
-    """Where this rank is in the group."""
+    place: int  # where this rank is in the group
 
     def total(self, value: Value, labels: Labels) -> Value:
         """Return the sum of what all members bring, for everyone."""
@@ -94,31 +90,22 @@ class Carrier(Protocol):
         """Return one value, of several pieces."""
 
 
-def no_rule(rank: Rank, layer: int | None, labels: Sequence[Labels]) -> None:
-    """Allow everything."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """One operation. ``kind`` is the learner's verb, ``code`` its letters in the schedule as text, ``word`` the
     field's word for it."""
 
-    lane: ClassVar[str] = ""
-    """``compute``, ``collective`` or ``message``."""
+    lane: ClassVar[str] = ""  # ``compute``, ``collective`` or ``message``
 
     kind: str
     code: str
     word: str
-    layered: bool = True
-    """Whether its verb names a layer."""
+    layered: bool = True  # whether its verb names a layer
     by_batch: bool = False
     """Whether it works on micro-batches one by one: its price is that of one, and its code names them."""
-    trains: bool = False
-    """Whether it carries micro-batches through a layer."""
-    backward: bool = False
-    """Whether it does so backwards."""
-    price: str = ""
-    """The field of ``Cost`` with its price, where that is not named like its verb."""
+    trains: bool = False  # whether it carries micro-batches through a layer
+    backward: bool = False  # whether it does so backwards
+    price: str = ""  # the field of ``Cost`` with its price, where that is not named like its verb
     verb: Callable[..., Any] | None = None
     """What ``model.kind(...)`` calls, with the model first, where Model has no method of that name."""
 
@@ -128,13 +115,12 @@ class Computation(Operation):
     """An operation of the compute lane."""
 
     lane: ClassVar[str] = "compute"
-    takes: Mapping[str, str]
-    """The operands in order: parameter of the verb -> kind of tensor."""
+    takes: Mapping[str, str]  # the operands in order: parameter of the verb -> kind of tensor
     makes: Callable[[Rank, int, Sequence[Labels]], Sequence[Labels]]
     """``makes(rank, layer, labels)`` gives the labels of the results."""
     value: Callable[[Values, Sequence[Value]], Sequence[Value]]
     """``value(values, operands)`` gives the values of the results."""
-    rule: Callable[[Rank, int, Sequence[Labels]], None] = no_rule
+    rule: Callable[[Rank, int, Sequence[Labels]], None] = lambda rank, layer, labels: None
     """``rule(rank, layer, labels)`` raises PuzzleError where operands do not fit."""
     by_batch: bool = True
 
@@ -144,8 +130,7 @@ class Collective(Operation):
     """An operation in which all ranks of a group meet."""
 
     lane: ClassVar[str] = "collective"
-    takes: Sequence[str]
-    """The kinds of tensor that it takes."""
+    takes: Sequence[str]  # the kinds of tensor that it takes
     result: Callable[[Sequence[Any], Values, bool], list[Part]]
     """``result(parts, values, strict)`` gives each member's result, in group order. A part is None if its member
     brings nothing."""
@@ -154,11 +139,9 @@ class Collective(Operation):
     processes; ``inputs`` and ``outputs`` are the labels of all members."""
     example: Callable[[Any], Any]
     """``example(model)`` gives what a rank brings when ``draw_primitive`` shows the collective."""
-    everyone: bool = True
-    """Whether every member has to bring a tensor."""
+    everyone: bool = True  # whether every member has to bring a tensor
     price: str = "collective"
-    rounds: int = 1
-    """How often a ring algorithm sends the whole tensor once around the group."""
+    rounds: int = 1  # how often a ring algorithm sends the whole tensor once around the group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,4 +150,4 @@ class Message(Operation):
 
     lane: ClassVar[str] = "message"
     layered: bool = False
-    takes: Sequence[str] = field(default=())
+    takes: Sequence[str] = ()

@@ -46,10 +46,8 @@ def part_of_time(events: Iterable[Event], time: float, ranks: int) -> float:
 
 
 def idle_share(events: Sequence[Event], ranks: int) -> float:
-    """Return the part (0 to 1) of all ranks' time in which a rank neither computes nor communicates.
-
-    In a pipeline this is the bubble.
-    """
+    """Return the part (0 to 1) of all ranks' time in which a rank neither computes nor communicates. In a pipeline this
+    is the bubble."""
     busy = share(events, ranks, OPERATIONS)
     return max(0.0, 1.0 - busy) if events else 0.0
 

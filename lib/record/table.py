@@ -43,9 +43,8 @@ def computation(kind: str) -> Computation:
     row = OPERATIONS.get(kind)
     if not isinstance(row, Computation):
         operation(kind)
-        raise PuzzleError(
-            f"{kind} is no operation of the compute lane", expected=", ".join(in_lane("compute")), line=""
-        )
+        expected = ", ".join(in_lane("compute"))
+        raise PuzzleError(f"{kind} is no operation of the compute lane", expected=expected, line="")
     return row
 
 

@@ -22,13 +22,9 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         where = rank.place("forward", layer, inp.batches)
         _weight_fits(rank, where, layer, weight)
         if inp.layer != layer:
-            raise PuzzleError(
-                f"the input is that of layer {inp.layer}",
-                where=where,
-                expected=f"an Activation with layer={layer}: what get_activation gives (layer 0) or "
-                f"forward({layer - 1}, ...) gives",
-                got=str(inp),
-            )
+            given = f"what get_activation gives (layer 0) or forward({layer - 1}, ...) gives"
+            expected = f"an Activation with layer={layer}: {given}"
+            raise PuzzleError(f"the input is that of layer {inp.layer}", where=where, expected=expected, got=str(inp))
 
 
 def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
@@ -45,67 +41,41 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     where = rank.place("backward", layer, inp.batches)
     _weight_fits(rank, where, layer, weight)
     if inp.layer != layer:
-        raise PuzzleError(
-            f"the input is that of layer {inp.layer}",
-            where=where,
-            expected=f"the Activation that forward({layer}, ...) read (layer={layer})",
-            got=str(inp),
-            cure=f"by habit: model.activations[{layer}]",
-        )
+        problem, cure = f"the input is that of layer {inp.layer}", f"by habit: model.activations[{layer}]"
+        expected = f"the Activation that forward({layer}, ...) read (layer={layer})"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(inp), cure=cure)
     if grad.layer != layer:
-        raise PuzzleError(
-            f"the gradient is that of layer {grad.layer}",
-            where=where,
-            expected=f"what loss gives (the last layer) or backward({layer + 1}, ...) gives: layer={layer}",
-            got=str(grad),
-        )
+        expected = f"what loss gives (the last layer) or backward({layer + 1}, ...) gives: layer={layer}"
+        raise PuzzleError(f"the gradient is that of layer {grad.layer}", where=where, expected=expected, got=str(grad))
     if inp.batches != grad.batches:
-        raise PuzzleError(
-            "input and gradient are of different micro-batches",
-            where=where,
-            expected=f"a gradient for micro-batches {show_set(inp.batches)}",
-            got=show_set(grad.batches),
-        )
+        expected, got = f"a gradient for micro-batches {show_set(inp.batches)}", show_set(grad.batches)
+        raise PuzzleError("input and gradient are of different micro-batches", where=where, expected=expected, got=got)
 
 
 def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels) -> None:
     if weight.layer != layer:
-        raise PuzzleError(
-            f"the weight is that of layer {weight.layer}",
-            where=where,
-            expected=f"layer {layer}",
-            got=str(weight),
-        )
+        problem, expected = f"the weight is that of layer {weight.layer}", f"layer {layer}"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(weight))
     if not weight.is_whole():
         missing = show_set(frozenset(range(weight.total)) - weight.shards)
-        raise PuzzleError(
-            "the weight is not complete",
-            where=where,
-            expected=f"all shards of the weight of layer {layer}",
-            got=str(weight),
-            cure=f"weight = await model.allgather(model.weights[{layer}], {layer}), of ranks that together have "
-            f"the shards {missing} of {weight.total}, too",
-        )
+        gather = f"weight = await model.allgather(model.weights[{layer}], {layer})"
+        cure = f"{gather}, of ranks that together have the shards {missing} of {weight.total}, too"
+        expected = f"all shards of the weight of layer {layer}"
+        raise PuzzleError("the weight is not complete", where=where, expected=expected, got=str(weight), cure=cure)
     if weight.step and rank.graded:
-        raise PuzzleError(
-            "the weight has been updated already",
-            where=where,
-            expected="the weight of step 0, for every micro-batch of the batch",
-            got=str(weight),
-            cure="update a layer after the last forward and backward that need its weight",
-        )
+        problem = "the weight has been updated already"
+        expected = "the weight of step 0, for every micro-batch of the batch"
+        cure = "update a layer after the last forward and backward that need its weight"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(weight), cure=cure)
 
 
 def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     """Raise PuzzleError unless the input is the output of the last layer."""
     (inp,) = labels
     if inp.layer != rank.layers:
-        raise PuzzleError(
-            "the loss reads the output of the last layer",
-            where=rank.place("loss", None, inp.batches),
-            expected=f"an Activation with layer={rank.layers}: what forward({rank.layers - 1}, ...) gives",
-            got=str(inp),
-        )
+        where = rank.place("loss", None, inp.batches)
+        expected = f"an Activation with layer={rank.layers}: what forward({rank.layers - 1}, ...) gives"
+        raise PuzzleError("the loss reads the output of the last layer", where=where, expected=expected, got=str(inp))
 
 
 def _output(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
@@ -178,41 +148,20 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         if one.layer != layer:
             raise PuzzleError(f"{name} is of layer {one.layer}", where=where, expected=f"layer {layer}", got=str(one))
     if len(grad.batches) != rank.batches:
-        missing = frozenset(range(rank.batches)) - grad.batches
-        raise PuzzleError(
-            f"the gradient misses micro-batch {show_set(missing)}",
-            where=where,
-            expected=f"all of {show_set(range(rank.batches))}",
-            got=show_set(grad.batches),
-            cure="add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update",
-        )
-    _pieces_fit(where, grad, weight, opt_state)
-
-
-def _pieces_fit(where: Place, grad: Labels, weight: Labels, opt_state: Labels) -> None:
-    """Raise the PuzzleError that says what is wrong with the pieces of an update. One of these is."""
+        problem = f"the gradient misses micro-batch {show_set(frozenset(range(rank.batches)) - grad.batches)}"
+        cure = "add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update"
+        expected, got = f"all of {show_set(range(rank.batches))}", show_set(grad.batches)
+        raise PuzzleError(problem, where=where, expected=expected, got=got, cure=cure)
     if weight.step != opt_state.step:
-        raise PuzzleError(
-            "weight and optimizer state are of different steps",
-            where=where,
-            expected=f"step {weight.step}",
-            got=str(opt_state),
-        )
+        problem, expected = "weight and optimizer state are of different steps", f"step {weight.step}"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state))
+    pieces = f"shards {show_set(weight.shards)} of {weight.total}"
     if not same_pieces(weight, opt_state):
-        raise PuzzleError(
-            "weight and optimizer state hold different shards",
-            where=where,
-            expected=f"shards {show_set(weight.shards)} of {weight.total}, as the weight",
-            got=str(opt_state),
-            cure="cut both alike: weight.shard(i, n) and opt_state.shard(i, n)",
-        )
-    raise PuzzleError(
-        "the gradient does not cover the weight",
-        where=where,
-        expected=f"at least shards {show_set(weight.shards)} of {weight.total}",
-        got=str(grad),
-        cure="update the piece whose gradient this rank has",
-    )
+        problem, expected = "weight and optimizer state hold different shards", f"{pieces}, as the weight"
+        cure = "cut both alike: weight.shard(i, n) and opt_state.shard(i, n)"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), cure=cure)
+    problem, cure = "the gradient does not cover the weight", "update the piece whose gradient this rank has"
+    raise PuzzleError(problem, where=where, expected=f"at least {pieces}", got=str(grad), cure=cure)
 
 
 def _stepped(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:

@@ -15,8 +15,7 @@ from ..basics.errors import NOWHERE, PuzzleError, witnessed
 from ..machine.books import LocalBooks
 from ..machine.in_flight import InFlight
 from ..machine.outcome import Outcome
-from ..machine.rank_state import RankState
-from ..machine.tensor_state import TensorState, made_by_hand
+from ..machine.rank_state import RankState, TensorState, made_by_hand
 from ..record.kinds import KINDS
 from ..record.operations import Collective, Computation
 from ..record.table import OPERATIONS
