@@ -106,7 +106,7 @@ class Worker:
             os.close(written)
 
     def begin(self, timeout: float, probe: bool = False) -> bool:
-        """Let it lock itself in, for a run of so many seconds. Return whether that worked. A ``probe`` gets no code, but
+        """Let it lock itself in, for a run of so many seconds. Return whether that worked. A ``probe`` gets no code: it
         is told what must not be found, and looks for it."""
         place = {
             "mechanism": self.mechanism, "view": view(self.folder, self.secret), "root": self.temporary,
