@@ -29,8 +29,7 @@ from .learner.tensors import Activation, ActivationGrad, OptState, Weight, Weigh
 from .machine.cost import Cost, RingCost
 from .running.run import Run, allow_nested_loops, run
 
-LLM_TRAINING_PUZZLES = True
-"""How a notebook tells this package from any other folder called lib."""
+LLM_TRAINING_PUZZLES = True  # how a notebook tells this package from any other folder called lib
 
 __all__ = ["Activation", "ActivationGrad", "OptState", "Weight", "WeightGrad"]
 __all__ += ["HIDDEN", "LENGTH", "Cost", "Deadlock", "Dist", "Model", "PuzzleError", "RingCost", "Run", "run"]

@@ -66,8 +66,7 @@ class PuzzleError(AssertionError):
     An AssertionError, so that code that catches those goes on working; raised under ``python -O`` as well.
     """
 
-    sticks = True
-    """Whether it fails a graded run even if it is caught."""
+    sticks = True  # whether it fails a graded run even if it is caught
     run: Any = None
 
     def __init__(

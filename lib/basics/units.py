@@ -12,10 +12,8 @@ from fractions import Fraction
 from math import lcm
 from typing import TypeAlias
 
-HIDDEN = 512
-"""Width of a layer: a weight has HIDDEN x HIDDEN elements."""
-LENGTH = 256
-"""Tokens of a micro-batch: an activation has HIDDEN x LENGTH elements for each micro-batch."""
+HIDDEN = 512  # width of a layer: a weight has HIDDEN x HIDDEN elements
+LENGTH = 256  # tokens of a micro-batch: an activation has HIDDEN x LENGTH elements for each micro-batch
 Elements: TypeAlias = int | Fraction
 """A size in elements. A third of a weight is a third, hence the fraction."""
 

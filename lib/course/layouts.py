@@ -13,10 +13,8 @@ from ..basics.errors import Place, PuzzleError, show_set
 from ..machine.interface import FinalState
 from ..record.labels import Labels, Shards, coarsest, union
 
-Size = dict[str, Any]
-"""Arguments of ``run``: ranks, layers, batches, and mesh and node_size where there are boxes."""
-Part = tuple[Shards, int]
-"""(shards, total): shards of ``total``, as few and as large as can be."""
+Size = dict[str, Any]  # arguments of ``run``: ranks, layers, batches, and mesh and node_size where there are boxes
+Part = tuple[Shards, int]  # (shards, total): shards of ``total``, as few and as large as can be
 Wanted = dict[int, tuple[Part, Part]]
 """For each layer that a rank has, its part of the weight and its part of the optimizer state."""
 

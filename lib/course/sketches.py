@@ -12,8 +12,7 @@ from ..record.events import MARKS, Event
 from .layouts import Size
 from .specs import Puzzle, kept
 
-Span = tuple[float, float]
-"""(start, end) in ticks."""
+Span = tuple[float, float]  # (start, end) in ticks
 
 
 class Sketch(NamedTuple):
@@ -27,10 +26,8 @@ class Sketch(NamedTuple):
 class Outline(NamedTuple):
     """When each rank works, and not what it does. ``time`` is that of the whole run, in ticks."""
 
-    compute: Mapping[int, Sequence[Span]]
-    """For each rank the spans in which it computes."""
-    busy: Mapping[int, Sequence[Span]]
-    """For each rank the spans in which it computes or communicates."""
+    compute: Mapping[int, Sequence[Span]]  # for each rank the spans in which it computes
+    busy: Mapping[int, Sequence[Span]]  # for each rank the spans in which it computes or communicates
     time: float
 
 

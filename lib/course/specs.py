@@ -27,10 +27,8 @@ class Puzzle(NamedTuple):
     difficulty: str
     minutes: int
     hints: list[str]
-    file: str
-    """Name of its notebook and of its source, without the ending."""
-    cost: str = "default"
-    """The cost of its machine: a name from ``costs``."""
+    file: str  # name of its notebook and of its source, without the ending
+    cost: str = "default"  # the cost of its machine: a name from ``costs``
 
     @property
     def repair(self) -> bool:

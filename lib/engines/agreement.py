@@ -14,20 +14,15 @@ class LayerError(NamedTuple):
     """How far the trained weight of one layer is off, over all ranks that have a part of it."""
 
     layer: int
-    error: float
-    """The largest difference from the reference."""
+    error: float  # the largest difference from the reference
     relative: float
     """The same divided by the largest update of the layer: infinite if a part is missing, nan if a number is."""
-    rank: int | None
-    """The rank on which it is largest, or None if no rank has set the layer's weight."""
-    at: int
-    """The index of that number in the flat weight."""
-    span: tuple[int, int]
-    """(start, stop): the numbers that the rank has around it."""
+    rank: int | None  # the rank on which it is largest, or None if no rank has set the layer's weight
+    at: int  # the index of that number in the flat weight
+    span: tuple[int, int]  # (start, stop): the numbers that the rank has around it
     spread: float
     """The largest difference between ranks that have the same part. It should be 0."""
-    missing: int
-    """How many numbers no rank has set."""
+    missing: int  # how many numbers no rank has set
 
 
 @dataclass(frozen=True)
@@ -35,8 +30,7 @@ class Agreement:
     """How far the trained weights of all ranks are from the reference, layer by layer."""
 
     work: Workload
-    parameters: int
-    """Numbers in the weight of a layer."""
+    parameters: int  # numbers in the weight of a layer
     rows: tuple[LayerError, ...]
 
     @property

@@ -20,8 +20,7 @@ class Layer(NamedTuple):
 
     shapes: Callable[[int], tuple[Shape, ...]]
     """The shapes of the parameters for a hidden size, in the order of the flat weight. One dimension: a gain near 1."""
-    function: Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor]
-    """The output, for input and parameters."""
+    function: Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor]  # the output, for input and parameters
 
 
 def residual_mlp(x: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -21,8 +21,7 @@ from .numbers import Numbers
 from .reference import compare
 from .result import RealRun
 
-SMALL = 256
-"""Hidden size up to which one thread computes a layer faster than several: it halves the time of the tests."""
+SMALL = 256  # hidden size up to which one thread computes a layer faster than several: it halves the time of the tests
 
 
 def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> RealRun:

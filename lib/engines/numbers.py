@@ -26,8 +26,7 @@ from .pieces import Pieces, Spans, nothing, select, size, spans_of, together
 class Real(NamedTuple):
     """The value of one tensor. Nothing in it ever changes: ranks in one process share what they send."""
 
-    mark: Any
-    """The fingerprint."""
+    mark: Any  # the fingerprint
     data: dict[int, torch.Tensor] | Pieces | None
     """For each micro-batch (length, hidden), or pieces of a weight. None for the gradient of no micro-batches, which
     adds nothing and fits any shape."""

@@ -13,21 +13,16 @@ from typing import NamedTuple
 
 import torch
 
-Span = tuple[int, int]
-"""(start, stop): numbers of the flat whole."""
-Spans = tuple[Span, ...]
-"""Spans that do not touch, in ascending order."""
+Span = tuple[int, int]  # (start, stop): numbers of the flat whole
+Spans = tuple[Span, ...]  # spans that do not touch, in ascending order
 
 
 class Pieces(NamedTuple):
     """A part of a weight, of a gradient or of an optimizer state. It never changes: ranks may share it."""
 
-    spans: Spans
-    """Which numbers of the whole these are."""
-    flat: torch.Tensor
-    """(rows, numbers), ascending: one row, or Adam's two, m and v."""
-    step: int = 0
-    """For an optimizer state, the steps before it."""
+    spans: Spans  # which numbers of the whole these are
+    flat: torch.Tensor  # (rows, numbers), ascending: one row, or Adam's two, m and v
+    step: int = 0  # for an optimizer state, the steps before it
 
 
 def spans_of(shards: Iterable[int], total: int, parameters: int) -> Spans:

@@ -36,8 +36,7 @@ for _name in ("torch", "cloudpickle"):
     if find_spec(_name) is None:  # the ranks import it, not this process
         raise ModuleNotFoundError(f"No module named {_name!r}", name=_name)
 
-START = 60.0
-"""Seconds within which the ranks have to be there."""
+START = 60.0  # seconds within which the ranks have to be there
 
 
 def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> ProcessRun:

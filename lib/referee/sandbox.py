@@ -73,8 +73,7 @@ class Worker:
 
     def __init__(self, mechanism: str, folder: str | None, secret: Sequence[str] = ()) -> None:
         self.mechanism, self.folder, self.secret = mechanism, folder, secret
-        self.found: list[str] = []
-        """What it must not find, and has found, before it got any code."""
+        self.found: list[str] = []  # what it must not find, and has found, before it got any code
         self.first: int | None = None
         self.output, written = _output()
         ours, theirs = socket.socketpair()

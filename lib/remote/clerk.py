@@ -27,8 +27,7 @@ MOST, MOST_BYTES, MOST_ERRORS = 500_000, 1 << 25, 100
 """Messages, bytes and errors of one run: what comes of them is kept here until its end, and must be limited."""
 AFTERWARDS = ("decide_next", "deadlock", "by_hand", "time", "stored", "finals", "events")
 """The verbs that may still be used for a rank that has finished."""
-ENDINGS = ("done", "failed", "missing")
-"""What a worker says last."""
+ENDINGS = ("done", "failed", "missing")  # what a worker says last
 
 
 class Clerk:

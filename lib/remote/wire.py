@@ -17,8 +17,7 @@ from ..record.events import Event
 from ..record.kinds import KINDS
 from ..record.labels import FINEST, Labels
 
-LONGEST = 1 << 14
-"""Bytes of a message from a worker, at most."""
+LONGEST = 1 << 14  # bytes of a message from a worker, at most
 
 
 class Garbled(Exception):
@@ -121,8 +120,7 @@ def unpack_event(packed: list[Any]) -> Event:
     return event._replace(batches=frozenset(event.batches), held=held, op=op, group=group, elements=elements)
 
 
-TEXTS = ("problem", "expected", "got", "cure", "line")
-"""The parts of an error that are texts."""
+TEXTS = ("problem", "expected", "got", "cure", "line")  # the parts of an error that are texts
 LONGEST_TEXT = 4000
 
 

@@ -37,8 +37,7 @@ class Run(Outcome):
     ``memory``: the peak of all ranks, in elements.
     """
 
-    failed = False
-    """Whether an error has ended it; it is that error's ``run`` then."""
+    failed = False  # whether an error has ended it; it is that error's ``run`` then
 
     def __init__(self, name: str, models: Sequence[Model]) -> None:
         self.models = list(models)

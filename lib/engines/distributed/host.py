@@ -38,12 +38,9 @@ from ...running.workload import Workload
 
 RECORDED = ("load_weights", "get_activation", "compute", "meet", "pass_to", "receive", "finish")
 """Questions that leave a record in the log."""
-COLLECTING = 60.0
-"""Seconds within which the final weights have to be compared."""
-PATIENCE = 1.0
-"""Seconds to wait for the reason, when a rank has hung up and may be dead."""
-GRACE = 0.3
-"""Seconds for the other ranks to make the same mistake, when one has made it: the lowest is named."""
+COLLECTING = 60.0  # seconds within which the final weights have to be compared
+PATIENCE = 1.0  # seconds to wait for the reason, when a rank has hung up and may be dead
+GRACE = 0.3  # seconds for the other ranks to make the same mistake, when one has made it: the lowest is named
 
 Deaths = Callable[[], Mapping[int, str]]
 """Ranks whose process has ended or was stopped, and how, as far as a supervisor knows."""
@@ -59,8 +56,7 @@ class Client:
         self.doing, self.line, self.waiting = "starting", "", ""
         self.heard, self.gone = time.monotonic(), False
         self.error: PuzzleError | None = None
-        self.broken = False
-        """Whether its error is only that another rank is gone."""
+        self.broken = False  # whether its error is only that another rank is gone
         self.report: dict[str, Any] = {}
         self.stored: list[Elements] = []
         self.now: Elements = 0
@@ -85,8 +81,7 @@ class Host:
         self.models = [Model(rank, dist, work.layers, work.batches) for rank in range(shape.ranks)]
         handles = [cast(RankState, model._handle) for model in self.models]
         self.clerk = Clerk(self.books, work.layers, work.batches, handles)
-        self.numbers: dict[InFlight, int] = {}
-        """The clerk's numbers of calls."""
+        self.numbers: dict[InFlight, int] = {}  # the clerk's numbers of calls
         self.moves: list[tuple[str, Sequence[InFlight], Sequence[Labels | None], Sequence[Labels]]] = []
         """Tensors that can now be moved: a verb, the calls of a group in its order or a send and its receive, and the
         labels of what they bring and get."""

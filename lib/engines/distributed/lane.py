@@ -38,8 +38,7 @@ class Lane(threading.Thread):
         self.offered: dict[int, Any] = {}
         self.results: dict[int, Any] = {}
         self.times: dict[int, tuple[float, float]] = {}
-        self.finals: dict[int, Any] = {}
-        """This rank's final weights, by layer: tensors with their numbers as ``data``."""
+        self.finals: dict[int, Any] = {}  # this rank's final weights, by layer: tensors with their numbers as ``data``
         self.trouble: BaseException | None = None
 
     # -- the learner's thread ---------------------------------------------------------------------

@@ -83,8 +83,7 @@ class RankBooks(RemoteBooks):
         super().__init__(wire)
         self.lane, self.numbers, self.pace = lane, lane.numbers, pace
         self.stored_now = 0
-        self.stored_at: list[int] = []
-        """How many numbers the dictionaries really had, at each record of the log."""
+        self.stored_at: list[int] = []  # how many numbers the dictionaries really had, at each record of the log
         self.took: list[tuple[float, float] | int] = []
         """For each record when it began and ended (of time.monotonic), or the number of its call."""
 

@@ -24,8 +24,7 @@ from ...remote.wire import Wire
 
 LAZY = ("sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")
 """What torch imports when it first differentiates or makes an optimizer. It takes a second, here once for all ranks."""
-DIE_WITH_PARENT = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
+DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 def main(descriptor: int) -> None:
