@@ -8,10 +8,9 @@ from dataclasses import replace
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import show_ticks
-from lib.course.costs import cost_named, written
 from lib.course.sketches import Outline, Span, outline
 from lib.course.sketches import sketch as sketch_of
-from lib.course.specs import Puzzle, find
+from lib.course.specs import Puzzle, cost_named, find, written
 from lib.record.events import Event
 from lib.record.training import FORWARD
 from lib.running.run import Run

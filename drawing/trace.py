@@ -11,8 +11,7 @@ from numbers import Real
 from lib.basics.arguments import describe
 from lib.basics.errors import Line, PuzzleError
 from lib.basics.units import Elements
-from lib.course.costs import cost_named
-from lib.course.specs import puzzles
+from lib.course.specs import cost_named, puzzles
 from lib.learner.model import Model
 from lib.record.events import MARKS, Event
 from lib.record.score import idle_share, makespan, part_of_time, peak_event, share

@@ -25,11 +25,10 @@ from typing import Any, NamedTuple
 import jupytext
 from drawing import draw, draw_course, draw_primitive
 from lib import Model, Run, run
-from lib.course.costs import COSTS, cost_named
 from lib.course.layouts import LAYOUTS, SIZES
 from lib.course.rules import RULES
 from lib.course.sketches import as_kept
-from lib.course.specs import forget
+from lib.course.specs import COSTS, cost_named, forget
 from lib.grading.submission import load
 
 from .address import address, fill, links

@@ -20,8 +20,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from lib.course import layouts, specs
-from lib.course.costs import COSTS
 from lib.course.rules import RULES
+from lib.course.specs import COSTS
 from solutions import build, mine
 from tests.programs import COURSE, REPAIRS
 

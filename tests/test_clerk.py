@@ -18,8 +18,8 @@ from lib.basics.errors import Deadlock, witnessed
 from lib.course.specs import puzzles
 from lib.grading.submission import load
 from lib.machine.books import LocalBooks
+from lib.machine.cost import Shape
 from lib.machine.outcome import Outcome
-from lib.machine.shape import Shape
 from lib.remote.clerk import MOST_ERRORS, VERBS, Clerk
 from lib.remote.remote_books import remote_books
 from lib.remote.wire import LONGEST, LONGEST_TEXT, Garbled, Wire, pack, shown, unpack_error, unpack_event

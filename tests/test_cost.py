@@ -12,7 +12,7 @@ import pytest
 
 from lib import Cost, Dist, Model, PuzzleError, RingCost, run
 from lib.basics.units import exact
-from lib.course.costs import COSTS
+from lib.course.specs import COSTS
 from lib.machine.cost import Grains
 from lib.machine.mesh import Group
 from lib.record.labels import Labels

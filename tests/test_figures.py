@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lib import Dist, Model, grade, run
-from lib.course.costs import cost_named
+from lib.course.specs import cost_named
 from tests.programs import slack, solutions
 
 TABLE = {

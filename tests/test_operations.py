@@ -14,10 +14,10 @@ import pytest
 
 from drawing import draw, draw_primitive, perfetto, play, reference
 from lib import Cost, Model, PuzzleError, run
-from lib.course.costs import COSTS
+from lib.course.specs import COSTS
 from lib.learner.dist import Dist
 from lib.machine.books import LocalBooks
-from lib.machine.shape import Shape
+from lib.machine.cost import Shape
 from lib.record.codes import read_code
 from lib.record.kinds import KINDS, MEMORY_KINDS
 from lib.record.table import OPERATIONS, add, collective, computation, operation
@@ -67,7 +67,7 @@ def test_new_operations_run_in_a_worker_of_the_grader(tmp_path: Path, monkeypatc
     monkeypatch.setitem(COSTS, "toy", toys.ToyCost())  # type: ignore[index]
     (tmp_path / "toys_here.py").write_text(
         (ROOT / "tests" / "toys.py").read_text(encoding="utf-8").split("async def data_parallel")[0]
-        + "\nregister()\nfrom lib.course.costs import COSTS\nCOSTS['toy'] = ToyCost()\n",
+        + "\nregister()\nfrom lib.course.specs import COSTS\nCOSTS['toy'] = ToyCost()\n",
         encoding="utf-8",
     )
     program = inspect.getsource(toys.data_parallel).replace(

@@ -1,10 +1,9 @@
 """What the puzzles ask for.
 
 ========  ======================================================================
-costs     the prices that a puzzle may name
 layouts   what each rank begins and ends with, and at which sizes a puzzle is tried
 rules     what a puzzle asks of the log beyond layout, time and memory
-specs     the puzzles: size, target, layout, hints
+specs     the puzzles: size, target, layout, hints; and the costs that they may name
 sketches  what of a solution may be shown
 ========  ======================================================================
 """

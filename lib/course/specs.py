@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
+from ..machine.cost import Cost, RingCost
 from .layouts import Size
 
 
@@ -28,7 +32,7 @@ class Puzzle(NamedTuple):
     minutes: int
     hints: list[str]
     file: str  # name of its notebook and of its source, without the ending
-    cost: str = "default"  # the cost of its machine: a name from ``costs``
+    cost: str = "default"  # the cost of its machine: a name from COSTS
 
     @property
     def repair(self) -> bool:
@@ -65,3 +69,25 @@ def find(name: object) -> Puzzle:
     expected = ", ".join(f"{puzzle.name} ({puzzle.number})" for puzzle in known.values())
     cure = 'a name or a number; for a function of another name: grade(fn, puzzle="fsdp")'
     raise PuzzleError(problem, expected=expected, cure=cure)
+
+
+# -- the costs that a spec may name -----------------------------------------------------------
+
+COSTS: Mapping[str, Cost] = {"default": Cost(), "ring": RingCost()}
+
+
+def cost_named(name: str) -> Cost:
+    """Return the cost of that name. Raise PuzzleError for a name that is none of the known ones."""
+    one_of_names("cost", name, tuple(COSTS))
+    return COSTS[name]
+
+
+def written(name: str) -> str:
+    """Return how the cost of that name is written in code.
+
+    >>> written("ring")
+    'RingCost()'
+    """
+    cost = cost_named(name)
+    own = [f"{f.name}={price!r}" for f in fields(cost) if (price := getattr(cost, f.name)) != f.default]
+    return f"{type(cost).__name__}({', '.join(own)})"

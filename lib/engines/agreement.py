@@ -65,23 +65,15 @@ class Agreement:
         row = self.worst
         if row.relative <= self.work.tolerance:
             row = max(self.rows, key=lambda row: badness(row.spread))
-            raise PuzzleError(
-                "ranks end with different numbers in the same part of the weight",
-                where=f"layer {row.layer}",
-                expected="replicas equal to the last bit",
-                got=f"a difference of {row.spread:.2g}",
-                cure="let all ranks add up gradients in the same order",
-                line="",
-            )
+            problem = "ranks end with different numbers in the same part of the weight"
+            expected, got = "replicas equal to the last bit", f"a difference of {row.spread:.2g}"
+            cure = "let all ranks add up gradients in the same order"
+            raise PuzzleError(problem, where=f"layer {row.layer}", expected=expected, got=got, cure=cure, line="")
         if row.missing:
-            raise PuzzleError(
-                "the final weight is not complete, as numbers",
-                where=f"layer {row.layer}",
-                expected=f"{self.parameters:,} numbers",
-                got=f"{row.missing:,} of them are on no rank",
-                cure=f"after update: model.set_final_weight({row.layer}, weight)",
-                line="",
-            )
+            problem = "the final weight is not complete, as numbers"
+            expected, got = f"{self.parameters:,} numbers", f"{row.missing:,} of them are on no rank"
+            cure = f"after update: model.set_final_weight({row.layer}, weight)"
+            raise PuzzleError(problem, where=f"layer {row.layer}", expected=expected, got=got, cure=cure, line="")
         raise PuzzleError(
             "the final weight has wrong numbers: they are not what torch's autograd and Adam give",
             where=f"rank {row.rank}, layer {row.layer}",

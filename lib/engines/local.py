@@ -12,7 +12,7 @@ from ..basics.errors import PuzzleError
 from ..learner.dist import Dist
 from ..learner.model import Model
 from ..machine.books import books_of
-from ..machine.shape import Shape
+from ..machine.cost import Shape
 from ..running.execution import name_of
 from ..running.limits import collector_off
 from ..running.run import Run, Settings, train

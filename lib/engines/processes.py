@@ -22,7 +22,7 @@ from typing import Any
 
 from ..basics.errors import PuzzleError, is_learners_file, witnessed
 from ..learner.model import Model
-from ..machine.shape import Shape
+from ..machine.cost import Shape
 from ..remote.wire import Wire
 from ..running.execution import name_of
 from ..running.limits import collector_off

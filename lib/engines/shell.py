@@ -13,7 +13,7 @@ from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..grading.commandline import Usage, add_machine, function_in, size_for
-from ..machine.shape import Shape
+from ..machine.cost import Shape
 from ..running.execution import name_of
 from ..running.run import ENGINES, Settings, run
 from ..running.workload import KINDS, TOLERANCES, Workload

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..basics.errors import PuzzleError
-from ..course.costs import cost_named
-from ..course.specs import puzzles
+from ..course.specs import cost_named, puzzles
 from .submission import load
 
 

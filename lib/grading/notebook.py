@@ -17,9 +17,8 @@ from typing import Any
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError
 from ..basics.units import show_ticks
-from ..course.costs import cost_named, written
 from ..course.sketches import sketch
-from ..course.specs import Puzzle, find
+from ..course.specs import Puzzle, cost_named, find, written
 from ..record.codes import grid, legend
 from ..record.table import OPERATIONS
 from ..record.training import FORWARD

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..machine.books import books_of
-from ..machine.cost import Cost
+from ..machine.cost import Cost, Shape
 from ..machine.interface import AnyBooks
-from ..machine.shape import Shape
 from .watch import Watch
 
 

@@ -3,7 +3,6 @@
 ============  ======================================================================
 mesh          where ranks sit: axes, groups, boxes
 cost          prices and sizes
-shape         a machine's shape: a mesh and a cost
 fingerprints  what a tensor carries: a fingerprint in an exact algebra
 interface     the narrow interface to all that decides
 rank_state    what the machine knows of one rank and its tensors: lives, memory, log

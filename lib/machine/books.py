@@ -15,12 +15,12 @@ from ..record.labels import FINEST, Labels
 from ..record.operations import Values
 from ..record.table import collective, computation
 from . import late_memory
+from .cost import Shape
 from .fingerprints import Fingerprints
 from .in_flight import InFlight
 from .interface import AnyBooks, Books, FinalState, Piece
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
-from .shape import Shape
 
 labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
 LOADING = "model.load_weights(layer, shard, total): number `shard` of `total` equal pieces"

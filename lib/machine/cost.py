@@ -1,7 +1,9 @@
-"""How long an operation takes and how big a tensor is: the only place with prices."""
+"""How long an operation takes and how big a tensor is: the only place with prices. And a machine's shape: a mesh with
+such prices."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
@@ -13,7 +15,7 @@ from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.operations import Computation
 from ..record.table import OPERATIONS, collective, operation
-from .mesh import Group
+from .mesh import Group, Mesh
 
 SHARDED = frozenset(name for name, row in KINDS.items() if row.sharded)
 BATCHED = frozenset(name for name, row in KINDS.items() if row.batched)
@@ -170,3 +172,28 @@ class RingCost(Cost):
     def receiving(self) -> Grains:
         """Nothing: a message is received when it is there."""
         return 0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Where ranks sit, and what everything costs."""
+
+    mesh: Mesh
+    cost: Cost
+
+    @classmethod
+    def of(
+        cls, ranks: int, mesh: Mapping[str, int] | None = None, node_size: int | None = None, cost: Cost | None = None
+    ) -> Shape:
+        """Return the shape that a learner describes. Raise PuzzleError when the parts do not fit together."""
+        if mesh is not None and not isinstance(mesh, Mapping):
+            example = 'for example {"replica": 2, "shard": 4}'
+            raise PuzzleError("mesh must be a dict of axes", got=describe(mesh), cure=example)
+        if cost is not None and not isinstance(cost, Cost):
+            raise PuzzleError("cost must be a Cost", got=describe(cost), cure="for example Cost(collective=0.5)")
+        return cls(Mesh(ranks, mesh, node_size), Cost() if cost is None else cost)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return self.mesh.ranks

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..basics.errors import PuzzleError
-from ..course.costs import cost_named
 from ..course.layouts import Size
+from ..course.specs import cost_named
 from ..machine.books import LocalBooks
+from ..machine.cost import Shape
 from ..machine.outcome import Outcome
-from ..machine.shape import Shape
 from ..remote.clerk import Clerk
 from ..remote.wire import Garbled, shown, unpack_error
 from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available

@@ -18,11 +18,11 @@ from typing import Any
 import lib
 
 from ..basics.errors import PuzzleError
-from ..course.costs import cost_named
+from ..course.specs import cost_named
 from ..grading.submission import load
 from ..learner.dist import Dist
 from ..learner.model import Model
-from ..machine.shape import Shape
+from ..machine.cost import Shape
 from ..remote.remote_books import remote_books
 from ..remote.wire import Wire, pack_error
 from ..running.execution import execute

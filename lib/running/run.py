@@ -16,9 +16,8 @@ from ..basics.errors import PuzzleError
 from ..learner.dist import Dist
 from ..learner.model import Model
 from ..machine.books import books_of
-from ..machine.cost import Cost
+from ..machine.cost import Cost, Shape
 from ..machine.outcome import Outcome
-from ..machine.shape import Shape
 from .execution import execute, name_of
 from .limits import collector_off
 from .workload import Workload

@@ -24,11 +24,10 @@ from ...basics.units import Elements
 from ...learner.dist import Dist
 from ...learner.model import Model
 from ...machine.books import LocalBooks
-from ...machine.cost import Cost
+from ...machine.cost import Cost, Shape
 from ...machine.in_flight import InFlight
 from ...machine.interface import AnyBooks
 from ...machine.rank_state import RankState
-from ...machine.shape import Shape
 from ...record.labels import Labels
 from ...record.table import SEND
 from ...remote.clerk import Clerk

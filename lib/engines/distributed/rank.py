@@ -25,9 +25,9 @@ from ...basics.asyncio_private import has_timers
 from ...basics.errors import Place, PuzzleError, is_learners
 from ...learner.dist import Dist
 from ...learner.model import Model
+from ...machine.cost import Shape
 from ...machine.interface import AnyBooks, Token
 from ...machine.mesh import Mesh
-from ...machine.shape import Shape
 from ...record.table import computation
 from ...remote.remote_books import RemoteBooks, RemoteCall, RemoteRank, RemoteTensor
 from ...remote.wire import Wire, pack, pack_error
