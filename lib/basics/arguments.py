@@ -1,7 +1,5 @@
 """Checks of what a learner hands in: whole numbers, sets of them, and words for what came instead."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterable
 from operator import index

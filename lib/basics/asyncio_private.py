@@ -7,8 +7,6 @@ It is the same in Python 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2. `tests/test
 for each name, says whether it is in a new one.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor

@@ -6,8 +6,6 @@ whole numbers or fractions. Only a time that leaves the simulator is a float, th
 that 20.4 ticks compare equal to ``20.4``.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import lcm
 from typing import TypeAlias

@@ -4,8 +4,6 @@ Neither reads code: a layout looks at what a rank took from load_weights, at the
 states it has stored in the end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rules that a puzzle's spec may name: what it asks of the log beyond layout, time and memory."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 

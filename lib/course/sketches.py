@@ -3,8 +3,6 @@
 It is read from sketches.json, which the build makes by running the solutions. These themselves are not in lib.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 

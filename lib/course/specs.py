@@ -1,7 +1,5 @@
 """The puzzles: size, target, layout and hints of each. They are read from specs.json, which the build writes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import fields

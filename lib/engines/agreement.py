@@ -1,7 +1,5 @@
 """How far trained weights are from the reference: figures, and words for them. Nothing here needs torch."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

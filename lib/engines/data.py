@@ -4,8 +4,6 @@ Each tensor has a generator of its own, seeded by (seed, kind, index). Numbers a
 precisions and devices differ by rounding only. All functions return tensors of the workload's dtype, on the CPU.
 """
 
-from __future__ import annotations
-
 import math
 from hashlib import sha256
 

@@ -3,8 +3,6 @@
 ``x`` is (length, hidden), the output too; ``flat`` is (parameters,), all matrices of the layer one after the other.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """All ranks in this process, on the simulated machine, with real tensors."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -7,8 +7,6 @@ tensor. The two are independent: each operation is carried out in both, and the 
 Numbers that an operation needs and that are missing are nan. That happens only if the rules are switched off.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ make up those of a coarser one exactly, for every p, so nothing is padded; in a 
 numbers some pieces are empty.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The reference shares a layer's formula and the starting numbers with the engines
 function of all weights and all micro-batches, differentiated as a whole, and updated by ``torch.optim.Adam``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The result of a run with real tensors: that of a simulated run, and how far its numbers are off."""
 
-from __future__ import annotations
-
 from copy import copy
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """``python -m lib run`` runs a function of a file on an engine, ``worker`` one rank of that under torchrun."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

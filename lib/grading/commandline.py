@@ -1,7 +1,5 @@
 """What commands at a shell have in common: a function in a file, and the machine that it is to run on."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Right or not: at the puzzle's own size and at others, with the layout, form, time and memory that it asks for."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -4,8 +4,6 @@ Here everything shares one process: mistakes are found with certainty, somebody 
 not always stopped. The referee is the shell: ``python -m lib grade``.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import time

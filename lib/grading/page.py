@@ -4,8 +4,6 @@ The table is a real one, with a caption and scopes; status is a word, and color 
 nothing from elsewhere.
 """
 
-from __future__ import annotations
-
 from html import escape
 
 from .verdict import ERROR, FAIL, PASS, TODO, Report, Verdict

@@ -1,7 +1,5 @@
 """The best so far of every puzzle, and the hints given: a small file beside the notebooks."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

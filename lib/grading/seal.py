@@ -4,8 +4,6 @@ It stops only the simplest tampering in a notebook, and reminds whoever has forg
 grading at a shell.
 """
 
-from __future__ import annotations
-
 import builtins
 import sys
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 So a file may end in ``grade(fsdp)``, draw pictures and try things out; none of that happens here.
 """
 
-from __future__ import annotations
-
 import ast
 import codeop
 import json

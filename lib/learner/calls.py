@@ -4,8 +4,6 @@ asyncio takes it for a Future, so ``gather``, ``wait``, ``wait_for`` and ``ensur
 as it is. The rank's clock moves to its end when its result is taken.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Generator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ of ready callbacks is empty and no task that holds a Model of this machine can g
 books decide what ends next, or that nobody can ever go on.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from types import CoroutineType, FrameType

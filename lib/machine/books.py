@@ -1,7 +1,5 @@
 """The books of a machine in this process: everything that decides right or wrong (see ``interface``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from operator import attrgetter, index

@@ -1,7 +1,5 @@
 """Right or wrong: what the ranks end with, against plain training on one device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..basics.errors import Place, PuzzleError, show_set

@@ -11,8 +11,6 @@ can be computed from what each of them gives.
 This is one of the parts that can be exchanged (``record.operations.Values``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ What a sample held besides stored tensors and operands (calls in flight, the inb
 had in hand) depends on ends that lie in its future, so it is added when the log is read.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise

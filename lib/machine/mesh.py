@@ -1,7 +1,5 @@
 """Where ranks sit: axes, groups and boxes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from math import prod

@@ -6,8 +6,6 @@ coroutines) is decided by ``decide_next`` when every coroutine waits: then the e
 because whatever happens next happens after it.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush

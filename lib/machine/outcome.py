@@ -1,7 +1,5 @@
 """What a run leaves behind: the log, and what every rank ends with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain

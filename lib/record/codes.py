@@ -4,8 +4,6 @@
 ``2RS`` and ``2AR`` are all-gather, reduce-scatter and all-reduce; ``>3`` sends to rank 3, ``<1`` receives from rank 1.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence

@@ -18,8 +18,6 @@ WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={0}, total
 WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={1}, total=2)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The log is the only truth about a run. Score, check, text grid and pictures are 
 of it; nothing else is measured anywhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

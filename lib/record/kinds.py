@@ -1,7 +1,5 @@
 """The kinds of tensor, one row for each. Whatever lists or counts tensors by kind uses this table."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -5,8 +5,6 @@ processes, the engines, the codes and the pictures. So an operation is its row, 
 beside it, a price in ``machine.cost`` and a verb in ``learner.model``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol

@@ -1,7 +1,5 @@
 """The figures of a run, from its event log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 

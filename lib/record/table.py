@@ -1,7 +1,5 @@
 """The table of operations. A new one is a row here, or is added from outside with ``add``."""
 
-from __future__ import annotations
-
 from ..basics.errors import PuzzleError
 from .collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from .operations import Collective, Computation, Message, Operation

@@ -4,8 +4,6 @@ The values would find most of these mistakes at the end of a run. The rules find
 happen, and say what to write instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..basics.errors import Place, PuzzleError, show_set

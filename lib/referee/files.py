@@ -1,7 +1,5 @@
 """Verdicts for other programs: JSON, JUnit XML, Gradescope's results.json, CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -6,8 +6,6 @@ not installed. The system may refuse any of these calls: then OSError is raised,
 Where there are no namespaces either, at least all that a process has started ends with it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

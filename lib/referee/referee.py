@@ -1,7 +1,5 @@
 """Runs a learner's code in a worker, and believes only what the books saw."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import threading

@@ -1,7 +1,5 @@
 """Starts a worker with as little around it as the platform allows, and ends all that is left of it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

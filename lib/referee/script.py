@@ -1,7 +1,5 @@
 """A blank puzzle as a script, for those who would rather write in an editor than in a notebook."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

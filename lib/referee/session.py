@@ -1,7 +1,5 @@
 """Several attempts, graded in parallel, each run in a worker."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

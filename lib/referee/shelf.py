@@ -1,7 +1,5 @@
 """Finds a learner's files, and which of them attempts which puzzle."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import os

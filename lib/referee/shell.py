@@ -4,8 +4,6 @@ The report goes to stdout, progress to stderr. Exit status: 0 all pass, 1 some f
 2 the command is not understood, 3 the grader itself failed or a report could not be written.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import os

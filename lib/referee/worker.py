@@ -3,8 +3,6 @@
 It is told the code, the size of this run and its limits, but no seeds, no other sizes and no targets.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import resource

@@ -5,8 +5,6 @@ checked here. So a right outcome needs the messages of a right run, whoever writ
 is pointless.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 

@@ -3,8 +3,6 @@
 It is JSON and not pickle: to read pickle from a worker would be to run what it likes.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import time

@@ -1,7 +1,5 @@
 """One turn of the machine: every rank's function, on a loop of our own, from its start to its end."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Limits of a run: wall-clock time, also for code that never awaits and swallows what it is thrown."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import signal

@@ -11,8 +11,6 @@ ever will. What it is asked tells how things stand:
 No thread, no socket and no patching, so it works under a running loop and in a browser as well.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

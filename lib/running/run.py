@@ -1,7 +1,5 @@
 """Run a learner's function on every rank of a machine, and keep what happened."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """What is trained when tensors hold numbers: kind and sizes of a layer, precision, seed. Nothing here needs torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ..basics.arguments import one_of_names, whole_number

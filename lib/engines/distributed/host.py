@@ -6,8 +6,6 @@ come here. When a collective is complete, or a message has found its receiver, t
 tensors among themselves, all in the same order.
 """
 
-from __future__ import annotations
-
 import hmac
 import secrets
 import selectors

@@ -4,8 +4,6 @@ The host says what can be moved. Since every rank hears that in the same order, 
 ranks can wait for each other. The learner's code computes meanwhile: that is overlap.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ It computes nothing itself and has one thread, so that a fork is safe. When its 
 itself.
 """
 
-from __future__ import annotations
-
 import base64
 import ctypes
 import importlib
