@@ -76,8 +76,8 @@ class Model(Verbs):
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute of your own. Raises PuzzleError for what the machine has: it would no longer know of it."""
-        known = name in Model.__annotations__ and name in self.__dict__ and self.__dict__[name] is not value
-        if known or (hasattr(Model, name) and not name.startswith("_")):
+        replaced = name in Model.__annotations__ and getattr(self, name, value) is not value
+        if replaced or (not name.startswith("_") and hasattr(Model, name)):
             stores = name in [row.store for row in KINDS.values()]
             where = Place(self._rank, detail=f"model.{name} = ...")
             instead = f"model.{name}.clear() empties it, model.{name}.update(...) stores several tensors"

@@ -9,7 +9,7 @@ from ..basics.arguments import one_of
 from ..basics.errors import PuzzleError, show_set
 from ..basics.units import Elements
 from ..record.events import Event
-from ..record.labels import FINEST, Labels
+from ..record.labels import FINEST, Labels, one_shard
 from ..record.operations import Values
 from ..record.table import collective, computation
 from . import late_memory
@@ -80,7 +80,7 @@ class LocalBooks:
         rank.loads.append(len(rank.log))
         origin = (len(rank.loads),) if rank.graded else None
         rank.mark("load_weights", layer)
-        weight = Labels("Weight", layer, rank.layers, shards=frozenset((shard,)), total=total)
+        weight = Labels("Weight", layer, rank.layers, shards=one_shard(shard), total=total)
         state = weight.changed(kind="OptState")
         values = rank.values
         return rank.mint(weight, values.weight(weight), origin), rank.mint(state, values.opt_state(state), origin)

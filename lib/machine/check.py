@@ -26,7 +26,7 @@ def check_finals(states: Sequence[FinalState]) -> bool:
                     cure=f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)",
                     line="",
                 )
-        (have, total), _ = union([(final.labels.shards, final.labels.total) for _, final in finals])
+        (have, total), _ = union(tuple((final.labels.shards, final.labels.total) for _, final in finals))
         if len(have) < total:
             problem, expected, got = "no rank has set a final weight", "one for every layer", ""
             if finals:

@@ -118,7 +118,7 @@ def _nonsense(values: Sequence[Fingerprint]) -> int:
 
 
 def _covers(outer: Piece, inner: Piece) -> bool:
-    return outer in (ALL, ANY, inner) or union([outer, inner])[0] == outer
+    return outer in (ALL, ANY, inner) or union((outer, inner))[0] == outer
 
 
 @lru_cache(maxsize=64)

@@ -77,7 +77,6 @@ class Network:
             membership = lanes.memberships[axis] = Membership(self.mesh.group(rank, axis))
         group = membership.group
         op = (axis, group.ranks[0], membership.issued)
-        call = InFlight(lanes, row.kind, layer, op, operand)
         meeting = self.meetings.get(op)
         if meeting is None:
             meeting = self.meetings[op] = Meeting(group, row, layer, op)
@@ -85,6 +84,7 @@ class Network:
             meeting.mixed = True
             self.mixed.append(meeting)
         membership.issued += 1
+        call = InFlight(lanes, row.kind, layer, meeting.op, operand)  # one name for all, not an equal one for each
         call.group, call.meeting = group, meeting
         meeting.calls[group.position[rank]] = call
         if lanes.issue(call, lanes.queue):

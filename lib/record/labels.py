@@ -124,10 +124,11 @@ def refined(shards: Shards, total: int, finer: int) -> Shards:
     return frozenset([shard * factor + part for shard in shards for part in range(factor)])
 
 
-def union(parts: Sequence[tuple[Shards, int]]) -> tuple[tuple[Shards, int], bool]:
+@lru_cache(maxsize=64)  # the gathers of all layers join the same parts, and so do their values
+def union(parts: tuple[tuple[Shards, int], ...]) -> tuple[tuple[Shards, int], bool]:
     """Return the union of parts of one whole, in coarsest form, and whether no piece comes twice.
 
-    >>> union([(frozenset({0}), 2), (frozenset({2}), 4)])
+    >>> union(((frozenset({0}), 2), (frozenset({2}), 4)))
     ((frozenset({0, 1, 2}), 4), True)
     """
     total = lcm(*{total for _, total in parts})
@@ -157,6 +158,12 @@ def overlap(a: Labels, b: Labels) -> bool:
     return not refined(a.shards, a.total, finer).isdisjoint(refined(b.shards, b.total, finer))
 
 
+@lru_cache(maxsize=1 << 12)  # every rank has one of every layer, and keeps it: once made they cost no memory
+def one_shard(shard: int) -> Shards:
+    """Return the set of one shard, which is in coarsest form."""
+    return frozenset([shard])
+
+
 def cut(labels: Labels, index: int, pieces: int) -> Labels:
     """Return piece ``index`` when this part is cut into ``pieces`` equal ones. Raise PuzzleError for a part with gaps,
     or an index out of range."""
@@ -168,9 +175,12 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
     if not count or max(labels.shards) - first + 1 != count:
         problem, cure = "a part with gaps cannot be cut into equal pieces", "combine the missing shards first"
         raise PuzzleError(problem, where=f"shard({index}, {pieces})", got=str(labels), cure=cure)
-    check_fineness(labels.total * pieces)
+    total = labels.total * pieces
+    check_fineness(total)
+    if count == 1:
+        return labels.changed(shards=one_shard(first * pieces + index), total=total)
     start = first * pieces + index * count
-    shards, total = coarsest(frozenset(range(start, start + count)), labels.total * pieces)
+    shards, total = coarsest(frozenset(range(start, start + count)), total)
     return labels.changed(shards=shards, total=total)
 
 
@@ -185,7 +195,7 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             cure = f"gradients of different micro-batches are summed: {over}" if differ else ""
             problem, expected = "these are not parts of one thing", f"more of {first}"
             raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
-    (shards, total), disjoint = union([(part.shards, part.total) for part in parts])
+    (shards, total), disjoint = union(tuple([(part.shards, part.total) for part in parts]))
     if not disjoint:
         load = "model.load_weights(layer, model.rank, model.RANKS)"
         meant = f"the whole loaded, where a shard is meant ({load}), or the gathered one stored over the shard?"
