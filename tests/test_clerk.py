@@ -269,6 +269,7 @@ def test_kinds_releases_and_ends_are_checked_at_this_end() -> None:
     for message in (("finish", 0), ("load_weights", 0, 1, 0, 1), ("store", 0, inp)):
         with pytest.raises(Garbled, match="a rank that has finished"):
             ask(*message)
+    assert ask("drop", 0, weight) is None  # an object that was freed late, in a program that may be honest
     assert ask("decide_next", 0) is False and ask("time", 0) == 0.0
 
 
@@ -422,3 +423,18 @@ def test_nobody_writes_and_time_is_up() -> None:
 def test_text_from_elsewhere_is_safe_to_show() -> None:
     assert shown("a\x1b[2Jb\x00c\u202ed\ne\ttab", 100) == "a\ufffd[2Jb\ufffdc\ufffdd\ne\ttab"
     assert shown("x" * 50, 10) == "x" * 10 + " ..."
+
+
+def test_the_pieces_of_a_run_are_counted_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every join makes a longer set: what they take together is bounded, whoever asks how often."""
+    monkeypatch.setattr("lib.remote.clerk.MOST_PIECES", 500)
+
+    def program(model: Model) -> None:
+        whole, _ = model.load_weights(0)
+        joined = whole.shard(0, 128)
+        for piece in range(2, 128, 2):  # with gaps, so that the set stays as long as it is
+            joined = joined.combine(whole.shard(piece, 128))
+            model.weights[0] = joined
+
+    with pytest.raises(PuzzleError, match="the tensors of this run have too many pieces"):
+        through_a_wire(program, {"ranks": 1, "layers": 1, "batches": 1})

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,13 @@ def test_a_failed_run_is_told_of_the_lowest_rank_and_keeps_its_log() -> None:
             apart(everybody)
         assert caught.value.place.rank == 0 and "of layer 0" in caught.value.problem
         assert len(caught.value.run.events) >= 2
+
+
+def test_of_two_runs_in_threads_one_waits() -> None:
+    fn, size = SOLUTIONS["ddp"]
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(run, fn, **size, engine="processes", timeout=60.0) for _ in range(2)]
+        assert [one.result().agreement.ok for one in runs] == [True, True]
 
 
 def test_a_meter_sees_more_than_is_stored() -> None:

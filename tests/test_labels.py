@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from lib import Activation, ActivationGrad, OptState, PuzzleError, Weight, WeightGrad
 from lib.machine.check import check_finals
 from lib.machine.interface import FinalState, Piece
-from lib.record.labels import FINEST, Labels, coarsest, cut, join
+from lib.record.labels import FINEST, Labels, coarsest, cut, join, union
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.data())
@@ -98,3 +99,14 @@ def test_a_final_weight_is_a_weight_of_its_layer_after_one_step(labels: dict[str
     else:
         with pytest.raises(PuzzleError, match="no weight of this layer after one optimizer step"):
             check_finals([state])
+
+
+def test_a_union_of_many_fine_parts_takes_no_more_than_two_of_them() -> None:
+    """Beside one of 65,536 pieces each of these parts is written out, and not all of them at once."""
+    parts = [(frozenset(range(at, 64, 2)), 64) for at in range(2)] * 40
+    tracemalloc.start()
+    (shards, total), disjoint = union((*parts, (frozenset({0}), 65536)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (shards, total, disjoint) == (frozenset({0}), 1, False)
+    assert peak < 40e6

@@ -218,6 +218,8 @@ def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
         (("grade", "--json", "no/such/folder.json"), "there is no folder"),
         (("grade", "--json", "-", "--junit", "-"), "only one report can go to stdout"),
         (("grade", "--json", "x", "--junit", "x"), "only one report can go to x"),
+        (("grade", "--json", "mine.py", "other.py"), "mine.py may be somebody's work"),
+        (("grade", "--junit", "mine.ipynb", "other.py"), "mine.ipynb may be somebody's work"),
         (("grade", "--json", "folder"), "folder is a folder"),
         (("grade", "--json", "/proc/x.json"), "/proc/x.json cannot be written"),
         (("grade", "--json", "x" * 300), "cannot be written: File name too long"),

@@ -102,7 +102,7 @@ def _compare(
         if one.kind == kind:
             got.setdefault(one.layer, []).append((one.shards, one.total))
     for layer in sorted(wanted.keys() | got.keys()):
-        want, have = wanted.get(layer), union(tuple(got[layer]))[0] if layer in got else None
+        want, have = wanted.get(layer), union(tuple(dict.fromkeys(got[layer])))[0] if layer in got else None
         if have != want:
             problem = f"it {when} the wrong pieces of the {kind} of layer {layer}"
             cure = "" if have else cure.format(layer)

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -36,6 +37,8 @@ for _name in ("torch", "cloudpickle"):
     if find_spec(_name) is None:  # the ranks import it, not this process
         raise ModuleNotFoundError(f"No module named {_name!r}", name=_name)
 
+_alone = threading.Lock()
+"""A second run of this process, in another thread, waits: there is one zygote."""
 START = 60.0  # seconds within which the ranks have to be there
 
 
@@ -44,8 +47,8 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
     begun, name = time.monotonic(), name_of(fn)
     pickled = {"function": _pickled(fn, fn, name), "machine": _pickled((shape, work, settings), shape.cost, "cost")}
     task = {**pickled, "ranks": shape.ranks, "path": [entry or os.getcwd() for entry in sys.path]}
-    zygote = Zygote.get()
-    with tempfile.TemporaryDirectory() as folder:
+    with _alone, tempfile.TemporaryDirectory() as folder:
+        zygote = Zygote.get()
         door = Door("127.0.0.1")
         try:
             zygote.start({**task, **door.place("127.0.0.1"), "store": os.path.join(folder, "store")})

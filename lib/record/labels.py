@@ -131,10 +131,12 @@ def union(parts: tuple[tuple[Shards, int], ...]) -> tuple[tuple[Shards, int], bo
     >>> union(((frozenset({0}), 2), (frozenset({2}), 4)))
     ((frozenset({0, 1, 2}), 4), True)
     """
-    total = lcm(*{total for _, total in parts})
-    pieces = [shards if other == total else refined(shards, other, total) for shards, other in parts]
-    shards = NONE.union(*pieces)
-    return coarsest(shards, total), len(shards) == sum(map(len, pieces))
+    total, count, shards = lcm(*{total for _, total in parts}), 0, set[int]()
+    for part, other in parts:  # one after the other: written out finely, all of them together may be very large
+        pieces = part if other == total else refined(part, other, total)
+        count += len(pieces)
+        shards |= pieces
+    return coarsest(frozenset(shards), total), len(shards) == count
 
 
 def same_pieces(a: Labels, b: Labels) -> bool:

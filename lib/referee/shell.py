@@ -213,6 +213,8 @@ def _check_outputs(options: argparse.Namespace) -> None:
             raise Usage(f"only one report can go to {'stdout' if target == '-' else target}")
         if target != "-":
             _check_file(target)
+            if target.endswith((".py", ".ipynb")) or _is_submitted(target, options.each):
+                raise Usage(f"{target} may be somebody's work: a report goes to a file of its own, as results.json")
     if (folder := options.gradescope) is not None and options.each is not None:
         try:
             os.makedirs(folder, exist_ok=True)
@@ -220,6 +222,12 @@ def _check_outputs(options: argparse.Namespace) -> None:
             raise Usage(f"{folder} is no folder, and none can be made there: {error.strerror}") from None
         if not os.access(folder, os.W_OK | os.X_OK):
             raise Usage(f"{folder} cannot be written to")
+
+
+def _is_submitted(target: str, each: Path | None) -> bool:
+    """Return whether a report would go to a place in a student's folder."""
+    inside = each is not None and Path(target).resolve().is_relative_to(each.resolve())
+    return inside and each is not None and Path(target).resolve().parent != each.resolve()
 
 
 def _check_file(target: str) -> None:

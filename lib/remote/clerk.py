@@ -21,7 +21,7 @@ from .wire import Garbled, Wire, number, numbers, pack, pack_error, presentable,
 
 T = TypeVar("T")
 
-MOST, MOST_BYTES, MOST_ERRORS = 500_000, 1 << 25, 100
+MOST, MOST_BYTES, MOST_ERRORS, MOST_PIECES = 500_000, 1 << 25, 100, 2_000_000
 """Messages, bytes and errors of one run: what comes of them is kept here until its end, and must be limited."""
 AFTERWARDS = ("decide_next", "deadlock", "by_hand", "time", "stored", "finals", "events")
 """The verbs that may still be used for a rank that has finished."""
@@ -38,6 +38,7 @@ class Clerk:
         self.tensors: list[TensorState] = []
         self.calls: list[InFlight] = []
         self.woken: list[int] = []
+        self.pieces = 0
         self.asked = NOWHERE  # the rank and the verb of the message that is being answered
         self.coroutine: object = None  # the coroutine from which that message comes
         self.coroutines: dict[int, object] = {}  # an object for each number of a coroutine
@@ -72,6 +73,8 @@ class Clerk:
         if len(arguments) != len(kinds) or (coroutine is not None and type(coroutine) is not int):
             raise Garbled(f"other arguments than those of {verb}")
         state = _at(self.ranks, rank, "rank")
+        if rank in self.finished and verb == "drop":
+            return [0, None, []]  # by an object that Python frees late: it matters no more
         if rank in self.finished and verb not in AFTERWARDS:
             raise Garbled(f"{verb} of a rank that has finished")
         self.coroutine = None if coroutine is None else self.coroutines.setdefault(coroutine, object())
@@ -97,6 +100,10 @@ class Clerk:
     def _pack(self, result: Any) -> Any:
         if isinstance(result, TensorState):
             self.tensors.append(result)
+            self.pieces += len(result.labels.shards)
+            if self.pieces > MOST_PIECES:
+                problem, cure = "the tensors of this run have too many pieces", "cut and join tensors less finely"
+                raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together", cure=cure)
             return ["tensor", len(self.tensors) - 1, pack(result.labels), pack(result.memory)]
         if isinstance(result, InFlight):
             self.calls.append(result)
