@@ -77,7 +77,8 @@ def test_a_weight_is_cut_into_no_other_number_of_pieces(pieces: int) -> None:
 
 
 def primes() -> Iterator[int]:
-    return (n for n in count(2) if all(n % other for other in range(2, int(n**0.5) + 1)))
+    """All but 2."""
+    return (n for n in count(3) if all(n % other for other in range(2, int(n**0.5) + 1)))
 
 
 @pytest.mark.parametrize("way", ["load_weights", "shard"])
@@ -96,15 +97,12 @@ def test_numbers_of_pieces_that_do_not_go_together_are_refused_before_sizes_grow
     while common * (prime := next(chosen)) <= 1 << 256:
         cut(prime)
         common *= prime
-    bits = (1 << 256).bit_length() - common.bit_length()
-    assert 0 < bits < 8
-    with pytest.raises(PuzzleError, match=f"too many different numbers of pieces, now into {prime}"):
-        cut(prime)
-    for pieces in (2, 6, 35, 1):  # what goes into what there is makes nothing finer, and neither has the refused one
+    assert common > 1 << 255
+    for pieces in (prime, 2):
+        with pytest.raises(PuzzleError, match=f"too many different numbers of pieces, now into {pieces}"):
+            cut(pieces)
+    for pieces in (3, 35, 1):  # what goes into what there is makes nothing finer
         cut(pieces)
-    cut(1 << bits)
-    with pytest.raises(PuzzleError, match="too many different numbers of pieces"):
-        cut(1 << bits + 2)
 
 
 def test_a_rank_sends_itself_nothing() -> None:
@@ -179,11 +177,34 @@ def test_whoever_uses_a_tensor_that_is_not_its_own_is_told(use: str) -> None:
     assert (raised.value.place.rank, raised.value.place.operation, raised.value.place.layer) == (2, use, layer)
     with pytest.raises(PuzzleError, match="is made up"):
         ask(books, ranks[2], books.fake_grad(ranks[2], 0, BOTH))
-    lost, _ = books.load_weights(ranks[2], 0, 0, 1)
+    for lost in (books.load_weights(ranks[2], 0, 0, 1)[0], books.fake_grad(ranks[2], 0, frozenset())):
+        books.compute(ranks[2], "loss", None, [last(books, ranks[2])])
+        with pytest.raises(PuzzleError, match=r"was not stored when rank 2 issued loss") as raised:
+            ask(books, ranks[2], lost)
+        assert (raised.value.place.rank, raised.value.place.operation, raised.value.place.layer) == (2, use, layer)
+
+
+def test_what_is_cut_joined_or_added_is_the_ranks_own_and_alive() -> None:
+    books, ranks = opened()
+    zero, other = (books.fake_grad(rank, 0, frozenset()) for rank in ranks[2:])
+    piece, missing = (books.load_weights(rank, 0, place, 2)[0] for place, rank in enumerate(ranks[2:]))
+    for ask, operation in (
+        (lambda: zero.add(other), "+ or shard"),
+        (lambda: piece.combine(missing), "combine"),
+    ):
+        with pytest.raises(PuzzleError, match="belongs to rank 3") as raised:
+            ask()
+        assert (raised.value.place.rank, raised.value.place.operation) == (2, operation)
     books.compute(ranks[2], "loss", None, [last(books, ranks[2])])
-    with pytest.raises(PuzzleError, match=r"was not stored when rank 2 issued loss") as raised:
-        ask(books, ranks[2], lost)
-    assert (raised.value.place.rank, raised.value.place.operation, raised.value.place.layer) == (2, use, layer)
+    own = books.load_weights(ranks[2], 0, 1, 2)[0]
+    for ask, operation in (
+        (lambda: zero.add(zero), "+ or shard"),
+        (lambda: piece.shard(0, 2), "+ or shard"),
+        (lambda: own.combine(piece), "combine"),
+    ):
+        with pytest.raises(PuzzleError, match="was not stored when rank 2 issued loss") as raised:
+            ask()
+        assert (raised.value.place.rank, raised.value.place.operation) == (2, operation)
 
 
 def last(books: LocalBooks, rank: RankState) -> TensorState:

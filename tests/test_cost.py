@@ -226,7 +226,8 @@ def test_every_cost_that_a_spec_may_name_prices_every_operation() -> None:
             assert cost.compute(kind, Labels("Activation", 0, 1, batches=frozenset({0}), total_batches=1)) >= 0
         for kind in in_lane("collective"):
             assert cost.meeting(kind, Labels("Weight", 0, 1), W, group) > 0
-        assert cost.transfer(W, across=False) >= cost.shortest_transfer - cost.receiving >= 0
+        for size, across in ((W, False), (0, False), (W, True), (0, True)):
+            assert cost.transfer(size, across) >= cost.shortest_transfer - cost.receiving >= 0
 
 
 def test_docstrings_read_their_prices_off_the_default_cost() -> None:

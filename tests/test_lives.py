@@ -272,6 +272,24 @@ def test_of_several_coroutines_the_one_that_had_a_tensor_in_hand_has_lost_it() -
     assert seen and seen[0].endswith("was not stored when rank 0 issued forward(layer 0)")
 
 
+def test_what_came_to_hand_before_anything_was_done_counts_and_goes_as_all_else() -> None:
+    model = Model(layers=2, batches=2)
+    model.allreduce(model.fake_grad(0, [0]), 0)
+    assert model.memory() == 0
+    model.activations[0] = model.get_activation([0])
+    used, unused = Model(layers=2, batches=2), Model(layers=2, batches=2)
+    grads = [one.fake_grad(0, [0]) for one in (used, unused)]
+    for one, grad in zip((used, unused), grads, strict=True):
+        one.allreduce(grad if one is used else one.fake_grad(1, []), 0 if one is used else 1)
+        one.loss(
+            one.forward(1, one.forward(0, one.get_activation([0]), one.load_weights(0)[0]), one.load_weights(1)[0])
+        )
+        with pytest.raises(
+            PuzzleError, match=rf"was not stored when rank 0 issued allreduce\(layer {int(one is unused)}\)"
+        ):
+            one.grad_weights[0] = grad
+
+
 def test_what_another_coroutine_has_used_up_is_gone() -> None:
     async def program(model: Model) -> None:
         model.weights[0], _ = model.load_weights(0)

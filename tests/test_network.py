@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import Cost, Deadlock, Dist, Model, PuzzleError, run
+from lib.machine.books import LocalBooks
+from lib.machine.shape import Shape
 
 
 def test_overlap_hides_communication() -> None:
@@ -182,6 +184,117 @@ def test_deadlock_names_everyone() -> None:
     assert "allreduce(layer 1) of all ranks; not there: rank 0, 1, 3" in said
     assert "rank 3 has finished" in said
     assert "await model.receive(src=1 - model.rank)" in said
+
+
+@pytest.mark.parametrize("missing", [1, 2, 7, 8, 9, 20])
+def test_of_those_who_are_missing_eight_are_named(missing: int) -> None:
+    async def program(model: Model) -> None:
+        if model.rank >= missing:
+            await model.allreduce(model.fake_grad(0, []), 0)
+
+    with pytest.raises(Deadlock) as caught:
+        run(program, ranks=missing + 2)
+    said = [line.partition(" [")[0] for line in str(caught.value).splitlines() if "not there" in line]
+    named = ", ".join(map(str, range(min(8, missing)))) + " ..." * (missing > 8)
+    assert said == [
+        f"    rank {rank} waits for allreduce(layer 0) of all ranks; not there: rank {named}, since tick 0"
+        for rank in (missing, missing + 1)
+    ]
+
+
+def test_of_many_waits_of_a_rank_three_are_told() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            await asyncio.gather(*[model.receive(src=source) for source in (1, 2, None, 1)])
+        elif model.rank == 1:
+            model.weights[0], _ = model.load_weights(0)
+            model.forward(0, model.get_activation([0]), model.weights[0])
+            reduced = model.allreduce(model.fake_grad(0, []), 0)
+            await model.pass_to(2, "behind it")
+            await reduced
+        else:
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Deadlock) as caught:
+        run(program, ranks=3)
+    said = [line.partition(" [")[0].strip() for line in str(caught.value).splitlines()[1:]]
+    assert said == [
+        "rank 0 waits for receive from rank 1, since tick 0",
+        "rank 0 waits for receive from rank 2, since tick 0",
+        "rank 0 waits for receive from anyone, since tick 0",
+        "rank 1 waits for pass_to to rank 2, behind this rank's earlier calls, since tick 1",
+        "rank 2 waits for something that no rank of this machine will do",
+    ]
+
+
+def test_a_deadlock_of_some_groups_names_the_members_of_each() -> None:
+    async def program(model: Model) -> None:
+        if model.rank != 3:
+            await model.allreduce(model.fake_grad(0, []), 0, axis="shard")
+
+    with pytest.raises(Deadlock) as caught:
+        run(program, ranks=4, mesh={"replica": 2, "shard": 2})
+    said = str(caught.value)
+    assert "rank 2 waits for allreduce(layer 0) of shard: ranks 2, 3; not there: rank 3, since tick 0" in said
+    assert all(f"rank {rank} has finished" in said for rank in (0, 1, 3))
+
+
+def test_of_two_messages_that_are_there_at_once_the_lower_sender_is_first_though_it_sends_only_now() -> None:
+    """Rank 0 learns at 0.4 that it may send; what it sends is at rank 2 at 0.6, as is what rank 1 sent long ago."""
+
+    async def program(model: Model) -> Any:
+        if model.rank == 0:
+            await model.receive()
+            await model.pass_to(2, "from 0")
+        elif model.rank == 2:
+            assert [await model.receive(), await model.receive()] == ["from 0", "from 1"]
+        elif model.rank == 3:
+            await model.pass_to(0, "go on")
+            assert [await model.receive(), await model.receive()] == [1, 2]
+        else:
+            await asyncio.gather(model.pass_to(3, 1), model.pass_to(3, 2), model.pass_to(2, "from 1"))
+
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 1, 0, 3]):
+        events = run(program, ranks=4, _order=order).events
+        assert [(e.group, e.start, e.end) for e in events if e.kind == "receive" and e.rank == 2] == [
+            ((0, 2), 0.6, 0.8),
+            ((1, 2), 0.8, 1.0),
+        ]
+
+
+class Heard:
+    """Notes what the network tells an engine whose ranks are processes."""
+
+    def __init__(self) -> None:
+        self.meetings: list[Any] = []
+        self.messages: list[Any] = []
+
+    def met(self, kind: str, calls: Any, inputs: Any, outputs: Any) -> None:
+        self.meetings.append((kind, [call.rank.rank for call in calls], list(inputs), list(outputs)))
+
+    def received(self, sent: Any, call: Any) -> None:
+        self.messages.append((sent.kind, sent.rank.rank, call.kind, call.rank.rank, call.labels or call.message.value))
+
+
+def test_an_engine_hears_of_each_meeting_and_each_message_once() -> None:
+    heard = Heard()
+    books = LocalBooks(Shape.of(3), graded=True, watcher=heard)
+    ranks = [books.open(rank, 1, 1) for rank in range(3)]
+    pieces = [books.load_weights(rank, 0, rank.rank, 3)[0] for rank in ranks]
+    for place in (1, 0, 2):
+        assert heard.meetings == []
+        books.meet(ranks[place], "allgather", pieces[place], 0, None)
+    whole = pieces[0].labels.changed(shards=frozenset({0}), total=1)
+    assert heard.meetings == [("allgather", [0, 1, 2], [piece.labels for piece in pieces], [whole] * 3)]
+    again = books.load_weights(ranks[0], 0, 1, 3)[0]
+    for ends, tensor in (((0, 1), again), ((2, 0), None)):
+        books.pass_to(ranks[ends[0]], ends[1], tensor, None if tensor else "text")
+        books.wait(books.receive(ranks[ends[1]], ends[0]), lambda: None)
+    assert heard.messages == [
+        ("pass_to", 0, "receive", 1, again.labels),
+        ("pass_to", 2, "receive", 0, "text"),
+    ]
+    assert len(heard.meetings) == 1
 
 
 def test_deadlock_in_the_plain_form() -> None:

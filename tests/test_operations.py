@@ -99,8 +99,14 @@ def test_new_operations_are_drawn_and_found_in_the_reference() -> None:
 
 @pytest.mark.usefixtures("new_operations")
 def test_a_verb_or_a_code_is_given_once() -> None:
-    with pytest.raises(PuzzleError, match="already"):
-        add(toys.TOY_BROADCAST)
+    for taken in (
+        toys.TOY_BROADCAST,
+        replace(toys.TOY_BROADCAST, code="other"),
+        replace(toys.TOY_BROADCAST, kind="other"),
+    ):
+        with pytest.raises(PuzzleError, match="already"):
+            add(taken)
+    assert "other" not in OPERATIONS
 
 
 @pytest.mark.usefixtures("new_operations")
