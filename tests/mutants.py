@@ -49,18 +49,19 @@ TESTS = [  # those that are quick and notice much first
 ]
 KNOW = {  # those that know a module best
     "labels": ["labels", "by_hand"],
-    "table": ["operations"],
-    "cost": ["cost"],
-    "tensor_state": ["lives"],
-    "rank_state": ["lives"],
-    "network": ["network", "plain_machine"],
-    "in_flight": ["network", "plain_machine"],
-    "late_memory": ["plain_machine"],
-    "books": ["books", "errors", "operations"],
     "training": ["operations"],
     "collectives": ["values", "drawing_primitives"],
-    "layouts": ["figures", "repairs", "grading", "corpus"],
-    "rules": ["repairs", "grading", "corpus"],
+    "table": ["operations"],
+    "cost": ["cost"],
+    "fingerprints": ["values"],
+    "tensor_state": ["books", "lives"],
+    "rank_state": ["books", "lives", "plain_machine"],
+    "in_flight": ["network", "plain_machine"],
+    "network": ["network", "plain_machine"],
+    "late_memory": ["plain_machine"],
+    "books": ["books", "errors", "operations"],
+    "layouts": ["grading", "figures", "repairs", "corpus"],
+    "rules": ["grading", "repairs", "corpus"],
 }
 PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", "-m", "not process and not browser"]
 PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is in LOADED
