@@ -352,3 +352,70 @@ def test_a_run_leaves_next_to_nothing_to_the_collector(fn: Any, small: dict[str,
     finally:
         gc.enable()
     assert many - few < 0.1 * (more - events)
+
+
+async def gathers(model: Model) -> None:
+    model.weights[0] = await model.allgather(model.weights[0], 0)
+
+
+def works(model: Model) -> None:
+    model.forward(0, model.get_activation([0]), model.weights[0])
+
+
+def loads_all(model: Model) -> None:
+    model.weights[0], model.opt_states[0] = model.load_weights(0)
+
+
+def loads_weight(model: Model) -> None:
+    model.weights[0], _ = model.load_weights(0)
+
+
+def loads_state(model: Model) -> None:
+    _, model.opt_states[0] = model.load_weights(0)
+
+
+def loads_half(model: Model) -> None:
+    _, model.opt_states["half"] = model.load_weights(0, 0, 2)
+
+
+def loads_other_half(model: Model) -> None:
+    _, model.opt_states["other half"] = model.load_weights(0, 1, 2)
+
+
+def loads_halves_as_one(model: Model) -> None:
+    model.opt_states[0] = model.load_weights(0, 0, 2)[1].combine(model.load_weights(0, 1, 2)[1])
+
+
+def works_elsewhere(model: Model) -> None:
+    model.weights[1], model.opt_states[1] = model.load_weights(1)
+    model.activations["elsewhere"] = model.get_activation([0])
+    model.loss(model.forward(1, model.forward(0, model.activations["elsewhere"], model.weights[0]), model.weights[1]))
+
+
+@pytest.mark.parametrize(
+    ("steps", "late"),
+    [
+        ([loads_all, works], []),
+        ([loads_weight, loads_state, works], []),
+        ([loads_weight, works, loads_state], ["whole"]),
+        ([loads_weight, gathers, loads_state], ["whole"]),
+        ([loads_weight, works, loads_halves_as_one], ["part", "part"]),
+        ([loads_halves_as_one, loads_weight, works], []),
+        ([loads_weight, loads_half, works, loads_other_half], ["part"]),
+        ([loads_half, loads_other_half, loads_weight, works], []),
+        ([loads_weight, works, loads_half, loads_other_half], ["part", "part"]),
+        ([loads_all], []),
+        ([loads_all, works, works, works_elsewhere], []),
+    ],
+)
+def test_a_state_that_comes_after_the_first_work_on_its_layer_is_late(steps: list[Any], late: list[str]) -> None:
+    """Work is what carries micro-batches through the layer, or brings its parts together. Layer 1 is another matter."""
+
+    async def program(model: Model) -> None:
+        for step in steps:
+            if (waits := step(model)) is not None:
+                await waits
+
+    [state] = run(program, layers=2, batches=1).final_states
+    assert [("part" if labels.total > 1 else "whole") for labels in state.late] == late
+    assert {(labels.kind, labels.layer) for labels in state.late} <= {("OptState", 0)}
