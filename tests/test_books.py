@@ -59,6 +59,33 @@ def test_numbers_go_from_zero_to_one_below_how_many_there_are(name: str) -> None
         assert ranks[3].log == [] or operation == "set_final_weight"  # a refusal leaves no trace
 
 
+class Index:
+    """Like the numbers of other libraries: no int, but as good as one."""
+
+    def __index__(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    "name", ["load_weights, layer", "load_weights, shard", "fake_grad, layer", "pass_to", "receive"]
+)
+def test_what_is_no_whole_number_is_refused_and_what_is_as_good_as_one_is_one(name: str) -> None:
+    operation, _, ask = NUMBERS[name]
+    for other in (True, False, 1.0, 0.5, "1", [1]):
+        books, ranks = opened()
+        with pytest.raises(PuzzleError, match="out of range") as raised:
+            ask(books, ranks[3], other)
+        assert (raised.value.place.operation, raised.value.got) == (operation, repr(other))
+    books, ranks = opened()
+    made = ask(books, ranks[3], Index())
+    if operation in ("pass_to", "receive"):
+        assert made.peer == 1 and type(made.peer) is int
+    else:
+        labels = (made[0] if isinstance(made, tuple) else made).labels
+        assert {type(number) for number in (labels.layer, *labels.shards)} == {int}
+        assert 1 in (labels.layer, *labels.shards)
+
+
 @pytest.mark.parametrize("pieces", [1, 2, FINEST])
 def test_a_weight_is_cut_into_one_piece_up_to_the_finest(pieces: int) -> None:
     books, ranks = opened()

@@ -219,6 +219,29 @@ def test_a_price_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
         RingCost(**wrong)
 
 
+@pytest.mark.parametrize("wrong", [-1, -0.001, float("inf"), float("nan"), "1", None, [1], 1j])
+def test_a_price_is_a_number_from_zero_up(wrong: Any) -> None:
+    with pytest.raises(PuzzleError, match="forward is no price") as raised:
+        Cost(forward=wrong)
+    assert raised.value.got == repr(wrong)
+    for price in (0, 0.0, 2, 0.3, Fraction(1, 3)):
+        assert Cost(forward=price).compute("forward", Labels("Activation", 0, 1, batches=frozenset({0, 1}))) == (
+            exact(price) * 2 * Cost(forward=price).grain
+        )
+
+
+def test_links_between_boxes_are_five_times_slower() -> None:
+    plain, ring = Cost(), RingCost()
+    assert exact(plain.collective_across) / exact(plain.collective) == exact(plain.send_across) / exact(plain.send) == 5
+    assert (
+        exact(ring.latency_across) / exact(ring.latency)
+        == Fraction(ring.bandwidth) / Fraction(ring.bandwidth_across)
+        == 5
+    )
+    whole = [cost.transfer(W, across=False) / Fraction(cost.grain) for cost in (plain, ring)]
+    assert whole == [Fraction(2, 10), Fraction(1, 100) + Fraction(W, 10**6)]
+
+
 def test_every_cost_that_a_spec_may_name_prices_every_operation() -> None:
     group = Group((0, 1), {0: 0, 1: 1}, 2, "")
     for cost in COSTS.values():

@@ -290,6 +290,22 @@ def test_what_came_to_hand_before_anything_was_done_counts_and_goes_as_all_else(
             one.grad_weights[0] = grad
 
 
+def test_what_was_in_hand_at_a_receive_is_gone_by_a_receive_of_whatever_came() -> None:
+    """When it was issued nobody knew what would come, so no layer is named."""
+
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            await model.pass_to(1, model.load_weights(1)[0])
+        else:
+            weight, _ = model.load_weights(0)
+            model.weights[1] = await model.receive()
+            model.weights[0] = weight
+
+    with pytest.raises(PuzzleError, match=r"was not stored when rank 1 issued receive$|issued receive\n") as raised:
+        run(program, ranks=2, layers=2)
+    assert (raised.value.place.rank, raised.value.place.operation) == (1, "storing it")
+
+
 def test_what_another_coroutine_has_used_up_is_gone() -> None:
     async def program(model: Model) -> None:
         model.weights[0], _ = model.load_weights(0)

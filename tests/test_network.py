@@ -39,6 +39,8 @@ def test_sends_queue_in_the_network_lane_and_receives_in_theirs() -> None:
     events = run(program, ranks=2).events
     assert [(e.start, e.end) for e in events if e.kind == "pass_to"] == [(0.0, 0.2), (0.2, 0.4), (0.4, 0.6)]
     assert [(e.start, e.end) for e in events if e.kind == "receive"] == [(0.2, 0.4), (0.4, 0.6), (0.6, 0.8)]
+    ops = [[e.op for e in events if e.kind == kind] for kind in ("pass_to", "receive")]
+    assert ops[0] == ops[1] and len(set(ops[0])) == 3  # a send and its receive share one, and no others do
 
 
 def test_a_receive_from_anyone_takes_what_is_there_first() -> None:
@@ -332,6 +334,37 @@ def test_different_collectives_are_named_side_by_side() -> None:
     for order in ([0, 1], [1, 0]):
         with pytest.raises(PuzzleError, match=r"rank 0 calls scatterreduce\(layer 0\) where rank 1 calls allreduce"):
             run(program, ranks=2, _order=order)
+
+
+def test_the_number_of_the_collective_that_differs_is_told() -> None:
+    async def program(model: Model) -> None:
+        for number in range(4):
+            layer = 1 if number == model.rank == 2 else 0
+            await model.allreduce(model.fake_grad(layer, []), layer)
+
+    with pytest.raises(PuzzleError) as raised:
+        run(program, ranks=4)
+    assert raised.value.problem == "rank 0 calls allreduce(layer 0) where rank 2 calls allreduce(layer 1)"
+    assert raised.value.got == "their collective number 2 differs"  # counted from 0, as everything is
+
+
+def test_what_is_wrong_in_a_collective_is_dated_by_the_first_of_its_group() -> None:
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
+        with pytest.raises(PuzzleError, match="a shard comes twice") as raised:
+            run(apart, ranks=4, mesh={"replica": 2, "shard": 2}, _order=order)
+        place = raised.value.place
+        assert (place.operation, place.layer, place.detail) == ("allgather", 0, "of shard: ranks 0, 1")
+        assert place.tick == 1.0
+
+
+async def apart(model: Model) -> None:
+    """Rank 0 is at tick 1 when it brings the piece that rank 1 brings at tick 2; the others do nothing."""
+    if model.rank < 2:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([0])
+        for _ in range(1 + model.rank):
+            model.forward(0, model.activations[0], model.weights[0])
+        await model.allgather(model.weights[0].shard(0, 2), 0, axis="shard")
 
 
 def test_timers_take_no_time_and_cancelling_does_not_withdraw() -> None:

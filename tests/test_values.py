@@ -221,7 +221,11 @@ def test_what_does_not_go_together_stays_wrong_whatever_comes_of_it() -> None:
     weight, state, inputs = ALGEBRA.weight(LAYER), ALGEBRA.opt_state(LAYER), ALGEBRA.inputs(frozenset({0, 1}))
     right = gradient(0, 1)
     wrong = [ALGEBRA.add([one, other]), ALGEBRA.add([other, one, one]), ALGEBRA.join([other, one, one])]
-    grads = [*wrong, *[ALGEBRA.add([value, one]) for value in wrong], *[ALGEBRA.join([value, one]) for value in wrong]]
+    grads = [*wrong, *[ALGEBRA.join([value, one]) for value in wrong]]
+    grads += [
+        ALGEBRA.add([value, ALGEBRA.cut(right, LAYER.changed(shards=value[1][0], total=value[1][1]))])
+        for value in wrong
+    ]
     new = [ALGEBRA.update(weight, state, (grad[0], right[1])) for grad in grads]
     new += [ALGEBRA.update(ALGEBRA.join([weight, weight]), state, right), ALGEBRA.update(weight, weight, right)]
     assert ALGEBRA.update(weight, state, right) not in new
