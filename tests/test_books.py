@@ -198,10 +198,10 @@ USES: dict[str, tuple[Any, Callable[[LocalBooks, RankState, TensorState], Any]]]
 def test_whoever_uses_a_tensor_that_is_not_its_own_is_told(use: str) -> None:
     layer, ask = USES[use]
     books, ranks = opened()
-    foreign, _ = books.load_weights(ranks[1], 0, 0, 1)
-    with pytest.raises(PuzzleError, match="belongs to rank 1") as raised:
-        ask(books, ranks[2], foreign)
-    assert (raised.value.place.rank, raised.value.place.operation, raised.value.place.layer) == (2, use, layer)
+    for foreign in (books.load_weights(ranks[1], 0, 0, 1)[0], books.fake_grad(ranks[1], 0, frozenset())):
+        with pytest.raises(PuzzleError, match="belongs to rank 1") as raised:
+            ask(books, ranks[2], foreign)
+        assert (raised.value.place.rank, raised.value.place.operation, raised.value.place.layer) == (2, use, layer)
     with pytest.raises(PuzzleError, match="is made up"):
         ask(books, ranks[2], books.fake_grad(ranks[2], 0, BOTH))
     for lost in (books.load_weights(ranks[2], 0, 0, 1)[0], books.fake_grad(ranks[2], 0, frozenset())):
@@ -267,3 +267,16 @@ def test_what_is_stored_is_counted_as_often_as_it_is_in_memory() -> None:
     books.drop(ranks[0], weight)
     assert books.stored(ranks[0]) == 2 * weight.memory
     assert books.stored(ranks[1]) == 0
+
+
+def test_of_what_is_said_to_be_stored_in_the_end_only_what_is_counts() -> None:
+    books, ranks = opened(graded=False)
+    stored, dropped, never, fake = (books.fake_grad(ranks[0], 0, some) for some in (BOTH, BOTH, BOTH, frozenset()))
+    foreign = books.fake_grad(ranks[1], 0, BOTH)
+    for rank, one in ((0, stored), (0, dropped), (0, fake), (1, foreign)):
+        books.store(ranks[rank], one)
+    books.drop(ranks[0], dropped)
+    state = books.final_state(ranks[0], iter([stored, dropped, never, foreign, fake]))
+    assert [(piece.labels.batches, piece.made_up) for piece in state.kept] == [(BOTH, True), (frozenset(), False)]
+    assert (state.rank, state.layers, state.batches) == (0, LAYERS, BATCHES)
+    assert state.began == state.late == () and state.finals == {}

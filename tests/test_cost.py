@@ -85,6 +85,20 @@ def test_a_message_takes_latency_and_size_by_bandwidth(rates: dict[str, Any]) ->
             assert ends == [float(first), float(first + latency)]
 
 
+@pytest.mark.parametrize("who", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["allreduce", "scatterreduce"])
+def test_a_reduction_to_which_only_one_brings_something_takes_its_time(kind: str, who: int) -> None:
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([0])
+        grad = model.loss(model.forward(0, model.activations[0], model.weights[0]))
+        model.grad_weights[0], _ = model.backward(0, model.activations[0], grad, model.weights[0])
+        await getattr(model, kind)(model.grad_weights[0] if model.rank == who else model.fake_grad(0, []), 0)
+
+    cost = RingCost(latency=0, bandwidth=W)
+    assert run(program, ranks=3, layers=1, batches=1, cost=cost).time == float(2 + ROUNDS[kind] * Fraction(2, 3))
+
+
 def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather() -> None:
     cost, group = RingCost(), Group(tuple(range(4)), {rank: rank for rank in range(4)}, 4, "")
     weight = Labels("Weight", 0, 1)
@@ -228,6 +242,13 @@ def test_a_price_is_a_number_from_zero_up(wrong: Any) -> None:
         assert Cost(forward=price).compute("forward", Labels("Activation", 0, 1, batches=frozenset({0, 1}))) == (
             exact(price) * 2 * Cost(forward=price).grain
         )
+
+
+def test_a_time_in_grains_is_that_time_whatever_the_grain() -> None:
+    for cost in (Cost(), RingCost(), Cost(send=Fraction(1, 3), loss=0.125)):
+        for ticks in (0, 1, 0.1, 0.3, *[Fraction(one, other) for one in range(1, 5) for other in range(1, 900, 7)]):
+            assert Fraction(cost.grains(ticks)) / cost.grain == exact(ticks)
+        assert all(type(cost.grains(price)) is int for price in (cost.forward, cost.update, cost.collective, cost.send))
 
 
 def test_links_between_boxes_are_five_times_slower() -> None:

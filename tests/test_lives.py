@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lib import Activation, Model, PuzzleError, Weight, WeightGrad, run
+from lib import Activation, Dist, Model, PuzzleError, Weight, WeightGrad, run
 from lib.basics.errors import NOWHERE
 from lib.machine.tensor_state import gone
 from solutions.p04_fsdp import fsdp
@@ -138,6 +138,83 @@ def test_what_is_dropped_while_a_send_carries_it_still_counts() -> None:
     _, second, third = [e for e in run(program, ranks=2).events if e.kind == "get_activation"]
     assert second.held[5] == ACTIVATION
     assert third.held[5] == 0
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("second_first", [True, False])
+def test_of_two_sends_that_carry_what_was_dropped_each_counts_until_its_end(first: int, second_first: bool) -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            for place in range(2):
+                model.activations[place] = model.get_activation([0])
+            sends = [model.pass_to(1, model.activations[place]) for place in range(2)]
+            del model.activations[first], model.activations[1 - first]
+            await sends[1 if second_first else 0]  # the second ends at 0.4, after the first
+            model.activations[2] = model.get_activation([0])
+            await sends[0 if second_first else 1]
+            model.activations[3] = model.get_activation([0])
+        else:
+            await model.receive()
+            await model.receive()
+
+    samples = [e for e in run(program, ranks=2).events if e.kind == "get_activation"][2:]
+    assert [(e.issued, e.held[5]) for e in samples] == [
+        (0.4 if second_first else 0.2, 0 if second_first else ACTIVATION),
+        (0.4, 0),
+    ]
+
+
+async def sent_twice(model: Model) -> None:
+    model.activations["t"] = model.get_activation([0])
+    first = model.pass_to(1, model.activations["t"])
+    taken = model.activations.pop("t")
+    model.activations["sample"] = model.get_activation([0])  # here the first send still carries it
+    model.activations["t"] = taken
+    await model.pass_to(1, model.activations["t"])
+    await first
+
+
+async def sent_beside_another(model: Model) -> None:
+    for name in "tu":
+        model.activations[name] = model.get_activation([0])
+    sends = [model.pass_to(1, model.activations[name]) for name in "tu"]
+    u, t = model.activations.pop("u"), model.activations.pop("t")
+    await sends[1]
+    await sends[0]
+    model.activations["t"], model.activations["u"] = t, u
+    again = model.pass_to(1, model.activations["t"])
+    del model.activations["t"]
+    model.activations["sample"] = model.get_activation([0])  # here the third send carries it
+    await model.pass_to(1, model.activations["u"])
+    await again
+
+
+async def taken_out_between_two_sends(model: Model) -> None:
+    model.activations["t"] = model.get_activation([0])
+    first = model.pass_to(1, model.activations["t"])
+    model.activations["more"] = model.get_activation([0])
+    taken = model.activations.pop("t")
+    await first
+    model.activations["sample"] = model.get_activation([0])  # here no send carries it
+    second = model.pass_to(1, taken)
+    model.load_weights(0)
+    await second
+
+
+@pytest.mark.parametrize(
+    ("sends", "count", "carried"),
+    [(sent_twice, 2, ACTIVATION), (sent_beside_another, 4, ACTIVATION), (taken_out_between_two_sends, 2, 0)],
+)
+def test_what_a_send_has_carried_counts_then_whatever_is_sent_later(sends: Any, count: int, carried: int) -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            await sends(model)
+        else:
+            for _ in range(count):
+                await model.receive()
+
+    sample = [e for e in run(program, ranks=2).events if e.kind == "get_activation"][-1]
+    assert sample.held[5] == carried
 
 
 def test_the_inbox_is_memory_of_the_receiver() -> None:
@@ -273,14 +350,11 @@ def test_of_several_coroutines_the_one_that_had_a_tensor_in_hand_has_lost_it() -
 
 
 def test_what_came_to_hand_before_anything_was_done_counts_and_goes_as_all_else() -> None:
-    model = Model(layers=2, batches=2)
-    model.allreduce(model.fake_grad(0, [0]), 0)
-    assert model.memory() == 0
-    model.activations[0] = model.get_activation([0])
     used, unused = Model(layers=2, batches=2), Model(layers=2, batches=2)
     grads = [one.fake_grad(0, [0]) for one in (used, unused)]
     for one, grad in zip((used, unused), grads, strict=True):
         one.allreduce(grad if one is used else one.fake_grad(1, []), 0 if one is used else 1)
+        assert one.log[0].memory == (WEIGHT if one is used else 0)
         one.loss(
             one.forward(1, one.forward(0, one.get_activation([0]), one.load_weights(0)[0]), one.load_weights(1)[0])
         )
@@ -288,6 +362,17 @@ def test_what_came_to_hand_before_anything_was_done_counts_and_goes_as_all_else(
             PuzzleError, match=rf"was not stored when rank 0 issued allreduce\(layer {int(one is unused)}\)"
         ):
             one.grad_weights[0] = grad
+
+
+def test_by_hand_what_another_machine_has_taken_out_and_lost_is_told_of_that_one() -> None:
+    dist = Dist(2)
+    owner, other = Model(rank=0, dist=dist, layers=1), Model(rank=1, dist=dist, layers=1)
+    weight, _ = owner.load_weights(0)
+    other.weights[0] = weight
+    del other.weights[0]  # nothing has happened there before
+    other.loss(other.forward(0, other.get_activation([0]), other.load_weights(0)[0]))
+    with pytest.raises(PuzzleError, match=r"was not stored when rank 1 issued forward\(layer 0\)"):
+        other.weights[1] = weight
 
 
 def test_what_was_in_hand_at_a_receive_is_gone_by_a_receive_of_whatever_came() -> None:

@@ -43,6 +43,71 @@ def test_sends_queue_in_the_network_lane_and_receives_in_theirs() -> None:
     assert ops[0] == ops[1] and len(set(ops[0])) == 3  # a send and its receive share one, and no others do
 
 
+def test_the_log_says_of_each_record_what_it_was_of() -> None:
+    async def program(model: Model) -> None:
+        model.weights[1], model.opt_states[1] = model.load_weights(1)
+        shard, _ = model.load_weights(0, model.rank, 2)
+        model.weights[0] = await model.allgather(shard, 0)
+        model.activations[0] = model.get_activation([1, 0])
+        model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
+        if model.rank == 0:
+            await model.pass_to(1, model.activations[1])
+            await model.pass_to(1, 7)
+        else:
+            model.activations["copy"] = await model.receive()
+            await model.receive()
+        model.loss(model.forward(1, model.activations[1], model.weights[1]))
+
+    weight, both, none = 512 * 512, frozenset({0, 1}), frozenset[int]()
+    events = run(program, ranks=2, layers=2, batches=2).events
+    for rank, message in ((0, "pass_to"), (1, "receive")):
+        found = [(e.kind, e.layer, e.batches, e.group, e.tensor, e.elements) for e in events if e.rank == rank]
+        assert found == [
+            ("load_weights", 1, none, (), None, 0),
+            ("load_weights", 0, none, (), None, 0),
+            ("allgather", 0, none, (0, 1), "Weight", weight // 2),
+            ("get_activation", 0, both, (), None, 0),
+            ("forward", 0, both, (), None, 0),
+            (message, 1, both, (0, 1), "Activation", weight),
+            (message, None, none, (0, 1), None, 0),
+            ("forward", 1, both, (), None, 0),
+            ("loss", 2, both, (), None, 0),
+            ("end", None, none, (), None, 0),
+        ]
+        assert [e.op is None for e in events if e.rank == rank] == [e[3] == () for e in found]
+
+
+def test_the_log_so_far_is_the_beginning_of_the_log() -> None:
+    """Also while calls are on their way, of which it is known when they end."""
+    seen: list[tuple[int, list[Any]]] = []
+
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0, model.rank, 2)
+        model.activations[0] = model.get_activation([0])
+        seen.append((model.rank, model.log))
+        calls = [model.allreduce(model.fake_grad(0, []), 0), model.allgather(model.weights.pop(0), 0)]
+        seen.append((model.rank, model.log))
+        for _ in range(2):
+            model.activations[1] = model.get_activation([0])
+            seen.append((model.rank, model.log))
+        for call in calls:
+            model.weights[0] = await call  # type: ignore[assignment]
+            seen.append((model.rank, model.log))
+        model.forward(0, model.activations[0], model.weights[0])
+        seen.append((model.rank, model.log))
+
+    for order in ([0, 1], [1, 0]):
+        seen.clear()
+        events = run(program, ranks=2, layers=1, _order=order).events
+        for rank in range(2):
+            whole = [event for event in events if event.rank == rank]
+            logs = [list(log) for other, log in seen if other == rank]
+            last = rank == order[-1]  # what its calls wait for is there already
+            assert [len(log) for log in logs] == [2, *([4, 5, 6] if last else [2, 3, 4]), 6, 6, 7]
+            for log in logs if last else [*logs[:2], *logs[4:]]:
+                assert log == whole[: len(log)]
+
+
 def test_a_receive_from_anyone_takes_what_is_there_first() -> None:
     async def program(model: Model) -> list[Any] | None:
         if model.rank == 0:
@@ -75,6 +140,29 @@ def test_receive_from_a_source_holds_up_no_other() -> None:
             await model.pass_to(0, 2)
 
     assert run(program, ranks=3).time == 1.4
+
+
+def test_a_coroutine_that_waits_for_a_late_message_holds_up_none_that_asks_later_for_an_early_one() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+
+            async def early() -> None:
+                await model.pass_to(3, "first this")
+                assert await model.receive(src=2) == "early"
+                assert model.time == 0.4
+
+            await asyncio.gather(model.receive(src=1), early())
+        elif model.rank == 1:
+            model.weights[0], _ = model.load_weights(0)
+            model.forward(0, model.get_activation([0]), model.weights[0])
+            await model.pass_to(0, "late")
+        elif model.rank == 2:
+            await model.pass_to(0, "early")
+        else:
+            await model.receive()
+
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
+        assert run(program, ranks=4, _order=order).time == 1.4
 
 
 def test_boxes_make_links_slow() -> None:

@@ -142,11 +142,17 @@ def test_operations_may_share_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("new_operations")
 def test_somebody_has_to_bring_a_tensor() -> None:
     async def program(model: Model) -> None:
-        await model.toy_broadcast(None, 0)
+        inp = model.activations[0] = model.get_activation([0])
+        for _ in range(1 + model.rank):
+            model.refresh(0, inp)
+        await model.toy_broadcast(None, 1)
 
-    with pytest.raises(PuzzleError, match="no rank brings a tensor") as raised:
-        run(program, ranks=3, cost=toys.ToyCost())
-    assert (raised.value.place.operation, raised.value.place.layer) == ("toy_broadcast", 0)
+    for order in ([0, 1, 2], [2, 1, 0]):
+        with pytest.raises(PuzzleError, match="no rank brings a tensor") as raised:
+            run(program, ranks=3, cost=toys.ToyCost(), _order=order)
+        place = raised.value.place
+        assert (place.operation, place.layer, place.detail) == ("toy_broadcast", 1, "of all ranks")
+        assert place.tick == 2.0  # that of the first of the group
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -312,24 +318,27 @@ def test_an_operation_makes_what_the_next_one_needs(kind: str, makes: list[Label
 # -- an unknown one is refused where it is met -----------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["refresh", "allreduce", "", None])
+@pytest.mark.parametrize("kind", ["refresh", "allreduce", "receive", "", None])
 def test_what_is_no_operation_of_the_compute_lane_is_refused(kind: Any) -> None:
     books = LocalBooks(Shape.of(1), graded=True)
     rank = books.open(0, 2, 1)
-    with pytest.raises(PuzzleError, match=r"no operation|compute lane"):
+    says = f"{kind} is no operation of the compute lane" if kind in OPERATIONS else f"there is no operation {kind!r}"
+    with pytest.raises(PuzzleError, match=says):
         books.compute(rank, kind, 0, [])
-    with pytest.raises(PuzzleError):
+    with pytest.raises(PuzzleError, match=says) as raised:
         computation(kind)
+    assert raised.value.expected.startswith("forward, loss, backward, update")
 
 
-@pytest.mark.parametrize("kind", ["toy_broadcast", "forward", "", None])
+@pytest.mark.parametrize("kind", ["toy_broadcast", "forward", "receive", "", None])
 def test_what_is_no_collective_is_refused(kind: Any) -> None:
     books = LocalBooks(Shape.of(1), graded=True)
     rank = books.open(0, 2, 1)
     weight, _ = books.load_weights(rank, 0, 0, 1)
-    with pytest.raises(PuzzleError, match=r"no operation|no collective"):
+    says = f"{kind} is no collective" if kind in OPERATIONS else f"there is no operation {kind!r}"
+    with pytest.raises(PuzzleError, match=says):
         books.meet(rank, kind, weight, 0, None)
-    with pytest.raises(PuzzleError):
+    with pytest.raises(PuzzleError, match=says):
         collective(kind)
 
 
