@@ -121,6 +121,7 @@ def test_a_sum_that_counts_twice_shows_up_to_eight_of_its_gradients_and_says_wha
         ({"layer": 1}, "gradients of different layers do not add up"),
         ({"layer": 1, "batches": frozenset()}, "gradients of different layers do not add up"),
         ({"shards": frozenset({0})}, "gradients of different shards do not add up"),
+        ({"total": 4}, "gradients of different shards do not add up"),
         ({"shards": frozenset({0}), "total": 4}, "gradients of different shards do not add up"),
         ({"shards": frozenset({0}), "total": 4, "batches": frozenset()}, ""),  # nothing has any form
         ({"shards": frozenset({2, 3}), "total": 4}, ""),
@@ -138,6 +139,12 @@ def test_gradients_add_up_that_are_of_one_layer_and_one_piece(other: dict[str, A
         else:
             total = total_of(grads, "+")
             assert total.batches == one.batches | two.batches and same_pieces(total, one)
+
+
+def test_a_sum_of_one_gradient_is_that_gradient() -> None:
+    for batches in (frozenset[int](), frozenset({0, 2})):
+        grad = Labels("WeightGrad", 0, 2, batches=batches, total_batches=4, shards=frozenset({2, 3}), total=4)
+        assert total_of([grad], "") == grad
 
 
 def test_a_shard_of_a_shard() -> None:
@@ -193,6 +200,8 @@ def test_no_tensor_is_cut_finer_than_the_finest() -> None:
     assert Weight(0, 2, 0).shard(FINEST - 1, FINEST).total == FINEST
     with pytest.raises(PuzzleError, match="at most 65,536 pieces"):
         Weight(0, 2, 0).shard(0, FINEST + 1)
+    with pytest.raises(PuzzleError, match="at most 65,536 pieces"):  # nor are two that have no pieces in common
+        Weight(0, 2, 0, {1}, FINEST).combine(Weight(0, 2, 0, {0}, 3))
 
 
 @pytest.mark.parametrize(

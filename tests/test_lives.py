@@ -201,9 +201,22 @@ async def taken_out_between_two_sends(model: Model) -> None:
     await second
 
 
+async def stored_again_while_sent(model: Model) -> None:
+    model.activations["t"] = model.get_activation([0])
+    first = model.pass_to(1, model.activations["t"])
+    model.activations["t"] = model.activations.pop("t")
+    model.activations["sample"] = model.get_activation([0])  # here it counts as stored, and only so
+    await first
+
+
 @pytest.mark.parametrize(
     ("sends", "count", "carried"),
-    [(sent_twice, 2, ACTIVATION), (sent_beside_another, 4, ACTIVATION), (taken_out_between_two_sends, 2, 0)],
+    [
+        (stored_again_while_sent, 1, 0),
+        (sent_twice, 2, ACTIVATION),
+        (sent_beside_another, 4, ACTIVATION),
+        (taken_out_between_two_sends, 2, 0),
+    ],
 )
 def test_what_a_send_has_carried_counts_then_whatever_is_sent_later(sends: Any, count: int, carried: int) -> None:
     async def program(model: Model) -> None:
