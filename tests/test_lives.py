@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lib import Activation, Dist, Model, PuzzleError, Weight, WeightGrad, run
+from lib import Activation, Cost, Dist, Model, PuzzleError, Weight, WeightGrad, run
 from lib.basics.errors import NOWHERE
 from lib.machine.tensor_state import gone
 from solutions.p04_fsdp import fsdp
@@ -34,6 +34,21 @@ def test_what_is_not_stored_is_gone_and_the_message_says_when() -> None:
     assert "store it to keep it" in str(caught.value)
     with pytest.raises(PuzzleError, match="was not stored"):
         model.activations[1] = out
+
+
+@pytest.mark.parametrize("between", [0, 1, 2, 3])
+def test_it_is_an_operation_that_ends_a_life_and_the_next_one(between: int) -> None:
+    """Taking an input, or loading, ends none and is not named."""
+    model = ready()
+    model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
+    out = model.forward(0, model.activations[0], model.weights[0])
+    for _ in range(between):
+        model.activations["more"] = model.get_activation([0])
+    model.forward(1, model.activations[1], model.weights[1])
+    model.forward(0, model.activations[0], model.weights[0])
+    model.forward(0, model.activations[0], model.weights[0])
+    with pytest.raises(PuzzleError, match=r"was not stored when rank 0 issued forward\(layer 1\)"):
+        model.activations[2] = out
 
 
 def test_an_operand_that_is_not_stored_is_gone_after_its_operation() -> None:
@@ -228,6 +243,23 @@ def test_what_a_send_has_carried_counts_then_whatever_is_sent_later(sends: Any, 
 
     sample = [e for e in run(program, ranks=2).events if e.kind == "get_activation"][-1]
     assert sample.held[5] == carried
+
+
+def test_what_is_used_while_a_send_carries_it_counts_once() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            model.weights[0], _ = model.load_weights(0)
+            model.activations[0] = model.get_activation([0])
+            send = model.pass_to(1, model.activations[0])
+            model.activations[1] = model.forward(0, model.activations.pop(0), model.weights[0])
+            model.loss(model.forward(1, model.activations[1], model.load_weights(1)[0]))
+            await send
+        else:
+            await model.receive()
+
+    first, second = [e for e in run(program, ranks=2, cost=Cost(forward=0)).events if e.kind == "forward"]
+    assert (first.held[3], first.held[5]) == (ACTIVATION, 0)
+    assert (second.held[3], second.held[5]) == (ACTIVATION, ACTIVATION)
 
 
 def test_the_inbox_is_memory_of_the_receiver() -> None:
