@@ -280,3 +280,28 @@ def test_of_what_is_said_to_be_stored_in_the_end_only_what_is_counts() -> None:
     assert [(piece.labels.batches, piece.made_up) for piece in state.kept] == [(BOTH, True), (frozenset(), False)]
     assert (state.rank, state.layers, state.batches) == (0, LAYERS, BATCHES)
     assert state.began == state.late == () and state.finals == {}
+
+
+def test_a_log_that_is_finished_stays_as_it_is() -> None:
+    """What was in flight, carried or in the inbox is in it, once, however often it is asked for."""
+    books, ranks = opened()
+    for rank in ranks:
+        books.meet(rank, "allgather", books.load_weights(rank, 0, rank.rank, RANKS)[0], 0, None)
+    message, kept = (books.get_activation(rank, BOTH) for rank in ranks[:2])
+    books.pass_to(ranks[0], 1, message, None)
+    books.store(ranks[1], kept)
+    books.pass_to(ranks[1], 0, kept, None)
+    books.drop(ranks[1], kept)
+    call = books.receive(ranks[1], 0)
+    assert books.wait(call, lambda: None)
+    books.fetch(call)
+    for rank in ranks:
+        books.finish(rank)
+    for rank in ranks:
+        log = books.finish_log(rank)
+        assert log == books.events(rank) == books.finish_log(rank)
+        assert log[-1].kind == "end" and log[-1].held[5] >= kept.memory
+    weight = Shape.of(1).cost.weight_elements
+    gather = weight + weight // RANKS  # what it has made, and until its end what it carries
+    carried = [0, 0, gather, gather, gather + kept.memory, weight]
+    assert [event.held[5] for event in books.events(ranks[1])] == carried
