@@ -55,10 +55,10 @@ KNOW = {  # those that know a module best
     "cost": ["cost"],
     "fingerprints": ["values"],
     "tensor_state": ["books", "lives"],
-    "rank_state": ["books", "lives", "plain_machine"],
+    "rank_state": ["lives", "books", "plain_machine"],
     "in_flight": ["network", "plain_machine"],
     "network": ["network", "plain_machine"],
-    "late_memory": ["plain_machine"],
+    "late_memory": ["lives", "network", "plain_machine"],
     "books": ["books", "errors", "operations"],
     "layouts": ["grading", "figures", "repairs", "corpus"],
     "rules": ["grading", "repairs", "corpus"],
@@ -228,9 +228,7 @@ def noticed(trial: Trial, status: int) -> str:
     text = trial.said.read()
     trial.said.close()
     if os.WIFSIGNALED(status):
-        return (
-            "(a test that hangs)" if os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGKILL) else f"(signal {status})"
-        )
+        return "(a test that hangs)"
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
     return "" if status == 0 else failed[1] if failed else f"(pytest ended with {status >> 8}) {text[-300:]}"
 
