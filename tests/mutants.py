@@ -71,8 +71,8 @@ LOADED = ("chalk", "jupytext", "nbformat", "torch")
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 WORKERS = 2
-HANGS, LIMIT = 60, 600
-"""Seconds of work in one file of tests, and seconds of all for one mutant, after which a test hangs."""
+HANGS = 60
+"""Seconds of work in one file of tests after which one of them hangs."""
 
 COMPARE: dict[type[ast.cmpop], list[str]] = {
     ast.Lt: ["<=", ">="],
@@ -190,11 +190,11 @@ class Trial(NamedTuple):
     deadline: float
 
 
-def begin(tree: Path, mutant: Mutant | None, tests: Sequence[str]) -> Trial:
+def begin(tree: Path, mutant: Mutant | None, tests: Sequence[str], limit: float) -> Trial:
     """Fork a process that runs files of tests in a tree, one after the other until one fails."""
     said = tempfile.TemporaryFile("w+")  # noqa: SIM115
     if pid := os.fork():
-        return Trial(pid, tree, mutant, said, time.monotonic() + LIMIT)
+        return Trial(pid, tree, mutant, said, time.monotonic() + limit)
     code = 3
     try:
         os.setsid()
@@ -234,16 +234,17 @@ def noticed(trial: Trial, status: int) -> str:
 
 
 def trials(
-    todo: Sequence[tuple[Mutant | None, Sequence[str]]], trees: Sequence[Path]
+    todo: Sequence[tuple[Mutant | None, Sequence[str]]], trees: Sequence[Path], limit: float
 ) -> Iterator[tuple[Mutant | None, str]]:
-    """Run tests for mutants, as many at a time as there are trees, and tell of each which test has noticed it."""
+    """Run tests for mutants, as many at a time as there are trees, and tell of each which test has noticed it. After
+    ``limit`` seconds one of them hangs."""
     waiting, free, running = list(reversed(todo)), list(trees), dict[int, Trial]()
     while waiting or running:
         while waiting and free:
             (mutant, tests), tree = waiting.pop(), free.pop(0)
             if mutant is not None:
                 (tree / mutant.path.relative_to(ROOT)).write_text(mutant.source(), "utf-8")
-            trial = begin(tree, mutant, tests)
+            trial = begin(tree, mutant, tests, limit)
             running[trial.pid] = trial
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid:
@@ -290,14 +291,15 @@ def main() -> int:
             compileall.compile_dir(tree / "lib", quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
         start = time.monotonic()
         everything = options.tests or [f"tests/test_{name}.py" for name in TESTS]
-        for _, failed in trials([(None, everything)] * len(trees), trees):
+        for _, failed in trials([(None, everything)] * len(trees), trees, 3600):
             if failed:
                 print(f"without any change a test fails already: {failed}")
                 return 1
         took = time.monotonic() - start
         print(f"{len(found)} mutants in {len(paths)} modules; the tests take {took:.0f} s", flush=True)
         verdicts = {}
-        for mutant, by in trials([(mutant, options.tests or order(mutant)) for mutant in chosen], trees):
+        todo = [(mutant, options.tests or order(mutant)) for mutant in chosen]
+        for mutant, by in trials(todo, trees, 60 + 4 * took):
             assert mutant is not None
             verdicts[mutant] = by
             print(f"{mutant.path.name}:{mutant.line()} {mutant.kind}: {by or 'NOT NOTICED'}", flush=True)
