@@ -299,6 +299,34 @@ def test_what_one_coroutine_holds_over_another_ones_operations_counts() -> None:
     assert forwards[1].memory - forwards[0].memory == ACTIVATION
 
 
+def test_what_one_coroutine_holds_and_looks_at_between_the_operations_of_another_counts_once_in_each() -> None:
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([0])
+        model.grad_activations[0] = model.loss(model.forward(0, model.activations[0], model.weights[0]))
+        turns = [asyncio.Event() for _ in range(4)]
+
+        async def holder() -> None:
+            grad, _ = model.backward(0, model.activations[0], model.grad_activations[0], model.weights[0])
+            for mine, its in ((0, 1), (2, 3)):
+                turns[mine].set()
+                await turns[its].wait()
+                grad.shard(0, 2)  # a look at it, which is no operation
+            model.grad_weights[0] = grad
+
+        async def other() -> None:
+            for its, mine in ((0, 1), (2, 3)):
+                await turns[its].wait()
+                model.forward(0, model.activations[0], model.weights[0])
+                turns[mine].set()
+
+        await asyncio.gather(holder(), other())
+
+    before, first, second = [e for e in run(program, layers=1).events if e.kind == "forward"]
+    assert first.held[2] == second.held[2] == WEIGHT
+    assert before.held[2] == 0
+
+
 def test_each_piece_is_loaded_once() -> None:
     def twice(model: Model) -> None:
         model.weights[0], _ = model.load_weights(0)
