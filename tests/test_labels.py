@@ -141,6 +141,12 @@ def test_gradients_add_up_that_are_of_one_layer_and_one_piece(other: dict[str, A
             assert total.batches == one.batches | two.batches and same_pieces(total, one)
 
 
+def test_labels_that_are_not_given_say_the_whole_of_step_0_and_no_micro_batches() -> None:
+    given = {"step": 0, "batches": frozenset(), "total_batches": 0, "shards": frozenset({0}), "total": 1}
+    assert Labels("Weight", 1, 2)._asdict() == {"kind": "Weight", "layer": 1, "layers": 2, **given}
+    assert Labels("Weight", 1, 2).is_whole() and Labels("Weight", 1, 2) == Labels("Weight", 1, 2).coarse()
+
+
 def test_a_sum_of_one_gradient_is_that_gradient() -> None:
     for batches in (frozenset[int](), frozenset({0, 2})):
         grad = Labels("WeightGrad", 0, 2, batches=batches, total_batches=4, shards=frozenset({2, 3}), total=4)
