@@ -195,7 +195,7 @@ def begin(tree: Path, mutant: Mutant | None, tests: Sequence[str], limit: float)
     said = tempfile.TemporaryFile("w+")  # noqa: SIM115
     if pid := os.fork():
         return Trial(pid, tree, mutant, said, time.monotonic() + limit)
-    code = 3
+    code = 1
     try:
         os.setsid()
         os.dup2(said.fileno(), 1)
@@ -209,8 +209,7 @@ def begin(tree: Path, mutant: Mutant | None, tests: Sequence[str], limit: float)
         resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
         for test in tests:
             signal.setitimer(signal.ITIMER_PROF, HANGS)
-            code = int(pytest.main([*PYTEST, test]))
-            if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            if pytest.main([*PYTEST, test]) not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
                 break
         else:
             code = 0
