@@ -2,32 +2,39 @@
 
     python tests/mutants.py [--count 200] [--seed 0] [--only lib.machine.network] [--tests tests/test_network.py ...]
 
-Each mutant is a copy of the project, elsewhere, with one change; the tests run until the first that fails. What no
-test notices is listed as a difference. Mutants that change nothing that anybody can see are kept, with the reason, in
-equivalent_mutants.json, and counted apart. A test that hangs has noticed.
+Each mutant is a copy of the project, elsewhere, with one change; the tests run until the first that fails: files that
+know the changed module first, then those that are quick and notice much. What no test notices is listed as a
+difference. Mutants that change nothing that anybody can see are kept, with the reason, in equivalent_mutants.json, and
+counted apart. A test that hangs has noticed. Generated tests try the same examples each time, and look for no smaller
+ones. It forks, which Windows cannot.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import compileall
 import difflib
 import json
 import os
-import queue
+import py_compile
 import random
 import re
+import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
+
+import pytest
 
 MODULES = (
     *("lib.record.labels", "lib.record.training", "lib.record.collectives", "lib.record.table"),
@@ -35,17 +42,37 @@ MODULES = (
     *("lib.machine.in_flight", "lib.machine.network", "lib.machine.late_memory", "lib.machine.books"),
     *("lib.machine.check", "lib.course.layouts", "lib.course.rules"),
 )
-TESTS = [  # those that notice most, and are quick, first
-    *("tests/test_network.py", "tests/test_lives.py", "tests/test_values.py", "tests/test_plain_machine.py"),
-    *("tests/test_cost.py", "tests/test_operations.py", "tests/test_clerk.py"),
-    *("tests/test_labels.py", "tests/test_by_hand.py", "tests/test_figures.py", "tests/test_errors.py"),
-    *("tests/test_codes.py", "tests/test_corpus.py", "tests/test_repairs.py", "tests/test_fuzz.py"),
-    *("tests/test_grading.py", "tests/test_prints.py"),
+TESTS = [  # those that are quick and notice much first
+    *("books", "values", "figures", "network", "lives", "by_hand", "errors", "labels", "repairs", "grading"),
+    *("codes", "prints", "cost", "plain_machine", "operations", "failed_run", "corpus", "drawing_primitives"),
+    *("clerk", "fuzz"),
 ]
-PYTEST = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+KNOW = {  # those that know a module best
+    "labels": ["labels", "by_hand"],
+    "training": ["operations"],
+    "collectives": ["values", "drawing_primitives"],
+    "table": ["operations"],
+    "cost": ["cost"],
+    "fingerprints": ["values"],
+    "tensor_state": ["books", "lives"],
+    "rank_state": ["lives", "books", "plain_machine"],
+    "in_flight": ["network", "plain_machine"],
+    "network": ["network", "plain_machine"],
+    "late_memory": ["lives", "network", "plain_machine"],
+    "books": ["books", "errors", "operations"],
+    "layouts": ["grading", "figures", "repairs", "corpus"],
+    "rules": ["grading", "repairs", "corpus"],
+}
+PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", "-m", "not process and not browser"]
+PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is in LOADED
+PYTEST += ["--deselect=tests/test_corpus.py::test_what_never_ends_is_ended_in_a_notebook"]  # seconds of busy loops
+LOADED = ("chalk", "jupytext", "nbformat", "torch")
+"""What tests import that is not the project, and slow: it is there when a process is forked."""
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 WORKERS = 2
+HANGS = 60
+"""Seconds of work in one file of tests after which one of them hangs."""
 
 COMPARE: dict[type[ast.cmpop], list[str]] = {
     ast.Lt: ["<=", ">="],
@@ -153,23 +180,89 @@ def mutants(path: Path) -> Iterator[Mutant]:
     yield from walk(ast.parse(source), False)
 
 
-def passes(tree: Path, tests: list[str], limit: float) -> str:
-    """The first test that fails in a tree; empty if none does."""
-    command = [sys.executable, *PYTEST, "-m", "not process and not browser", *tests]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)}
-    with tempfile.TemporaryFile("w+") as said:
-        child = subprocess.Popen(
-            command, cwd=tree, env=environment, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            code = child.wait(limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            return "(a test that hangs)"
-        said.seek(0)
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text := said.read(), re.MULTILINE)
-    return "" if code == 0 else failed[1] if failed else f"(pytest ended with {code}) {text[-300:]}"
+class Trial(NamedTuple):
+    """A process that runs tests in a tree."""
+
+    pid: int
+    tree: Path
+    mutant: Mutant | None
+    said: IO[str]
+    deadline: float
+
+
+def begin(tree: Path, mutant: Mutant | None, tests: Sequence[str], limit: float) -> Trial:
+    """Fork a process that runs files of tests in a tree, one after the other until one fails."""
+    said = tempfile.TemporaryFile("w+")  # noqa: SIM115
+    if pid := os.fork():
+        return Trial(pid, tree, mutant, said, time.monotonic() + limit)
+    code = 1
+    try:
+        os.setsid()
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+        os.chdir(tree)
+        sys.path[:] = [
+            str(tree),
+            *[folder for folder in sys.path if Path(folder).resolve() not in (ROOT, ROOT / "tests")],
+        ]
+        sys.dont_write_bytecode = mutant is not None
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        for test in tests:
+            signal.setitimer(signal.ITIMER_PROF, HANGS)
+            if pytest.main([*PYTEST, test]) not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+                break
+        else:
+            code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def noticed(trial: Trial, status: int) -> str:
+    """The first test that has failed; empty if none has."""
+    trial.said.seek(0)
+    text = trial.said.read()
+    trial.said.close()
+    if os.WIFSIGNALED(status):
+        return "(a test that hangs)"
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+    return "" if status == 0 else failed[1] if failed else f"(pytest ended with {status >> 8}) {text[-300:]}"
+
+
+def trials(
+    todo: Sequence[tuple[Mutant | None, Sequence[str]]], trees: Sequence[Path], limit: float
+) -> Iterator[tuple[Mutant | None, str]]:
+    """Run tests for mutants, as many at a time as there are trees, and tell of each which test has noticed it. After
+    ``limit`` seconds one of them hangs."""
+    waiting, free, running = list(reversed(todo)), list(trees), dict[int, Trial]()
+    while waiting or running:
+        while waiting and free:
+            (mutant, tests), tree = waiting.pop(), free.pop(0)
+            if mutant is not None:
+                (tree / mutant.path.relative_to(ROOT)).write_text(mutant.source(), "utf-8")
+            trial = begin(tree, mutant, tests, limit)
+            running[trial.pid] = trial
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid:
+            trial = running.pop(pid)
+            if trial.mutant is not None:
+                shutil.copy(trial.mutant.path, trial.tree / trial.mutant.path.relative_to(ROOT))
+            free.append(trial.tree)
+            yield trial.mutant, noticed(trial, status)
+            continue
+        for trial in running.values():
+            if time.monotonic() > trial.deadline:
+                os.killpg(trial.pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def order(mutant: Mutant) -> list[str]:
+    """The files of tests for a mutant, those that know its module first, and the module's own doctests last."""
+    names = dict.fromkeys([*KNOW.get(mutant.path.stem, []), *TESTS])
+    return [*[f"tests/test_{name}.py" for name in names], str(mutant.path.relative_to(ROOT))]
 
 
 def main() -> int:
@@ -178,7 +271,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", metavar="MODULE", choices=MODULES)
-    parser.add_argument("--tests", nargs="+", default=TESTS, help="instead of those that are known to notice most")
+    parser.add_argument("--tests", nargs="+", help="instead of those that are known to notice most")
     options = parser.parse_args()
     modules = [options.only] if options.only else MODULES
     paths = [ROOT.joinpath(*module.split(".")).with_suffix(".py") for module in modules]
@@ -187,38 +280,30 @@ def main() -> int:
     known = json.loads(EQUIVALENT.read_text("utf-8"))
     equivalent = [mutant for mutant in chosen if mutant.key() in known]
     chosen = [mutant for mutant in chosen if mutant.key() not in known]
+    for name in LOADED:
+        with suppress(ImportError):
+            import_module(name)
     with tempfile.TemporaryDirectory() as folder:
         left_out = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "dist", "build", "mine")
-        trees: queue.Queue[Path] = queue.Queue()
-        for worker in range(WORKERS):
-            trees.put(Path(shutil.copytree(ROOT, Path(folder) / f"tree{worker}", ignore=left_out)))
-        tree, start = trees.get(), time.monotonic()
-        noticed = passes(tree, options.tests, 3600)
-        trees.put(tree)
-        if noticed:
-            print(f"without any change a test fails already: {noticed}")
-            return 1
-        limit = 60 + 4 * (time.monotonic() - start)
-        print(
-            f"{len(found)} mutants in {len(paths)} modules; the tests take {time.monotonic() - start:.0f} s", flush=True
-        )
-
-        def judge(mutant: Mutant) -> str:
-            tree = trees.get()
-            place = tree / mutant.path.relative_to(ROOT)
-            try:
-                place.write_text(mutant.source(), "utf-8")
-                noticed = passes(tree, [*options.tests, str(place.relative_to(tree))], limit)
-                print(f"{place.name}:{mutant.line()} {mutant.kind}: {noticed or 'NOT NOTICED'}", flush=True)
-                return noticed
-            finally:
-                shutil.copy(mutant.path, place)
-                trees.put(tree)
-
-        with ThreadPoolExecutor(WORKERS) as pool:
-            verdicts = list(pool.map(judge, chosen))
-    survivors = [mutant for mutant, noticed in zip(chosen, verdicts, strict=True) if not noticed]
-    for name, count in Counter(noticed.partition("::")[0] for noticed in verdicts if noticed).most_common():
+        trees = [Path(shutil.copytree(ROOT, Path(folder) / f"tree{n}", ignore=left_out)) for n in range(WORKERS)]
+        for tree in trees:  # a file that changes within a second, and keeps its size, is compiled anew all the same
+            compileall.compile_dir(tree / "lib", quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+        start = time.monotonic()
+        everything = options.tests or [f"tests/test_{name}.py" for name in TESTS]
+        for _, failed in trials([(None, everything)] * len(trees), trees, 3600):
+            if failed:
+                print(f"without any change a test fails already: {failed}")
+                return 1
+        took = time.monotonic() - start
+        print(f"{len(found)} mutants in {len(paths)} modules; the tests take {took:.0f} s", flush=True)
+        verdicts = {}
+        todo = [(mutant, options.tests or order(mutant)) for mutant in chosen]
+        for mutant, by in trials(todo, trees, 60 + 4 * took):
+            assert mutant is not None
+            verdicts[mutant] = by
+            print(f"{mutant.path.name}:{mutant.line()} {mutant.kind}: {by or 'NOT NOTICED'}", flush=True)
+    survivors = [mutant for mutant in chosen if not verdicts[mutant]]
+    for name, count in Counter(by.partition("::")[0] for by in verdicts.values() if by).most_common():
         print(f"{count:5} noticed by {name}")
     for mutant in survivors:
         print(f"\n{mutant.path.relative_to(ROOT)}:{mutant.line()} {mutant.kind}", *mutant.difference(), sep="\n    ")

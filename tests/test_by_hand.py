@@ -105,6 +105,29 @@ def test_a_machine_whose_ranks_are_made_again() -> None:
     assert [grad.batches for grad in asyncio.run(all_of(full))] == [{0, 1}, {0, 1}]
 
 
+@pytest.mark.parametrize("again", [[0], [1], [0, 1], [1, 0]])
+def test_of_a_rank_that_is_made_again_no_message_is_left(again: list[int]) -> None:
+    """Neither one that it has sent nor one that it has not received."""
+
+    async def send(model: Model, text: str) -> None:
+        await model.pass_to(1, text)
+
+    async def receive(model: Model) -> str:
+        return str(await model.receive(src=0))
+
+    async def cells() -> str:
+        dist = Dist(3)
+        models = {rank: Model(rank, dist) for rank in range(3)}
+        await asyncio.gather(send(models[0], "old"), send(models[2], "from another"))
+        models |= {rank: Model(rank, dist) for rank in again}
+        found = (await asyncio.gather(send(models[0], "new"), receive(models[1])))[1]
+        if 1 not in again:  # what others have sent is still there
+            assert await models[1].receive() == "from another"
+        return found
+
+    assert asyncio.run(cells()) == "new"
+
+
 @pytest.mark.parametrize("machines", [2, 3])
 def test_several_machines_at_once_do_not_wait_for_each_other(machines: int) -> None:
     async def ping(model: Model) -> None:

@@ -273,6 +273,16 @@ def test_kinds_releases_and_ends_are_checked_at_this_end() -> None:
     assert ask("decide_next", 0) is False and ask("time", 0) == 0.0
 
 
+def test_what_has_been_fetched_is_not_there_to_be_fetched_again() -> None:
+    office = clerk()
+    failed, send, _ = office.answer(["pass_to", 0, None, 1, None, "text"])
+    assert not failed and not office.answer(["fetch", 0, None, send])[0]
+    for verb in ("fetch", "wait"):
+        with pytest.raises(Garbled, match=r"what is not there|what cannot be fetched"):
+            office.answer([verb, 0, None, send])
+    assert office.answer(["time", 0, None])[1] == 0.2
+
+
 def test_a_made_up_coroutine_ends_lives_like_any_other() -> None:
     for holder in (1, 1_000_000):
         office = clerk()

@@ -85,6 +85,20 @@ def test_a_message_takes_latency_and_size_by_bandwidth(rates: dict[str, Any]) ->
             assert ends == [float(first), float(first + latency)]
 
 
+@pytest.mark.parametrize("who", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["allreduce", "scatterreduce"])
+def test_a_reduction_to_which_only_one_brings_something_takes_its_time(kind: str, who: int) -> None:
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([0])
+        grad = model.loss(model.forward(0, model.activations[0], model.weights[0]))
+        model.grad_weights[0], _ = model.backward(0, model.activations[0], grad, model.weights[0])
+        await getattr(model, kind)(model.grad_weights[0] if model.rank == who else model.fake_grad(0, []), 0)
+
+    cost = RingCost(latency=0, bandwidth=W)
+    assert run(program, ranks=3, layers=1, batches=1, cost=cost).time == float(2 + ROUNDS[kind] * Fraction(2, 3))
+
+
 def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather() -> None:
     cost, group = RingCost(), Group(tuple(range(4)), {rank: rank for rank in range(4)}, 4, "")
     weight = Labels("Weight", 0, 1)
@@ -219,6 +233,36 @@ def test_a_price_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
         RingCost(**wrong)
 
 
+@pytest.mark.parametrize("wrong", [-1, -0.001, float("inf"), float("nan"), "1", None, [1], 1j])
+def test_a_price_is_a_number_from_zero_up(wrong: Any) -> None:
+    with pytest.raises(PuzzleError, match="forward is no price") as raised:
+        Cost(forward=wrong)
+    assert raised.value.got == repr(wrong)
+    for price in (0, 0.0, 2, 0.3, Fraction(1, 3)):
+        assert Cost(forward=price).compute("forward", Labels("Activation", 0, 1, batches=frozenset({0, 1}))) == (
+            exact(price) * 2 * Cost(forward=price).grain
+        )
+
+
+def test_a_time_in_grains_is_that_time_whatever_the_grain() -> None:
+    for cost in (Cost(), RingCost(), Cost(send=Fraction(1, 3), loss=0.125)):
+        for ticks in (0, 1, 0.1, 0.3, *[Fraction(one, other) for one in range(1, 5) for other in range(1, 900, 7)]):
+            assert Fraction(cost.grains(ticks)) / cost.grain == exact(ticks)
+        assert all(type(cost.grains(price)) is int for price in (cost.forward, cost.update, cost.collective, cost.send))
+
+
+def test_links_between_boxes_are_five_times_slower() -> None:
+    plain, ring = Cost(), RingCost()
+    assert exact(plain.collective_across) / exact(plain.collective) == exact(plain.send_across) / exact(plain.send) == 5
+    assert (
+        exact(ring.latency_across) / exact(ring.latency)
+        == Fraction(ring.bandwidth) / Fraction(ring.bandwidth_across)
+        == 5
+    )
+    whole = [cost.transfer(W, across=False) / Fraction(cost.grain) for cost in (plain, ring)]
+    assert whole == [Fraction(2, 10), Fraction(1, 100) + Fraction(W, 10**6)]
+
+
 def test_every_cost_that_a_spec_may_name_prices_every_operation() -> None:
     group = Group((0, 1), {0: 0, 1: 1}, 2, "")
     for cost in COSTS.values():
@@ -226,7 +270,8 @@ def test_every_cost_that_a_spec_may_name_prices_every_operation() -> None:
             assert cost.compute(kind, Labels("Activation", 0, 1, batches=frozenset({0}), total_batches=1)) >= 0
         for kind in in_lane("collective"):
             assert cost.meeting(kind, Labels("Weight", 0, 1), W, group) > 0
-        assert cost.transfer(W, across=False) >= cost.shortest_transfer - cost.receiving >= 0
+        for size, across in ((W, False), (0, False), (W, True), (0, True)):
+            assert cost.transfer(size, across) >= cost.shortest_transfer - cost.receiving >= 0
 
 
 def test_docstrings_read_their_prices_off_the_default_cost() -> None:

@@ -8,23 +8,31 @@ import os
 import re
 import sys
 import types
+from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import pytest
 
 import lib
 from lib import Model, PuzzleError, grade, hint, progress, run, solution
-from lib.course.layouts import LAYOUTS, SIZES, corners
+from lib.basics.errors import show_set
+from lib.course.layouts import LAYOUTS, SIZES, check_layout, corners, show_size
 from lib.course.rules import RULES
 from lib.course.sketches import elsewhere
 from lib.course.specs import Puzzle, puzzles
 from lib.grading import page, seal
 from lib.grading.judge import judge, other_sizes
 from lib.grading.progress import Progress
+from lib.grading.submission import load
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
+from lib.machine.interface import FinalState
 from lib.record.table import OPERATIONS
+from tests.corpus.honest import HONEST
+from tests.drawing_events import event
 from tests.programs import COURSE, solutions
 
 SOLUTIONS = {spec["name"]: fn for fn, spec in solutions()}
@@ -54,6 +62,55 @@ def test_other_sizes_are_others_none_twice_and_run(name: str) -> None:
         known = [there.size for there in elsewhere(puzzle)]
         for extreme in set[object]().union(*corners(known)):
             assert any(extreme in corners(known)[known.index(size)] for size in sizes), (extreme, seed)
+
+
+TRIED: dict[str, dict[str, Any]] = {
+    "one_rank": {"ranks": {1}, "layers": (1, 6), "batches": (1, 8)},
+    "data_parallel": {"ranks": {2, 3, 5, 8}, "layers": (1, 7), "batches a rank": (1, 1)},
+    "two_each": {"ranks": {2, 3, 5, 8}, "layers": (1, 7), "batches a rank": (2, 2)},
+    "uneven": {
+        "ranks": {2, 3, 5, 8},
+        "layers": (1, 7),
+        "batches": (1, 7),
+        "batches a rank": (Fraction(1, 8), Fraction(7, 8)),
+    },
+    "pipeline": {"ranks": {2, 3, 5}, "layers a rank": (1, 3), "batches": (1, 8)},
+    "two_stages": {"ranks": {2}, "layers a rank": (1, 4), "batches": (1, 8)},
+    "pipeline_fsdp": {"ranks": {16}, "layers": (8, 12), "batches": (4, 4)},
+    "replica_fsdp": {
+        "ranks": {4, 6, 8, 12},
+        "layers": (1, 5),
+        "replica": (2, 4),
+        "shard": (2, 4),
+        "ranks a box": {2, 3, 4},
+    },
+}
+"""Of every way to vary a size: all numbers of ranks, and the least and the most of everything else."""
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_an_attempt_has_to_hold_from_one_layer_and_one_micro_batch_on(name: str) -> None:
+    """One layer, one micro-batch and ranks that do not divide them are where mistakes hide; large ones take time."""
+    own = next(puzzle.size for puzzle in puzzles().values() if puzzle.other_sizes == name)
+    sizes = SIZES[name](own)
+    seen: dict[str, set[Any]] = {}
+    for size in sizes:
+        mesh = size.get("mesh") or {}
+        if mesh:
+            assert mesh["replica"] * mesh["shard"] == size["ranks"] and size["node_size"] == mesh["shard"]
+            assert size["batches"] * own["ranks"] == own["batches"] * size["ranks"]  # as many a rank
+        more = {f"{what} a rank": Fraction(size[what], size["ranks"]) for what in ("layers", "batches")}
+        for what, number in (size | mesh | more | {"ranks a box": size.get("node_size")}).items():
+            seen.setdefault(what, set()).add(number if not isinstance(number, dict) else None)
+    for what, wanted in TRIED[name].items():
+        assert (seen[what] if isinstance(wanted, set) else (min(seen[what]), max(seen[what]))) == wanted, what
+
+
+def test_a_size_is_told_in_words() -> None:
+    assert show_size({"ranks": 1, "layers": 1, "batches": 1}) == "1 rank, 1 layer, 1 micro-batch"
+    assert show_size({"ranks": 4, "layers": 6, "batches": 8}) == "4 ranks, 6 layers, 8 micro-batches"
+    boxes = {"ranks": 6, "layers": 2, "batches": 12, "mesh": {"replica": 2, "shard": 3}}
+    assert show_size(boxes) == "6 ranks, 2 layers, 12 micro-batches, mesh replica 2 x shard 3"
 
 
 def test_every_word_of_a_spec_is_known() -> None:
@@ -136,6 +193,140 @@ async def sends_weights(model: Model) -> None:
     model.weights[1 - model.rank] = await model.receive()
     for layer in range(2):
         model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+
+
+@pytest.mark.parametrize("layers", [4, 8, 12, 16])
+def test_a_stage_is_a_quarter_of_the_layers(layers: int) -> None:
+    quarter = layers // 4
+    mine = [event(3, kind, 0, 1, layer) for kind in ("forward", "backward") for layer in range(quarter)]
+    others = [event(1, "forward", 0, 1, layer) for layer in range(quarter, 2 * quarter)]
+    elsewhere = [event(3, kind, 2, 3, layers - 1) for kind in ("load_weights", "allgather", "update")]
+    RULES["four_stages"](Mock(events=[*mine, *others, *elsewhere], layers=layers))
+    for kind in ("forward", "backward"):
+        more = event(3, kind, 4, 5, layers - 1)
+        with pytest.raises(PuzzleError) as raised:
+            RULES["four_stages"](Mock(events=[*mine, *others, *elsewhere, more], layers=layers))
+        error = raised.value
+        assert (error.place.rank, error.place.operation, error.place.layer) == (3, kind, layers - 1)
+        assert (error.place.tick, error.place.detail) == (4, "at tick 4")
+        assert error.problem == f"it runs {quarter + 1} of {layers} layers"
+        assert error.expected.endswith(f"runs {quarter}")
+
+
+# -- layouts: what a rank begins and ends with --------------------------------------------------------------
+
+LAID = {
+    "whole": ("ddp", {"ranks": 3, "layers": 2, "batches": 3}),
+    "sharded": ("fsdp", {"ranks": 3, "layers": 2, "batches": 3}),
+    "stages": ("gpipe", {"ranks": 2, "layers": 4, "batches": 3}),
+    "hybrid_sharded": ("repair_groups", {"ranks": 6, "layers": 2, "batches": 6, "mesh": {"replica": 2, "shard": 3}}),
+    "replica_sharded": ("replica_fsdp", {"ranks": 6, "layers": 2, "batches": 12, "mesh": {"replica": 2, "shard": 3}}),
+}
+"""A solution for each layout, and a size with no two numbers alike that mean different things."""
+
+
+def ended(layout: str) -> tuple[dict[str, Any], tuple[FinalState, ...]]:
+    name, size = LAID[layout]
+    assert puzzles()[name].layout == layout
+    honest = next(program for program in HONEST if program.puzzle == name)
+    states = tuple(run(load("attempt.py", honest.source)[0][name], **size).final_states)  # type: ignore[arg-type]
+    check_layout(layout, size, states)
+    return size, states
+
+
+def refused(layout: str, size: dict[str, Any], states: Sequence[FinalState], rank: int, **other: Any) -> PuzzleError:
+    """What is said of a rank that differs from the others in this."""
+    changed = [state._replace(**other) if state.rank == rank else state for state in states]
+    with pytest.raises(PuzzleError) as raised:
+        check_layout(layout, size, changed)
+    assert raised.value.place.rank == rank
+    return raised.value
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> None:
+    size, states = ended(layout)
+    cures = {
+        "finals": "model.set_final_weight({0}, weight)",
+        "kept": "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)",
+    }
+    for state in states:
+        rank = state.rank
+        for layer, final in state.finals.items():
+            states_of = [
+                piece for piece in state.kept if piece.labels.kind == "OptState" and piece.labels.layer == layer
+            ]
+            parts = {"finals": final.labels, "kept": states_of[0].labels}
+            for name, part in parts.items():
+                less = {key: one for key, one in state.finals.items() if key != layer}
+                rest: Any = less if name == "finals" else tuple(one for one in state.kept if one not in states_of)
+                error = refused(layout, size, states, rank, **{name: rest})
+                assert error.problem.endswith(f"the wrong pieces of the {part.kind} of layer {layer}")
+                assert error.problem.startswith("it ends with")
+                wanted = f"shard {{{min(part.shards)}}} of {part.total}" if part.total > 1 else "all of it"
+                assert (error.expected, error.got) == (wanted, "nothing of it")
+                assert error.cure == cures[name].format(layer)
+                other = part.changed(shards=frozenset({(min(part.shards) + 1) % 7}), total=7)
+                swapped: Any = less | {layer: final._replace(labels=other)}
+                if name == "kept":
+                    swapped = (*rest, states_of[0]._replace(labels=other))
+                error = refused(layout, size, states, rank, **{name: swapped})
+                assert (error.got, error.cure) == (f"shard {show_set(other.shards)} of 7", "")
+                if name == "kept":  # of step 0 or 2, of another kind: not what its update has made
+                    for wrong in (part.changed(step=0), part.changed(step=2), part.changed(kind="Weight")):
+                        late = refused(layout, size, states, rank, kept=(*rest, states_of[0]._replace(labels=wrong)))
+                        assert late.got == "nothing of it"
+        more = next(iter(state.finals.values()))
+        error = refused(
+            layout, size, states, rank, finals=state.finals | {9: more._replace(labels=more.labels.changed(layer=9))}
+        )
+        assert error.problem.endswith("the Weight of layer 9") and (error.expected, error.cure) == ("nothing of it", "")
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "stages"])
+def test_a_rank_that_loads_other_pieces_is_named(layout: str) -> None:
+    size, states = ended(layout)
+    for state in states:
+        for part in state.began:
+            rest = tuple(one for one in state.began if one != part)
+            for began, got in (
+                (rest, "nothing of it"),
+                ((*rest, part.changed(shards=frozenset({2}), total=5)), "shard {2} of 5"),
+            ):
+                error = refused(layout, size, states, state.rank, began=began)
+                assert error.problem == (
+                    f"it begins with (load_weights) the wrong pieces of the {part.kind} of layer {part.layer}"
+                )
+                assert (error.got, error.cure) == (got, "")
+
+
+def test_a_piece_may_be_loaded_in_parts() -> None:
+    size, states = ended("sharded")
+    first = states[1]
+    halves = [part.changed(shards=frozenset({half}), total=6) for part in first.began for half in (2, 3)]
+    check_layout("sharded", size, [states[0], first._replace(began=tuple(halves)), states[2]])
+
+
+def test_a_state_loaded_after_work_on_its_layer_is_told() -> None:
+    size, states = ended("sharded")
+    late = tuple(part for part in states[2].began if part.kind == "OptState")
+    error = refused("sharded", size, states, 2, late=late)
+    assert error.problem == f"it has loaded the optimizer state of layer {late[0].layer} only after work on that layer"
+
+
+def test_a_stage_loads_its_own_layers_and_as_many_as_the_others() -> None:
+    size, states = ended("stages")
+    both = states[0].began + states[1].began
+    error = refused("stages", size, states, 1, began=both)
+    assert error.problem == "it loads layers {0-3}, of which rank 0 has loaded {0, 1}"
+    assert error.expected == "2 layers for each rank, each layer on one rank"
+    error = refused("stages", size, states, 1, began=states[0].began)
+    assert error.problem == "it loads layers {0, 1}, of which rank 0 has loaded {0, 1}"
+    for few in (states[1].began[:2], states[1].began[2:]):
+        assert refused("stages", size, states, 1, began=few).problem == f"it loads layers {{{few[0].layer}}}"
+    one = {"ranks": 2, "layers": 2, "batches": 1}
+    error = refused("stages", one, run(SOLUTIONS["gpipe"], **one).final_states, 0, began=())
+    assert (error.problem, error.expected) == ("it loads layers {}", "1 layer for each rank, each layer on one rank")
 
 
 def test_a_form_fells_a_verdict() -> None:

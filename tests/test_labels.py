@@ -5,16 +5,18 @@ from __future__ import annotations
 import copy
 import pickle
 import tracemalloc
+from fractions import Fraction
+from math import lcm
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import Activation, ActivationGrad, OptState, PuzzleError, Weight, WeightGrad
 from lib.machine.check import check_finals
 from lib.machine.interface import FinalState, Piece
-from lib.record.labels import FINEST, Labels, coarsest, cut, join, union
+from lib.record.labels import FINEST, Labels, coarsest, cut, join, overlap, same_pieces, total_of, union, within
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.data())
@@ -25,6 +27,132 @@ def test_cut_and_join_are_inverse(total: int, pieces: int, data: st.DataObject) 
     part = Labels("Weight", 0, 1, 0, shards=shards, total=coarse)
     cuts = [cut(part, index, pieces) for index in range(pieces)]
     assert join(data.draw(st.permutations(cuts)), "") == part
+
+
+FINE = lcm(*range(1, 9))
+"""Into so many points a whole can be cut that every piece of an eighth, a seventh ... is some of them."""
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> Labels:
+    """Some of the pieces that a whole is cut into, however they are written."""
+    total = draw(st.integers(1, 8))
+    shards = draw(st.frozensets(st.integers(0, total - 1), min_size=1))
+    return Labels("Weight", 0, 1, shards=shards, total=total)
+
+
+def points(part: Labels) -> set[int]:
+    size = FINE // part.total
+    return {shard * size + point for shard in part.shards for point in range(size)}
+
+
+@settings(max_examples=150)
+@given(parts(), parts())
+def test_pieces_are_sets_of_points(one: Labels, other: Labels) -> None:
+    """Equal, inside, in common, joined: as of the points that pieces are made of."""
+    mine, its = points(one), points(other)
+    assert same_pieces(one, other) == (mine == its)
+    assert within(one, other) == (mine <= its) and within(one, one.coarse()) and within(one.coarse(), one)
+    assert overlap(one, other) == bool(mine & its)
+    assert one.is_whole() == (len(mine) == FINE)
+    (have, total), _ = union(((one.shards, one.total), (other.shards, other.total)))
+    missing = (frozenset(range(total)) - have, total) if len(have) < total else (frozenset(), 1)
+    assert points(one.changed(shards=missing[0], total=missing[1])) == {*range(FINE)} - mine - its
+    if mine & its:
+        with pytest.raises(PuzzleError, match="a shard comes twice"):
+            join([one, other], "combine")
+    else:
+        joined = join([one, other], "combine")
+        assert points(joined) == mine | its and joined == joined.coarse()
+    coarse = one.coarse()
+    assert points(coarse) == mine
+    for fewer in range(1, coarse.total):  # no larger pieces will do
+        size = FINE // fewer
+        assert FINE % fewer or any(0 < len(mine & {*range(at, at + size)}) < size for at in range(0, FINE, size))
+
+
+@settings(max_examples=100)
+@given(parts(), st.integers(1, 4), st.data())
+def test_a_part_without_gaps_is_cut_into_equal_pieces_one_after_the_other(
+    part: Labels, pieces: int, data: st.DataObject
+) -> None:
+    index = data.draw(st.integers(-1, pieces))
+    gaps = max(part.shards) - min(part.shards) >= len(part.shards)
+    if not 0 <= index < pieces:
+        with pytest.raises(PuzzleError, match=f"no piece {index} of {pieces}"):
+            cut(part, index, pieces)
+    elif gaps:
+        with pytest.raises(PuzzleError, match="a part with gaps cannot be cut"):
+            cut(part, index, pieces)
+    else:
+        found = cut(part, index, pieces)
+        size = Fraction(len(part.shards), part.total * pieces)
+        begins = Fraction(min(part.shards), part.total) + index * size
+        assert Fraction(min(found.shards), found.total) == begins
+        assert Fraction(max(found.shards) + 1, found.total) == begins + size
+        assert Fraction(len(found.shards), found.total) == size and found == found.coarse()
+
+
+def test_of_nothing_the_whole_is_missing_and_nothing_can_be_cut() -> None:
+    assert union(()) == ((frozenset(), 1), True)
+    with pytest.raises(PuzzleError, match="a part with gaps"):
+        cut(Labels("Weight", 0, 1, shards=frozenset(), total=4), 0, 2)
+
+
+@pytest.mark.parametrize("count", [2, 8, 9])
+@pytest.mark.parametrize("where", ["+", ""])
+def test_a_sum_that_counts_twice_shows_up_to_eight_of_its_gradients_and_says_what_to_do(count: int, where: str) -> None:
+    grads = [
+        Labels("WeightGrad", 0, 2, batches=frozenset({0, place}), total_batches=9) for place in range(1, count + 1)
+    ]
+    with pytest.raises(PuzzleError) as raised:
+        total_of(grads, where)
+    error = raised.value
+    assert error.problem == "micro-batch 0 is in more than one of them and would count twice"
+    shown = ", ".join(f"{{0, {place}}}" for place in range(1, min(count, 8) + 1))
+    assert error.got == shown + (" ..." if count > 8 else "")
+    assert error.cure.startswith(
+        "add the gradient of each micro-batch once" if where else "train each micro-batch on one"
+    )
+    assert total_of(grads, where, strict=False).batches == frozenset(range(count + 1))
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"layer": 1}, "gradients of different layers do not add up"),
+        ({"layer": 1, "batches": frozenset()}, "gradients of different layers do not add up"),
+        ({"shards": frozenset({0})}, "gradients of different shards do not add up"),
+        ({"total": 4}, "gradients of different shards do not add up"),
+        ({"shards": frozenset({0}), "total": 4}, "gradients of different shards do not add up"),
+        ({"shards": frozenset({0}), "total": 4, "batches": frozenset()}, ""),  # nothing has any form
+        ({"shards": frozenset({2, 3}), "total": 4}, ""),
+        ({}, ""),
+    ],
+)
+def test_gradients_add_up_that_are_of_one_layer_and_one_piece(other: dict[str, Any], says: str) -> None:
+    one = Labels("WeightGrad", 0, 2, batches=frozenset({0}), total_batches=2, shards=frozenset({1}), total=2)
+    two = one.changed(batches=frozenset({1})).changed(**other)
+    for grads in ([one, two], [two, one], [one.changed(batches=frozenset()), one, two]):
+        if says:
+            with pytest.raises(PuzzleError, match=says):
+                total_of(grads, "+")
+            assert total_of(grads, "+", strict=False).batches == one.batches | two.batches
+        else:
+            total = total_of(grads, "+")
+            assert total.batches == one.batches | two.batches and same_pieces(total, one)
+
+
+def test_labels_that_are_not_given_say_the_whole_of_step_0_and_no_micro_batches() -> None:
+    given = {"step": 0, "batches": frozenset(), "total_batches": 0, "shards": frozenset({0}), "total": 1}
+    assert Labels("Weight", 1, 2)._asdict() == {"kind": "Weight", "layer": 1, "layers": 2, **given}
+    assert Labels("Weight", 1, 2).is_whole() and Labels("Weight", 1, 2) == Labels("Weight", 1, 2).coarse()
+
+
+def test_a_sum_of_one_gradient_is_that_gradient() -> None:
+    for batches in (frozenset[int](), frozenset({0, 2})):
+        grad = Labels("WeightGrad", 0, 2, batches=batches, total_batches=4, shards=frozenset({2, 3}), total=4)
+        assert total_of([grad], "") == grad
 
 
 def test_a_shard_of_a_shard() -> None:
@@ -80,6 +208,8 @@ def test_no_tensor_is_cut_finer_than_the_finest() -> None:
     assert Weight(0, 2, 0).shard(FINEST - 1, FINEST).total == FINEST
     with pytest.raises(PuzzleError, match="at most 65,536 pieces"):
         Weight(0, 2, 0).shard(0, FINEST + 1)
+    with pytest.raises(PuzzleError, match="at most 65,536 pieces"):  # nor are two that have no pieces in common
+        Weight(0, 2, 0, {1}, FINEST).combine(Weight(0, 2, 0, {0}, 3))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lib import Activation, Model, PuzzleError, Weight, WeightGrad, run
+from lib import Activation, Cost, Dist, Model, PuzzleError, Weight, WeightGrad, run
 from lib.basics.errors import NOWHERE
 from lib.machine.rank_state import gone
 from solutions.p04_fsdp import fsdp
@@ -34,6 +34,21 @@ def test_what_is_not_stored_is_gone_and_the_message_says_when() -> None:
     assert "store it to keep it" in str(caught.value)
     with pytest.raises(PuzzleError, match="was not stored"):
         model.activations[1] = out
+
+
+@pytest.mark.parametrize("between", [0, 1, 2, 3])
+def test_it_is_an_operation_that_ends_a_life_and_the_next_one(between: int) -> None:
+    """Taking an input, or loading, ends none and is not named."""
+    model = ready()
+    model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
+    out = model.forward(0, model.activations[0], model.weights[0])
+    for _ in range(between):
+        model.activations["more"] = model.get_activation([0])
+    model.forward(1, model.activations[1], model.weights[1])
+    model.forward(0, model.activations[0], model.weights[0])
+    model.forward(0, model.activations[0], model.weights[0])
+    with pytest.raises(PuzzleError, match=r"was not stored when rank 0 issued forward\(layer 1\)"):
+        model.activations[2] = out
 
 
 def test_an_operand_that_is_not_stored_is_gone_after_its_operation() -> None:
@@ -140,6 +155,113 @@ def test_what_is_dropped_while_a_send_carries_it_still_counts() -> None:
     assert third.held[5] == 0
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("second_first", [True, False])
+def test_of_two_sends_that_carry_what_was_dropped_each_counts_until_its_end(first: int, second_first: bool) -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            for place in range(2):
+                model.activations[place] = model.get_activation([0])
+            sends = [model.pass_to(1, model.activations[place]) for place in range(2)]
+            del model.activations[first], model.activations[1 - first]
+            await sends[1 if second_first else 0]  # the second ends at 0.4, after the first
+            model.activations[2] = model.get_activation([0])
+            await sends[0 if second_first else 1]
+            model.activations[3] = model.get_activation([0])
+        else:
+            await model.receive()
+            await model.receive()
+
+    samples = [e for e in run(program, ranks=2).events if e.kind == "get_activation"][2:]
+    assert [(e.issued, e.held[5]) for e in samples] == [
+        (0.4 if second_first else 0.2, 0 if second_first else ACTIVATION),
+        (0.4, 0),
+    ]
+
+
+async def sent_twice(model: Model) -> None:
+    model.activations["t"] = model.get_activation([0])
+    first = model.pass_to(1, model.activations["t"])
+    taken = model.activations.pop("t")
+    model.activations["sample"] = model.get_activation([0])  # here the first send still carries it
+    model.activations["t"] = taken
+    await model.pass_to(1, model.activations["t"])
+    await first
+
+
+async def sent_beside_another(model: Model) -> None:
+    for name in "tu":
+        model.activations[name] = model.get_activation([0])
+    sends = [model.pass_to(1, model.activations[name]) for name in "tu"]
+    u, t = model.activations.pop("u"), model.activations.pop("t")
+    await sends[1]
+    await sends[0]
+    model.activations["t"], model.activations["u"] = t, u
+    again = model.pass_to(1, model.activations["t"])
+    del model.activations["t"]
+    model.activations["sample"] = model.get_activation([0])  # here the third send carries it
+    await model.pass_to(1, model.activations["u"])
+    await again
+
+
+async def taken_out_between_two_sends(model: Model) -> None:
+    model.activations["t"] = model.get_activation([0])
+    first = model.pass_to(1, model.activations["t"])
+    model.activations["more"] = model.get_activation([0])
+    taken = model.activations.pop("t")
+    await first
+    model.activations["sample"] = model.get_activation([0])  # here no send carries it
+    second = model.pass_to(1, taken)
+    model.load_weights(0)
+    await second
+
+
+async def stored_again_while_sent(model: Model) -> None:
+    model.activations["t"] = model.get_activation([0])
+    first = model.pass_to(1, model.activations["t"])
+    model.activations["t"] = model.activations.pop("t")
+    model.activations["sample"] = model.get_activation([0])  # here it counts as stored, and only so
+    await first
+
+
+@pytest.mark.parametrize(
+    ("sends", "count", "carried"),
+    [
+        (stored_again_while_sent, 1, 0),
+        (sent_twice, 2, ACTIVATION),
+        (sent_beside_another, 4, ACTIVATION),
+        (taken_out_between_two_sends, 2, 0),
+    ],
+)
+def test_what_a_send_has_carried_counts_then_whatever_is_sent_later(sends: Any, count: int, carried: int) -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            await sends(model)
+        else:
+            for _ in range(count):
+                await model.receive()
+
+    sample = [e for e in run(program, ranks=2).events if e.kind == "get_activation"][-1]
+    assert sample.held[5] == carried
+
+
+def test_what_is_used_while_a_send_carries_it_counts_once() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            model.weights[0], _ = model.load_weights(0)
+            model.activations[0] = model.get_activation([0])
+            send = model.pass_to(1, model.activations[0])
+            model.activations[1] = model.forward(0, model.activations.pop(0), model.weights[0])
+            model.loss(model.forward(1, model.activations[1], model.load_weights(1)[0]))
+            await send
+        else:
+            await model.receive()
+
+    first, second = [e for e in run(program, ranks=2, cost=Cost(forward=0)).events if e.kind == "forward"]
+    assert (first.held[3], first.held[5]) == (ACTIVATION, 0)
+    assert (second.held[3], second.held[5]) == (ACTIVATION, ACTIVATION)
+
+
 def test_the_inbox_is_memory_of_the_receiver() -> None:
     async def program(model: Model) -> None:
         model.activations[0] = model.get_activation([0])
@@ -175,6 +297,34 @@ def test_what_one_coroutine_holds_over_another_ones_operations_counts() -> None:
 
     forwards = [e for e in run(program).events if e.kind == "forward"]
     assert forwards[1].memory - forwards[0].memory == ACTIVATION
+
+
+def test_what_one_coroutine_holds_and_looks_at_between_the_operations_of_another_counts_once_in_each() -> None:
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([0])
+        model.grad_activations[0] = model.loss(model.forward(0, model.activations[0], model.weights[0]))
+        turns = [asyncio.Event() for _ in range(4)]
+
+        async def holder() -> None:
+            grad, _ = model.backward(0, model.activations[0], model.grad_activations[0], model.weights[0])
+            for mine, its in ((0, 1), (2, 3)):
+                turns[mine].set()
+                await turns[its].wait()
+                grad.shard(0, 2)  # a look at it, which is no operation
+            model.grad_weights[0] = grad
+
+        async def other() -> None:
+            for its, mine in ((0, 1), (2, 3)):
+                await turns[its].wait()
+                model.forward(0, model.activations[0], model.weights[0])
+                turns[mine].set()
+
+        await asyncio.gather(holder(), other())
+
+    before, first, second = [e for e in run(program, layers=1).events if e.kind == "forward"]
+    assert first.held[2] == second.held[2] == WEIGHT
+    assert before.held[2] == 0
 
 
 def test_each_piece_is_loaded_once() -> None:
@@ -282,6 +432,48 @@ def test_of_several_coroutines_the_one_that_had_a_tensor_in_hand_has_lost_it() -
     assert seen and seen[0].endswith("was not stored when rank 0 issued forward(layer 0)")
 
 
+def test_what_came_to_hand_before_anything_was_done_counts_and_goes_as_all_else() -> None:
+    used, unused = Model(layers=2, batches=2), Model(layers=2, batches=2)
+    grads = [one.fake_grad(0, [0]) for one in (used, unused)]
+    for one, grad in zip((used, unused), grads, strict=True):
+        one.allreduce(grad if one is used else one.fake_grad(1, []), 0 if one is used else 1)
+        assert one.log[0].memory == (WEIGHT if one is used else 0)
+        one.loss(
+            one.forward(1, one.forward(0, one.get_activation([0]), one.load_weights(0)[0]), one.load_weights(1)[0])
+        )
+        with pytest.raises(
+            PuzzleError, match=rf"was not stored when rank 0 issued allreduce\(layer {int(one is unused)}\)"
+        ):
+            one.grad_weights[0] = grad
+
+
+def test_by_hand_what_another_machine_has_taken_out_and_lost_is_told_of_that_one() -> None:
+    dist = Dist(2)
+    owner, other = Model(rank=0, dist=dist, layers=1), Model(rank=1, dist=dist, layers=1)
+    weight, _ = owner.load_weights(0)
+    other.weights[0] = weight
+    del other.weights[0]  # nothing has happened there before
+    other.loss(other.forward(0, other.get_activation([0]), other.load_weights(0)[0]))
+    with pytest.raises(PuzzleError, match=r"was not stored when rank 1 issued forward\(layer 0\)"):
+        other.weights[1] = weight
+
+
+def test_what_was_in_hand_at_a_receive_is_gone_by_a_receive_of_whatever_came() -> None:
+    """When it was issued nobody knew what would come, so no layer is named."""
+
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            await model.pass_to(1, model.load_weights(1)[0])
+        else:
+            weight, _ = model.load_weights(0)
+            model.weights[1] = await model.receive()
+            model.weights[0] = weight
+
+    with pytest.raises(PuzzleError, match=r"was not stored when rank 1 issued receive$|issued receive\n") as raised:
+        run(program, ranks=2, layers=2)
+    assert (raised.value.place.rank, raised.value.place.operation) == (1, "storing it")
+
+
 def test_what_another_coroutine_has_used_up_is_gone() -> None:
     async def program(model: Model) -> None:
         model.weights[0], _ = model.load_weights(0)
@@ -344,3 +536,70 @@ def test_a_run_leaves_next_to_nothing_to_the_collector(fn: Any, small: dict[str,
     finally:
         gc.enable()
     assert many - few < 0.1 * (more - events)
+
+
+async def gathers(model: Model) -> None:
+    model.weights[0] = await model.allgather(model.weights[0], 0)
+
+
+def works(model: Model) -> None:
+    model.forward(0, model.get_activation([0]), model.weights[0])
+
+
+def loads_all(model: Model) -> None:
+    model.weights[0], model.opt_states[0] = model.load_weights(0)
+
+
+def loads_weight(model: Model) -> None:
+    model.weights[0], _ = model.load_weights(0)
+
+
+def loads_state(model: Model) -> None:
+    _, model.opt_states[0] = model.load_weights(0)
+
+
+def loads_half(model: Model) -> None:
+    _, model.opt_states["half"] = model.load_weights(0, 0, 2)
+
+
+def loads_other_half(model: Model) -> None:
+    _, model.opt_states["other half"] = model.load_weights(0, 1, 2)
+
+
+def loads_halves_as_one(model: Model) -> None:
+    model.opt_states[0] = model.load_weights(0, 0, 2)[1].combine(model.load_weights(0, 1, 2)[1])
+
+
+def works_elsewhere(model: Model) -> None:
+    model.weights[1], model.opt_states[1] = model.load_weights(1)
+    model.activations["elsewhere"] = model.get_activation([0])
+    model.loss(model.forward(1, model.forward(0, model.activations["elsewhere"], model.weights[0]), model.weights[1]))
+
+
+@pytest.mark.parametrize(
+    ("steps", "late"),
+    [
+        ([loads_all, works], []),
+        ([loads_weight, loads_state, works], []),
+        ([loads_weight, works, loads_state], ["whole"]),
+        ([loads_weight, gathers, loads_state], ["whole"]),
+        ([loads_weight, works, loads_halves_as_one], ["part", "part"]),
+        ([loads_halves_as_one, loads_weight, works], []),
+        ([loads_weight, loads_half, works, loads_other_half], ["part"]),
+        ([loads_half, loads_other_half, loads_weight, works], []),
+        ([loads_weight, works, loads_half, loads_other_half], ["part", "part"]),
+        ([loads_all], []),
+        ([loads_all, works, works, works_elsewhere], []),
+    ],
+)
+def test_a_state_that_comes_after_the_first_work_on_its_layer_is_late(steps: list[Any], late: list[str]) -> None:
+    """Work is what carries micro-batches through the layer, or brings its parts together. Layer 1 is another matter."""
+
+    async def program(model: Model) -> None:
+        for step in steps:
+            if (waits := step(model)) is not None:
+                await waits
+
+    [state] = run(program, layers=2, batches=1).final_states
+    assert [("part" if labels.total > 1 else "whole") for labels in state.late] == late
+    assert {(labels.kind, labels.layer) for labels in state.late} <= {("OptState", 0)}

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import Cost, Deadlock, Dist, Model, PuzzleError, run
+from lib.machine.books import LocalBooks
+from lib.machine.cost import Shape
 
 
 def test_overlap_hides_communication() -> None:
@@ -37,6 +39,73 @@ def test_sends_queue_in_the_network_lane_and_receives_in_theirs() -> None:
     events = run(program, ranks=2).events
     assert [(e.start, e.end) for e in events if e.kind == "pass_to"] == [(0.0, 0.2), (0.2, 0.4), (0.4, 0.6)]
     assert [(e.start, e.end) for e in events if e.kind == "receive"] == [(0.2, 0.4), (0.4, 0.6), (0.6, 0.8)]
+    ops = [[e.op for e in events if e.kind == kind] for kind in ("pass_to", "receive")]
+    assert ops[0] == ops[1] and len(set(ops[0])) == 3  # a send and its receive share one, and no others do
+
+
+def test_the_log_says_of_each_record_what_it_was_of() -> None:
+    async def program(model: Model) -> None:
+        model.weights[1], model.opt_states[1] = model.load_weights(1)
+        shard, _ = model.load_weights(0, model.rank, 2)
+        model.weights[0] = await model.allgather(shard, 0)
+        model.activations[0] = model.get_activation([1, 0])
+        model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
+        if model.rank == 0:
+            await model.pass_to(1, model.activations[1])
+            await model.pass_to(1, 7)
+        else:
+            model.activations["copy"] = await model.receive()
+            await model.receive()
+        model.loss(model.forward(1, model.activations[1], model.weights[1]))
+
+    weight, both, none = 512 * 512, frozenset({0, 1}), frozenset[int]()
+    events = run(program, ranks=2, layers=2, batches=2).events
+    for rank, message in ((0, "pass_to"), (1, "receive")):
+        found = [(e.kind, e.layer, e.batches, e.group, e.tensor, e.elements) for e in events if e.rank == rank]
+        assert found == [
+            ("load_weights", 1, none, (), None, 0),
+            ("load_weights", 0, none, (), None, 0),
+            ("allgather", 0, none, (0, 1), "Weight", weight // 2),
+            ("get_activation", 0, both, (), None, 0),
+            ("forward", 0, both, (), None, 0),
+            (message, 1, both, (0, 1), "Activation", weight),
+            (message, None, none, (0, 1), None, 0),
+            ("forward", 1, both, (), None, 0),
+            ("loss", 2, both, (), None, 0),
+            ("end", None, none, (), None, 0),
+        ]
+        assert [e.op is None for e in events if e.rank == rank] == [e[3] == () for e in found]
+
+
+def test_the_log_so_far_is_the_beginning_of_the_log() -> None:
+    """Also while calls are on their way, of which it is known when they end."""
+    seen: list[tuple[int, list[Any]]] = []
+
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0, model.rank, 2)
+        model.activations[0] = model.get_activation([0])
+        seen.append((model.rank, model.log))
+        calls = [model.allreduce(model.fake_grad(0, []), 0), model.allgather(model.weights.pop(0), 0)]
+        seen.append((model.rank, model.log))
+        for _ in range(2):
+            model.activations[1] = model.get_activation([0])
+            seen.append((model.rank, model.log))
+        for call in calls:
+            model.weights[0] = await call  # type: ignore[assignment]
+            seen.append((model.rank, model.log))
+        model.forward(0, model.activations[0], model.weights[0])
+        seen.append((model.rank, model.log))
+
+    for order in ([0, 1], [1, 0]):
+        seen.clear()
+        events = run(program, ranks=2, layers=1, _order=order).events
+        for rank in range(2):
+            whole = [event for event in events if event.rank == rank]
+            logs = [list(log) for other, log in seen if other == rank]
+            last = rank == order[-1]  # what its calls wait for is there already
+            assert [len(log) for log in logs] == [2, *([4, 5, 6] if last else [2, 3, 4]), 6, 6, 7]
+            for log in logs if last else [*logs[:2], *logs[4:]]:
+                assert log == whole[: len(log)]
 
 
 def test_a_receive_from_anyone_takes_what_is_there_first() -> None:
@@ -71,6 +140,29 @@ def test_receive_from_a_source_holds_up_no_other() -> None:
             await model.pass_to(0, 2)
 
     assert run(program, ranks=3).time == 1.4
+
+
+def test_a_coroutine_that_waits_for_a_late_message_holds_up_none_that_asks_later_for_an_early_one() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+
+            async def early() -> None:
+                await model.pass_to(3, "first this")
+                assert await model.receive(src=2) == "early"
+                assert model.time == 0.4
+
+            await asyncio.gather(model.receive(src=1), early())
+        elif model.rank == 1:
+            model.weights[0], _ = model.load_weights(0)
+            model.forward(0, model.get_activation([0]), model.weights[0])
+            await model.pass_to(0, "late")
+        elif model.rank == 2:
+            await model.pass_to(0, "early")
+        else:
+            await model.receive()
+
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
+        assert run(program, ranks=4, _order=order).time == 1.4
 
 
 def test_boxes_make_links_slow() -> None:
@@ -184,6 +276,117 @@ def test_deadlock_names_everyone() -> None:
     assert "await model.receive(src=1 - model.rank)" in said
 
 
+@pytest.mark.parametrize("missing", [1, 2, 7, 8, 9, 20])
+def test_of_those_who_are_missing_eight_are_named(missing: int) -> None:
+    async def program(model: Model) -> None:
+        if model.rank >= missing:
+            await model.allreduce(model.fake_grad(0, []), 0)
+
+    with pytest.raises(Deadlock) as caught:
+        run(program, ranks=missing + 2)
+    said = [line.partition(" [")[0] for line in str(caught.value).splitlines() if "not there" in line]
+    named = ", ".join(map(str, range(min(8, missing)))) + " ..." * (missing > 8)
+    assert said == [
+        f"    rank {rank} waits for allreduce(layer 0) of all ranks; not there: rank {named}, since tick 0"
+        for rank in (missing, missing + 1)
+    ]
+
+
+def test_of_many_waits_of_a_rank_three_are_told() -> None:
+    async def program(model: Model) -> None:
+        if model.rank == 0:
+            await asyncio.gather(*[model.receive(src=source) for source in (1, 2, None, 1)])
+        elif model.rank == 1:
+            model.weights[0], _ = model.load_weights(0)
+            model.forward(0, model.get_activation([0]), model.weights[0])
+            reduced = model.allreduce(model.fake_grad(0, []), 0)
+            await model.pass_to(2, "behind it")
+            await reduced
+        else:
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Deadlock) as caught:
+        run(program, ranks=3)
+    said = [line.partition(" [")[0].strip() for line in str(caught.value).splitlines()[1:]]
+    assert said == [
+        "rank 0 waits for receive from rank 1, since tick 0",
+        "rank 0 waits for receive from rank 2, since tick 0",
+        "rank 0 waits for receive from anyone, since tick 0",
+        "rank 1 waits for pass_to to rank 2, behind this rank's earlier calls, since tick 1",
+        "rank 2 waits for something that no rank of this machine will do",
+    ]
+
+
+def test_a_deadlock_of_some_groups_names_the_members_of_each() -> None:
+    async def program(model: Model) -> None:
+        if model.rank != 3:
+            await model.allreduce(model.fake_grad(0, []), 0, axis="shard")
+
+    with pytest.raises(Deadlock) as caught:
+        run(program, ranks=4, mesh={"replica": 2, "shard": 2})
+    said = str(caught.value)
+    assert "rank 2 waits for allreduce(layer 0) of shard: ranks 2, 3; not there: rank 3, since tick 0" in said
+    assert all(f"rank {rank} has finished" in said for rank in (0, 1, 3))
+
+
+def test_of_two_messages_that_are_there_at_once_the_lower_sender_is_first_though_it_sends_only_now() -> None:
+    """Rank 0 learns at 0.4 that it may send; what it sends is at rank 2 at 0.6, as is what rank 1 sent long ago."""
+
+    async def program(model: Model) -> Any:
+        if model.rank == 0:
+            await model.receive()
+            await model.pass_to(2, "from 0")
+        elif model.rank == 2:
+            assert [await model.receive(), await model.receive()] == ["from 0", "from 1"]
+        elif model.rank == 3:
+            await model.pass_to(0, "go on")
+            assert [await model.receive(), await model.receive()] == [1, 2]
+        else:
+            await asyncio.gather(model.pass_to(3, 1), model.pass_to(3, 2), model.pass_to(2, "from 1"))
+
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 1, 0, 3]):
+        events = run(program, ranks=4, _order=order).events
+        assert [(e.group, e.start, e.end) for e in events if e.kind == "receive" and e.rank == 2] == [
+            ((0, 2), 0.6, 0.8),
+            ((1, 2), 0.8, 1.0),
+        ]
+
+
+class Heard:
+    """Notes what the network tells an engine whose ranks are processes."""
+
+    def __init__(self) -> None:
+        self.meetings: list[Any] = []
+        self.messages: list[Any] = []
+
+    def met(self, kind: str, calls: Any, inputs: Any, outputs: Any) -> None:
+        self.meetings.append((kind, [call.rank.rank for call in calls], list(inputs), list(outputs)))
+
+    def received(self, sent: Any, call: Any) -> None:
+        self.messages.append((sent.kind, sent.rank.rank, call.kind, call.rank.rank, call.labels or call.message.value))
+
+
+def test_an_engine_hears_of_each_meeting_and_each_message_once() -> None:
+    heard = Heard()
+    books = LocalBooks(Shape.of(3), graded=True, watcher=heard)
+    ranks = [books.open(rank, 1, 1) for rank in range(3)]
+    pieces = [books.load_weights(rank, 0, rank.rank, 3)[0] for rank in ranks]
+    for place in (1, 0, 2):
+        assert heard.meetings == []
+        books.meet(ranks[place], "allgather", pieces[place], 0, None)
+    whole = pieces[0].labels.changed(shards=frozenset({0}), total=1)
+    assert heard.meetings == [("allgather", [0, 1, 2], [piece.labels for piece in pieces], [whole] * 3)]
+    again = books.load_weights(ranks[0], 0, 1, 3)[0]
+    for ends, tensor in (((0, 1), again), ((2, 0), None)):
+        books.pass_to(ranks[ends[0]], ends[1], tensor, None if tensor else "text")
+        books.wait(books.receive(ranks[ends[1]], ends[0]), lambda: None)
+    assert heard.messages == [
+        ("pass_to", 0, "receive", 1, again.labels),
+        ("pass_to", 2, "receive", 0, "text"),
+    ]
+    assert len(heard.meetings) == 1
+
+
 def test_deadlock_in_the_plain_form() -> None:
     async def program(model: Model) -> None:
         await model.receive()
@@ -219,6 +422,37 @@ def test_different_collectives_are_named_side_by_side() -> None:
     for order in ([0, 1], [1, 0]):
         with pytest.raises(PuzzleError, match=r"rank 0 calls scatterreduce\(layer 0\) where rank 1 calls allreduce"):
             run(program, ranks=2, _order=order)
+
+
+def test_the_number_of_the_collective_that_differs_is_told() -> None:
+    async def program(model: Model) -> None:
+        for number in range(4):
+            layer = 1 if number == model.rank == 2 else 0
+            await model.allreduce(model.fake_grad(layer, []), layer)
+
+    with pytest.raises(PuzzleError) as raised:
+        run(program, ranks=4)
+    assert raised.value.problem == "rank 0 calls allreduce(layer 0) where rank 2 calls allreduce(layer 1)"
+    assert raised.value.got == "their collective number 2 differs"  # counted from 0, as everything is
+
+
+def test_what_is_wrong_in_a_collective_is_dated_by_the_first_of_its_group() -> None:
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
+        with pytest.raises(PuzzleError, match="a shard comes twice") as raised:
+            run(apart, ranks=4, mesh={"replica": 2, "shard": 2}, _order=order)
+        place = raised.value.place
+        assert (place.operation, place.layer, place.detail) == ("allgather", 0, "of shard: ranks 0, 1")
+        assert place.tick == 1.0
+
+
+async def apart(model: Model) -> None:
+    """Rank 0 is at tick 1 when it brings the piece that rank 1 brings at tick 2; the others do nothing."""
+    if model.rank < 2:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([0])
+        for _ in range(1 + model.rank):
+            model.forward(0, model.activations[0], model.weights[0])
+        await model.allgather(model.weights[0].shard(0, 2), 0, axis="shard")
 
 
 def test_timers_take_no_time_and_cancelling_does_not_withdraw() -> None:

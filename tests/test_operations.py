@@ -14,12 +14,15 @@ import pytest
 
 from drawing import draw, draw_primitive, perfetto, play, reference
 from lib import Cost, Model, PuzzleError, run
+from lib.basics.errors import show_set
 from lib.course.specs import COSTS
 from lib.learner.dist import Dist
 from lib.machine.books import LocalBooks
 from lib.machine.cost import Shape
+from lib.machine.rank_state import RankState
 from lib.record.codes import read_code
 from lib.record.kinds import KINDS, MEMORY_KINDS
+from lib.record.labels import Labels, of_batches
 from lib.record.table import OPERATIONS, add, collective, computation, operation
 from lib.record.training import FORWARD
 from lib.referee.referee import Referee, Submission
@@ -27,6 +30,8 @@ from tests import toys
 
 ROOT = Path(__file__).parent.parent
 SIZE: dict[str, Any] = {"ranks": 2, "layers": 2, "batches": 2, "cost": toys.ToyCost()}
+WEIGHT = Labels("Weight", 1, 3)
+INPUT, GRADIENT = (of_batches(kind, 1, 3, frozenset({0, 1}), 2) for kind in ("Activation", "WeightGrad"))
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="NOT RUN ON REAL TENSORS: there is no torch")
 
 
@@ -94,8 +99,14 @@ def test_new_operations_are_drawn_and_found_in_the_reference() -> None:
 
 @pytest.mark.usefixtures("new_operations")
 def test_a_verb_or_a_code_is_given_once() -> None:
-    with pytest.raises(PuzzleError, match="already"):
-        add(toys.TOY_BROADCAST)
+    for taken in (
+        toys.TOY_BROADCAST,
+        replace(toys.TOY_BROADCAST, code="other"),
+        replace(toys.TOY_BROADCAST, kind="other"),
+    ):
+        with pytest.raises(PuzzleError, match="already"):
+            add(taken)
+    assert "other" not in OPERATIONS
 
 
 @pytest.mark.usefixtures("new_operations")
@@ -131,11 +142,17 @@ def test_operations_may_share_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("new_operations")
 def test_somebody_has_to_bring_a_tensor() -> None:
     async def program(model: Model) -> None:
-        await model.toy_broadcast(None, 0)
+        inp = model.activations[0] = model.get_activation([0])
+        for _ in range(1 + model.rank):
+            model.refresh(0, inp)
+        await model.toy_broadcast(None, 1)
 
-    with pytest.raises(PuzzleError, match="no rank brings a tensor") as raised:
-        run(program, ranks=3, cost=toys.ToyCost())
-    assert (raised.value.place.operation, raised.value.place.layer) == ("toy_broadcast", 0)
+    for order in ([0, 1, 2], [2, 1, 0]):
+        with pytest.raises(PuzzleError, match="no rank brings a tensor") as raised:
+            run(program, ranks=3, cost=toys.ToyCost(), _order=order)
+        place = raised.value.place
+        assert (place.operation, place.layer, place.detail) == ("toy_broadcast", 1, "of all ranks")
+        assert place.tick == 2.0  # that of the first of the group
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -193,27 +210,135 @@ def test_a_computation_with_more_values_than_labels_is_refused(
         books.compute(rank, "refresh", 0, [books.get_activation(rank, frozenset([0]))])
 
 
+# -- what each of the compute lane insists on, and makes ----------------------------------------------
+
+NEEDED = {  # of the layer in the middle of three, where there are two micro-batches
+    "forward": {"inp": INPUT, "weight": WEIGHT},
+    "loss": {"inp": INPUT.changed(layer=3)},
+    "backward": {"inp": INPUT, "grad": INPUT.changed(kind="ActivationGrad"), "weight": WEIGHT},
+    "update": {"weight_grad": GRADIENT, "weight": WEIGHT, "opt_state": WEIGHT.changed(kind="OptState")},
+}
+OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
+    *[("forward", "inp", {"layer": layer}, f"the input is that of layer {layer}") for layer in (0, 2)],
+    *[("backward", "inp", {"layer": layer}, f"the input is that of layer {layer}") for layer in (0, 2)],
+    *[("backward", "grad", {"layer": layer}, f"the gradient is that of layer {layer}") for layer in (0, 2)],
+    ("backward", "inp", {"batches": frozenset({0})}, "input and gradient are of different micro-batches"),
+    ("backward", "grad", {"batches": frozenset({1})}, "input and gradient are of different micro-batches"),
+    *[
+        (kind, "weight", other, says)
+        for kind in ("forward", "backward")
+        for other, says in (
+            ({"layer": 0}, "the weight is that of layer 0"),
+            ({"layer": 2}, "the weight is that of layer 2"),
+            ({"total": 2}, "the weight is not complete"),
+            ({"shards": frozenset({0, 1, 3}), "total": 4}, "the weight is not complete"),
+            ({"step": 1}, "the weight has been updated already"),
+        )
+    ],
+    *[("loss", "inp", {"layer": layer}, "the loss reads the output of the last layer") for layer in (0, 2)],
+    *[
+        ("update", name, {"layer": layer}, f"{name} is of layer {layer}")
+        for name in NEEDED["update"]
+        for layer in (0, 2)
+    ],
+    ("update", "weight_grad", {"batches": frozenset({0})}, "the gradient misses micro-batch {1}"),
+    ("update", "weight_grad", {"batches": frozenset()}, "the gradient misses micro-batch {0, 1}"),
+    ("update", "weight", {"step": 1}, "weight and optimizer state are of different steps"),
+    ("update", "opt_state", {"step": 1}, "weight and optimizer state are of different steps"),
+    ("update", "weight", {"total": 2}, "weight and optimizer state hold different shards"),
+    ("update", "opt_state", {"shards": frozenset({1}), "total": 2}, "weight and optimizer state hold different shards"),
+    ("update", "weight_grad", {"total": 2}, "the gradient does not cover the weight"),
+]
+
+
+def middle(graded: bool = True) -> RankState:
+    """A rank with three layers and two micro-batches."""
+    return LocalBooks(Shape.of(1), graded=graded).open(0, 3, 2)
+
+
+def layer_of(kind: str) -> Any:
+    return 1 if OPERATIONS[kind].layered else None
+
+
+@pytest.mark.parametrize("kind", NEEDED)
+def test_an_operation_takes_what_fits(kind: str) -> None:
+    for graded in (True, False):
+        computation(kind).rule(middle(graded), layer_of(kind), [*NEEDED[kind].values()])
+
+
+@pytest.mark.parametrize(("kind", "operand", "other", "says"), OTHERS)
+def test_an_operation_refuses_an_operand_that_differs_in_one_label(
+    kind: str, operand: str, other: dict[str, Any], says: str
+) -> None:
+    """It names the operation, its layer and its micro-batches, and shows the operand that does not fit."""
+    given = NEEDED[kind] | {operand: NEEDED[kind][operand].changed(**other)}
+    with pytest.raises(PuzzleError) as raised:
+        computation(kind).rule(middle(), layer_of(kind), [*given.values()])
+    error = raised.value
+    assert error.problem == says
+    batches = None if kind == "update" else given["inp"].batches
+    assert (error.place.rank, error.place.operation, error.place.layer) == (0, kind, layer_of(kind))
+    assert error.place.batches == batches
+    assert error.got in {str(labels) for labels in given.values()} | {
+        show_set(labels.batches) for labels in given.values()
+    }
+
+
+def test_an_update_is_of_the_same_piece_however_it_is_written_and_the_gradient_may_be_more() -> None:
+    rank, rule = middle(), computation("update").rule
+    quarters, half = {"shards": frozenset({2, 3}), "total": 4}, {"shards": frozenset({1}), "total": 2}
+    state = WEIGHT.changed(kind="OptState")
+    for covers in ({}, half, quarters, {"shards": frozenset({1, 2, 3}), "total": 4}):
+        rule(rank, 1, [GRADIENT.changed(**covers), WEIGHT.changed(**quarters), state.changed(**half)])
+        rule(rank, 1, [GRADIENT.changed(**covers), WEIGHT.changed(**half), state.changed(**quarters)])
+    with pytest.raises(PuzzleError, match="does not cover"):
+        rule(rank, 1, [GRADIENT.changed(total=2), WEIGHT.changed(**half), state.changed(**quarters)])
+
+
+def test_by_hand_an_updated_weight_goes_on() -> None:
+    """In a demonstration a second step may follow the first."""
+    newer = WEIGHT.changed(step=1)
+    computation("forward").rule(middle(graded=False), 1, [INPUT, newer])
+    computation("backward").rule(middle(graded=False), 1, [INPUT, INPUT.changed(kind="ActivationGrad"), newer])
+
+
+@pytest.mark.parametrize(
+    ("kind", "makes"),
+    [
+        ("forward", [INPUT.changed(layer=2)]),
+        ("loss", [INPUT.changed(kind="ActivationGrad", layer=2)]),
+        ("backward", [GRADIENT, INPUT.changed(kind="ActivationGrad", layer=0)]),
+        ("update", [WEIGHT.changed(step=1), WEIGHT.changed(kind="OptState", step=1)]),
+    ],
+)
+def test_an_operation_makes_what_the_next_one_needs(kind: str, makes: list[Labels]) -> None:
+    assert computation(kind).makes(middle(), layer_of(kind), [*NEEDED[kind].values()]) == makes
+
+
 # -- an unknown one is refused where it is met -----------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["refresh", "allreduce", "", None])
+@pytest.mark.parametrize("kind", ["refresh", "allreduce", "receive", "", None])
 def test_what_is_no_operation_of_the_compute_lane_is_refused(kind: Any) -> None:
     books = LocalBooks(Shape.of(1), graded=True)
     rank = books.open(0, 2, 1)
-    with pytest.raises(PuzzleError, match=r"no operation|compute lane"):
+    says = f"{kind} is no operation of the compute lane" if kind in OPERATIONS else f"there is no operation {kind!r}"
+    with pytest.raises(PuzzleError, match=says):
         books.compute(rank, kind, 0, [])
-    with pytest.raises(PuzzleError):
+    with pytest.raises(PuzzleError, match=says) as raised:
         computation(kind)
+    assert raised.value.expected.startswith("forward, loss, backward, update")
 
 
-@pytest.mark.parametrize("kind", ["toy_broadcast", "forward", "", None])
+@pytest.mark.parametrize("kind", ["toy_broadcast", "forward", "receive", "", None])
 def test_what_is_no_collective_is_refused(kind: Any) -> None:
     books = LocalBooks(Shape.of(1), graded=True)
     rank = books.open(0, 2, 1)
     weight, _ = books.load_weights(rank, 0, 0, 1)
-    with pytest.raises(PuzzleError, match=r"no operation|no collective"):
+    says = f"{kind} is no collective" if kind in OPERATIONS else f"there is no operation {kind!r}"
+    with pytest.raises(PuzzleError, match=says):
         books.meet(rank, kind, weight, 0, None)
-    with pytest.raises(PuzzleError):
+    with pytest.raises(PuzzleError, match=says):
         collective(kind)
 
 
