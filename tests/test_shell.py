@@ -276,7 +276,7 @@ def test_the_faces_for_programs(lib: Lib, tmp_path: Path) -> None:
     assert whole["version"] == 1 and "process of its own" in whole["isolation"]
     first, second, third = whole["results"]
     assert (first["puzzle"], first["status"], first["time"], first["memory"]) == ("basic", "PASS", 17.0, 2621440)
-    assert first["target"] == {"time": 17.0, "memory": 2621440} and len(first["held_at"]) == 3
+    assert first["target"] == {"time": 17.0, "memory": 2621440} and len(first["held_at"]) >= 3
     assert (second["status"], second["right"], third["status"], third["right"]) == ("TODO", None, "FAIL", False)
     assert "deadlock" in third["message"] and third["next_hint"].endswith("--hint ddp")
 
