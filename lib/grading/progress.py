@@ -83,7 +83,7 @@ class Progress:
             time = "" if best["time"] is None else show_ticks(best["time"])
             memory = "" if best["memory"] is None else show_elements(best["memory"])
             wanted = (puzzle.target, puzzle.best_known)
-            known = [f"{show_ticks(one['time'])}, {show_elements(one['memory'])}" for one in wanted]
+            known = [text for one in wanted for text in (show_ticks(one["time"]), show_elements(one["memory"]))]
             rows.append((str(puzzle.number), puzzle.title, best["status"], time, memory, *known))
         return rows
 
@@ -126,7 +126,7 @@ def next_hint(given: dict[str, int], puzzle: Puzzle) -> int:
     return number
 
 
-HEADS = ("#", "puzzle", "status", "ticks", "elements", "target", "best known")
+HEADS = ("#", "puzzle", "status", "ticks", "elements", "target: ticks", "elements", "best known: ticks", "elements")
 NUMBER = "text-align:right;white-space:nowrap;padding-right:12px"
 
 
