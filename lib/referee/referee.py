@@ -17,6 +17,7 @@ from ..machine.cost import Shape
 from ..machine.outcome import Outcome
 from ..remote.clerk import Clerk
 from ..remote.wire import Garbled, shown, unpack_error
+from ..running.execution import cause
 from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available
 
 GRACE = 2.0  # seconds that a worker has, after its own time limit, to report that it was late
@@ -184,13 +185,14 @@ class Referee:
 
 
 def _told(clerk: Clerk, packed: dict[Any, Any], trouble: list[Any]) -> PuzzleError:
-    """Return the error of a failed run: the first that the books saw, if any, at the line that the worker names."""
+    """Return the error of a failed run: of the one that the worker tells and those the books saw, that of which the
+    others come. (A worker that tells another than the real one has failed all the same.)"""
     try:
         parts = unpack_error(packed)
     except Garbled:
         parts = {"problem": "the run failed, and the program has garbled its error"}
     if clerk.errors:
-        first = clerk.errors[0]
+        first = cause([*clerk.errors, PuzzleError(**parts)])
         if parts["problem"] == first.problem:
             first.line = parts.get("line", "")
         return first
