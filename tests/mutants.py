@@ -109,7 +109,7 @@ class Mutant(NamedTuple):
 
     def key(self) -> str:
         """What makes it the same mutant after the file has changed elsewhere."""
-        lines = [line[0] + " " + line[1:].strip() for line in self.difference()]
+        lines = [line[0] + " " + line[1:].partition("  # ")[0].strip() for line in self.difference()]
         return f"{self.kind}: {' '.join(lines)}"
 
     def line(self) -> int:

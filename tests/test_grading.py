@@ -65,27 +65,27 @@ def test_other_sizes_are_others_none_twice_and_run(name: str) -> None:
 
 
 TRIED: dict[str, dict[str, Any]] = {
-    "one_rank": {"ranks": {1}, "layers": (1, 6), "batches": (1, 8)},
-    "data_parallel": {"ranks": {2, 3, 5, 8}, "layers": (1, 7), "batches a rank": (1, 1)},
-    "two_each": {"ranks": {2, 3, 5, 8}, "layers": (1, 7), "batches a rank": (2, 2)},
+    "one_rank": {"ranks": {1}, "layers": {1, 2, 3, 6}, "batches": {1, 2, 3, 8}},
+    "data_parallel": {"ranks": {2, 3, 5, 8}, "layers": {1, 2, 4, 7}, "batches a rank": {1}},
+    "two_each": {"ranks": {2, 3, 5, 8}, "layers": {1, 2, 4, 7}, "batches a rank": {2}},
     "uneven": {
         "ranks": {2, 3, 5, 8},
-        "layers": (1, 7),
-        "batches": (1, 7),
+        "layers": {1, 2, 4, 7},
+        "batches": {1, 2, 4, 7},
         "batches a rank": (Fraction(1, 8), Fraction(7, 8)),
     },
-    "pipeline": {"ranks": {2, 3, 5}, "layers a rank": (1, 3), "batches": (1, 8)},
-    "two_stages": {"ranks": {2}, "layers a rank": (1, 4), "batches": (1, 8)},
-    "pipeline_fsdp": {"ranks": {16}, "layers": (8, 12), "batches": (4, 4)},
+    "pipeline": {"ranks": {2, 3, 5}, "layers a rank": {1, 2, 3}, "batches": {1, 2, 3, 8}},
+    "two_stages": {"ranks": {2}, "layers a rank": {1, 2, 4}, "batches": {1, 2, 3, 8}},
+    "pipeline_fsdp": {"ranks": {16}, "layers": {8, 12}, "batches": {4}},
     "replica_fsdp": {
         "ranks": {4, 6, 8, 12},
-        "layers": (1, 5),
-        "replica": (2, 4),
-        "shard": (2, 4),
+        "layers": {1, 2, 5},
+        "replica": {2, 3, 4},
+        "shard": {2, 3, 4},
         "ranks a box": {2, 3, 4},
     },
 }
-"""Of every way to vary a size: all numbers of ranks, and the least and the most of everything else."""
+"""Of every way to vary a size: all numbers that there are, or the least and the most."""
 
 
 @pytest.mark.parametrize("name", SIZES)
