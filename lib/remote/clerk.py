@@ -103,7 +103,7 @@ class Clerk:
             self.pieces += len(result.labels.shards)
             if self.pieces > MOST_PIECES:
                 problem, cure = "the tensors of this run have too many pieces", "cut and join tensors less finely"
-                raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together", cure=cure)
+                raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together", cure=cure, line="")
             return ["tensor", len(self.tensors) - 1, pack(result.labels), pack(result.memory)]
         if isinstance(result, InFlight):
             self.calls.append(result)
