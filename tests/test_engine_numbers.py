@@ -18,7 +18,7 @@ from lib.record.labels import Labels, cut, join
 from lib.running.workload import KINDS, TOLERANCES, Workload
 
 if not find_spec("torch"):
-    pytest.skip("NOT TRIED WITH REAL TENSORS: torch is not installed", allow_module_level=True)
+    pytest.skip("NOT TRIED WITH REAL TENSORS: torch is not installed (make real)", allow_module_level=True)
 
 import torch
 

@@ -173,14 +173,14 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
 
 
 def corners(sizes: Sequence[Size]) -> list[set[object]]:
-    """Return of each size what it is an extreme of: the fewest or most of something, or numbers of which one is usually
-    the larger."""
+    """Return for each size in which ways it is extreme: it has the fewest or the most of something; or fewer, more or
+    just as many layers as ranks, micro-batches as ranks, replicas as shards."""
     flat = [{**size, **(size.get("mesh") or {}), "mesh": 0, "node_size": 0} for size in sizes]
+    counts = {key: [size[key] for size in flat] for key in flat[0]}
+    ends = {key: {min(count), max(count)} for key, count in counts.items() if min(count) < max(count)}
     found: list[set[object]] = []
     for size in flat:
-        counts = {key: [other[key] for other in flat] for key in size}
-        own: set[object] = {(key, "fewest") for key in counts if size[key] == min(counts[key]) < max(counts[key])}
-        own |= {(key, "most") for key in counts if size[key] == max(counts[key]) > min(counts[key])}
+        own: set[object] = {(key, size[key]) for key in ends if size[key] in ends[key]}
         for one, other in (("layers", "ranks"), ("batches", "ranks"), ("replica", "shard")):
             if one in size:
                 own.add((one, other, (size[one] > size[other]) - (size[one] < size[other])))

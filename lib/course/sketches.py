@@ -1,4 +1,5 @@
-"""What of a solution may be shown to those who have not solved the puzzle: half of a schedule, and when ranks are idle.
+"""What of a solution may be shown to those who have not solved the puzzle: half of a schedule, when ranks are idle, and
+what it takes at other sizes.
 
 It is read from sketches.json, which the build makes by running the solutions. These themselves are not in lib.
 """

@@ -27,7 +27,7 @@ from ..machine.cost import Shape
 from ..remote.wire import Wire
 from ..running.execution import name_of
 from ..running.limits import collector_off
-from ..running.run import Run, Settings
+from ..running.run import Settings, keep_run
 from ..running.workload import Workload
 from .agreement import Agreement, LayerError
 from .distributed.host import Deaths, Door, Host
@@ -71,9 +71,7 @@ def keep_books(
         with collector_off():
             return ProcessRun(host, engine, wall, agreement, settings.pace)
     except PuzzleError as error:
-        with collector_off():
-            error.run = Run(name, host.models)
-        error.run.failed = True
+        keep_run(error, name, host.models)
         raise
     finally:
         witnessed.reset(token)

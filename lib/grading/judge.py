@@ -18,7 +18,7 @@ from ..record.score import idle_share, peak_event
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 MORE_SIZES = 2  # sizes at which an attempt has to hold besides the puzzle's own, and those that are extremes
-ROOM = 1.25  # for other ideas than the solution's: so much more than it may an attempt take at other sizes
+ROOM = 1.25  # at other sizes an attempt may take so many times what the solution takes: there are other good ideas
 
 
 def new_seed() -> int:
@@ -65,8 +65,8 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
 
 
 def other_sizes(puzzle: Puzzle, seed: int) -> list[Elsewhere]:
-    """Sizes drawn at random: as few as are the fewest and the most of everything (one layer, most ranks, as many layers
-    as ranks, ...), and some more."""
+    """Sizes drawn at random: a few that have all extremes among them (one layer, the most ranks, as many layers as
+    ranks, ...), and some more."""
     known = elsewhere(puzzle)
     left = list(zip(known, corners([there.size for there in known]), strict=True))
     Random(seed).shuffle(left)
@@ -81,8 +81,8 @@ def other_sizes(puzzle: Puzzle, seed: int) -> list[Elsewhere]:
 
 
 def check_limits(outcome: Outcome, puzzle: Puzzle, there: Elsewhere) -> None:
-    """Raise PuzzleError for a run at another size that takes far more than the solution there: what is good at one size
-    only is no idea. The room that the target leaves at the puzzle's own size is left here, too."""
+    """Raise PuzzleError for a run at another size that takes far more than the solution there, so that no program is
+    fast or small at the puzzle's own size only. The room that the target leaves at that size is added, too."""
     for name, unit in (("time", "ticks"), ("memory", "elements")):
         took, least = getattr(outcome, name), getattr(there, name)
         target, known = puzzle.target[name], puzzle.best_known[name]

@@ -77,9 +77,8 @@ class LocalBooks:
         if shard.__class__ is not int or not 0 <= shard < total:
             shard = one_of("shard", shard, total, rank.place("load_weights", layer), LOADING)
         rank.cuts.check(total)
-        rank.loads.append(len(rank.log))
-        origin = (len(rank.loads),) if rank.graded else None
         rank.mark("load_weights", layer)
+        origin = len(rank.log) if rank.graded else None
         weight = Labels("Weight", layer, rank.layers, shards=one_shard(shard), total=total)
         state = weight.changed(kind="OptState")
         values = rank.values

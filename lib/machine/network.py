@@ -125,7 +125,7 @@ class Network:
             error.place = where._replace(tick=calls[0].rank.tick)
             if axis is None and self.mesh.axes and not error.cure:
                 axes = " or ".join(f'axis="{name}"' for name in self.mesh.axes)
-                error.cure = f"without an axis it is of all ranks: {axes} is of a row of the mesh"
+                error.cure = f"without an axis all ranks take part; name the one that is meant, {axes}"
             raise
         origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
         shared = len({*map(id, outputs)}) == 1  # where everyone gets the same, it is made once
@@ -270,8 +270,6 @@ class Network:
         """Return whether the result can be fetched now; if not, ``waiter`` is called when it can."""
         several = call.rank.several
         call.awaited = True
-        if call.end is None and call.result is not None:
-            return True
         if call.end is not None:
             if not several:
                 return True
@@ -280,6 +278,8 @@ class Network:
             if first:
                 self._ended(call)
             return False
+        if call.result is not None:
+            return True  # the error in its place
         call.waiter = waiter
         if call.kind == RECEIVE.kind and call.peer is not None and not several:
             self._match(call.rank.rank)

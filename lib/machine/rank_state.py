@@ -25,9 +25,9 @@ from .fingerprints import Fingerprints
 from .interface import FinalState, Piece, Token
 
 MADE_UP = "made up"  # the origin of a tensor that no operation has computed
-Origin = str | tuple[int, ...] | None
-"""MADE_UP, the load_weights calls that a tensor comes from and has not been taken from, or None: what any rank may use
-that owns it."""
+Origin = str | int | None
+"""MADE_UP, how long the log was after the load_weights that a tensor comes from and has not been taken from, or None:
+what the rank that owns it may use."""
 _UNPRICED = Cost()
 END = 1 << 60  # after every sample
 Span = tuple[int, int, int, Elements]
@@ -148,11 +148,9 @@ class TensorState(Token):
 
 
 def _derived(rank: RankState, labels: Labels, value: Value, *sources: TensorState) -> TensorState:
-    origins = [source.origin for source in sources]
-    if MADE_UP in origins:
-        return rank.mint(labels, value, MADE_UP)
-    loads = tuple(load for origin in origins if isinstance(origin, tuple) for load in origin)
-    return rank.mint(labels, value, loads or None)
+    made_up = any(source.origin is MADE_UP for source in sources)
+    # Of several sources none is still to be taken from its load: gradients are not loaded, and combine takes its parts.
+    return rank.mint(labels, value, MADE_UP if made_up else sources[0].origin)
 
 
 def made_by_hand(labels: Labels) -> TensorState:
@@ -210,9 +208,7 @@ class RankState:
         self.holder: Callable[[], object] = lambda: None
         self.hands: dict[object, Hand] = {}
         self.writers: dict[int, Hand] = {}
-        # What load_weights gave: where in the log each call is, and the pieces that were taken of it.
-        self.loads: list[int] = []
-        self.taken: dict[tuple[str, int], list[tuple[Labels, tuple[int, ...]]]] = {}
+        self.taken: dict[tuple[str, int], list[tuple[Labels, int]]] = {}  # of load_weights: pieces, and by which call
         # Memory that only the future tells (see late_memory).
         self.late: list[Span] = []
         self.kept_loose: list[Span] = []
@@ -310,20 +306,20 @@ class RankState:
             owner = f"rank {tensor.rank.rank}" if tensor.rank else "no rank"
             cure = "tensors get from rank to rank by communication only"
             raise PuzzleError(f"{tensor.labels} belongs to {owner}", where=self.place(operation, layer), cure=cure)
-        if take and isinstance(tensor.origin, tuple):
+        if take and isinstance(tensor.origin, int):
             self._note_loaded(tensor, tensor.origin)
 
-    def _note_loaded(self, tensor: TensorState, loads: tuple[int, ...]) -> None:
+    def _note_loaded(self, tensor: TensorState, load: int) -> None:
         """Remember a loaded piece as this rank's. Raise PuzzleError when it loaded the piece before."""
         labels = tensor.labels
         before = self.taken.setdefault((labels.kind, labels.layer), [])
         for other, earlier in before:
-            if overlap(labels, other) and not set(loads) & set(earlier):
+            if overlap(labels, other) and load != earlier:
                 problem = f"this rank has taken that piece of the {labels.kind} from load_weights before"
                 where, expected = self.place("load_weights", labels.layer), "each piece loaded once"
                 cure = "keep it stored, or get it from another rank by communication"
                 raise PuzzleError(problem, where=where, expected=expected, got=f"{labels} after {other}", cure=cure)
-        before.append((labels, loads))
+        before.append((labels, load))
         tensor.origin = None
 
     # -- samples and the log ------------------------------------------------------------
@@ -394,14 +390,9 @@ class RankState:
 
     def _loaded_late(self) -> tuple[Labels, ...]:
         """Return the states that were loaded only after work on their layer."""
-        states = [
-            (labels, max(self.loads[load - 1] for load in loads))
-            for (kind, _), taken in self.taken.items()
-            for labels, loads in taken
-            if kind == "OptState"
-        ]
+        states = [one for (kind, _), taken in self.taken.items() for one in taken if kind == "OptState"]
         work, first = work_on_layers(), dict[int | None, int]()
-        for index, record in enumerate(islice(self.log, max((at for _, at in states), default=0))):
+        for index, record in enumerate(islice(self.log, max((load for _, load in states), default=0))):
             if record.kind in work:
                 first.setdefault(record.layer, index)
-        return tuple(labels for labels, at in states if at > first.get(labels.layer, END))
+        return tuple(labels for labels, load in states if load > first.get(labels.layer, END))

@@ -200,8 +200,8 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
     (shards, total), disjoint = union(tuple([(part.shards, part.total) for part in parts]))
     if not disjoint:
         load = "model.load_weights(layer, model.rank, model.RANKS)"
-        meant = f"the whole loaded, where a shard is meant ({load}), or the gathered one stored over the shard?"
-        cure = f"there is a whole one already: was {meant}" if any(part.is_whole() for part in parts) else ""
+        instead = f"load only the rank's own shard, {load}, and do not store what was gathered over it"
+        cure = f"one of them is whole already: {instead}" if any(part.is_whole() for part in parts) else ""
         got = ", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts)
         raise PuzzleError("a shard comes twice", where=where, expected="every shard once", got=got, cure=cure)
     return first.changed(shards=shards, total=total)

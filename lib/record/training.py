@@ -57,7 +57,7 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels) -> None:
     if not weight.is_whole():
         missing = show_set(frozenset(range(weight.total)) - weight.shards)
         gather = f"weight = await model.allgather(model.weights[{layer}], {layer})"
-        cure = f"{gather}, of ranks that together have the shards {missing} of {weight.total}, too"
+        cure = f"{gather}; together its ranks must have loaded shards {missing} of {weight.total} as well"
         expected = f"all shards of the weight of layer {layer}"
         raise PuzzleError("the weight is not complete", where=where, expected=expected, got=str(weight), cure=cure)
     if weight.step and rank.graded:

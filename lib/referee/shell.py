@@ -214,7 +214,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
         if target != "-":
             _check_file(target)
             if target.endswith((".py", ".ipynb")) or _is_submitted(target, options.each):
-                raise Usage(f"{target} may be somebody's work: a report goes to a file of its own, as results.json")
+                raise Usage(f"{target} may be somebody's work: give the report a file of its own, such as results.json")
     if (folder := options.gradescope) is not None and options.each is not None:
         try:
             os.makedirs(folder, exist_ok=True)

@@ -132,11 +132,16 @@ def train(fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Sett
         if (unfinished := dist._books.unfinished()) is not None:
             raise unfinished
     except PuzzleError as error:
-        with collector_off():
-            error.run = Run(name_of(fn), models)
-        error.run.failed = True
+        keep_run(error, name_of(fn), models)
         raise
     return models
+
+
+def keep_run(error: PuzzleError, name: str, models: Sequence[Model]) -> None:
+    """Give an error the run up to it."""
+    with collector_off():
+        error.run = Run(name, models)
+    error.run.failed = True
 
 
 def _engine(name: str) -> Any:

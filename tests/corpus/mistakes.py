@@ -176,10 +176,10 @@ async def pipeline(model):
     changed("fsdp", "another kind than the operation takes", ("layer, inp, grad_out, weight)", "layer, weight, grad_out, inp)"), says="model.backward(layer, inp, grad, weight)"),
     changed("fsdp", "nothing added to a gradient", (LOSS, LOSS + "    model.fake_grad(0, []) + None\n"), says="store the first gradient as it is"),
     changed("fsdp", "gradients gathered", ("await model.scatterreduce(", "await model.allgather("), says="gradients of different micro-batches are summed"),
-    changed("fsdp", "the gathered weight over its shard", ("        weight = await model.allgather(model.weights[layer], layer)\n", "        weight = model.weights[layer] = await model.allgather(model.weights[layer], layer)\n"), says="the gathered one stored over the shard?"),
+    changed("fsdp", "the gathered weight over its shard", ("        weight = await model.allgather(model.weights[layer], layer)\n", "        weight = model.weights[layer] = await model.allgather(model.weights[layer], layer)\n"), says="do not store what was gathered over it"),
     changed("fsdp", "shard and total changed places", ("model.rank, model.RANKS", "model.RANKS, model.rank"), says="model.load_weights(layer, shard, total)"),
-    changed("fsdp", "weights in twice as many pieces", ("model.rank, model.RANKS", "model.rank, 2 * model.RANKS"), says="of ranks that together have the shards {1} of 2, too"),
-    changed("replica_fsdp", "no axis at the gather", ('axis="shard"', "axis=None"), says='axis="replica" or axis="shard" is of a row of the mesh'),
+    changed("fsdp", "weights in twice as many pieces", ("model.rank, model.RANKS", "model.rank, 2 * model.RANKS"), says="together its ranks must have loaded shards {1} of 2 as well"),
+    changed("replica_fsdp", "no axis at the gather", ('axis="shard"', "axis=None"), says='name the one that is meant, axis="replica" or axis="shard"'),
     # -- asyncio --------------------------------------------------------------------------------------------------------------------------
     changed("fsdp", "no await at the gather", ("weight = await model", "weight = model"), says="did you forget `await`?"),
     changed("fsdp", "no await at the reduce-scatter", ("= await model.scatterreduce", "= model.scatterreduce"), says="did you forget `await`?"),
