@@ -28,10 +28,11 @@ from lib.course.specs import puzzles
 from lib.grading.submission import load
 from lib.grading.verdict import FAIL, PASS, TODO, Verdict
 from lib.machine.outcome import Outcome
-from lib.referee import worker
+from lib.referee import sandbox, worker
+from lib.referee.examiner import verdict_on
+from lib.referee.jail import children
 from lib.referee.referee import Referee, Submission
 from lib.referee.sandbox import MECHANISMS
-from lib.referee.session import verdict_on
 from lib.referee.shelf import Attempt
 from lib.remote.wire import Wire
 from tests.corpus import HEAD, Program
@@ -201,17 +202,12 @@ def check(program: Program, verdict: Verdict) -> None:
     assert any(words in verdict.message for words in program.says.split("|")), verdict.message
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_nothing_is_left_running(cheats: dict[str, dict[str, Verdict]], at_a_shell: dict[str, Verdict]) -> None:
-    mine = str(os.getpid())
-    left = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/stat", encoding="utf-8") as stat, open(f"/proc/{pid}/cmdline", "rb") as command:
-                if stat.read().rpartition(")")[2].split()[1] == mine:
-                    left.append(command.read())
-        except OSError:
-            continue
-    assert not [command for command in left if b"start.py" in command]
+    nurseries = [nursery.process.pid for nursery in sandbox.shared]
+    assert nurseries and not [child for nursery in nurseries for child in children(nursery)]
+    for child in {*children(os.getpid())} - {*nurseries}:
+        assert b"start.py" not in Path(f"/proc/{child}/cmdline").read_bytes()
 
 
 # -- in a notebook ------------------------------------------------------------------------------------------

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -22,6 +24,7 @@ from lib import PuzzleError
 from lib.course.specs import puzzles
 from lib.referee import referee as module
 from lib.referee import sandbox
+from lib.referee.alone import CALLS
 from lib.referee.referee import Missing, Referee, Submission
 from lib.referee.sandbox import MECHANISMS, Worker, available, view
 from tests.corpus import HEAD, function
@@ -103,7 +106,8 @@ while frame:
     frame = frame.f_back
 print(json.dumps(sorted(seen)))
 """
-    keys = ["cost", "file", "folder", "hidden", "mechanism", "name", "root", "size", "text", "timeout", "view"]
+    keys = ["alone", "cost", "file", "folder", "hidden", "home", "mechanism", "name", "size", "tasks", "text"]
+    keys += ["timeout", "view"]
     assert json.loads(printed_by(told, mechanism)) == keys
 
 
@@ -111,6 +115,78 @@ def test_its_own_folder_is_empty_and_can_be_written_to(mechanism: str) -> None:
     code = "print(os.listdir(os.environ['TMPDIR']))\nopen(os.path.join(os.environ['TMPDIR'], 'x'), 'w').write('y')"
     seen = {*sandbox.PACKAGE.parts, *Path(sys.prefix).parts}  # those that are under /tmp themselves are seen there
     assert set(ast.literal_eval(printed_by(code, mechanism))) <= seen
+
+
+@pytest.fixture
+def sociable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers may start processes, as where the system cannot refuse that."""
+    monkeypatch.setattr(sandbox, "ALONE", False)
+
+
+@pytest.mark.skipif(os.uname().machine not in CALLS, reason="the filter is for other machines")
+def test_a_worker_is_one_process_whose_limits_hold_for_all_it_does(mechanism: str) -> None:
+    """It starts no other, by no call, signals no other, and reaches into none. Threads, and signals to itself, work."""
+    code = """
+libc = ctypes.CDLL(None, use_errno=True)
+def tries(act):
+    try:
+        return act()
+    except OSError as error:
+        return error.errno
+class Arguments(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("flags", "pidfd", "child", "parent", "exit_signal", "a", "b", "c")]
+print(libc.fork(), libc.vfork(), libc.syscall(57 if os.uname().machine == "x86_64" else 220, 17, 0, 0, 0, 0))
+print(libc.syscall(435, ctypes.byref(Arguments(exit_signal=17)), 64), ctypes.get_errno())
+print(libc.execve(b"/bin/true", None, None), libc.shmget(7, 4096, 0o1666), libc.ptrace(0, 0, 0, 0))
+print(tries(lambda: os.kill(os.getppid() or 2, 0)), tries(lambda: os.kill(-1, 0)), tries(lambda: os.kill(0, 0)))
+signal.signal(signal.SIGUSR1, lambda *_: print("heard"))
+os.kill(os.getpid(), signal.SIGUSR1)
+signal.raise_signal(signal.SIGUSR1)
+thread = __import__("threading").Thread(target=print, args=["threads work"])
+thread.start()
+thread.join()
+"""
+    said = printed_by(code, mechanism).splitlines()
+    assert said == ["-1 -1 -1", f"-1 {errno.ENOSYS}", "-1 -1 -1", "1 1 1", "heard", "heard", "threads work"]
+
+
+def test_a_user_with_many_processes_may_have_threads(mechanism: str) -> None:
+    """The system counts all that a user has, the grader's own threads among them."""
+    stop = threading.Event()
+    others = [threading.Thread(target=stop.wait) for _ in range(sandbox.MORE_TASKS)]
+    for other in others:
+        other.start()
+    try:
+        sandbox.shared and sandbox.shared.pop().close()  # another nursery, which counts them
+        code = "import resource\nprint(resource.getrlimit(resource.RLIMIT_NPROC)[0])"
+        assert int(printed_by(code, mechanism)) >= 2 * sandbox.MORE_TASKS
+    finally:
+        stop.set()
+
+
+def test_a_nursery_that_was_ended_is_replaced(mechanism: str) -> None:
+    assert printed_by("print(1)", mechanism) == "1\n"
+    for nursery in sandbox.shared:
+        nursery.process.kill()
+        nursery.process.wait()
+    assert printed_by("print(2)", mechanism) == "2\n"
+
+
+def test_workers_share_nothing_but_what_was_there_before(mechanism: str) -> None:
+    """A nursery is the same after any number of runs: what one changes the next does not see."""
+    code = """
+import lib, random
+print(hasattr(lib, "mark"), "mark" in os.environ, os.path.exists("mark"))
+print(len(sys.path), signal.getsignal(signal.SIGUSR1))
+lib.mark = os.environ["mark"] = "x"
+open("mark", "w").close()
+sys.path.append("x")
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+"""
+    first, second = printed_by(code, mechanism), printed_by(code, mechanism)
+    assert first == second and first.startswith("False False False")
+    numbers = {printed_by("import random\nprint(random.random())", mechanism) for _ in range(3)}
+    assert len(numbers) == 3
 
 
 def test_limits_hold(mechanism: str) -> None:
@@ -138,7 +214,7 @@ print(os.path.exists('/etc/passwd'), os.path.exists('/etc/hostname'), os.path.ex
 libc = ctypes.CDLL(None, use_errno=True)
 number = libc.socket(socket.AF_INET, socket.SOCK_STREAM, 0)
 address = (ctypes.c_char * 16)(2, 0, 0, 22, 127, 0, 0, 1)
-print(libc.connect(number, address, 16), len([name for name in os.listdir('/proc') if name.isdigit()]) < 4)
+print(libc.connect(number, address, 16), len([name for name in os.listdir('/proc') if name.isdigit()]) < 5)
 print(libc.unshare(0x20000), libc.mount(b'none', b'/', None, 0x20 | 0x1000, None))
 """
     lines = printed_by(code, apart).splitlines()
@@ -239,7 +315,7 @@ def test_a_folder_whose_name_is_no_text(mechanism: str, tmp_path: Path) -> None:
     assert judge.isolation() == MECHANISMS[mechanism]
 
 
-def test_shared_memory_is_not_shared_with_others(apart: str) -> None:
+def test_shared_memory_is_not_shared_with_others(apart: str, sociable: None) -> None:
     code = """
 libc = ctypes.CDLL(None)
 libc.shmat.restype = ctypes.c_void_p
@@ -493,7 +569,7 @@ def outliving() -> list[str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("name", OUTLIVING)
-def test_nothing_outlives_its_run(mechanism: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_outlives_its_run(mechanism: str, name: str, sociable: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GRACE", 0.5)  # none of them will ever say that it was late
     lines = ["signal.setitimer(signal.ITIMER_REAL, 0)", "libc = ctypes.CDLL(None)", "libc.prctl(15, b'outliving')"]
     lines += ["say = lambda: os.write(1, b'waited for')"]

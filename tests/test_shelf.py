@@ -196,3 +196,26 @@ def test_a_students_files_are_read_up_to_a_size(tmp_path: Path, monkeypatch: pyt
     attempts, trouble = attempts_of(Student("anna", paths, []), tmp_path)
     assert [attempt.submission.file for attempt in attempts if attempt.submission] == ["a.py"]
     assert "b.py and others are not read" in trouble
+
+
+def test_of_a_notebook_only_the_code_counts() -> None:
+    """Words and outputs may speak of any puzzle; a notebook that is broken still attempts what is written in it."""
+    says = "async def ddp(model):\n    pass\n"
+    output = {"output_type": "stream", "text": [says]}
+    cells = [
+        {"cell_type": "markdown", "source": says},
+        {"cell_type": "code", "source": ["def fsdp(model):\n", "    pass"], "outputs": [output]},
+        {"cell_type": "code", "source": says.replace("ddp", "basic"), "outputs": []},
+    ]
+    text = json.dumps({"cells": cells})
+    assert [found.puzzle.name for found in attempts_in(Submission("x.ipynb", text))] == ["basic", "fsdp"]
+    assert [found.puzzle.name for found in attempts_in(Submission("x.ipynb", text[:-1]))] == ["basic", "ddp", "fsdp"]
+    for broken in (
+        "[]",
+        "{}",
+        '{"cells": 1}',
+        '{"cells": [1]}',
+        '{"cells": [{"cell_type": "code", "source": 1}]}',
+        "[" * 99999,
+    ):
+        assert attempts_in(Submission("x.ipynb", broken)) == []

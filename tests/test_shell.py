@@ -23,9 +23,10 @@ import pytest
 
 from lib import PuzzleError
 from lib.course.specs import Puzzle, puzzles
-from lib.referee import session, shell
+from lib.referee import examiner, shell
 from lib.referee.referee import Referee, Submission
 from lib.referee.sandbox import MECHANISMS
+from lib.referee.shelf import Attempt
 from solutions import build
 from tests.programs import COURSE
 from tests.test_referee import tried
@@ -159,7 +160,60 @@ def test_what_was_left_out_is_named_when_it_is_missed(lib: Lib, tmp_path: Path) 
     (tmp_path / "mine.py").write_text(experiment + "def basic(model):\n    model.load_weights(layers)\n")
     result = lib("grade", "mine.py")
     assert result.code == 1
-    assert "name 'layers' is not defined" in result.out and "mine.py, line 5: it runs something" in result.out
+    assert "name 'layers' is not defined" in result.out and "mine.py, line 5 (it runs something)" in result.out
+
+
+FILLED = """
+import argparse
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "sub"))
+import below
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--layers", type=int, default=3)
+ARGS = parser.parse_args()
+TABLE = {}
+for number in range(3):
+    TABLE[number] = number
+ORDER = []
+ORDER.append(0)
+with open("config.json") as file:
+    CONFIG = json.load(file)
+"""
+
+
+@pytest.mark.process
+def test_what_fills_a_files_constants_is_run_and_files_beside_it_are_found(lib: Lib, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "below.py").write_text("ONE = 1\n")
+    (tmp_path / "config.json").write_text('{"first": 0}')
+    used = "    assert (TABLE[2], ORDER, CONFIG, below.ONE, ARGS.layers) == (2, [0], {'first': 0}, 1, 3)\n"
+    used += "    open('notes.txt', 'w').close()\n"
+    source = FILLED + BASIC.replace("def basic(model):\n", "def basic(model):\n" + used)
+    (tmp_path / "mine.py").write_text(source)
+    result = lib("grade", "mine.py")
+    assert result.code == 0, result.out
+    assert not (tmp_path / "notes.txt").exists()
+
+
+@pytest.mark.process
+def test_what_was_not_run_is_told_with_every_error_that_may_come_of_it(lib: Lib, tmp_path: Path) -> None:
+    experiment = "from lib import run\n\ntable = {}\nfor ranks in (1, 2):\n    table[ranks] = run(print, ranks=ranks)\n"
+    (tmp_path / "mine.py").write_text(experiment + "other = run(print)\ndef basic(model):\n    table[1]\n")
+    result = lib("grade", "mine.py")
+    assert "KeyError" in result.out and "mine.py, line 4 (it runs something)" in result.out, result.out
+    assert "line 6" not in result.out  # nothing uses it
+
+
+@pytest.mark.process
+def test_a_program_that_wants_arguments_is_told_with_its_line(lib: Lib, tmp_path: Path) -> None:
+    wants = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('file')\n"
+    (tmp_path / "mine.py").write_text(wants + "ARGS = parser.parse_args()\ndef basic(model):\n    ARGS.file\n")
+    result = lib("grade", "mine.py")
+    assert "'ARGS' is not defined" in result.out and "mine.py, line 4: SystemExit: 2" in result.out, result.out
 
 
 @pytest.mark.process
@@ -369,7 +423,8 @@ def test_no_student_hinders_another(lib: Lib, tmp_path: Path) -> None:
         os.symlink("/etc/passwd", each + path)
     faces = ("--csv", "c.csv", "--gradescope", "out", "--json", "a.json", "--junit", "b.xml")
     result = lib("grade", "0", "1", "--each", "class", "--timeout", "5", *faces)
-    assert result.code == 1 and result.err == ""
+    assert result.code == 1 and "\x1b" not in result.err
+    assert sorted(result.err.splitlines())[-1] == "9 of 11  sur" and len(result.err.splitlines()) == 11
     assert "\x1b" not in result.out and "\nPASS  puzzle 0:" not in result.out
     table = csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text()))
     rows = {row["student"]: row["basic status"] for row in table}
@@ -383,6 +438,66 @@ def test_no_student_hinders_another(lib: Lib, tmp_path: Path) -> None:
     suites = ElementTree.parse(tmp_path / "b.xml").getroot()
     assert {suite.get("name") for suite in suites} == rows.keys()
     assert {row["student"] for row in json.loads((tmp_path / "a.json").read_text())["results"]} == rows.keys()
+
+
+ENDLESS = "def {}(model):\n    while True: pass\n"
+BROKEN = "def {}(model):\n    1 / 0\n"
+
+
+@pytest.mark.process
+def test_endless_functions_end_a_students_turn_and_no_other(lib: Lib, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / "class" / "bea" / str(number)).mkdir(parents=True)
+        endless = "".join(ENDLESS.format(name) for name in COURSE)
+        (tmp_path / "class" / "bea" / str(number) / "x.py").write_text(endless)
+    solved(0, tmp_path / "class" / "zoe")
+    begun = time.monotonic()
+    result = lib("grade", "--each", "class", "--timeout", "1", "--budget", "4", "--json", "a.json")
+    took = time.monotonic() - begun
+    rows = json.loads((tmp_path / "a.json").read_text())["results"]
+    of_bea = [row for row in rows if row["student"] == "bea"]
+    assert {row["status"] for row in of_bea} == {"FAIL"} and result.code == 1
+    left = [row["message"] for row in of_bea if row["message"].startswith("not graded: this student's programs have")]
+    assert 3 <= len(left) < len(of_bea) and all("and 4 are allowed (--budget)" in words for words in left)
+    assert [row["status"] for row in rows if (row["student"], row["puzzle"]) == ("zoe", "basic")] == ["PASS"]
+    assert took < sum(row["seconds"] for row in rows) + 60  # not one after the other for each file
+
+
+@pytest.mark.process
+def test_of_many_files_some_count_and_those_named_for_the_puzzle_first(lib: Lib, tmp_path: Path) -> None:
+    for student in ("anna", "bob"):
+        (tmp_path / "class" / student).mkdir(parents=True)
+        for number in range(8):
+            (tmp_path / "class" / student / f"a{number}.py").write_text(BROKEN.format("basic"))
+    solved(0, tmp_path / "class" / "anna", ".py")
+    lib("grade", "0", "--each", "class", "--json", "a.json")
+    rows = {row["student"]: row for row in json.loads((tmp_path / "a.json").read_text())["results"]}
+    assert rows["anna"]["status"] == "PASS" and rows["bob"]["status"] == "FAIL"
+    assert rows["bob"]["seconds"] < rows["anna"]["seconds"] * 50
+    assert "3 more files that define the same puzzles were not graded: 5 are, at most" in rows["bob"]["note"]
+
+
+@pytest.mark.process
+def test_an_examiner_that_dies_fails_one_attempt_and_no_other(
+    lib: Lib, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the system ends it for want of memory."""
+    for student in ("anna", "bob", "cleo"):
+        solved(0, tmp_path / "class" / student)
+    asked = examiner.Examiner.verdict_on
+    seen: list[str] = []
+
+    def dies(self: examiner.Examiner, attempt: Attempt, *how: Any) -> Any:
+        seen.append(str(attempt.submission and attempt.submission.folder))
+        if seen[-1].endswith("bob"):
+            self.process.kill()
+        return asked(self, attempt, *how)
+
+    monkeypatch.setattr(examiner.Examiner, "verdict_on", dies)
+    assert lib("grade", "0", "--each", "class", "--json", "a.json").code == 3
+    rows = {row["student"]: row for row in json.loads((tmp_path / "a.json").read_text())["results"]}
+    assert {name: row["status"] for name, row in rows.items()} == {"anna": "PASS", "bob": "ERROR", "cleo": "PASS"}
+    assert "the process that judges has ended" in rows["bob"]["message"] and len(seen) == 3
 
 
 @pytest.mark.process
@@ -471,7 +586,7 @@ def test_errors_of_the_grader_are_its_own(lib: Lib, tmp_path: Path, monkeypatch:
         raise RuntimeError("oh")
 
     solved(0, tmp_path)
-    monkeypatch.setattr(session, "judge", fails)
+    monkeypatch.setattr(examiner, "judge", fails)
     result = lib("grade", "0")
     assert result.code == 3 and "ERROR puzzle 0" in result.out and "the grader failed: RuntimeError: oh" in result.out
     monkeypatch.setattr(shell, "asked_for", fails)
@@ -479,8 +594,8 @@ def test_errors_of_the_grader_are_its_own(lib: Lib, tmp_path: Path, monkeypatch:
     assert result.code == 3 and "Traceback" in result.err
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+def start(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | variables
     return subprocess.Popen(
         [sys.executable, "-m", "lib", *arguments],
         cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -497,22 +612,39 @@ def test_the_command_itself_in_another_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
-    (tmp_path / "basic.py").write_text("def basic(model):\n    while True: pass\n")
-    command = start(tmp_path, "grade", "--timeout", "300", "basic")
+@pytest.mark.parametrize("names", [["basic"], ["basic", "ddp", "fsdp"]])
+@pytest.mark.parametrize("how", ["interrupted", "killed"])
+def test_interrupted_or_killed_it_leaves_no_process_and_no_file(names: list[str], how: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / f"{name}.py").write_text(ENDLESS.format(name))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = start(tmp_path, "grade", "--timeout", "300", *names, TMPDIR=str(temporary))
     deadline = time.monotonic() + 30
-    while not workers(command.pid) and time.monotonic() < deadline:
+    while len(workers(command.pid)) < 2 + len(names) and time.monotonic() < deadline:  # one of them is endless
         time.sleep(0.05)
     time.sleep(0.5)
-    command.send_signal(signal.SIGINT)
+    begun = workers(command.pid)
+    assert len(begun) >= 3
+    command.send_signal(signal.SIGINT if how == "interrupted" else signal.SIGKILL)
     _, err = command.communicate(timeout=30)
-    assert (command.returncode, err.strip()) == (130, "interrupted")
-    assert not workers(command.pid)
+    if how == "interrupted":
+        assert (command.returncode, err.strip()) == (130, "interrupted")
+        assert list(temporary.iterdir()) == []
+    deadline = time.monotonic() + 5
+    while (left := [one for one in begun if Path(f"/proc/{one}").exists()]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
 
 
-def workers(parent: int) -> list[str]:
-    found = subprocess.run(["ps", "-ww", "-eo", "ppid,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in found.splitlines() if line.split()[0] == str(parent) and "start.py" in line]
+def workers(parent: int) -> list[int]:
+    """All processes that have come from this one."""
+    found = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout
+    pairs = [(int(line.split()[0]), int(line.split()[1])) for line in found.splitlines()[1:]]
+    below = [parent]
+    for process in below:
+        below += [pid for pid, ppid in pairs if ppid == process]
+    return below[1:]
 
 
 @pytest.mark.process

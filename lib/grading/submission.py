@@ -1,6 +1,6 @@
-"""Loads a learner's notebook or script: imports, definitions, classes and constants. Nothing else in it is run.
+"""Loads a learner's notebook or script: imports, definitions, constants, and loops and calls that fill them.
 
-So a file may end in ``grade(fsdp)``, draw pictures and try things out; none of that happens here.
+A file may also end in ``grade(fsdp)``, draw pictures and try things out; none of that happens here.
 """
 
 import ast
@@ -9,6 +9,7 @@ import json
 import linecache
 import re
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +23,8 @@ if sys.version_info >= (3, 12):
     DEFINITIONS += (ast.TypeAlias,)
 ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 GUARDS = (ast.If, ast.Try)
+FILLS = (*ASSIGNMENTS, ast.For, ast.While, ast.With)
+NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)  # what is in there is run when it is called
 
 
 def sources(name: str, text: str) -> list[tuple[str, str]]:
@@ -48,7 +51,7 @@ def _plain_python(source: str) -> str:
     """Return a cell without the lines that only IPython understands. It keeps its number of lines."""
     if source.lstrip().startswith("%%"):
         first, _, rest = source.lstrip().partition("\n")
-        if first.split()[0] not in ("%%time", "%%timeit", "%%capture"):
+        if first.split()[0] not in ("%%time", "%%timeit", "%%capture", "%%prun", "%%debug"):
             return ""
         source = "\n" + rest
     lines = source.split("\n")
@@ -71,16 +74,21 @@ def _plain_python(source: str) -> str:
     return "\n".join(lines)
 
 
-def load(name: str, text: str, left_out: list[str] | None = None) -> tuple[dict[str, Any], list[str]]:
+def load(name: str, text: str, left_out: list[str] | None = None, path: str = "") -> tuple[dict[str, Any], list[str]]:
     """Return the names that a file defines, and a line for each of its statements that failed.
 
-    A line is appended to ``left_out`` for each assignment that was not run. Raise PuzzleError for a notebook that
-    cannot be read.
+    ``path``: where a script says that it lies (``__file__``). A line is appended to ``left_out`` for each statement
+    that was not run, although it gives or changes something that a function of the file uses. Raise PuzzleError for a
+    notebook that cannot be read.
     """
     module = sys.modules["submission"] = ModuleType("submission")  # dataclasses and pickle look there
     names: dict[str, Any] = module.__dict__
+    if path and not name.endswith(".ipynb"):
+        names["__file__"] = path
     trouble: list[str] = []
     origins: dict[str, str] = {}
+    used: set[str] = set()
+    skipped: list[tuple[str, ast.stmt]] = []
     compiled = codeop.Compile()  # with the __future__ imports of the file, not of this one
     for place, source in sources(name, text):
         linecache.cache[place] = len(source), None, source.splitlines(keepends=True), place
@@ -93,13 +101,16 @@ def load(name: str, text: str, left_out: list[str] | None = None) -> tuple[dict[
             continue
         for statement in tree.body:
             origins |= _origins(statement)
-            if _is_taken(statement, origins):
-                try:
-                    exec(compiled(ast.Module([statement], []), place, "exec"), names)  # type: ignore[arg-type]
-                except Exception as error:
-                    trouble.append(f"{place}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
-            elif isinstance(statement, ASSIGNMENTS) and left_out is not None:
-                left_out.append(f"{place}, line {statement.lineno}: it runs something")
+            if not _is_taken(statement, origins, names):
+                skipped.append((f"{place}, line {statement.lineno}", statement))
+                continue
+            used |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+            try:
+                exec(compiled(ast.Module([statement], []), place, "exec"), names)  # type: ignore[arg-type]
+            except (Exception, SystemExit) as error:  # parse_args ends a program
+                trouble.append(f"{place}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
+    if left_out is not None:
+        left_out += [f"{at} (it runs something)" for at, statement in skipped if _changed(statement) & used]
     return names, trouble
 
 
@@ -116,22 +127,49 @@ def _origins(statement: ast.stmt) -> dict[str, str]:
     return found
 
 
-def _is_taken(statement: ast.stmt, origins: dict[str, str]) -> bool:
-    """Return whether a statement at the top level is an import, a definition, a class or a constant."""
-    if isinstance(statement, ASSIGNMENTS):
-        return not any(_experiments(node, origins) for node in ast.walk(statement))
+def _is_taken(statement: ast.stmt, origins: dict[str, str], names: dict[str, Any]) -> bool:
+    """Return whether a statement at the top level is an import, a definition, a class, a constant, or what fills one: a
+    loop, or the call of a method of something that is there."""
     if isinstance(statement, GUARDS):
         blocks, fields = [statement, *getattr(statement, "handlers", ())], ("body", "orelse", "finalbody")
         inside = [inner for block in blocks for field in fields for inner in getattr(block, field, ())]
-        return all(_is_taken(inner, origins) or isinstance(inner, ast.Pass) for inner in inside)
+        return all(_is_taken(inner, origins, names) or isinstance(inner, ast.Pass) for inner in inside)
+    called = statement.value if isinstance(statement, ast.Expr) else None
+    method = isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute) and _first(called.func) in names
+    if method or isinstance(statement, FILLS):
+        return not any(_experiments(node, origins) for node in _run_now(statement))
     return isinstance(statement, DEFINITIONS)
+
+
+def _run_now(statement: ast.AST) -> Iterator[ast.AST]:
+    """Give the parts of a statement, without what is in functions that it defines."""
+    for node in ast.iter_child_nodes(statement):
+        if not isinstance(node, NESTED):
+            yield node
+            yield from _run_now(node)
 
 
 def _experiments(node: ast.AST, origins: dict[str, str]) -> bool:
     """Return whether an expression awaits, or calls something of the machine."""
     if not isinstance(node, ast.Call):
         return isinstance(node, ast.Await)
-    called: ast.expr = node.func
-    while isinstance(called, (ast.Attribute, ast.Call, ast.Subscript)):
-        called = called.func if isinstance(called, ast.Call) else called.value
-    return isinstance(called, ast.Name) and origins.get(called.id) in EXPERIMENTS
+    return origins.get(_first(node.func)) in EXPERIMENTS
+
+
+def _first(expression: ast.expr) -> str:
+    """Return the name with which an expression begins, of calls, attributes and items, or an empty text."""
+    while isinstance(expression, (ast.Attribute, ast.Call, ast.Subscript)):
+        expression = expression.func if isinstance(expression, ast.Call) else expression.value
+    return expression.id if isinstance(expression, ast.Name) else ""
+
+
+def _changed(statement: ast.stmt) -> set[str]:
+    """Return the names to which a statement gives something, or whose items or attributes it sets, or whose methods it
+    calls."""
+    changed = set()
+    for node in [statement, *_run_now(statement)]:
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
+            changed.add(_first(node))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            changed.add(_first(node.func))
+    return changed

@@ -9,8 +9,11 @@ Where there are no namespaces either, at least all that a process has started en
 import ctypes
 import errno
 import os
+import select
 import signal
-from collections.abc import Sequence
+import socket
+import sys
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,13 +27,14 @@ CAPABILITIES_3 = 0x20080522
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+GLANCE = 0.01  # seconds after which one looks again whether a process has ended
 
 
-def enter(view: Sequence[tuple[str, bool]], root: str, size: int) -> None:
+def enter(view: Sequence[tuple[str, bool]], root: str, size: int, reins: socket.socket) -> None:
     """Go on in a child process that sees only a view (see ``sandbox``), read only, and an empty /tmp of ``size`` bytes.
 
-    ``root``: an empty folder to build that view in. Call it while there is only one thread. Raise OSError if the
-    system refuses.
+    ``root``: an empty folder to build that view in; ``reins``: see ``keep_together``. Call it while there is only one
+    thread. Raise OSError if the system refuses.
     """
     user, group = os.getuid(), os.getgid()
     _did(LIBC.unshare(NEW_USER | NEW_MOUNTS | NEW_NETWORK | NEW_PROCESSES))
@@ -61,7 +65,7 @@ def enter(view: Sequence[tuple[str, bool]], root: str, size: int) -> None:
     for path, seen in view:
         if not seen:
             _read_only(root + path, 0)
-    _fork()
+    _fork(reins)
     with suppress(OSError):  # where /proc is masked, as in containers; Python needs none
         flags = NO_SUID | NO_DEVICES | READ_ONLY  # /proc/sys is the host's: root could write there
         _mount("proc", root + "/proc", "proc", flags)
@@ -71,10 +75,21 @@ def enter(view: Sequence[tuple[str, bool]], root: str, size: int) -> None:
     _drop_capabilities()
 
 
-def keep_together() -> None:
-    """Go on in a child process. When it ends, all that it has started ends, even in a session of its own."""
-    _did(LIBC.prctl(ADOPT_ORPHANS, 1, 0, 0, 0))
-    _fork()
+def keep_together(reins: socket.socket) -> None:
+    """Go on in a child process. When it ends, all that it has started ends, even in a session of its own.
+
+    When the other end of ``reins`` is closed, the child is ended. How it ended is written there: its exit status, and
+    128 plus the number if it was a signal, as a shell says it.
+    """
+    adopt_orphans()
+    _fork(reins)
+
+
+def adopt_orphans() -> None:
+    """From now on those that lose their parent come to this process, if they have come from it; elsewhere than on
+    Linux to nobody."""
+    if sys.platform == "linux":
+        _did(LIBC.prctl(ADOPT_ORPHANS, 1, 0, 0, 0))
 
 
 def _did(result: int) -> None:
@@ -94,30 +109,48 @@ def _read_only(target: str, flags: int) -> None:
     _did(LIBC.syscall(SET_MOUNT_ATTRIBUTES, AT_HERE, os.fsencode(target), flags, ctypes.byref(attributes), size))
 
 
-def _fork() -> None:
-    """Return in a child process. This one only waits for it, ends what it leaves behind, and exits with its status."""
+def _fork(reins: socket.socket) -> None:
+    """Return in a child process. This one only waits for it or for the end of the reins, then ends it with all that it
+    has started, and exits."""
     child = os.fork()
-    if child:
-        os.closerange(0, 256)
-        _, status = os.waitpid(child, 0)
-        _end_children()
-        code = os.waitstatus_to_exitcode(status)
-        os._exit(code if code >= 0 else 128 - code)  # as a shell says that a signal ended something
-    os.setsid()  # so that signals to its group do not come here
-    _did(LIBC.prctl(ON_PARENTS_DEATH, signal.SIGKILL, 0, 0, 0))
+    if not child:
+        reins.close()
+        os.setsid()  # so that signals to its group do not come here
+        if sys.platform == "linux":
+            _did(LIBC.prctl(ON_PARENTS_DEATH, signal.SIGKILL, 0, 0, 0))
+        return
+    os.closerange(0, reins.fileno())  # all of a worker's: who waits at their other ends must hear that it has ended
+    os.closerange(reins.fileno() + 1, 256)
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and not select.select([reins], [], [], GLANCE)[0]:
+        pass
+    if not ended[0]:
+        _end(child)
+        ended = os.waitpid(child, 0)
+    with suppress(OSError):
+        os.killpg(child, signal.SIGKILL)  # those of its session that outlived it, where they do not come here
+    end_children()
+    code = os.waitstatus_to_exitcode(ended[1])
+    with suppress(OSError):  # nobody may be there any more
+        reins.send(b"%d" % (code if code >= 0 else 128 - code))
+    os._exit(0)
 
 
-def _end_children() -> None:
-    """End children until there are none: when one is gone, those that it has started come here."""
-    with suppress(ChildProcessError):
-        while True:
-            for child in children(os.getpid()):
-                with suppress(OSError):
-                    os.killpg(os.getpgid(child), signal.SIGKILL)  # one that forks and ends may escape, its group not
-                with suppress(OSError):
-                    os.kill(child, signal.SIGKILL)
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+def _end(process: int) -> None:
+    with suppress(OSError):
+        if (group := os.getpgid(process)) != os.getpgrp():
+            os.killpg(group, signal.SIGKILL)  # one that forks and ends may escape, its group not
+    with suppress(OSError):
+        os.kill(process, signal.SIGKILL)
+
+
+def end_children(kept: Collection[int] = ()) -> None:
+    """End all children but those until there are none: when one is gone, those that it has started come here."""
+    while strays := [child for child in children(os.getpid()) if child not in kept]:
+        for child in strays:
+            _end(child)
+        for child in strays:
+            with suppress(ChildProcessError):
+                os.waitpid(child, os.WNOHANG)
 
 
 def children(process: int) -> list[int]:

@@ -22,6 +22,7 @@ from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available
 
 GRACE = 2.0  # seconds that a worker has, after its own time limit, to report that it was late
 TRIES, PAUSE = 3, 0.2  # how often to try to start a worker, and the seconds in between
+UNTAKEN = "these lines could not be taken"
 LAST_WORDS = 300  # bytes of the output of a worker that did not start, at most: at its end it says why
 
 decided: dict[tuple[str, ...], str] = {}
@@ -142,7 +143,7 @@ class Referee:
                 if ready := worker.begin(self.timeout, probe):
                     return worker, said
                 worker.end()
-                said = worker.printed(last=LAST_WORDS).strip()
+                said = worker.said(LAST_WORDS).strip()
             finally:
                 if not ready:
                     self._leave(worker)
@@ -162,8 +163,7 @@ class Referee:
             raise PuzzleError(late, where=name, cure=cure, line="") from None
         except (EOFError, ConnectionError):
             status = worker.end(GRACE)
-            number = -status if status < 0 else status - 128
-            got = f"exit status {status}" if number <= 0 else f"ended by signal {number}"
+            got = f"exit status {status}" if status <= 128 else f"ended by signal {status - 128}"
             expected, cure = "the function returns on every rank", "a program of a puzzle does not end its process"
             gone = "the process ended before the function did"
             raise PuzzleError(gone, where=name, expected=expected, got=got, cure=cure, line="") from None
@@ -176,30 +176,33 @@ class Referee:
             case ["missing", []]:
                 raise Missing
             case ["missing", list() as trouble]:
-                raise PuzzleError(f"there is no function {name}", got=_notes(trouble), line="")
-            case ["failed", dict() as packed, list() as trouble]:
-                raise _told(clerk, packed, trouble)
+                raise PuzzleError(f"there is no function {name}", got=f"{UNTAKEN}: {_notes(trouble)}", line="")
+            case ["failed", dict() as packed, list() as trouble, list() as left_out]:
+                raise _told(clerk, packed, trouble, left_out)
         got, cure = shown(str(ending[-1]), 200), "use the methods of model only"
         said = "the program has written to the line between it and the grader"
         raise PuzzleError(said, where=name, got=got, cure=cure, line="")
 
 
-def _told(clerk: Clerk, packed: dict[Any, Any], trouble: list[Any]) -> PuzzleError:
+def _told(clerk: Clerk, packed: dict[Any, Any], trouble: list[Any], left_out: list[Any]) -> PuzzleError:
     """Return the error of a failed run: of the one that the worker tells and those the books saw, that of which the
     others come. (A worker that tells another than the real one has failed all the same.)"""
     try:
         parts = unpack_error(packed)
     except Garbled:
         parts = {"problem": "the run failed, and the program has garbled its error"}
+    told = PuzzleError(**parts)
     if clerk.errors:
-        first = cause([*clerk.errors, PuzzleError(**parts)])
-        if parts["problem"] == first.problem:
-            first.line = parts.get("line", "")
-        return first
-    if trouble and "NameError" in parts["problem"]:
-        parts["got"] = _notes(trouble)
-    return PuzzleError(**parts)
+        first = cause([*clerk.errors, told])
+        first.line = told.line if told.problem == first.problem else first.line
+        told = first
+    elif trouble and "NameError" in told.problem:
+        told.got = f"{UNTAKEN}: {_notes(trouble)}"
+    if left_out:
+        said = "the grader did not run these lines, which change what the function uses"
+        told.got = "\n".join(filter(None, [told.got, f"{said}: {_notes(left_out)}"]))
+    return told
 
 
-def _notes(trouble: list[Any]) -> str:
-    return "these lines could not be taken: " + "; ".join(shown(str(line), 300) for line in trouble[:3])
+def _notes(lines: list[Any]) -> str:
+    return "; ".join(shown(str(line), 300) for line in lines[:3]) + " ..." * (len(lines) > 3)

@@ -1,5 +1,6 @@
 """Starts a worker with as little around it as the platform allows, and ends all that is left of it."""
 
+import atexit
 import os
 import shutil
 import signal
@@ -7,37 +8,43 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ..remote.wire import Garbled, Wire, shown
-from .jail import ADOPT_ORPHANS, DEVICES, LIBC, children
+from .jail import DEVICES
+from .nursery import CLEAR, FORK, READY
 
 PACKAGE = Path(__file__).resolve().parent.parent
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/nix/store")
 START = PACKAGE / "referee" / "start.py"
 TEMPORARY = 1 << 26
-TAG = "PUZZLE_WORKER"
 OUTPUT = 2000  # characters of what was printed that a verdict repeats, at most
-SEND_SIGNAL, OPEN_PIDFD = 424, 434  # pidfd_send_signal and pidfd_open, which not every Python offers
+MORE_TASKS = 64  # processes and threads that a worker may have, besides those that its user has already
+ALONE = True  # whether a worker is kept from starting processes, where the system can do that
 PATIENCE = 60.0  # seconds for a process to start, on a machine that is busy with other things
-CLEARING = 2.0  # seconds for the kernel, or the process above it, to end what is left of a process
+CLEARING = 2.0  # seconds for all that is left of a worker to be ended
 
 MECHANISMS = {
-    "bubblewrap": "in a process of its own, without network, files and other processes in view (bubblewrap)",
     "namespaces": "in a process of its own, without network, files and other processes in view (user namespaces)",
+    "bubblewrap": "in a process of its own, without network, files and other processes in view (bubblewrap)",
     "process": "in a process of its own with limits; NOT cut off from network and files, as this platform "
-    "offers neither bubblewrap nor user namespaces",
+    "offers neither user namespaces nor bubblewrap",
 }
-"""The ways to keep a worker apart, the best first, and what a report says of each."""
+"""The ways to keep a worker apart, the best first, and what a report says of each.
+
+The first two do the same. Namespaces of our own come first, since a process that has imported lib can enter them: to
+start a program in bubblewrap takes three times as long. Some systems allow them to bubblewrap alone.
+"""
 
 
 def available() -> list[str]:
     """Return the mechanisms that may work here, the best first."""
     linux = sys.platform == "linux"
-    may_work = {"bubblewrap": linux and shutil.which("bwrap"), "namespaces": linux, "process": True}
+    may_work = {"namespaces": linux, "bubblewrap": linux and shutil.which("bwrap"), "process": True}
     return [mechanism for mechanism in MECHANISMS if may_work[mechanism]]
 
 
@@ -66,48 +73,115 @@ def hidden(folder: str | None, secret: Sequence[str]) -> list[str]:
     return [str(path) for path in (*own, *others) if path.exists() and not Path(folder or "/").is_relative_to(path)]
 
 
+class Nursery:
+    """The process from which workers come (see ``nursery``), with what it says if it does not start."""
+
+    def __init__(self, wrapped: Sequence[str] = ()) -> None:
+        """``wrapped``: the beginning of a command line, of a program that starts it."""
+        self.output, written = _output()
+        self.line, theirs = socket.socketpair()
+        self.using, self.tasks = threading.Lock(), _tasks()
+        try:
+            self.process = subprocess.Popen(
+                [*wrapped, sys.executable, "-I", "-B", "-X", "utf8", str(START), "nursery", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+                pass_fds=[theirs.fileno()],
+                env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+                cwd="/",
+                start_new_session=True,
+            )
+        except BaseException:
+            self.line.close()
+            os.close(self.output)
+            raise
+        finally:
+            theirs.close()
+            os.close(written)
+        self.line.settimeout(PATIENCE)
+        self.works = self._answers(READY)
+
+    def fork(self, *ends: int) -> bool:
+        """Let it start a worker with these descriptors. Return whether it is there to do so."""
+        with self.using:
+            try:
+                self.works = self.works and socket.send_fds(self.line, [FORK], ends) == len(FORK)
+            except OSError:
+                self.works = False
+            return self.works
+
+    def clear(self) -> None:
+        """Let it end what is left of workers that are gone."""
+        with self.using:
+            try:
+                self.line.sendall(CLEAR)
+                self.works = self._answers(CLEAR)
+            except OSError:
+                self.works = False
+
+    def _answers(self, expected: bytes) -> bool:
+        try:
+            return self.line.recv(1) == expected
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """End it, and in bubblewrap all that is in there."""
+        self.works = False
+        self.line.close()
+        os.close(self.output)
+        self.process.kill()
+        self.process.wait()
+
+
+shared: list[Nursery] = []
+"""The nursery of all workers that lock themselves in, once there is one. In bubblewrap each worker has its own."""
+sharing = threading.Lock()
+
+
+def _nursery(wrapped: Sequence[str]) -> Nursery:
+    """Return a nursery, which is new where it is to be in a sandbox, and whenever the shared one is gone."""
+    if wrapped:
+        return Nursery(wrapped)
+    with sharing:
+        if not shared or not shared[0].works:
+            shared[:] = [Nursery()]
+            atexit.register(shared[0].close)
+        return shared[0]
+
+
 class Worker:
     """A worker process, its end of the line, and what it prints."""
 
     def __init__(self, mechanism: str, folder: str | None, secret: Sequence[str] = ()) -> None:
         self.mechanism, self.folder, self.secret = mechanism, folder, secret
         self.found: list[str] = []  # what it must not find, and has found, before it got any code
-        self.first: int | None = None
+        self.status: int | None = None
+        self.home = ""
         self.output, written = _output()
         ours, theirs = socket.socketpair()
+        self.reins, held = socket.socketpair()
         self.wire = Wire(ours)
-        self.temporary = ""
         try:
-            self.temporary = tempfile.mkdtemp(prefix="puzzle-")
-            command = [sys.executable, "-I", "-B", "-X", "utf8", str(START), str(theirs.fileno())]
-            if mechanism == "bubblewrap":
-                command = [*_bubblewrap(folder, secret), *command]
-            if mechanism == "process" and sys.platform == "linux":
-                LIBC.prctl(ADOPT_ORPHANS, 1, 0, 0, 0)  # so that what loses its parent can be found and ended
-            inside = self.temporary if mechanism == "process" else "/tmp"
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=written,
-                pass_fds=[theirs.fileno()],
-                env={"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": inside, "TMPDIR": inside, TAG: self.temporary},
-                cwd=self.temporary,
-                start_new_session=True,
-            )
+            self.nursery = _nursery(_bubblewrap(folder, secret) if mechanism == "bubblewrap" else ())
+            self.home = tempfile.mkdtemp(prefix="puzzle-")
+            self.nursery.fork(theirs.fileno(), written, held.fileno())
         except BaseException:
-            self._clean()
+            self._hang_up()
             raise
         finally:
             theirs.close()
+            held.close()
             os.close(written)
 
     def begin(self, timeout: float, probe: bool = False) -> bool:
         """Let it lock itself in, for a run of so many seconds. Return whether that worked. A ``probe`` gets no code: it
         is told what must not be found, and looks for it."""
         place = {
-            "mechanism": self.mechanism, "view": view(self.folder, self.secret), "root": self.temporary,
-            "timeout": timeout, "hidden": hidden(self.folder, self.secret) if probe else [],
+            "mechanism": self.mechanism, "view": view(self.folder, self.secret), "home": self.home, "timeout": timeout,
+            "tasks": self.nursery.tasks + MORE_TASKS, "alone": ALONE,
+            "hidden": hidden(self.folder, self.secret) if probe else [],
         }  # fmt: skip
         deadline = time.monotonic() + PATIENCE
         try:
@@ -115,57 +189,70 @@ class Worker:
             match self.wire.receive(deadline):
                 case ["ready", list() as found]:
                     self.found = found
-                case _:
-                    return False
+                    return True
         except (OSError, EOFError, Garbled):
-            return False
-        if sys.platform == "linux" and (below := children(self.process.pid)):
-            pidfd = LIBC.syscall(OPEN_PIDFD, below[0], 0)  # a number that is used again cannot be mistaken for it
-            self.first = pidfd if pidfd >= 0 else None
-        return True
+            pass
+        return False
 
     def printed(self, last: int | None = None) -> str:
         """Return what was printed, or its ``last`` bytes: at most OUTPUT characters, none if it cannot be read."""
-        with suppress(OSError):
-            start = 0 if last is None else max(0, os.fstat(self.output).st_size - last)
-            return shown(os.pread(self.output, last or 4 * OUTPUT, start).decode(errors="replace"), OUTPUT)
-        return ""
+        return _read(self.output, last)
+
+    def said(self, last: int) -> str:
+        """Return the last bytes that it has printed, or its nursery if that has not started."""
+        return self.printed(last) or _read(self.nursery.output, last)
 
     def end(self, patience: float = 0.0) -> int:
-        """Wait ``patience`` seconds for the process, then end it and all that it started. Return its exit status."""
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(patience)
-        if self.first is not None:
-            LIBC.syscall(SEND_SIGNAL, self.first, signal.SIGKILL, None, 0)
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(CLEARING)  # meanwhile the kernel, or the process that waits for it, ends the rest
-        if self.process.poll() is None:
-            try:
-                os.killpg(self.process.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                self.process.kill()
-        status = self.process.wait()
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # children that outlived it, of the same session
-        if self.mechanism == "process":
-            _end_orphans(self.temporary)
-        return status
+        """Wait ``patience`` seconds for the process, then end it and all that it started. Return its exit status, with
+        128 plus the number for a signal."""
+        if self.status is None:
+            self.status = self._heard(patience)
+            with suppress(OSError):
+                self.reins.shutdown(socket.SHUT_WR)
+            self.status = self.status if self.status is not None else self._heard(CLEARING)
+            if self.status is None:  # somebody has ended the process that would have told
+                self.status = 128 + signal.SIGKILL
+                self.nursery.clear()
+        return self.status
+
+    def _heard(self, patience: float) -> int | None:
+        """Return the exit status if it is told in so many seconds."""
+        self.reins.settimeout(max(patience, 0.001))
+        with suppress(OSError, ValueError):
+            return int(self.reins.recv(16))
+        return None
 
     def close(self) -> None:
         """End the process, and remove its files."""
         try:
             self.end()
         finally:
-            self._clean()
-
-    def _clean(self) -> None:
-        self.wire.close()
-        os.close(self.output)
-        if self.first is not None:
-            os.close(self.first)
-        if self.temporary:
+            self._hang_up()
             with suppress(OSError):
-                _remove(self.temporary)
+                _remove(self.home)
+
+    def _hang_up(self) -> None:
+        self.wire.close()
+        self.reins.close()
+        os.close(self.output)
+        if self.mechanism == "bubblewrap" and hasattr(self, "nursery"):
+            self.nursery.close()
+
+
+def _tasks() -> int:
+    """Return how many processes and threads this one's user has: where the system counts threads, it has /proc."""
+    user, count = os.getuid(), 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            count += len(os.listdir(entry / "task")) if entry.stat().st_uid == user else 0
+    return count
+
+
+def _read(output: int, last: int | None) -> str:
+    with suppress(OSError):
+        start = 0 if last is None else max(0, os.fstat(output).st_size - last)
+        return shown(os.pread(output, last or 4 * OUTPUT, start).decode(errors="replace"), OUTPUT)
+    return ""
 
 
 def _output() -> tuple[int, int]:
@@ -212,13 +299,3 @@ def _bubblewrap(folder: str | None, secret: Sequence[str]) -> list[str]:
     for path, seen in parts:
         options += [] if seen else ["--remount-ro", path]
     return [shutil.which("bwrap") or "bwrap", *options, "--remount-ro", "/", "--chdir", "/tmp"]
-
-
-def _end_orphans(tag: str) -> None:
-    """End processes that have left a worker's session: children of this one with its tag in their environment."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, IndexError, ValueError):
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == os.getpid() and f"{TAG}={tag}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), signal.SIGKILL)
-                os.waitpid(int(entry.name), 0)

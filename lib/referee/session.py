@@ -1,75 +1,180 @@
-"""Several attempts, graded in parallel, each run in a worker."""
+"""Attempts of one learner or of a class, graded as many at a time as there are processors."""
 
-import os
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import NamedTuple
 
-from ..grading.judge import judge, new_seed
-from ..grading.verdict import ERROR, FAIL, TODO, Report, Verdict
-from ..remote.wire import shown
-from .referee import Missing, Referee
+from ..grading.verdict import FAIL, PASS, Report, Verdict
+from .examiner import Examiner, failed, processors, verdict_on
+from .referee import Referee
 from .shelf import Attempt
 
-LONGEST = 10_000  # characters of a message at most: it may repeat what the code has named, sent and raised
+
+class How(NamedTuple):
+    """How all is graded: the seed of the other sizes, seconds for each run, and folders that no code may see."""
+
+    seed: int
+    timeout: float
+    secret: Sequence[str] = ()
 
 
-def session(
-    attempts: Sequence[Attempt],
-    seed: int | None,
-    timeout: float,
-    plain: bool,
-    whose: str = "",
-    secret: Sequence[str] = (),
-) -> Report:
-    """Return verdicts on attempts, graded as many at a time as there are processors.
+@dataclass
+class Allowance:
+    """The seconds that the programs of one student may take, all together."""
 
-    ``seed``: that of the other sizes; ``timeout``: in seconds, for each run; ``plain``: without a progress bar;
-    ``whose``: the name of the student, for the bar; ``secret``: folders that the code must not see, with other work.
-    """
-    drawn = new_seed() if seed is None else seed
-    referee = Referee(timeout, secret=secret)
+    seconds: float = float("inf")
+    used: float = 0.0
 
-    def show(bar: str) -> None:
-        """Write over the last line of stderr, if that is a terminal."""
-        if not plain and sys.stderr.isatty():
-            print(f"\r\033[K{bar}", end="", file=sys.stderr, flush=True)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """What is graded in one go: a student's attempts at one puzzle, until one passes."""
+
+    attempts: Sequence[Attempt]
+    allowance: Allowance
+
+
+class Result(NamedTuple):
+    """Verdicts on the attempts of a turn, and a sentence on how their code was kept apart."""
+
+    turn: Turn
+    verdicts: list[Verdict]
+    isolation: str
+
+
+Judge = Callable[[Attempt], tuple[Verdict, str]]
+
+
+def session(attempts: Sequence[Attempt], how: How, plain: bool) -> Report:
+    """Return the verdict on each attempt. ``plain``: without a progress bar."""
+    turns = [Turn([attempt], Allowance()) for attempt in attempts]
+    results: dict[Turn, Result] = {}
+    with Bar(len(turns), plain) as bar:
+        for result in graded(turns, how, alone=len(turns) == 1):
+            results[result.turn] = result
+            bar.step(result.turn.attempts[0].puzzle.name)
+    verdicts = [verdict for turn in turns for verdict in results[turn].verdicts]
+    return Report(verdicts, next((result.isolation for result in results.values()), ""))
+
+
+def graded(turns: Iterable[Turn], how: How, alone: bool = False) -> Iterator[Result]:
+    """Give the result of each turn as soon as it is there. Turns are taken when their time has come, so that a class
+    need not be in memory at once. ``alone``: they are judged in this process."""
+    if alone:
+        referee = Referee(how.timeout, secret=how.secret)
         try:
-            graded = {pool.submit(verdict_on, attempt, referee, drawn): attempt.puzzle.name for attempt in attempts}
-            for done, name in enumerate(chain([""], (graded[one] for one in as_completed(graded)))):
-                filled = 20 * done // max(1, len(attempts))
-                show(f"[{'#' * filled}{'.' * (20 - filled)}] {done} of {len(attempts)} {whose} {name}")
-            verdicts = [one.result() for one in graded]
-        except BaseException:
-            referee.stop()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+            for turn in turns:
+                yield _taken(turn, lambda attempt: (verdict_on(attempt, referee, how.seed), referee.isolation()))
         finally:
-            show("")
-    return Report(verdicts, referee.isolation())
+            referee.stop()
+        return
+    waiting, taking, done = iter(turns), threading.Lock(), SimpleQueue[Result | BaseException | None]()
+    desks = [Desk(how) for _ in range(processors())]
 
+    def work(desk: Desk) -> None:
+        try:
+            while True:
+                with taking:
+                    turn = next(waiting, None)
+                if turn is None:
+                    break
+                done.put(_taken(turn, desk))
+        except BaseException as error:
+            done.put(error)
+        done.put(None)
 
-def verdict_on(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
-    """Return the verdict on one attempt: ERROR if the grader itself fails."""
-    puzzle, submission, trouble = attempt
-    more = f"python -m lib grade --hint {puzzle.name}"
-    if submission is None:
-        status, message = (FAIL, trouble) if trouble else (TODO, "not attempted yet: there is no file of it")
-        return Verdict(puzzle, status, message, next_hint=more)
-    printed: list[str] = []
-    begun = time.perf_counter()
     try:
-        verdict = judge(puzzle, lambda size: referee.run(submission, puzzle.name, size, printed, puzzle.cost), seed)
-    except Missing:
-        verdict = Verdict(puzzle, TODO, f"not attempted yet: {submission.file} defines no function {puzzle.name}")
-    except Exception as error:
-        verdict = Verdict(puzzle, ERROR, f"the grader failed: {type(error).__name__}: {error}")
-    seconds, said = time.perf_counter() - begun, "".join(printed[:1])
-    verdict = replace(verdict, file=submission.file, printed=said, seconds=seconds, next_hint=more)
-    wrong = verdict.error and verdict.error.shown(LONGEST)
-    return replace(verdict, message=shown(verdict.message, LONGEST), error=wrong)
+        for desk in desks:
+            threading.Thread(target=work, args=[desk], daemon=True).start()
+        left = len(desks)
+        while left:
+            match done.get():
+                case None:
+                    left -= 1
+                case BaseException() as error:
+                    raise error
+                case Result() as result:
+                    yield result
+    finally:
+        for desk in desks:
+            desk.close()
+
+
+class Desk:
+    """A place where attempts are judged, by an examiner. One that has died is replaced by another."""
+
+    def __init__(self, how: How) -> None:
+        self.how = how
+        self.examiner: Examiner | None = None
+        self.closed = False
+
+    def __call__(self, attempt: Attempt) -> tuple[Verdict, str]:
+        """Return the verdict on an attempt, and how its code was kept apart."""
+        self.examiner = self.examiner or Examiner()
+        try:
+            return self.examiner.verdict_on(attempt, *self.how)
+        except (EOFError, OSError):
+            if self.closed:
+                raise
+            self.examiner.close()
+            self.examiner = None
+            return failed(attempt, "the process that judges has ended, often because memory ran out"), ""
+
+    def close(self) -> None:
+        """End its examiner."""
+        self.closed = True
+        if self.examiner is not None:
+            self.examiner.close()
+
+
+def _taken(turn: Turn, judge: Judge) -> Result:
+    """Return the verdicts on a turn's attempts, until one passes or the allowance is used up."""
+    verdicts: list[Verdict] = []
+    isolation, allowed = "", turn.allowance
+    for attempt in turn.attempts:
+        if allowed.used >= allowed.seconds:
+            spent = f"this student's programs have taken {allowed.used:.0f} s, and {allowed.seconds:g} are allowed"
+            verdicts.append(Verdict(attempt.puzzle, FAIL, f"not graded: {spent} (--budget)"))
+            break
+        verdict, isolation = judge(attempt)
+        allowed.used += verdict.seconds
+        verdicts.append(verdict)
+        if verdict.status == PASS:
+            break
+    return Result(turn, verdicts, isolation)
+
+
+class Bar:
+    """How far the grading is, on stderr: a bar at a terminal, unless ``plain``; elsewhere nothing, or ``lines``."""
+
+    def __init__(self, total: int, plain: bool, lines: bool = False) -> None:
+        self.total, self.done, self.begun = total, 0, time.monotonic()
+        self.bar = sys.stderr.isatty() and not plain
+        self.lines = lines and not self.bar
+
+    def __enter__(self) -> "Bar":
+        self._show("")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.bar:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def step(self, name: str) -> None:
+        """Count one more, of that name."""
+        self.done += 1
+        self._show(name)
+
+    def _show(self, name: str) -> None:
+        if self.bar:
+            filled = 20 * self.done // max(1, self.total)
+            left = (time.monotonic() - self.begun) * (self.total - self.done) / max(1, self.done)
+            more = f", about {left:.0f} s left" if self.done and left >= 2 else ""
+            bar = f"[{'#' * filled}{'.' * (20 - filled)}] {self.done} of {self.total}{more}  {name}"
+            print(f"\r\033[K{bar}", end="", file=sys.stderr, flush=True)
+        elif self.lines and name:
+            print(f"{self.done} of {self.total}  {name}", file=sys.stderr, flush=True)

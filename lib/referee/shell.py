@@ -9,24 +9,27 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..basics.units import show_elements, show_ticks
-from ..course.specs import Puzzle, find, puzzles
+from ..course.specs import find, puzzles
 from ..grading.commandline import Usage
+from ..grading.judge import new_seed
 from ..grading.notebook import Hint
 from ..grading.page import report_text
 from ..grading.progress import Progress, next_hint
-from ..grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
+from ..grading.verdict import ERROR, PASS, Report
 from . import files
+from .classroom import grade_class
 from .script import start
-from .session import session
-from .shelf import Unreadable, asked_for, attempts_of, home, is_file, submissions
+from .session import How, session
+from .shelf import Unreadable, asked_for, home, is_file
+
+BUDGET = 12  # times the time limit: the seconds of one student of a class, unless --budget says otherwise
 
 ALL_PASS, SOME_FAIL, USAGE, GRADER_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -79,6 +82,9 @@ def _parser() -> argparse.ArgumentParser:
             add("--list", action="store_true", help="list the puzzles and their targets")
             add("--hint", metavar="P", help="the next hint for a puzzle, after those already given")
             add("--each", metavar="DIR", type=Path, help="grade a folder of submissions, a student each")
+            add(
+                "--budget", metavar="S", type=_seconds, help="with --each: seconds for one student (12 times --timeout)"
+            )
             add("--json", metavar="F", help="write the results as JSON (- is stdout, here and below)")
             add("--junit", metavar="F", help="write JUnit XML")
             add("--gradescope", metavar="F", help="write Gradescope's results.json; with --each a folder of them")
@@ -104,7 +110,7 @@ def grade(options: argparse.Namespace) -> int:
         print(_list() if options.list else _hints(options.hint))
         return ALL_PASS
     _check_outputs(options)
-    reports = [_grade_own(options)] if options.each is None else list(_grade_each(options))
+    reports = [_grade_own(options)] if options.each is None else _grade_each(options)
     statuses = {verdict.status for report in reports for verdict in report.verdicts}
     if not _write(options, reports) or ERROR in statuses:
         return GRADER_FAILED
@@ -114,7 +120,7 @@ def grade(options: argparse.Namespace) -> int:
 def _grade_own(options: argparse.Namespace) -> Report:
     """Grade the learner's own notebooks, beside which the best verdicts are kept, or files that are named."""
     attempts = asked_for(options.what, _chosen(options.k))
-    report = session(attempts, options.seed, options.timeout, options.plain)
+    report = session(attempts, _how(options), options.plain)
     if not any(map(is_file, options.what)):
         kept = Progress(home())
         for verdict in report.verdicts:
@@ -124,27 +130,15 @@ def _grade_own(options: argparse.Namespace) -> Report:
     return report
 
 
-def _grade_each(options: argparse.Namespace) -> Iterator[Report]:
+def _how(options: argparse.Namespace, *secret: str) -> How:
+    return How(new_seed() if options.seed is None else options.seed, options.timeout, secret)
+
+
+def _grade_each(options: argparse.Namespace) -> list[Report]:
     named = {find(one).name for one in options.what}
     chosen = [puzzles()[name] for name in _chosen(options.k) if not named or name in named]
-    students = submissions(options.each)
-    for place, student in enumerate(students, 1):
-        attempts, trouble = attempts_of(student, options.each)
-        wanted = [attempt for attempt in attempts if attempt.puzzle in chosen]
-        whose = f"{student.name} ({place} of {len(students)})"
-        report = session(wanted, options.seed, options.timeout, options.plain, whose, [str(options.each)])
-        found = [attempt.puzzle for attempt in wanted]
-        asked = [puzzle for puzzle in chosen if named or puzzle in found or not puzzle.repair]
-        verdicts = [_best(puzzle, report.verdicts, trouble) for puzzle in asked]
-        yield replace(report, student=student.name, verdicts=verdicts)
-
-
-def _best(puzzle: Puzzle, verdicts: Sequence[Verdict], trouble: str) -> Verdict:
-    """Return the best verdict on a puzzle, of a student's files that attempt it, with the trouble if none does."""
-    nothing = Verdict(puzzle, TODO, "not attempted yet: no file defines it")
-    tries = [*(verdict for verdict in verdicts if verdict.puzzle == puzzle), nothing]
-    best = min(tries, key=lambda verdict: (PASS, FAIL, ERROR, TODO).index(verdict.status))
-    return replace(best, note=trouble) if best.status == TODO else best
+    budget = options.budget or BUDGET * options.timeout
+    return grade_class(options.each, chosen, bool(named), _how(options, str(options.each)), budget, options.plain)
 
 
 # -- what is asked for -----------------------------------------------------------------------------------------
@@ -289,7 +283,7 @@ def watch(options: argparse.Namespace) -> int:
     while True:
         try:
             attempts = asked_for(graded, _chosen(options.k))
-            report = session(attempts, options.seed, options.timeout, options.plain)
+            report = session(attempts, _how(options), options.plain)
             print(report_text(report, not options.plain and sys.stdout.isatty()), flush=True)
         except (Unreadable, PuzzleError) as error:
             if graded is options.what:

@@ -27,9 +27,12 @@ from ..running.execution import execute
 from ..running.limits import TimeIsUp, alarm
 from ..running.run import check_function
 from . import jail
+from .alone import stay_alone
 
-LIMITS = {"AS": 2 << 30, "FSIZE": 1 << 20, "NOFILE": 64, "NPROC": 64, "CORE": 0}
-"""What the system allows this process: bytes of memory and of a file, open files, processes, no core file."""
+LIMITS = {"AS": 2 << 30, "FSIZE": 1 << 20, "NOFILE": 64, "CORE": 0}
+"""What the system allows this process: bytes of memory and of a file, open files, no core file."""
+MOST_LINKS = 500  # files of a learner's folder that can be opened by their names alone, at most
+MOST_NOTES = 20  # lines on statements that could not be taken, at most
 CHARACTERS = 100_000  # how many may be printed
 
 REFUSED = (
@@ -39,31 +42,48 @@ REFUSED = (
 """What no honest program of a puzzle does. It is refused for the sake of the message, not as a protection."""
 
 
-def main(descriptor: int) -> None:
+def main(line: socket.socket, reins: socket.socket) -> None:
     """Do one task and end, whatever threads and handlers the learner's code has left.
 
-    The learner's code is sent only after this process is locked in and the grader has its pidfd.
+    The learner's code is sent only after this process is locked in.
     """
-    wire = Wire(socket.socket(fileno=descriptor))
+    wire = Wire(line)
     place = wire.receive(longest=None)
     try:
         if place["mechanism"] == "namespaces":
-            jail.enter(place["view"], place["root"], 64 * LIMITS["FSIZE"])
-        elif place["mechanism"] == "process" and sys.platform == "linux":
-            jail.keep_together()
-    except OSError as error:
-        raise OSError(error.errno, error.strerror) from error  # without the path, which may be very long
-    _limit(place["timeout"])
-    wire.send(["ready", [path for path in place["hidden"] if os.path.exists(path)]])
-    try:
-        _work(wire, wire.receive(longest=None))
+            jail.enter(place["view"], place["home"], 64 * LIMITS["FSIZE"], reins)
+        else:
+            jail.keep_together(reins)
+        _move_to("/tmp" if place["mechanism"] in ("bubblewrap", "namespaces") else place["home"])
+        _limit(place["timeout"], place["tasks"])
+        if place["alone"]:
+            stay_alone()
+        wire.send(["ready", [path for path in place["hidden"] if os.path.exists(path)]])
+        task = wire.receive(longest=None)
+        _settle(task["file"], task["folder"])
+        _work(wire, task)
         wire.wait_for_end()
+    except OSError as error:
+        print(error.strerror, file=sys.stderr, flush=True)  # without the path, which may be very long
     finally:
         os._exit(0)
 
 
-def _limit(seconds: float) -> None:
-    for name, value in (LIMITS | {"CPU": int(seconds) + 3}).items():
+def _move_to(home: str) -> None:
+    os.chdir(home)
+    os.environ.update(HOME=home, TMPDIR=home)
+
+
+def _settle(file: str, folder: str | None) -> None:
+    """Let the code find the files that lie beside it, and no words of ours on its command line."""
+    sys.argv = [file]
+    for name in os.listdir(folder)[:MOST_LINKS] if folder else ():
+        with suppress(OSError):
+            os.symlink(os.path.join(str(folder), name), name)
+
+
+def _limit(seconds: float, tasks: int) -> None:
+    for name, value in (LIMITS | {"CPU": int(seconds) + 3, "NPROC": tasks}).items():
         limit = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(limit)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -77,18 +97,18 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
     if task["folder"]:
         sys.path.append(task["folder"])  # a learner's own modules
     trouble: list[str] = []
+    left_out: list[str] = []
     try:
         names: dict[str, Any] = {}
-        left_out: list[str] = []
+        path = os.path.join(task["folder"] or os.getcwd(), task["file"])
         with alarm(task["timeout"]) as late, suppress(TimeIsUp):
-            names, trouble = load(task["file"], task["text"], left_out)
+            names, trouble = load(task["file"], task["text"], left_out, path)
         if late:
             raise PuzzleError("the code did not load in time", where=task["name"], line=late[0])
         fn = names.get(task["name"])
         if fn is None:
-            wire.send(["missing", trouble[:20]])
+            wire.send(["missing", trouble[:MOST_NOTES]])
             return
-        trouble += left_out
         check_function(fn)
         size = task["size"]
         shape = Shape.of(size["ranks"], size.get("mesh"), size.get("node_size"), cost_named(task["cost"]))
@@ -100,7 +120,7 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         if not isinstance(error, PuzzleError):  # sys.exit at load, an interrupt
             happened = "took too long" if isinstance(error, TimeIsUp) else f"raised {type(error).__name__}"
             error = PuzzleError(f"the code {happened}", where=task["name"], line="")
-        wire.send(["failed", pack_error(error), trouble[:20]])
+        wire.send(["failed", pack_error(error), trouble[:MOST_NOTES], left_out[:MOST_NOTES]])
 
 
 def _make_quiet(hidden: list[str]) -> None:

@@ -178,7 +178,7 @@ CHEATS += [
     talk("missing, to count as not attempted", "not attempted|missing", "books.wire.send(['missing', []])\ntime.sleep(0.5)"),
     talk("missing, with trouble that is no text", "there is no function", "books.wire.send(['missing', [{'a': ['\\x1b[2J'] * 9}, None, 1e999]])\ntime.sleep(0.5)"),
     talk("failed, with praise", "", "books.wire.send(['failed', dict.fromkeys(('problem', 'where', 'expected', 'got', 'cure', 'line'), 'PASS \\x1b[2J'), []])\ntime.sleep(0.5)"),
-    talk("failed, with no error", "garbled its error", "books.wire.send(['failed', {}, []])\ntime.sleep(0.5)"),
+    talk("failed, with no error", "garbled its error", "books.wire.send(['failed', {}, [], []])\ntime.sleep(0.5)"),
     talk("failed, in other shapes", "written to the line", "books.wire.send(['failed', 'PASS'])\ntime.sleep(0.5)"),
     talk("an object for a message", "written to the line", "books.wire.end.sendall(b'{\"0\": \"done\"}\\n')\ntime.sleep(0.5)"),
     talk("NaN and Infinity", "layer is out of range", "say('load_weights', 0, None, float('nan'), float('inf'), 1)"),

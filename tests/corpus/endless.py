@@ -67,7 +67,7 @@ ENDLESS: list[Program] = [
     fsdp("a full temporary folder", "No space left|File too large|did not end within", "for number in range(10 ** 6):", "    with open(os.path.join(os.environ['TMPDIR'], str(number % 200)), 'wb') as file:", "        file.write(b'x' * 10 ** 6)"),
     whole("fsdp", "a class body that never ends", "class Endless:\n    while True:\n        pass\n\nasync def fsdp(model):\n    pass", "did not load in time"),
     whole("fsdp", "a default that never ends", "async def fsdp(model, x=[0 for _ in iter(int, 1)]):\n    pass", "did not load in time"),
-    whole("fsdp", "an end while it loads", "class End:\n    sys.exit(0)\n\nasync def fsdp(model):\n    pass", "raised SystemExit"),
+    whole("fsdp", "an end while it loads", "class End:\n    sys.exit(0)\n\nasync def fsdp(model):\n    pass", "not attempted yet"),
     whole("fsdp", "a comparison that never ends", "class Endless:\n    def __index__(self):\n        while True:\n            pass\n\nasync def fsdp(model):\n    model.get_activation([Endless()])", LATE),
     whole("fsdp", "a tensor sent and unstored thousands of times", "async def fsdp(model):\n    if model.rank:\n        return model\n    model.weights[0], _ = model.load_weights(0)\n    for _ in range(12000):\n        model.pass_to(1, model.weights[0])\n    for _ in range(8000):\n        model.weights[0] = model.weights.pop(0)\n    model.log\n    return model", f"never awaited|{LATE}"),
 ]  # fmt: skip
