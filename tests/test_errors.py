@@ -134,12 +134,12 @@ CORPUS: dict[str, tuple[Any, int, str]] = {
     "a float for a micro-batch": (bad(lambda m: m.get_activation([0.5])), 1, "whole numbers"),
     "an unknown axis": (bad(lambda m: m.axis_index("shard")), 1, "no mesh axis"),
     "update without all micro-batches": (
-        lambda m: m.update(1, trained(m, 1), m.weights[1], m.opt_states[1]), 1, r"misses micro-batch \{1-3\}",
+        lambda m: m.update(1, trained(m, 1), m.weights[1], m.opt_states[1]), 1, r"missing micro-batches 1-3",
     ),
     "update with a state of another layer": (
         lambda m: m.update(1, trained(m, 1), m.weights[1], m.opt_states[0]), 1, "opt_state is of layer 0",
     ),
-    "a micro-batch twice": (double, 1, "would count twice"),
+    "a micro-batch twice": (double, 1, "would be counted twice"),
     "a final weight of another layer": (bad(lambda m: m.set_final_weight(0, m.weights[1])), 1, "of layer 1"),
     "an updated weight is not there": (
         bad(lambda m: (m.set_final_weight(0, m.weights[0]), m.forward(0, m.activations[0], m.weights[0]))[0]), 1, "step=1",

@@ -108,7 +108,7 @@ def test_a_sum_that_counts_twice_shows_up_to_eight_of_its_gradients_and_says_wha
     with pytest.raises(PuzzleError) as raised:
         total_of(grads, where)
     error = raised.value
-    assert error.problem == "micro-batch 0 is in more than one of them and would count twice"
+    assert error.problem == "micro-batch 0 is in more than one gradient, and would be counted twice"
     shown = ", ".join(f"{{0, {place}}}" for place in range(1, min(count, 8) + 1))
     assert error.got == shown + (" ..." if count > 8 else "")
     assert error.cure.startswith(
@@ -182,7 +182,7 @@ def test_sizes_are_exact() -> None:
 def test_gradients_add_up_once() -> None:
     grads = [WeightGrad(0, 2, [batch], 4) for batch in range(4)]
     assert sum(grads).batches == frozenset(range(4))  # type: ignore[union-attr]
-    with pytest.raises(PuzzleError, match="count twice"):
+    with pytest.raises(PuzzleError, match="counted twice"):
         sum(grads) + grads[1]
     with pytest.raises(PuzzleError, match="different layers"):
         grads[0] + WeightGrad(1, 2, [1], 4)
@@ -200,7 +200,7 @@ def test_equal_by_labels_also_when_copied() -> None:
 
 def test_the_micro_batches_that_count_twice_are_named_and_no_others() -> None:
     one, other = WeightGrad(0, 2, [0, 1, 2], 4), WeightGrad(0, 2, [1, 3], 4)
-    with pytest.raises(PuzzleError, match=r"^\+: micro-batch 1 is in more than one of them"):
+    with pytest.raises(PuzzleError, match=r"^\+: micro-batch 1 is in more than one gradient"):
         one + other
 
 

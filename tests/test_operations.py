@@ -241,8 +241,8 @@ OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
         for name in NEEDED["update"]
         for layer in (0, 2)
     ],
-    ("update", "weight_grad", {"batches": frozenset({0})}, "the gradient misses micro-batch {1}"),
-    ("update", "weight_grad", {"batches": frozenset()}, "the gradient misses micro-batch {0, 1}"),
+    ("update", "weight_grad", {"batches": frozenset({0})}, "the gradient is missing micro-batch 1"),
+    ("update", "weight_grad", {"batches": frozenset()}, "the gradient is missing micro-batches 0, 1"),
     ("update", "weight", {"step": 1}, "weight and optimizer state are of different steps"),
     ("update", "opt_state", {"step": 1}, "weight and optimizer state are of different steps"),
     ("update", "weight", {"total": 2}, "weight and optimizer state hold different shards"),

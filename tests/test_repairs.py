@@ -22,8 +22,8 @@ from tests.programs import REPAIRS
 SOURCE = build.ROOT / "solutions" / "repairs.py"
 SAYS = {
     "repair_local": r"WeightGrad\(layer=1.*was not stored when rank 0 issued backward\(layer 0\)",
-    "repair_skip": r"deadlock.*allreduce\(layer 1\) of all ranks; not there: rank 3.*rank 3 has finished",
-    "repair_twice": r"micro-batch 0, 1, 2, 3 is in more than one of them and would count twice",
+    "repair_skip": r"deadlock.*allreduce\(layer 1\) of all ranks, since.*; missing: rank 3.*rank 3 has finished",
+    "repair_twice": r"micro-batches 0-3 are in more than one gradient, and would be counted twice",
     "repair_deadlock": r"deadlock.*rank 0 waits for receive.*rank 1 waits for receive",
     "repair_groups": r"update\(layer 1\): the gradient does not cover the weight",
 }

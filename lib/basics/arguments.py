@@ -42,7 +42,9 @@ def set_of(name: str, numbers: Iterable[int], count: int | None = None, where: P
         found = frozenset(index(number) for number in numbers)
     except TypeError:
         problem = f"{name} must be several whole numbers, for example [0, 1]"
-        instead = f"range({numbers}) for 0 to {numbers - 1}, [0] for one" if isinstance(numbers, int) else ""
+        instead = ""
+        if isinstance(numbers, int):
+            instead = f"[{numbers}]" + f" for this one, range({numbers}) for those before it" * (numbers > 0)
         cure = forgotten_await(numbers) or instead
         raise PuzzleError(problem, where=where, got=describe(numbers), cure=cure) from None
     if count is not None and not all(0 <= number < count for number in found):

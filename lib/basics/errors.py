@@ -159,6 +159,17 @@ def show_set(numbers: Iterable[int]) -> str:
     return "{" + ", ".join(shown[:50]) + (f", ... in {len(shown):,} ranges" if len(shown) > 50 else "") + "}"
 
 
+def numbered(what: str, numbers: Iterable[int]) -> str:
+    """Return numbered things for people.
+
+    >>> numbered("rank", {3}), numbered("micro-batch", {0, 1, 2})
+    ('rank 3', 'micro-batches 0-2')
+    """
+    numbers = list(numbers)
+    several = ("es" if what.endswith("ch") else "s") * (len(numbers) != 1)
+    return f"{what}{several} {show_set(numbers)[1:-1]}"
+
+
 def folded(numbers: Iterable[int]) -> list[str]:
     """Return numbers in order, as the texts of ranges.
 

@@ -11,10 +11,13 @@ from ..course.layouts import Size, check_layout, corners, show_size
 from ..course.rules import RULES
 from ..course.sketches import Elsewhere, elsewhere
 from ..course.specs import Puzzle
+from ..learner.model import written
 from ..machine.check import check_finals
 from ..machine.outcome import Outcome
+from ..record.events import MARKS
 from ..record.kinds import MEMORY_KINDS
 from ..record.score import idle_share, peak_event
+from ..record.table import in_lane
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 MORE_SIZES = 2  # sizes at which an attempt has to hold besides the puzzle's own, and those that are extremes
@@ -32,7 +35,8 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
     try:
         outcome = run(puzzle.size)
         if not outcome.attempted:
-            return Verdict(puzzle, TODO, "not attempted yet")
+            begun = any(event.kind != MARKS[-1] for event in outcome.events)
+            return Verdict(puzzle, TODO, f"not finished yet: {comes_next(outcome)}" if begun else "not attempted yet")
         idle = idle_share(outcome.events, outcome.ranks)
         verdict = replace(verdict, time=outcome.time, memory=outcome.memory, idle=idle)
         check(outcome, puzzle, puzzle.size)
@@ -58,10 +62,24 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
     """Everything but time and memory. Raises PuzzleError."""
     if not outcome.attempted:
         raise PuzzleError("no operation was run", line="")
+    if half_done := comes_next(outcome):
+        raise PuzzleError(f"the function is not finished yet: {half_done}", line="")
     check_finals(outcome.final_states)
     check_layout(puzzle.layout, size, outcome.final_states)
     for rule in puzzle.rules:
         RULES[rule](outcome)
+
+
+def comes_next(outcome: Outcome) -> str:
+    """Return what a function that stops half-way does not do yet, or an empty text for one that does something of all
+    that training needs."""
+    steps = ["load_weights", "get_activation", *in_lane("compute")]
+    done = {event.kind for event in outcome.events}
+    left = [step for step in steps if step not in done]
+    if not left or any(step in done for step in steps[steps.index(left[0]) :]):
+        return ""
+    so_far = f"after {steps[steps.index(left[0]) - 1]}" if left[0] != steps[0] else "first of all"
+    return f"{so_far} comes {written(left[0])}"
 
 
 def other_sizes(puzzle: Puzzle, seed: int) -> list[Elsewhere]:

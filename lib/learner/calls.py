@@ -127,9 +127,8 @@ class Call:
         """Tasks have names; calls do not need them."""
 
     def __repr__(self) -> str:
-        state = "in flight: await it, or pass it to asyncio.ensure_future or asyncio.gather"
-        name = show_call(self._handle.kind, self._handle.layer)
-        return f"<{name} of rank {self.rank}, {state if self._result is _PENDING else 'taken'}>"
+        state = "in flight" if self._result is _PENDING else "taken"
+        return f"<{show_call(self._handle.kind, self._handle.layer)} of rank {self.rank}, {state}>"
 
     def __add__(self, other: object) -> Any:
         raise PuzzleError(f"{self!r} is no tensor yet", cure="did you forget `await`?")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from types import CodeType, FrameType
@@ -36,6 +37,17 @@ def priced(verb: Verb) -> Verb:
     if verb.__doc__:
         verb.__doc__ = verb.__doc__.replace("{price}", Cost().in_words(verb.__name__))
     return verb
+
+
+def written(verb: str) -> str:
+    """Return how a verb of a model is called, with the arguments that it needs.
+
+    >>> written("pass_to")
+    'await model.pass_to(rank, v)'
+    """
+    signature = inspect.signature(getattr(Model, verb))
+    needed = [name for name, one in signature.parameters.items() if one.default is one.empty and name != "self"]
+    return f"{'await ' * ('Awaitable' in str(signature.return_annotation))}model.{verb}({', '.join(needed)})"
 
 
 class Model(Verbs):
@@ -285,8 +297,9 @@ class Model(Verbs):
     def _meet(self, row: Collective, v: Tensor | None, layer: int, axis: str | None) -> Call:
         """Start a collective, called by its verb."""
         if (v is not None or row.everyone) and type(v).__name__ not in row.takes:
-            problem, where = f"{row.kind} takes a {' or '.join(row.takes)}", self._place(row.kind, layer)
-            raise PuzzleError(problem, where=where, got=describe(v), cure=forgotten_await(v))
+            where = self._place(row.kind, layer if isinstance(layer, int) else None)
+            problem, cure = f"{row.kind} takes a {' or '.join(row.takes)}", forgotten_await(v) or written(row.kind)
+            raise PuzzleError(problem, where=where, got=describe(v), cure=cure)
         if self._by_hand:
             self._share()
         if axis is not None and axis.__class__ is not str:

@@ -230,5 +230,7 @@ def expect(where: Place, name: str, thing: object, kind: str, verb: str = "") ->
             cure = f"one tensor of it: model.{getattr(thing, '_name', 'activations')}[...]"
         elif isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):
             cure = "backward gives the gradient of the weight first, then that of the activation"
+        elif isinstance(thing, Activation) and kind == "ActivationGrad":
+            cure = "model.loss makes the first gradient of the last activation, backward the others"
         problem = f"{name} must be {'an' if kind[0] in 'AO' else 'a'} {kind}"
         raise PuzzleError(problem, where=where, got=describe(thing), cure=cure or verb)

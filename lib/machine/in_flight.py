@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from ..basics.errors import PuzzleError, show_call
+from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements, show_ticks
 from ..record.events import Event, make_event
 from ..record.labels import NONE, Labels
@@ -88,15 +88,20 @@ class InFlight:
     def __str__(self) -> str:
         """Return what a rank that waits for this call waits for."""
         if self.group is not None:
-            calls = zip(self.group.ranks, self.meeting.calls, strict=True) if self.meeting else ()
-            missing = [rank for rank, call in calls if call is None]
-            late = f"; not there: rank {', '.join(map(str, missing[:8]))}" + (" ..." if len(missing) > 8 else "")
-            what = f"{show_call(self.kind, self.layer)} of {self.group}{late if missing else ''}"
-        elif self.sends:
+            missing = self.missing()
+            late = f"; missing: {numbered('rank', missing)}" if missing else ""
+            return f"{show_call(self.kind, self.layer)} of {self.group}, since tick {show_ticks(self.tick)}{late}"
+        if self.sends:
             what = f"{self.kind} to rank {self.peer}, behind this rank's earlier calls"
         else:
             what = f"{self.kind} from {'anyone' if self.peer is None else f'rank {self.peer}'}"
         return f"{what}, since tick {show_ticks(self.tick)}"
+
+    def missing(self) -> list[int]:
+        """Return the ranks of the group that have not come to this collective yet."""
+        if self.group is None or self.meeting is None:
+            return []
+        return [rank for rank, call in zip(self.group.ranks, self.meeting.calls, strict=True) if call is None]
 
 
 class Meeting:

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from operator import attrgetter
 from typing import Protocol, cast
 
-from ..basics.errors import Deadlock, Place, PuzzleError, show_call
+from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call
 from ..record.kinds import IN_FLIGHT
 from ..record.labels import Labels
 from ..record.operations import Collective
@@ -159,9 +159,9 @@ class Network:
                     f"rank {one.rank.rank} calls {show_call(one.kind, one.layer)} "
                     f"where rank {two.rank.rank} calls {show_call(two.kind, two.layer)}",
                     where=Place(call.rank.rank, call.kind, call.layer, tick=call.tick),
-                    expected=f"all of {meeting.group} in the same collective for the same layer, in the same order",
-                    got=f"their collective number {meeting.op[2]} differs",
-                    cure="make every rank of the group call the same collectives in the same order",
+                    expected=f"{meeting.group} call the same collectives, for the same layers, in the same order",
+                    got=f"number {meeting.op[2]} of their collectives, counted from 0, differs",
+                    cure="do the layers in the same order on every rank, whatever its number",
                     line="",
                 )
                 waiter, call.waiter = call.waiter, None
@@ -383,15 +383,42 @@ class Network:
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
         """Return the report of a machine in which nobody can go on. ``lines``: where each rank stands."""
-        rows = []
         ended = frozenset(self.lanes) - lines.keys() if finished is None else finished
-        for rank, lanes in sorted(self.lanes.items()):
-            waits = [str(call) for call in lanes.open.values() if call.awaited and call.end is None]
+        waiting = {
+            rank: [call for call in lanes.open.values() if call.awaited and call.end is None]
+            for rank, lanes in sorted(self.lanes.items())
+        }
+        stands: dict[str, list[int]] = {}  # ranks of which the same is to be said
+        for rank, calls in waiting.items():
             line = f" [{lines[rank]}]" if lines.get(rank) else ""
-            if waits:
-                rows += [f"rank {rank} waits for {wait}{line}" for wait in waits[:3]]
-            elif rank in ended:
-                rows.append(f"rank {rank} has finished")
-            else:
-                rows.append(f"rank {rank} waits for something that no rank of this machine will do{line}")
-        return Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), line="")
+            others = "finished" if rank in ended else f"something that no rank of this machine will do{line}"
+            for what in [f"{call}{line}" for call in calls[:3]] or [others]:
+                stands.setdefault(what, []).append(rank)
+        rows = []
+        for what, ranks in stands.items():
+            one, who = len(ranks) == 1, numbered("rank", ranks)
+            has, waits = ("has", "waits") if one else ("have", "wait")
+            rows.append(f"{who} {has} finished" if what == "finished" else f"{who} {waits} for {what}")
+        cure = _way_out([call for calls in waiting.values() for call in calls], ended)
+        return Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), cure=cure, line="")
+
+
+def _way_out(waits: Sequence[InFlight], ended: frozenset[int]) -> str:
+    """Return what may be done about a deadlock in which ranks wait for these calls, and others have ended."""
+    for call in waits:
+        if gone := ended.intersection(call.missing()):
+            have = "has" if len(gone) == 1 else "have"
+            return (
+                f"{numbered('rank', gone)} {have} finished without {call.kind}: every rank of the group calls it, "
+                "also one that has nothing to add"
+            )
+    receives = [call for call in waits if not call.sends and call.group is None]
+    if len(receives) == len(waits) > 1:
+        return "all wait to receive, and nobody has sent: some rank has to send before it receives"
+    if receives and any(call.group for call in waits):
+        return "some wait in a collective, others for a message: let all ranks do both in the same order"
+    if any(call.missing() for call in waits):
+        return "let every rank of the group call the same collectives in the same order"
+    if receives:
+        return "every receive needs a pass_to to this rank: compare who sends to whom, and how often"
+    return "" if waits else "a Future, an Event or a Queue of your own has to be set by a rank that still runs"

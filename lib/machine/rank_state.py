@@ -19,7 +19,7 @@ from ..record.events import MARKS, Event, make_event
 from ..record.kinds import KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import NONE, Cuts, Labels, cut, join, overlap, total_of
 from ..record.operations import Value, Values
-from ..record.table import RECEIVE, work_on_layers
+from ..record.table import RECEIVE, sums, work_on_layers
 from .cost import Cost, Grains
 from .fingerprints import Fingerprints
 from .interface import FinalState, Piece, Token
@@ -50,6 +50,7 @@ class Unfinished(Protocol):
 
     kind: str
     layer: int | None
+    labels: Labels | None  # of what it carries
     index: int  # where in the log it stands
     end: Grains | None
 
@@ -323,6 +324,14 @@ class RankState:
         tensor.origin = None
 
     # -- samples and the log ------------------------------------------------------------
+
+    def reduced(self, layer: int, batches: frozenset[int]) -> str:
+        """Return the reduction to which this rank has brought a gradient of these micro-batches, or an empty text."""
+        for record in reversed(self.log):
+            labels = record if isinstance(record, Event) else record.labels
+            if record.layer == layer and labels is not None and labels.batches == batches and sums(record.kind):
+                return record.kind
+        return ""
 
     def sample(self, operands: Sequence[TensorState]) -> tuple[Elements, ...]:
         """Return the memory held at the moment of an operation, by MEMORY_KINDS, and end the lives that end with it."""

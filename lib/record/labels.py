@@ -12,7 +12,7 @@ from math import gcd, lcm
 from operator import itemgetter
 from typing import NamedTuple
 
-from ..basics.errors import PuzzleError, show_set
+from ..basics.errors import PuzzleError, numbered, show_set
 from .kinds import KINDS
 
 Shards = frozenset[int]
@@ -237,9 +237,10 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
     if strict and len(batches) != count:
         twice = sorted(b for b in batches if sum(b in part.batches for part in real) > 1)
         raise PuzzleError(
-            f"micro-batch {', '.join(map(str, twice))} is in more than one of them and would count twice",
+            f"{numbered('micro-batch', twice)} {'is' if len(twice) == 1 else 'are'} in more than one gradient, "
+            "and would be counted twice",
             where=where,
-            expected="every micro-batch in one of the gradients",
+            expected="each micro-batch in one gradient",
             got=", ".join(show_set(part.batches) for part in real[:8]) + (" ..." if len(real) > 8 else ""),
             cure="add the gradient of each micro-batch once: was it added before, or made of the same micro-batch?"
             if where == "+"

@@ -66,6 +66,9 @@ class Rank(Protocol):
     def place(self, operation: str, layer: int | None, batches: frozenset[int] | None = None) -> Any:
         """Return where this is, for an error."""
 
+    def reduced(self, layer: int, batches: frozenset[int]) -> str:
+        """Return the reduction to which this rank has brought a gradient of these micro-batches, or an empty text."""
+
 
 class Carrier(Protocol):
     """What an engine whose ranks are processes offers to a collective: one rank's end of the links to its group."""
@@ -103,6 +106,7 @@ class Operation:
     """Whether it works on micro-batches one by one: its price is that of one, and its code names them."""
     trains: bool = False  # whether it carries micro-batches through a layer
     backward: bool = False  # whether it does so backwards
+    elsewhere: Sequence[str] = ()  # names that torch has for it
     price: str = ""  # the field of ``Cost`` with its price, where that is not named like its verb
     verb: Callable[..., Any] | None = None
     """What ``model.kind(...)`` calls, with the model first, where Model has no method of that name."""

@@ -5,8 +5,8 @@ from .collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from .operations import Collective, Computation, Message, Operation
 from .training import BACKWARD, FORWARD, LOSS, UPDATE
 
-SEND = Message(kind="pass_to", code=">", word="send", price="send")
-RECEIVE = Message(kind="receive", code="<", word="receive")
+SEND = Message(kind="pass_to", code=">", word="send", elsewhere=("send", "isend"), price="send")
+RECEIVE = Message(kind="receive", code="<", word="receive", elsewhere=("recv", "irecv"))
 
 OPERATIONS: dict[str, Operation] = {
     row.kind: row for row in (FORWARD, LOSS, BACKWARD, UPDATE, ALLREDUCE, ALLGATHER, SCATTERREDUCE, SEND, RECEIVE)
@@ -53,6 +53,12 @@ def collective(kind: str) -> Collective:
         operation(kind)
         raise PuzzleError(f"{kind} is no collective", expected=", ".join(in_lane("collective")), line="")
     return row
+
+
+def sums(kind: str) -> bool:
+    """Return whether an operation adds up gradients of several ranks."""
+    row = OPERATIONS.get(kind)
+    return isinstance(row, Collective) and row.takes == ("WeightGrad",)
 
 
 def in_lane(*lanes: str) -> list[str]:

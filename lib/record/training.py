@@ -6,7 +6,7 @@ happen, and say what to write instead.
 
 from collections.abc import Sequence
 
-from ..basics.errors import Place, PuzzleError, show_set
+from ..basics.errors import Place, PuzzleError, numbered, show_set
 from .labels import Labels, of_batches, same_pieces, within
 from .operations import Computation, Rank
 
@@ -146,8 +146,11 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         if one.layer != layer:
             raise PuzzleError(f"{name} is of layer {one.layer}", where=where, expected=f"layer {layer}", got=str(one))
     if len(grad.batches) != rank.batches:
-        problem = f"the gradient misses micro-batch {show_set(frozenset(range(rank.batches)) - grad.batches)}"
+        problem = f"the gradient is missing {numbered('micro-batch', frozenset(range(rank.batches)) - grad.batches)}"
         cure = "add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update"
+        if verb := rank.reduced(layer, grad.batches):
+            cure = f"{verb} was called with this gradient, and what it gave is not used: it does not work in place. "
+            cure += f"Write grad = await model.{verb}(grad, layer), and update with that"
         expected, got = f"all of {show_set(range(rank.batches))}", show_set(grad.batches)
         raise PuzzleError(problem, where=where, expected=expected, got=got, cure=cure)
     if weight.step != opt_state.step:
@@ -158,7 +161,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         problem, expected = "weight and optimizer state hold different shards", f"{pieces}, as the weight"
         cure = "cut both alike: weight.shard(i, n) and opt_state.shard(i, n)"
         raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), cure=cure)
-    problem, cure = "the gradient does not cover the weight", "update the piece whose gradient this rank has"
+    problem = "the gradient does not cover the weight"
+    cure = "hold the piece of weight and state whose gradient this rank has: load_weights(layer, rank, RANKS), as a "
+    cure += "reduce-scatter gives piece i to the i-th rank"
     raise PuzzleError(problem, where=where, expected=f"at least {pieces}", got=str(grad), cure=cure)
 
 
@@ -172,6 +177,7 @@ UPDATE = Computation(
     kind="update",
     code="U",
     word="update",
+    elsewhere=("step",),
     takes={"weight_grad": "WeightGrad", "weight": "Weight", "opt_state": "OptState"},
     rule=update_rule,
     makes=_stepped,

@@ -3,6 +3,7 @@
 =========  ======================================================================
 limits     wall-clock limits, also for code that swallows what it is thrown
 loop       an event loop that knows when nothing can go on
+advice     what to do about errors that Python raises
 execution  one run: the loop, the ranks' tasks, what they print, and how it ends
 workload   what is trained when tensors hold numbers
 run        run(fn, ranks=4, ...), and the Run that it gives

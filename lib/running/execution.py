@@ -11,14 +11,16 @@ from contextvars import ContextVar
 from traceback import walk_tb
 from typing import Any
 
-from ..basics.asyncio_private import default_executor, failed_unasked, host_aside
+from ..basics.asyncio_private import default_executor, failed_unasked, host_aside, waited_for
 from ..basics.errors import NOWHERE, Place, PuzzleError, is_learners, show_line, witnessed
 from ..learner.model import Model
+from .advice import advice
 from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames
 from .loop import QuietLoop
 
 _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
 
+MANY = 64  # ranks from which on a run may take long because it is large
 LAST_TURNS = 200
 """Turns of the loop that the other ranks have after one has failed: those that make the same mistake make it too."""
 
@@ -154,7 +156,8 @@ class Execution:
                 raise cause(wrong)
             if self.late or self.raised:
                 problem = f"the run did not end within {self.timeout:.3g} seconds"
-                cure = "look for a loop that never ends; a large machine needs a longer timeout"
+                cure = "look for a loop that never ends"
+                cure += "; a large machine may need a longer timeout" * (len(self.models) > MANY)
                 raise PuzzleError(problem, where=name_of(self.fn), cure=cure, line=self.late[0] if self.late else "")
         finally:
             self.over = True
@@ -221,6 +224,9 @@ class Execution:
         if self.done.done():
             return
         if self.loop._deadline is not None and time.monotonic() > self.loop._deadline:
+            if not any(self.late):  # nothing was struck that is the learner's: coroutines take turns without end
+                busy = [task for task in self.tasks.values() if not task.done() and waited_for(task) is None]
+                self.late[:] = [next(filter(None, map(waiting_line, busy)), "")]
             self._fail(TimeIsUp())
             return
         lines = {rank: waiting_line(task) for rank, task in self.tasks.items() if not task.done()}
@@ -242,9 +248,10 @@ def _explained(error: BaseException, model: Model) -> BaseException:
     if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
         return error
     lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]
-    problem = f"the function raised {type(error).__name__}{_says(error)}"
+    problem, cure = advice(error)
+    problem = problem or f"the function raised {type(error).__name__}{_says(error)}"
     line = show_line(*lines[-1]) if lines else ""
-    explained = PuzzleError(problem, where=Place(model.rank, tick=model.time), line=line)
+    explained = PuzzleError(problem, where=Place(model.rank, tick=model.time), cure=cure, line=line)
     explained.__cause__ = error
     return explained
 

@@ -17,7 +17,7 @@ GONE = "the process ended before the function did"
 ENDLESS: list[Program] = [
     fsdp("all receive", "deadlock: no rank can ever go on", "await model.receive()"),
     fsdp("one rank meets nobody", "deadlock: no rank can ever go on", "if model.rank == 0:", "    await model.allreduce(model.fake_grad(0, []), 0)"),
-    fsdp("a future that nobody sets", "waits for something that no rank of this machine will do", "await asyncio.get_running_loop().create_future()"),
+    fsdp("a future that nobody sets", "for something that no rank of this machine will do", "await asyncio.get_running_loop().create_future()"),
     fsdp("an event that nobody sets", "deadlock", "await asyncio.Event().wait()"),
     fsdp("a lock taken twice", "deadlock", "lock = asyncio.Lock()", "await lock.acquire()", "await lock.acquire()"),
     fsdp("a queue that stays empty", "deadlock", "await asyncio.Queue().get()"),

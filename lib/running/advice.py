@@ -1,0 +1,88 @@
+"""What to do about errors that Python raises in a learner's code: names that are spelled otherwise here, forgotten
+arguments."""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from types import TracebackType
+from typing import Any
+
+from ..basics.errors import is_learners
+from ..learner.calls import Call
+from ..learner.dist import Dist
+from ..learner.model import Model, written
+from ..learner.storage import Answers, Storage
+from ..learner.tensors import Tensor
+from ..record.table import OPERATIONS
+
+ELSEWHERE = {
+    "get_rank": "rank", "world_size": "RANKS", "get_world_size": "RANKS", "num_layers": "LAYERS", "n_layers": "LAYERS",
+    "num_batches": "BATCHES", "micro_batches": "BATCHES", "optimizer": "opt_states", "grads": "grad_weights",
+}  # fmt: skip
+"""Names that others have for what a model has, besides its operations."""
+NEEDLESS = {
+    "barrier": "ranks wait for each other in a collective, or for a message",
+    "broadcast": "one rank sends to the others with model.pass_to",
+    "zero_grad": "a gradient is gone when it is taken out: model.grad_weights.pop(layer)",
+    "wait": "await what a collective, pass_to or receive returns",
+}
+"""Names of what a model does not have, and what to do instead."""
+
+
+def advice(error: BaseException) -> tuple[str, str]:
+    """Return what is wrong and what to write instead, in words of this machine, or two empty texts."""
+    if isinstance(error, AttributeError) and error.name is not None:
+        return _attribute(error.obj, error.name)
+    if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and error.name is not None:
+        near = _near(error.name, _names_at(error.__traceback__))
+        return (str(error), f"did you mean {near}?") if near else ("", "")
+    if isinstance(error, TypeError) and (call := re.match(r"Model\.(\w+)\(\) (.*)", str(error))):
+        return f"model.{call[1]}() {call[2]}", written(call[1])
+    return "", ""
+
+
+def _attribute(owner: object, name: str) -> tuple[str, str]:
+    if isinstance(owner, Call):
+        return f"{owner!r} has no {name} yet", "did you forget `await`?"
+    called = _called(owner)
+    if not called:
+        return "", ""
+    problem = f"{called} has no {name}"
+    if isinstance(owner, Model) and name in NEEDLESS:
+        return problem, NEEDLESS[name]
+    known = [one for one in dir(owner) if not one.startswith("_")]
+    near = _near(name, known)
+    if isinstance(owner, Model):
+        operations = {other: row.kind for row in OPERATIONS.values() for other in row.elsewhere}
+        near = (ELSEWHERE | operations).get(name.lower(), near)
+    if isinstance(owner, Storage) and not near:
+        return f"{problem}: it is a dictionary", f"{called}[layer] = tensor"
+    if callable(getattr(Model, near, None)) and isinstance(owner, Model):
+        return problem, f"did you mean {written(near)}?"
+    return problem, f"did you mean {called}.{near}?" if near else ""
+
+
+def _called(owner: object) -> str:
+    """Return what a learner calls something of ours, or an empty text for what is not ours."""
+    if isinstance(owner, Storage):
+        return f"model.{owner._name}"
+    names = ((Model, "model"), (Dist, "model.dist"), (Answers, "model.final_weights"))
+    kind = type(owner).__name__
+    return next((name for known, name in names if isinstance(owner, known)), f"a {kind}" * isinstance(owner, Tensor))
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most like this one, capitals aside, or an empty text."""
+    plain = {one.lower().replace("_", ""): one for one in known}
+    found = get_close_matches(name.lower().replace("_", ""), plain, n=1, cutoff=0.75)
+    return plain[found[0]] if found else ""
+
+
+def _names_at(trace: TracebackType | None) -> list[str]:
+    """Return the names that are known where an error was raised."""
+    names: dict[str, Any] = {}
+    while trace is not None:
+        if is_learners(trace.tb_frame.f_code):
+            names = {**trace.tb_frame.f_builtins, **trace.tb_frame.f_globals, **trace.tb_frame.f_locals}
+        trace = trace.tb_next
+    return [name for name in names if not name.startswith("_")]

@@ -1,0 +1,145 @@
+"""What is said of mistakes that Python itself finds, and of functions that stop half-way: each leads to its cure."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lib import Model, PuzzleError, run
+from lib.course.specs import puzzles
+from lib.grading.judge import judge
+from lib.learner.model import written
+from lib.record.table import OPERATIONS
+
+LINES = {
+    "model.grad_wieghts": ("model has no grad_wieghts", "did you mean model.grad_weights?"),
+    "model.layers": ("model has no layers", "did you mean model.LAYERS?"),
+    "model.Weights": ("model has no Weights", "did you mean model.weights?"),
+    "model.allReduce(1, 0)": ("model has no allReduce", "did you mean await model.allreduce(v, layer)?"),
+    "model.all_reduce(1, 0)": ("model has no all_reduce", "did you mean await model.allreduce(v, layer)?"),
+    "model.world_size": ("model has no world_size", "did you mean model.RANKS?"),
+    "model.barrier()": ("model has no barrier", "ranks wait for each other in a collective, or for a message"),
+    "model.nonsense": ("model has no nonsense", ""),
+    "model.dist.rank": ("model.dist has no rank", "did you mean model.dist.ranks?"),
+    "model.activations.append(1)": (
+        "model.activations has no append: it is a dictionary", "model.activations[layer] = tensor",
+    ),
+    "model.weights.kyes()": ("model.weights has no kyes", "did you mean model.weights.keys?"),
+    "model.load_weights(0)[0].layr": ("a Weight has no layr", "did you mean a Weight.layer?"),
+    "model.allreduce(model.fake_grad(0, []), 0).nothing": (
+        "<allreduce(layer 0) of rank 0, in flight> has no nothing yet", "did you forget `await`?",
+    ),
+    "model.forward(0, 1)": (
+        "model.forward() missing 1 required positional argument: 'weight'", "model.forward(layer, inp, weight)",
+    ),
+    "modle.rank": ("name 'modle' is not defined", "did you mean model?"),
+    "range(modl.RANKS)": ("name 'modl' is not defined", "did you mean model?"),
+    "zzz": ("the function raised NameError: name 'zzz' is not defined", ""),
+    "[].appendd": ("the function raised AttributeError: 'list' object has no attribute 'appendd'", ""),
+    "model.allreduce(0, model.fake_grad(0, []))": ("allreduce takes a WeightGrad", "await model.allreduce(v, layer)"),
+    "model.get_activation(2)": (
+        "batches must be several whole numbers, for example [0, 1]", "[2] for this one, range(2) for those before it",
+    ),
+    "model.get_activation(0)": ("batches must be several whole numbers, for example [0, 1]", "[0]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_mistake_leads_to_its_cure(line: str) -> None:
+    names: dict[str, Any] = {}
+    exec(f"async def program(model):\n    {line}\n", names)
+    with pytest.raises(PuzzleError) as failed:
+        run(names["program"], ranks=2, batches=4)
+    assert (failed.value.problem, failed.value.cure) == LINES[line]
+    assert failed.value.place.rank == 0
+
+
+def test_names_that_torch_has_lead_to_ours_and_are_not_ours() -> None:
+    """Each row says its own; so a new operation brings them along."""
+    others = {other: row.kind for row in OPERATIONS.values() for other in row.elsewhere}
+    assert {"all_reduce", "all_gather", "reduce_scatter", "send", "recv", "step"} <= others.keys()
+    for other, kind in others.items():
+        assert not hasattr(Model, other)
+        names: dict[str, Any] = {}
+        exec(f"def program(model):\n    model.{other}()\n", names)
+        with pytest.raises(PuzzleError) as failed:
+            run(names["program"])
+        assert failed.value.cure == f"did you mean {written(kind)}?"
+
+
+def test_a_reduction_whose_result_is_not_used_is_named() -> None:
+    """In torch it works in place, so this is what people write first."""
+
+    def program(line: str) -> Any:
+        names: dict[str, Any] = {}
+        source = f"""
+async def program(model):
+    weight, state = model.load_weights(0)
+    model.weights[0], model.opt_states[0] = weight, state
+    x = model.get_activation([model.rank])
+    model.activations[0] = x
+    grad, _ = model.backward(0, x, model.loss(model.forward(0, x, weight)), weight)
+    model.grad_weights[0] = grad
+    {line}
+    model.update(0, grad, weight, state)
+"""
+        exec(source, names)
+        return names["program"]
+
+    unused = "{} was called with this gradient, and what it gave is not used: it does not work in place"
+    lines = {
+        "await model.allreduce(grad, 0)": unused.format("allreduce"),
+        "model.allreduce(grad, 0)": unused.format("allreduce"),
+        "later = await model.allreduce(grad, 0)": unused.format("allreduce"),
+        "await model.scatterreduce(grad, 0)": unused.format("scatterreduce"),
+        "pass": "add up the gradients of all micro-batches",
+    }
+    for line, cure in lines.items():
+        with pytest.raises(PuzzleError, match="the gradient is missing micro-batch 1") as failed:
+            run(program(line), ranks=2, layers=1, batches=2)
+        assert failed.value.cure.startswith(cure), line
+
+
+STEPS = [
+    "model.weights[0], model.opt_states[0] = model.load_weights(0)",
+    "x = model.activations[0] = model.get_activation(range(model.BATCHES))",
+    "x = model.forward(0, x, model.weights[0])",
+    "grad = model.loss(x)",
+    "model.grad_weights[0], _ = model.backward(0, model.activations[0], grad, model.weights[0])",
+    "weight, _ = model.update(0, model.grad_weights.pop(0), model.weights[0], model.opt_states[0])",
+    "model.set_final_weight(0, weight)",
+]
+COMES = [
+    "", "after load_weights comes model.get_activation(batches)", "after get_activation comes model.forward(",
+    "after forward comes model.loss(inp)", "after loss comes model.backward(", "after backward comes model.update(",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", range(len(STEPS) + 1))
+def test_half_written_code_is_told_what_comes_next(steps: int) -> None:
+    lines = "".join(f"    {line}\n" for line in ["model.RANKS", *STEPS[:steps]])
+    names: dict[str, Any] = {}
+    exec(f"def basic(model):\n{lines}", names)
+    puzzle = puzzles()["basic"]._replace(size={"ranks": 1, "layers": 1, "batches": 1})
+    verdict = judge(puzzle, lambda size: run(names["basic"], **size), seed=1)
+    assert verdict.status == ("TODO" if steps < 3 else "FAIL")
+    if 0 < steps < len(COMES):
+        assert COMES[steps] in verdict.message
+    else:
+        says = {0: "not attempted yet", 6: "layer 0: no rank has set a", 7: "rank 0: it ends with (stored after"}
+        assert verdict.message.startswith(says[steps])
+
+
+def test_a_loop_of_awaits_that_never_ends_has_its_line() -> None:
+    async def program(model: Model) -> None:
+        while True:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    with pytest.raises(PuzzleError, match="did not end within") as failed:
+        run(program, timeout=0.5)
+    assert "await asyncio.sleep(0)" in failed.value.line and "timeout" not in failed.value.cure
+    with pytest.raises(PuzzleError) as failed:
+        run(program, timeout=0.5, ranks=100)
+    assert "a large machine may need a longer timeout" in failed.value.cure
