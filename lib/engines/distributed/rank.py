@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from ...basics.asyncio_private import has_timers
-from ...basics.errors import Place, PuzzleError, is_learners
+from ...basics.errors import Place, PuzzleError, learner_line
 from ...learner.dist import Dist
 from ...learner.model import Model
 from ...machine.cost import Shape
@@ -43,13 +43,7 @@ class Telling(Wire):
     """The line to the host, which hears with every question in which line of the learner's it is asked."""
 
     def send(self, message: Any, deadline: float | None = None) -> None:
-        line, frame = "", sys._getframe(1)
-        while frame is not None and not is_learners(frame.f_code):
-            frame = frame.f_back  # type: ignore[assignment]
-        if frame is not None:
-            code = frame.f_code
-            line = f"line {frame.f_lineno} of {os.path.basename(code.co_filename)} in {code.co_name}"
-        super().send([message, line], deadline)
+        super().send([message, learner_line()], deadline)
 
 
 class RealTensor(RemoteTensor):

@@ -47,12 +47,14 @@ def main(descriptor: int) -> None:
             if verb == "kill":
                 _kill(children)
             else:
-                for place in range(task["ranks"]):
-                    pid = os.fork()
-                    if pid == 0:
-                        wire.close()
-                        _be(rank, task, place)
-                    children[pid] = place
+                # The ranks meet by a store that rank 0 keeps in memory: no file, of which something could be left.
+                with socket.create_server(("127.0.0.1", 0), backlog=task["ranks"]) as meeting:
+                    for place in range(task["ranks"]):
+                        pid = os.fork()
+                        if pid == 0:
+                            wire.close()
+                            _be(rank, task, place, meeting)
+                        children[pid] = place
         _reap(wire, children)
 
 
@@ -71,7 +73,10 @@ def _how(status: int) -> str:
     if os.WIFSTOPPED(status):
         return f"was stopped by {_signal(os.WSTOPSIG(status))}"
     code = os.waitstatus_to_exitcode(status)
-    return f"ended with exit status {code}" if code >= 0 else f"was killed by {_signal(-code)}"
+    if code >= 0:
+        return f"ended with exit status {code}"
+    often = " (often because the machine ran out of memory)" if -code == signal.SIGKILL else ""
+    return f"was killed by {_signal(-code)}{often}"
 
 
 def _signal(number: int) -> str:
@@ -88,8 +93,8 @@ def _kill(children: Mapping[int, int]) -> None:
                 os.kill(target, signal.SIGKILL)
 
 
-def _be(rank: Any, task: Mapping[str, Any], place: int) -> None:
-    """Run a rank in a child of the fork, and exit with 0 if all went well."""
+def _be(rank: Any, task: Mapping[str, Any], place: int, meeting: socket.socket) -> None:
+    """Run a rank in a child of the fork, and exit with 0 if all went well. ``meeting``: where the store listens."""
     code = 1
     try:
         import torch
@@ -103,7 +108,13 @@ def _be(rank: Any, task: Mapping[str, Any], place: int) -> None:
         shape, work, settings = _unpickled(task["machine"])
         gpus = torch.cuda.device_count() if settings.device == "auto" and torch.cuda.is_available() else 0
         device = f"cuda:{place}" if shape.ranks <= gpus else "cpu"
-        store, function = dist.FileStore(task["store"], shape.ranks), partial(_unpickled, task["function"])
+        keeps, port = place == 0, meeting.getsockname()[1]
+        listens = (
+            {"master_listen_fd": meeting.detach(), "use_libuv": False} if keeps else {}
+        )  # torch 2.7's libuv cannot
+        meeting.close()
+        store = dist.TCPStore("127.0.0.1", port, shape.ranks, keeps, wait_for_workers=False, **listens)
+        function = partial(_unpickled, task["function"])
         code = int(not rank.be_a_rank(task, place, device, store, shape, work, settings, function))
     finally:
         os._exit(code)
