@@ -143,10 +143,12 @@ def test_calls_under_way_and_a_picture_by_the_clock_on_the_wall() -> None:
     done = apart(overlapped, layers=4, pace=0.02)
     assert done.agreement.ok and done.tick == 0.02
     measured = done.measured
-    assert 0.9 < measured.time / done.time < 30  # far more where the machine is busy
+    assert 0.9 < measured.time / (20 * done.time) < 30  # far more where the machine is busy
     assert [event.kind for event in measured.events] == [event.kind for event in done.events]
-    assert "measured" in draw(measured).summary
-    assert "overlapped" in compare(done, measured, titles=["overlapped", "on the wall"]).summary
+    assert repr(measured).endswith(" elements") and " ms, peak" in repr(measured)
+    assert "measured" in draw(measured).summary and "1 tick = 20 ms" in draw(measured).summary
+    beside = compare(done, measured, titles=["overlapped", "on the wall"]).summary
+    assert f"overlapped (4 ranks, 4 layers, 4 micro-batches, 1 tick = 20 ms): time {20 * done.time:.0f} ms" in beside
 
 
 @pytest.mark.parametrize("pace", [0.0, 0.005])
