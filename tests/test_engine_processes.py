@@ -311,7 +311,8 @@ FAULTS: dict[Callable[..., Any], str] = {
     another_layer: r"rank \d calls allgather\(layer \d\) where rank \d calls allgather\(layer \d\)",
     waits: r"rank 2 waits for receive from anyone, since tick 0 \[line .* in waits",
     unread: r"rank 0 to rank 1: a message was sent and never received: 'x'",
-    spins: r"rank 1: nothing was heard of it for 3 seconds; it had begun no operation",
+    spins: r"rank 1: nothing was heard of it for 3 seconds; it had begun no operation\n"
+    r"  got: +rank 0 waits in allgather\(layer 0\) \[line \d+ .* in gather.*; rank 3 waits in allgather",
     swallows: r"(?s)load_weights.*from 0 to 1",
 }
 
@@ -484,17 +485,27 @@ def test_who_dies_under_torchrun_is_named_before_torchrun_says_anything(
     assert done.stderr.count("its process (pid") == (function != "nobody")
 
 
-def test_what_a_worker_has_said_before_a_wrong_result_is_not_lost(tmp_path: Path) -> None:
-    """torchrun starts Python without buffers, other starters of workers do not."""
-    (tmp_path / "mine.py").write_text(DYING)
+def a_worker_alone(folder: Path, function: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a worker as other starters than torchrun do, which gives Python no buffers."""
+    (folder / "mine.py").write_text(DYING)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     meeting = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | meeting
-    worker = [sys.executable, "-m", "lib", "worker", f"{tmp_path / 'mine.py'}:wrong"]
-    done = subprocess.run(worker, cwd=build.ROOT, env=environment, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | meeting | more
+    worker = [sys.executable, "-m", "lib", "worker", f"{folder / 'mine.py'}:{function}"]
+    return subprocess.run(worker, cwd=build.ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_what_a_worker_has_said_before_a_wrong_result_is_not_lost(tmp_path: Path) -> None:
+    done = a_worker_alone(tmp_path, "wrong")
     assert done.returncode != 0 and "[rank 0, tick 0] nothing is trained\nwrong: not attempted yet" in done.stdout
     assert "wrong is not attempted yet: no operation was run" in done.stderr
+
+
+def test_a_rank_that_cannot_join_the_others_says_why(tmp_path: Path) -> None:
+    done = a_worker_alone(tmp_path, "wrong", GLOO_SOCKET_IFNAME="none0")
+    assert done.returncode != 0
+    assert re.match(r"rank 0: it cannot join the other ranks: \w+Error: .*none0", done.stderr), done.stderr
 
 
 # -- around it -----------------------------------------------------------------------------------------

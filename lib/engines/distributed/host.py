@@ -61,14 +61,24 @@ class Client:
         self.rank, self.ask, self.lane, self.hello = rank, ask, lane, hello
         self.waits = self.timer = self.done = False
         self.woken: list[int] = []
-        self.last = "it had begun no operation"  # its last operation, as a part of a sentence
-        self.line = self.waiting = ""
+        self.last = self.line = self.waiting = ""  # its last operation, the line of that, and a line that waits
         self.heard, self.gone = time.monotonic(), False
         self.error: PuzzleError | None = None
         self.broken = False  # whether its error is only that another rank is gone
         self.report: dict[str, Any] = {}
         self.stored: list[Elements] = []
         self.now: Elements = 0
+
+    @property
+    def lacks(self) -> bool:
+        """Whether it has not yet said how it ended."""
+        return not self.done and self.error is None
+
+    def came_to(self) -> str:
+        """Return how far it came, as a part of a sentence."""
+        if self.last == "finish":
+            return "it had come to the end of its function"
+        return f"its last operation was {self.last}" if self.last else "it had begun no operation"
 
 
 def _tell(wire: Wire, message: list[Any]) -> None:
@@ -128,7 +138,7 @@ class Host:
                 speaking = [key.data for key, _ in self.selector.select(0.05)]
                 for state in speaking:
                     self._hear(state)
-                first = next((self.ranks[rank] for rank in deaths if self._lacks(self.ranks[rank])), None)
+                first = next((self.ranks[rank] for rank in deaths if self.ranks[rank].lacks), None)
                 if first is not None and first not in speaking:  # what a rank has said before it died counts
                     raise _lost(first, deaths[first.rank])
                 self._look_after()
@@ -197,7 +207,7 @@ class Host:
         """Reply with the clerk's answer, and count what is stored of the real tensors, by their labels."""
         if verb in RECORDED:
             state.stored.append(state.now)
-            state.last = _last(verb, message)
+            state.last = _doing(verb, message)
         failed, result, _ = self.clerk.answer(message)
         if verb in ("store", "drop"):
             size = self.real.elements(self.clerk.tensors[message[3]].labels)
@@ -242,11 +252,6 @@ class Host:
 
     # -- what goes wrong -------------------------------------------------------------------------------
 
-    @staticmethod
-    def _lacks(state: Client) -> bool:
-        """Return whether a rank has not yet said how it ended."""
-        return not state.done and state.error is None
-
     def _look_after(self) -> None:
         """Raise PuzzleError for a rank that has hung up or failed, or of which nothing is heard."""
         silent = {state: time.monotonic() - state.heard for state in self._left()}
@@ -267,12 +272,12 @@ class Host:
 
     def _late(self, state: Client) -> PuzzleError:
         waiting = [
-            f"rank {other.rank} waits: {other.last}" + (f" [{other.waiting}]" if other.waiting else "")
+            f"rank {other.rank} waits in {other.last}" + (f" [{other.waiting}]" if other.waiting else "")
             for other in self._left()
-            if other.waits
+            if other.waits and other.last
         ]
         return PuzzleError(
-            f"nothing was heard of it for {self.timeout:g} seconds; {state.last}",
+            f"nothing was heard of it for {self.timeout:g} seconds; {state.came_to()}",
             where=Place(state.rank),
             got="; ".join(waiting[:8]),
             cure="look for a loop that never ends; slow machines and large layers need a longer timeout",
@@ -281,19 +286,15 @@ class Host:
 
 
 def _lost(state: Client, how: str) -> PuzzleError:
-    problem = f"its process (pid {state.hello['pid']}) {how}; {state.last}"
+    problem = f"its process (pid {state.hello['pid']}) {how}; {state.came_to()}"
     return PuzzleError(problem, where=Place(state.rank), line=state.line)
 
 
-def _last(verb: str, message: Sequence[Any]) -> str:
-    """Return what the last question was about, as a part of a sentence: the operation and its layer."""
-    if verb == "finish":
-        return "it had come to the end of its function"
+def _doing(verb: str, message: Sequence[Any]) -> str:
+    """Return what a question is about, for people: the operation and its layer."""
     if verb in ("compute", "meet"):
-        called = show_call(message[3], message[4 if verb == "compute" else 5])
-    else:
-        called = show_call(verb, message[3] if verb == "load_weights" else None)
-    return f"its last operation was {called}"
+        return show_call(message[3], message[4 if verb == "compute" else 5])
+    return show_call(verb, message[3] if verb == "load_weights" else None)
 
 
 # -- how ranks come here -------------------------------------------------------------------------------
