@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
-from lib.basics.units import show_ticks
 from lib.running.limits import collector_off
 
 from . import theme
@@ -21,7 +20,7 @@ from .marks import Diagram, label, lines, style, text_width
 from .numbering import Plans, plan
 from .picture import WIDTH, card, check_choice, check_width, small_enough
 from .timeline import axis, draw_timeline
-from .trace import Trace, trace_of
+from .trace import Trace, alike, trace_of
 from .words import machine, share_text, size_of
 
 TITLES, NAME, GAP, LINE = 420.0, 22.0, 14.0, 19.0
@@ -41,7 +40,6 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("time", "ticks", lambda trace: trace.time, show_ticks, True),
     Column("peak memory", "elements", lambda trace: float(trace.peak.memory if trace.peak else 0), size_of, True),
     Column("idle", "of rank time", lambda trace: trace.idle, share_text, True),
     Column("communication", "of rank time", lambda trace: trace.communication, share_text),
@@ -60,8 +58,9 @@ def compare(
 ) -> Figure:
     """Return two schedules or more, from top to bottom under one time axis, with a table of their figures.
 
-    ``titles`` names them (a Run has a name of its own); the rest is as in ``draw``. Time in ticks, memory in
-    elements, everything else in percent of all ranks' time; the best time, memory and idle share are in bold.
+    ``titles`` names them (a Run has a name of its own); the rest is as in ``draw``. Time in ticks, or in milliseconds
+    for all if one of them is measured; memory in elements, everything else in percent of all ranks' time; the best
+    time, memory and idle share are in bold.
     Raise PuzzleError for fewer than two, and for what is no run.
     """
     if len(sources) < 2:
@@ -71,7 +70,7 @@ def compare(
         raise PuzzleError("a title for each run is needed", where="compare", got=describe(titles))
     check_choice("links", links, LINKS, "compare")
     check_width(width, "compare", LEAST)
-    traces = [trace_of(source, title) for source, title in zip(sources, names, strict=True)]
+    traces = alike([trace_of(source, title) for source, title in zip(sources, names, strict=True)])
     with collector_off():
         return small_enough(lambda rough: _figure(traces, width, links, static, rough))
 
@@ -122,7 +121,7 @@ def _end(layout: Layout, until: float) -> list[Diagram]:
     if trace.time >= until:
         return []
     x, middle = layout.x(trace.time), layout.rows[0].y + layout.height / 2
-    text = f"{show_ticks(trace.time)} ticks"
+    text = trace.unit.lasting(trace.time)
     parts: list[Diagram] = [lines([(x, layout.top - 2, x, layout.bottom + 2)], style(None, theme.INK, 1.5))]
     if x + 10 + text_width(text, 11, bold=True) < layout.x1:
         parts.append(label(x + 7, middle, text, 11, style(theme.INK), "start", 600))
@@ -134,8 +133,9 @@ def _end(layout: Layout, until: float) -> list[Diagram]:
 
 def _columns(traces: Sequence[Trace]) -> list[Column]:
     """Return the columns of the table. Those on boxes are there only if there are boxes."""
-    boxes = any(trace.node_size for trace in traces)
-    return [column for column in COLUMNS if boxes or column.unit != "boxes"]
+    unit, boxes = traces[0].unit, any(trace.node_size for trace in traces)
+    time = Column("time", unit.name, lambda trace: trace.time, unit.brief, True)
+    return [time, *(column for column in COLUMNS if boxes or column.unit != "boxes")]
 
 
 def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lib.basics.units import show_ticks
-
 from . import theme
 from .layout import PAD
 from .marks import Diagram, label, lines, poly, style, text_width, together
@@ -64,10 +62,11 @@ def figures(trace: Trace) -> list[Figures]:
     """Return the figures of the head: time, peak memory, idle and communication."""
     peak = trace.peak
     assert peak is not None
-    time = Figures("time", show_ticks(trace.time), "ticks")
+    unit = trace.unit
+    time = Figures("time", unit.brief(trace.time), unit.name)
     if trace.time_target is not None:
-        time = time._replace(note=f"target {show_ticks(trace.time_target)}", met=trace.time <= trace.time_target)
-    memory = Figures("peak memory", size_of(peak.memory), f"rank {peak.rank}, tick {show_ticks(peak.issued)}")
+        time = time._replace(note=f"target {unit.brief(trace.time_target)}", met=trace.time <= trace.time_target)
+    memory = Figures("peak memory", size_of(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
     if trace.memory_target is not None:
         target = trace.memory_target
         memory = memory._replace(note=f"target {size_of(target)}", met=peak.memory <= target)

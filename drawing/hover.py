@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lib.basics.units import show_elements, show_ticks
+from lib.basics.units import Unit, show_elements
 from lib.record.events import Event
 from lib.record.table import OPERATIONS
 
@@ -11,7 +11,7 @@ from .theme import name_of
 from .words import plural, ranges
 
 
-def hover(event: Event, row: Row) -> str:
+def hover(event: Event, row: Row, unit: Unit) -> str:
     """Return what an operation says when the pointer rests on it. It is true of all ranks of the row."""
     alone = len(row.ranks) == 1
     head = f"{row.full_name}: {name_of(event.kind)}"
@@ -19,7 +19,7 @@ def hover(event: Event, row: Row) -> str:
         head += f", layer {event.layer}"
     if event.batches and row.same_batches:
         head += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
-    said = [head, f"tick {show_ticks(event.start)} to {show_ticks(event.end)}"]
+    said = [head, unit.at(f"{unit.show(event.start)} to {unit.show(event.end)}")]
     if event.tensor:
         said.append(f"{event.tensor}, {show_elements(event.elements)} elements")
     if alone and event.lane == "message" and len(event.group) == 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lib.basics.units import Elements, show_elements, show_ticks
+from lib.basics.units import Elements, show_elements
 from lib.record.events import Event
 from lib.record.kinds import MEMORY_KINDS
 
@@ -142,7 +142,9 @@ class Strip:
         behind = box(x + 4 if right else x - 4 - width, y - 14, width, 13, style(theme.CARD, None, 0, 0.8), 2)
         mark = poly([(x, y), (x - 4, y - 7), (x + 4, y - 7)], style(theme.INK))
         said = label(x + (8 if right else -8), y - 7, text, 10, style(theme.INK), "start" if right else "end", 600)
-        title = f"peak: {show_elements(peak.memory)} elements on rank {peak.rank} at tick {show_ticks(peak.issued)}"
+        unit = self.layout.trace.unit
+        when = unit.at(unit.brief(peak.issued))
+        title = f"peak: {show_elements(peak.memory)} elements on rank {peak.rank} at {when}"
         return [behind, Titled(title, mark), said]
 
 

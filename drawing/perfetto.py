@@ -18,7 +18,7 @@ from .trace import Trace, trace_of
 from .words import ranges
 
 TICK = 1000.0
-"""Microseconds for a tick, which so shows as a millisecond."""
+"""Microseconds for a tick, which so shows as a millisecond, and for a millisecond that was measured."""
 
 Json = dict[str, Any]
 
@@ -33,7 +33,8 @@ def perfetto(source: object) -> str:
     trace = trace_of(source)
     messages = _messages(trace)
     events = [entry for rank in trace.by_rank for entry in (*_names(trace, rank), *_rank(trace, rank, messages))]
-    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":"))
+    about = {"title": trace.title, "1 ms is": f"1 {trace.unit.one}"} | ({"scale": trace.scale} if trace.scale else {})
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}, separators=(",", ":"))
 
 
 def _names(trace: Trace, rank: int) -> Iterator[Json]:
@@ -73,15 +74,15 @@ def _messages(trace: Trace) -> frozenset[object]:
 def _rank(trace: Trace, rank: int, messages: frozenset[object]) -> Iterator[Json]:
     for event, thread in zip(trace.by_rank[rank], _threads(trace, rank), strict=True):
         if event.kind not in MARKS:
-            yield from _operation(event, thread, event.op in messages)
+            yield from _operation(event, thread, event.op in messages, f"issued at {trace.unit.one}")
         kinds = {theme.MEMORY[kind][0]: float(held) for kind, held in zip(MEMORY_KINDS, event.held, strict=True)}
         yield {"ph": "C", "pid": rank, "tid": 0, "ts": event.issued * TICK, "name": "memory", "args": kinds}
 
 
-def _operation(event: Event, thread: int, flows: bool) -> Iterator[Json]:
+def _operation(event: Event, thread: int, flows: bool, issued: str) -> Iterator[Json]:
     place: Json = {"pid": event.rank, "tid": thread, "ts": event.start * TICK}
     name = theme.name_of(event.kind) + ("" if event.layer is None else f" layer {event.layer}")
-    slice_: Json = {**place, "name": name, "cat": event.kind, "args": dict(_details(event))}
+    slice_: Json = {**place, "name": name, "cat": event.kind, "args": {**dict(_details(event)), issued: event.issued}}
     if not event.length:
         yield {**slice_, "ph": "i", "s": "t"}
         return
@@ -102,4 +103,3 @@ def _details(event: Event) -> Iterator[tuple[str, object]]:
         yield "elements", float(event.elements)
     if event.group:
         yield "ranks", ranges(event.group)
-    yield "issued at tick", event.issued

@@ -43,8 +43,9 @@ def draw(
 
     ``memory``: with the memory of the ranks below; ``links``: arrows from sends to receives ("p2p"), ties
     between the ranks of a collective ("groups"), "all", "none", or "auto", where there is room;
-    ``time_target`` in ticks, ``memory_target`` in elements; ``width`` in pixels; ``static``: an image without
-    hover texts, for notebooks that are kept with their outputs. Raise PuzzleError for anything that is no run.
+    ``time_target`` in ticks (for a measured run in ms), ``memory_target`` in elements; ``width`` in pixels;
+    ``static``: an image without hover texts, for notebooks that are kept with their outputs. Raise PuzzleError for
+    anything that is no run.
     """
     check_choice("links", links, LINKS, "draw")
     check_width(width, "draw")

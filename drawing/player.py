@@ -106,6 +106,7 @@ def _data(trace: Trace, rows: Sequence[Row], figure: Figure) -> dict[str, Any]:
     shown = [slot for slot in range(len(MEMORY_KINDS)) if any(event.held[slot] for event in trace.events)]
     return {
         "time": trace.time or 1.0,
+        "moment": trace.unit.moment,
         "seconds": SECONDS,
         "box": {**dict(zip(("x0", "top", "x1", "bottom"), area, strict=True)), "width": figure.size[0]},
         "full": max(float(peak.memory), float(trace.memory_target or 0)) * 1.02 or 1.0,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
-from lib.basics.units import show_ticks
+from lib.basics.units import TICKS, show_ticks
 from lib.course.sketches import Outline, Span, outline
 from lib.course.sketches import sketch as sketch_of
 from lib.course.specs import Puzzle, cost_named, find, written
@@ -66,6 +66,9 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
         raise PuzzleError(
             "beside_target takes a run", got=describe(source), cure="beside_target(run(fsdp, ranks=4, ...))"
         )
+    if source.unit is not TICKS:
+        cure = "beside_target(run), not beside_target(run.measured)"
+        raise PuzzleError("the target is in ticks, and this run is in ms", where="beside_target", cure=cure)
     spec = find(source.name if puzzle is None else puzzle)
     size = {key: getattr(source, key) for key in ("ranks", "layers", "batches", "mesh", "node_size")}
     wanted = {key: spec.size.get(key) for key in size}
@@ -145,7 +148,7 @@ def _heading(title: str, note: str, y: float) -> list[Diagram]:
 
 
 def _figures(trace: Trace) -> str:
-    return f"{show_ticks(trace.time)} ticks, {share_text(trace.idle)} idle"
+    return f"{trace.unit.lasting(trace.time)}, {share_text(trace.idle)} idle"
 
 
 def _arguments(size: Mapping[str, object]) -> str:

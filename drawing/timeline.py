@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lib.basics.units import show_ticks
 from lib.record.events import MARKS, Event
 
 from . import theme
@@ -51,8 +50,8 @@ def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     at = ticks(layout.until)
     return [
         lines([(layout.x0, y + 2, layout.x1, y + 2)], style(None, theme.HATCH, 1)),
-        label(layout.x0 - 8, y + 12, "ticks", 10, ink, "end"),
-        *[label(layout.x(tick), y + 12, show_ticks(tick), 10, ink) for tick in at],
+        label(layout.x0 - 8, y + 12, layout.trace.unit.name, 10, ink, "end"),
+        *[label(layout.x(time), y + 12, layout.trace.unit.show(time), 10, ink) for time in at],
     ], y + 18
 
 
@@ -69,7 +68,7 @@ def _operation(layout: Layout, row: Row, index: int, event: Event, numbers: Plan
         text = ""
     place, color = layout.place(row, index), color_of(event, layout.trace.layers)
     return Titled(
-        hover(event, row),
+        hover(event, row, layout.trace.unit),
         operation(event.kind, place, color, text, numbers.size),
     )
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 
 from lib.basics.arguments import describe
 from lib.basics.errors import Line, PuzzleError
-from lib.basics.units import Elements
+from lib.basics.units import MS, TICKS, Elements, Unit
 from lib.course.specs import cost_named, puzzles
 from lib.learner.model import Model
 from lib.record.events import MARKS, Event
@@ -21,7 +21,7 @@ from lib.running.run import Run
 
 @dataclass(frozen=True)
 class Trace:
-    """Events by rank, and what the header says. Times in ticks, memory in elements."""
+    """Events by rank, and what the header says. Times in ``unit``, memory in elements."""
 
     by_rank: Mapping[int, Sequence[Event]]
     """The events of each rank in the order in which they were issued."""
@@ -34,6 +34,9 @@ class Trace:
     memory_target: Elements | float | None = None
     models: Sequence[Model] = field(default=(), repr=False)
     """The models whose events these are, rank by rank, if they are known."""
+    unit: Unit = TICKS
+    tick: float | None = None
+    """Milliseconds that a tick takes, if that is known."""
 
     @cached_property
     def events(self) -> list[Event]:
@@ -47,8 +50,13 @@ class Trace:
 
     @cached_property
     def time(self) -> float:
-        """The end of the last operation, in ticks."""
+        """The end of the last operation, in ``unit``."""
         return makespan(self.events)
+
+    @property
+    def scale(self) -> str:
+        """How long a tick is, where times are not in ticks: an empty text if that need not or cannot be said."""
+        return f"1 tick = {MS.lasting(self.tick)}" if self.unit is MS and self.tick else ""
 
     @cached_property
     def peak(self) -> Event | None:
@@ -110,7 +118,9 @@ def trace_of(
     if isinstance(source, Trace):
         return source
     models = _models(source)
+    unit, tick = TICKS, None
     if isinstance(source, Run):
+        unit, tick = source.unit, source.tick and 1e3 * source.tick
         title = source.name if title is None else title
         by_rank = _split(source.events)
         if time_target is None and memory_target is None:
@@ -126,7 +136,32 @@ def trace_of(
         time_target=time_target,
         memory_target=memory_target,
         models=models,
+        unit=unit,
+        tick=tick,
     )
+
+
+def alike(traces: Sequence[Trace]) -> Sequence[Trace]:
+    """Return traces in one unit: if one of them is in milliseconds, all are. What was only simulated has the tick of
+    the first that was measured. Raise PuzzleError if nobody knows how long a tick is."""
+    if len({trace.unit for trace in traces}) == 1:
+        return traces
+    known = [trace.tick for trace in traces if trace.tick]
+    if not known:
+        problem = "one is in ticks, one in ms, and nothing was computed that would tell how long a tick is"
+        raise PuzzleError(problem, where="compare", cure="run(..., pace=0.03): a tick lasts 30 ms")
+    return [_in_ms(trace, trace.tick or known[0]) if trace.unit is TICKS else trace for trace in traces]
+
+
+def _in_ms(trace: Trace, tick: float) -> Trace:
+    def ms(ticks: float) -> float:
+        return round(tick * ticks, 3)
+
+    by_rank = {
+        rank: [event._replace(issued=ms(event.issued), start=ms(event.start), end=ms(event.end)) for event in events]
+        for rank, events in trace.by_rank.items()
+    }
+    return replace(trace, by_rank=by_rank, unit=MS, tick=tick, time_target=trace.time_target and ms(trace.time_target))
 
 
 def _targets(run: Run) -> tuple[float | None, Elements | None]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import lru_cache
+from typing import TypeVar
 
 from lib.basics.errors import folded
-from lib.basics.units import Elements, show_elements, show_ticks
+from lib.basics.units import Elements, show_elements
 from lib.record.events import MARKS, Event
 from lib.record.table import OPERATIONS
 
 from .theme import name_of
 from .trace import Trace
+
+N = TypeVar("N", int, float)
 
 
 def si(number: float) -> str:
@@ -96,18 +99,19 @@ def _figures(trace: Trace) -> str:
     assert peak is not None
     return (
         f"{trace.title}: {machine(trace).replace(' · ', ', ')}; "
-        f"time {show_ticks(trace.time)} ticks{_met(trace.time, trace.time_target)}; "
+        f"time {trace.unit.lasting(trace.time)}{_met(trace.time, trace.time_target)}; "
         f"peak memory {show_elements(peak.memory)} elements on rank {peak.rank} "
-        f"at tick {show_ticks(peak.issued)}{_met(peak.memory, trace.memory_target)}; "
+        f"at {trace.unit.at(trace.unit.brief(peak.issued))}{_met(peak.memory, trace.memory_target)}; "
         f"idle {share_text(trace.idle)}; communication {share_text(trace.communication)}."
     )
 
 
 def machine(trace: Trace) -> str:
-    """Return how many ranks, layers and micro-batches there are."""
+    """Return how many ranks, layers and micro-batches there are, and how long a tick is if times are not in ticks."""
     said = f"{trace.ranks} rank{plural(trace.ranks)} · {trace.layers} layer{plural(trace.layers)}"
     said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
-    return said + (f" · boxes of {trace.node_size}" if trace.node_size else "")
+    said += f" · boxes of {trace.node_size}" if trace.node_size else ""
+    return said + (f" · {trace.scale}" if trace.scale else "")
 
 
 def _met(value: Elements | float, target: Elements | float | None) -> str:
@@ -124,12 +128,14 @@ def _shape(trace: Trace) -> str:
         for rank, events in trace.by_rank.items()
     }
     kinds = [kind for kind in OPERATIONS if any(c[kind] for c in counts.values())]
-    amounts = [f"{_span([c[kind] for c in counts.values()])} {name_of(kind)}" for kind in kinds]
+    amounts = [f"{_span([c[kind] for c in counts.values()], str)} {name_of(kind)}" for kind in kinds]
     said = f"{'Each rank' if trace.ranks > 1 else 'It'} runs {', '.join(amounts)}."
     spans = [_computing(events) for events in trace.by_rank.values()]
     starts, ends = [s for s, _ in spans], [e for _, e in spans]
     if len(set(starts)) > 1:
-        said += f" Ranks begin to compute at ticks {_span(starts)} and end at {_span(ends)}."
+        unit = trace.unit
+        first, last = (unit.at(_span(times, unit.brief)) for times in (starts, ends))
+        said += f" Ranks begin to compute at {first} and end at {last}."
     return said
 
 
@@ -139,6 +145,6 @@ def _computing(events: Sequence[Event]) -> tuple[float, float]:
     return min((a for a, _ in times), default=0.0), max((b for _, b in times), default=0.0)
 
 
-def _span(numbers: Sequence[float]) -> str:
+def _span(numbers: Sequence[N], show: Callable[[N], str]) -> str:
     low, high = min(numbers), max(numbers)
-    return show_ticks(low) if low == high else f"{show_ticks(low)} to {show_ticks(high)}"
+    return show(low) if low == high else f"{show(low)} to {show(high)}"

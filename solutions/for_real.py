@@ -50,21 +50,19 @@ if done and done.attempted:
 # %% [markdown]
 # ## By the clock on the wall
 #
-# The same picture, with measured times. One tick is what a micro-batch took to go through a layer, some tenths of a
-# millisecond. Do not be surprised: on the processors of one machine talking takes far longer than computing such small
-# layers. That is why real layers are large, and why links matter.
+# The same picture, with measured times, in milliseconds. Its head also says how long a tick was: what a micro-batch took
+# to go through a layer, some tenths of a millisecond. Do not be surprised: on the processors of one machine talking takes
+# far longer than computing such small layers. That is why real layers are large, and why links matter.
 
 # %%
 draw(done.measured) if done and done.attempted else None
 
 # %% [markdown]
 # To see the shape of the schedule, let computing take its time: with `pace=0.03` a tick lasts 30 milliseconds at
-# least. Now measured and simulated look alike. (The simulated time is the first one.)
+# least. Now measured and simulated look alike. Side by side, both are in milliseconds.
 
 # %%
 paced = on_processes(fsdp, pace=0.03)
-if paced and paced.attempted:
-    print(f"simulated {paced.time:.1f} ticks, measured {paced.measured.time:.1f}")
 compare(paced, paced.measured, titles=["simulated", "measured"]) if paced else None
 
 # %% [markdown]

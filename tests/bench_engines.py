@@ -46,7 +46,7 @@ def errors() -> None:
             if engine == "processes":
                 stored = str(again.stored[0])
                 measured = run(fn, **spec["size"], engine=engine, pace=PACE).measured
-                paced = f"{measured.time:.1f}/{again.time:.1f}"
+                paced = f"{measured.time / 1e3 / PACE:.1f}/{again.time:.1f}"
             values = "".join(f"{one.agreement.relative:11.1e}" for one in runs)
             name = f"{spec['name']}, {engine}"
             print(f"{name:38}{values} {len(found):9} {equal:6} {stored:>7} {wall:6.2f}s {paced:>12}")

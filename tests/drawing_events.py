@@ -114,7 +114,7 @@ def titles(figure: Figure) -> list[str]:
 
 def operation_titles(figure: Figure) -> list[str]:
     """The hover texts of operations."""
-    return [title for title in titles(figure) if "\ntick " in title]
+    return [title for title in titles(figure) if re.search(r"\n(tick )?[\d.]+ to [\d.]+( ms)?(\n|$)", title)]
 
 
 def texts(figure: Figure) -> list[str]:

@@ -202,7 +202,7 @@ def test_the_alternative_text_tells_figures_and_shape() -> None:
     words = draw(staged_run()).summary
     assert words.startswith("staged: 4 ranks, 4 layers, 4 micro-batches; time 19.3 ticks; peak memory 1,703,936")
     assert "Each rank runs 4 forward, 0 to 4 loss, 4 backward, 1 update, 4 to 8 send, 4 to 8 receive." in words
-    assert "Ranks begin to compute at ticks 0 to 4.2 and end at 14.7 to 19.3." in words
+    assert "Ranks begin to compute at tick 0 to 4.2 and end at tick 14.7 to 19.3." in words
 
 
 def test_memory_shows_each_profile_once_with_its_kinds() -> None:

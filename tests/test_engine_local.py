@@ -141,6 +141,7 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
     the ranks' dictionaries are gone through."""
     from lib.engines import numbers
     from lib.engines.layers import parameters
+    from tests.test_engine_numbers import nbytes, numel
 
     models: dict[int, Model] = {}
     walked: dict[int, list[list[int]]] = {rank: [] for rank in range(size["ranks"])}
@@ -148,7 +149,7 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
     wanted = run(fn, **size, cost=formula)
 
     def counted(value: numbers.Real) -> int:
-        assert numbers.nbytes(value) == 4 * numbers.numel(value)  # no view of anything larger
+        assert nbytes(value) == 4 * numel(value)  # no view of anything larger
         return numbers.elements(value)
 
     def walk(rank: RankState, operands: Any) -> None:

@@ -1,4 +1,4 @@
-"""Ticks and elements: the two units of the machine, kept exact.
+"""Ticks and elements, the two units of the machine, kept exact; and milliseconds, where a clock has measured.
 
 Time is counted in *ticks* (one micro-batch forward through one layer = 1 tick), memory in *elements*. Neither is ever a
 sum of floats: times are whole numbers of a *grain* (the largest fraction of a tick that divides every cost), sizes are
@@ -6,9 +6,10 @@ whole numbers or fractions. Only a time that leaves the simulator is a float, th
 that 20.4 ticks compare equal to ``20.4``.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
 from math import lcm
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 HIDDEN = 512  # width of a layer: a weight has HIDDEN x HIDDEN elements
 LENGTH = 256  # tokens of a micro-batch: an activation has HIDDEN x LENGTH elements for each micro-batch
@@ -51,6 +52,38 @@ def show_ticks(ticks: float) -> str:
     ('17', '20.4')
     """
     return f"{ticks:.10g}"
+
+
+def _show_ms(ms: float) -> str:
+    return f"{ms:.0f}" if ms >= 1000 else f"{ms:.3g}"
+
+
+class Unit(NamedTuple):
+    """What the times of a run are counted in, and how they are told.
+
+    >>> TICKS.lasting(20.4), TICKS.at(TICKS.show(3.3))
+    ('20.4 ticks', 'tick 3.3')
+    >>> MS.lasting(36.671), MS.at(MS.show(36.671))
+    ('36.7 ms', '36.671 ms')
+    """
+
+    name: str  # of many
+    one: str
+    moment: str  # with a gap for the time
+    show: Callable[[float], str]  # as exact as it is known: one of two moments that may be near to each other
+    brief: Callable[[float], str]  # as a figure of a whole run
+
+    def lasting(self, time: float) -> str:
+        """Return how long a run takes."""
+        return f"{self.brief(time)} {self.name}"
+
+    def at(self, shown: str) -> str:
+        """Return when something is, of a time or two as ``show`` or ``brief`` tell it."""
+        return self.moment.format(shown)
+
+
+TICKS = Unit("ticks", "tick", "tick {}", show_ticks, show_ticks)
+MS = Unit("ms", "ms", "{} ms", show_ticks, _show_ms)
 
 
 def show_elements(elements: Elements) -> str:

@@ -15,6 +15,7 @@ distributed  what a run needs whose ranks are processes
 result       what a run with real tensors leaves behind
 local        all ranks in this process
 processes    a run of processes, from its start to its end
+torchrun     one rank of a run, as torchrun starts it
 shell        python -m lib run, and worker for torchrun
 ===========  ===================================================================
 """

@@ -188,18 +188,7 @@ def stored(value: Real) -> list[torch.Tensor]:
 
 def elements(value: Real) -> int:
     """Return how many numbers a value has, counted as the simulator does: Adam's m and v count as one."""
-    return value.data.flat.shape[1] if isinstance(value.data, Pieces) else numel(value)
-
-
-def numel(value: Real) -> int:
-    """Return how many numbers a value really has."""
-    return sum(tensor.numel() for tensor in stored(value))
-
-
-def nbytes(value: Real) -> int:
-    """Return the bytes that a value occupies, with those of buffers behind views."""
-    buffers = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in stored(value)}
-    return sum(buffers.values())
+    return value.data.flat.shape[1] if isinstance(value.data, Pieces) else sum(map(torch.numel, stored(value)))
 
 
 def _activations(value: Real) -> dict[int, torch.Tensor]:

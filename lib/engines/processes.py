@@ -12,11 +12,10 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from ..running.limits import collector_off
 from ..running.run import Settings, keep_run
 from ..running.workload import Workload
 from .agreement import Agreement, LayerError
-from .distributed.host import Deaths, Door, Host
+from .distributed.host import Door, Host, Supervisor, open_standard_streams
 from .result import ProcessRun
 
 for _name in ("torch", "cloudpickle"):
@@ -44,32 +43,32 @@ START = 60.0  # seconds within which the ranks have to be there
 
 def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> ProcessRun:
     """Run as ``lib.run``, with a process for each rank. ``settings.timeout``: seconds for which one may be silent."""
-    begun, name = time.monotonic(), name_of(fn)
+    name = name_of(fn)
     pickled = {"function": _pickled(fn, fn, name), "machine": _pickled((shape, work, settings), shape.cost, "cost")}
     task = {**pickled, "ranks": shape.ranks, "path": [entry or os.getcwd() for entry in sys.path]}
-    with _alone, tempfile.TemporaryDirectory() as folder:
-        zygote = Zygote.get()
-        door = Door("127.0.0.1")
-        try:
-            zygote.start({**task, **door.place("127.0.0.1"), "store": os.path.join(folder, "store")})
-            return keep_books(door, name, shape, work, settings, "processes", begun, zygote.deaths)
-        finally:
-            door.close()
-            zygote.clear()
+    with _alone:
+        open_standard_streams()
+        with closing(Door("127.0.0.1", shape.ranks)) as door:
+            zygote = Zygote.get()
+            try:
+                zygote.start({**task, **door.place("127.0.0.1")})
+                return keep_books(name, shape, work, settings, door, zygote)
+            finally:
+                zygote.clear()
 
 
 def keep_books(
-    door: Door, name: str, shape: Shape, work: Workload, settings: Settings, engine: str, begun: float, deaths: Deaths
+    name: str, shape: Shape, work: Workload, settings: Settings, door: Door, supervisor: Supervisor
 ) -> ProcessRun:
     """Keep the books for the ranks that come to a door. Return the run when all have ended."""
-    host = Host(name, shape, work, settings.timeout, door.admit(shape.ranks, START, deaths), deaths)
+    host = Host(name, shape, work, settings.timeout, door.admit(START, supervisor), supervisor)
     token = witnessed.set(host.clerk.errors)
     try:
         host.serve()
         agreement = Agreement(work, host.real.weight_elements, tuple(LayerError(*row) for row in host.collect()))
-        wall = time.monotonic() - begun
+        wall = time.monotonic() - door.opened
         with collector_off():
-            return ProcessRun(host, engine, wall, agreement, settings.pace)
+            return ProcessRun(host, supervisor.engine, wall, agreement, settings.pace)
     except PuzzleError as error:
         keep_run(error, name, host.models)
         raise
@@ -104,8 +103,9 @@ def _pickled(thing: object, learners: object, name: str) -> str:
 
 
 class Zygote:
-    """The process that forks the ranks."""
+    """The process that forks the ranks (``Supervisor``)."""
 
+    engine, patience = "processes", 1.0
     _one: Zygote | None = None
 
     def __init__(self) -> None:

@@ -3,6 +3,7 @@
 from copy import copy
 from functools import cached_property
 
+from ..basics.units import MS
 from ..machine.interface import Piece
 from ..machine.outcome import Outcome
 from ..record.events import MARKS
@@ -54,9 +55,10 @@ class ProcessRun(RealRun):
     """A run whose ranks were processes.
 
     Time and memory are the simulated ones, since the books were the same. ``measured``: the run by the clock on the
-    wall. ``stored``: the count of records of the log at which as many numbers were really stored as the labels say, and
-    the count of all. ``live``: with a meter, for each rank the most numbers that were alive at once, stored or not.
-    ``peak_stored``: for each rank the most that were stored. ``backend`` and ``device``: torch's.
+    wall, in milliseconds; ``tick``: seconds of a tick in it, the pace or what a micro-batch took on average to go
+    through a layer. ``stored``: the count of records of the log at which as many numbers were really stored as the
+    labels say, and the count of all. ``live``: with a meter, for each rank the most numbers that were alive at once,
+    stored or not. ``peak_stored``: for each rank the most that were stored. ``backend`` and ``device``: torch's.
     """
 
     def __init__(self, host: Host, engine: str, wall: float, agreement: Agreement, pace: float) -> None:
@@ -84,6 +86,7 @@ class ProcessRun(RealRun):
         for event, (start, end) in seen:
             start, end = start - clock[event.rank], end - clock[event.rank]
             self._timed.append((event, (max(start, min(together.get(event.op, start), end)), end)))
+        self.tick = pace or self._forward()
 
     def facts(self) -> list[str]:
         """Return what there is to say besides time and memory, a line each."""
@@ -91,7 +94,8 @@ class ProcessRun(RealRun):
         return [
             *super().facts(),
             f"{self.backend} on {self.device}; stored as simulated at {equal} of {count} records; "
-            f"measured: {self.measured.time:.1f} ticks of {self.tick * 1e3:.3g} ms",
+            f"measured: {self.measured.unit.lasting(self.measured.time)}"
+            + (f", where a tick took {MS.lasting(self.tick * 1e3)}" if self.tick else ""),
             *[
                 f"rank {rank}: at most {live:,} numbers lived, of {self.peak_stored[rank]:,} stored: the rest is what "
                 "operations need while they work"
@@ -99,28 +103,27 @@ class ProcessRun(RealRun):
             ],
         ]
 
-    @cached_property
-    def tick(self) -> float:
-        """Seconds of a tick in ``measured``: the pace, or what a micro-batch took on average to go through a layer."""
-        paces = {row.kind for row in OPERATIONS.values() if row.trains and not row.backward}
-        spans = [(end - start) / len(event.batches) for event, (start, end) in self._timed if event.kind in paces]
-        return self.pace or (sum(spans) / len(spans) if spans else 1.0)
+    def _forward(self) -> float | None:
+        """Return the seconds that a micro-batch took on average to go through a layer, if any did."""
+        kinds = {row.kind for row in OPERATIONS.values() if row.trains and not row.backward}
+        spans = [(end - start) / len(event.batches) for event, (start, end) in self._timed if event.kind in kinds]
+        return sum(spans) / len(spans) if spans else None
 
     @cached_property
     def measured(self) -> Run:
-        """The run with its events at the times at which they really happened, in ticks of ``tick`` seconds.
+        """The run with its events at the times at which they really happened, in milliseconds.
 
-        Tick 0 is where the first operation begins: making the first numbers is not part of training.
+        They count from where the first operation begins: making the first numbers is not part of training.
         """
         zero = min((start for event, (start, _) in self._timed if event.kind not in MARKS), default=0.0)
 
-        def tick(second: float) -> float:
-            return round(max(0.0, second - zero) / self.tick, 3)
+        def ms(second: float) -> float:
+            return round(1e3 * max(0.0, second - zero), 3)
 
         shown = copy(self)
-        shown.name = f"{self.name}, measured"
+        shown.name, shown.unit = f"{self.name}, measured", MS
         shown.events = tuple(
-            event._replace(issued=tick(start), start=tick(start), end=tick(end)) for event, (start, end) in self._timed
+            event._replace(issued=ms(start), start=ms(start), end=ms(end)) for event, (start, end) in self._timed
         )
         shown.time = makespan(shown.events)
         return shown

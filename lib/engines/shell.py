@@ -1,18 +1,14 @@
 """``python -m lib run`` runs a function of a file on an engine, ``worker`` one rank of that under torchrun."""
 
 import argparse
-import json
 import os
 import sys
-import threading
-import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ..basics.errors import PuzzleError
 from ..grading.commandline import Usage, add_machine, function_in, size_for
 from ..machine.cost import Shape
-from ..running.execution import name_of
 from ..running.run import ENGINES, Settings, run
 from ..running.workload import KINDS, TOLERANCES, Workload
 
@@ -85,75 +81,19 @@ def _show(done: Any) -> None:
     done.check()
 
 
-# -- under torchrun ---------------------------------------------------------------------------------------
-
-
-def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) -> int:
+def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) -> NoReturn:
     missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise Usage(
             f"{', '.join(missing)} not set: it is started by torchrun, for example\n"
             f"    torchrun --standalone --nproc-per-node 4 -m lib worker {options.what}"
         )
-    import torch.distributed as dist
+    from .torchrun import work_for
 
-    from .distributed.rank import be_a_rank
-
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local_rank = int(os.environ.get("LOCAL_RANK", rank))
+    ranks = int(os.environ["WORLD_SIZE"])
     if size.setdefault("ranks", ranks) != ranks:
         raise Usage(f"torchrun has started {ranks} ranks, and {size['ranks']} are asked for")
     numbers = _options(options, "layer", "dtype", "hidden", "length", "seed")
     work = Workload(size.pop("layers", 2), size.pop("batches", 1), **numbers)
-    shape = Shape.of(**size)
-    # The store comes first: through it the ranks learn where the books are kept.
-    store, _, _ = next(dist.rendezvous("env://", rank, ranks))
-    gpus = _all_have_gpus(store, rank, ranks, local_rank) and options.device == "auto"
-    settings = Settings(options.timeout, pace=options.pace, meter=options.meter)
-    books = _keep_books(name_of(function), shape, work, settings, store) if rank == 0 else None
-    place = json.loads(store.get("books"))
-    device, store = f"cuda:{local_rank}" if gpus else "cpu", dist.PrefixStore("ranks", store)
-    try:
-        right = be_a_rank(place, rank, device, store, shape, work, settings, lambda: function)
-    except (EOFError, OSError):  # the books are closed: whoever keeps them has said why
-        right = False
-    if books is not None:
-        books.join()
-        right = True  # or else it would have ended this process
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(RIGHT if right else WRONG)  # so that torch's threads cannot complain
-
-
-def _all_have_gpus(store: Any, rank: int, ranks: int, local_rank: int) -> bool:
-    """Return whether every rank has a GPU of its own: otherwise all of them use their processors."""
-    import torch
-
-    here = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    store.set(f"gpu {rank}", str(int(here > local_rank)))
-    return all(store.get(f"gpu {other}") == b"1" for other in range(ranks))
-
-
-def _keep_books(name: str, shape: Shape, work: Workload, settings: Settings, store: Any) -> threading.Thread:
-    """Keep the books in a thread of this process, which it ends unless all is right. Tell the store where."""
-    from .distributed.host import Door
-    from .processes import keep_books
-
-    door = Door("")
-    store.set("books", json.dumps(door.place(os.environ["MASTER_ADDR"])))
-
-    def keep() -> None:
-        right = False
-        try:
-            _show(keep_books(door, name, shape, work, settings, "torchrun", time.monotonic(), dict))
-            right = True
-        except PuzzleError as error:
-            print(error, file=sys.stderr, flush=True)
-        finally:
-            door.close()
-            if not right:
-                os._exit(WRONG)
-
-    books = threading.Thread(target=keep, name="books", daemon=True)
-    books.start()
-    return books
+    settings = Settings(options.timeout, **_options(options, "pace", "device", "meter"))
+    work_for(function, Shape.of(**size), work, settings, _show)

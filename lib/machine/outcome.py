@@ -5,7 +5,7 @@ from functools import cached_property
 from itertools import chain
 
 from ..basics.errors import PuzzleError
-from ..basics.units import Elements, show_elements, show_ticks
+from ..basics.units import TICKS, Elements, Unit, show_elements
 from ..record.codes import grid
 from ..record.events import MARKS, Event
 from ..record.score import makespan, peak
@@ -16,7 +16,10 @@ from .mesh import Mesh
 
 class Outcome:
     """What a run leaves behind. ``events``: the log, rank by rank; ``final_states``: what each rank begins and ends
-    with; ``time``: the end of the last operation, in ticks; ``memory``: the peak of all ranks, in elements."""
+    with; ``time``: the end of the last operation, in ``unit``; ``memory``: the peak of all ranks, in elements."""
+
+    unit: Unit = TICKS
+    """What times are counted in: ticks, but for what a clock has measured."""
 
     def __init__(
         self, name: str, mesh: Mesh, final_states: Sequence[FinalState], logs: Iterable[Iterable[Event]]
@@ -49,10 +52,10 @@ class Outcome:
         if not self.attempted:
             return f"{self.name}: not attempted yet"
         return (
-            f"{self.name} on {self.ranks} rank{'s' * (self.ranks > 1)}: time {show_ticks(self.time)} ticks, "
+            f"{self.name} on {self.ranks} rank{'s' * (self.ranks > 1)}: time {self.unit.lasting(self.time)}, "
             f"peak memory {show_elements(self.memory)} elements"
         )
 
     def __str__(self) -> str:
         """The schedule as text: a line a rank, a code an operation (see ``codes``)."""
-        return f"{self!r}\n{grid(self.events)}" if self.attempted else repr(self)
+        return f"{self!r}\n{grid(self.events, self.unit)}" if self.attempted else repr(self)

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ..basics.errors import PuzzleError, folded
-from ..basics.units import show_ticks
+from ..basics.units import TICKS, Unit
 from .events import MARKS, Event
 from .operations import Message
 from .table import OPERATIONS, SEND, operation
@@ -77,7 +77,7 @@ def read_code(text: str) -> Code:
     )
 
 
-def grid(events: Iterable[Event]) -> str:
+def grid(events: Iterable[Event], unit: Unit = TICKS) -> str:
     """Return a line for each rank, with a column for each moment at which some rank starts something. ``+`` joins what
     starts at the same time, ``-`` goes on, ``.`` is idle."""
     by_rank: dict[int, list[Event]] = {}
@@ -89,7 +89,7 @@ def grid(events: Iterable[Event]) -> str:
     moments = sorted({event.start for own in by_rank.values() for event in own})
     if len(moments) * len(names) > CELLS:
         return "\n".join(f"{name}  {' '.join(map(str, map(code_of, by_rank[rank])))}" for rank, name in names.items())
-    rows = {"tick": [show_ticks(moment) for moment in moments]}
+    rows = {unit.one: [unit.show(moment) for moment in moments]}
     rows |= {name: _cells(by_rank[rank], moments) for rank, name in names.items()}
     return _aligned(rows)
 

@@ -31,8 +31,10 @@ class Run(Outcome):
     """What happened in a run. Shows itself as a picture in a notebook once ``drawing`` is imported.
 
     ``models``: the ranks' Models; ``events``: the log, rank by rank; ``time``: the end of the last operation, in ticks;
-    ``memory``: the peak of all ranks, in elements.
+    ``memory``: the peak of all ranks, in elements; ``tick``: seconds that a tick took, where real processes ran.
     """
+
+    tick: float | None = None
 
     failed = False  # whether an error has ended it; it is that error's ``run`` then
 

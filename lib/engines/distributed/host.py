@@ -7,17 +7,18 @@ tensors among themselves, all in the same order.
 """
 
 import hmac
+import os
 import secrets
 import selectors
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
-from ...basics.errors import Place, PuzzleError, show_call
+from ...basics.errors import Place, PuzzleError, show_call, show_set
 from ...basics.units import Elements
 from ...learner.dist import Dist
 from ...learner.model import Model
@@ -36,11 +37,21 @@ from ...running.workload import Workload
 RECORDED = ("load_weights", "get_activation", "compute", "meet", "pass_to", "receive", "finish")
 """Questions that leave a record in the log."""
 COLLECTING = 60.0  # seconds within which the final weights have to be compared
-PATIENCE = 1.0  # seconds to wait for the reason, when a rank has hung up and may be dead
+PATIENCE = 1.0  # seconds to wait for the reason, when a rank is only broken
 GRACE = 0.3  # seconds for the other ranks to make the same mistake, when one has made it: the lowest is named
 
-Deaths = Callable[[], Mapping[int, str]]
-"""Ranks whose process has ended or was stopped, and how, as far as a supervisor knows."""
+
+class Supervisor(Protocol):
+    """Whoever has started the ranks."""
+
+    engine: str
+    """The name of the engine."""
+    patience: float
+    """Seconds within which it knows how a rank has ended that has hung up: 0 if it will not say."""
+
+    def deaths(self) -> Mapping[int, str]:
+        """Return the ranks whose process has ended or was stopped, and how, in the order in which that happened. Raise
+        PuzzleError if the run cannot go on."""
 
 
 class Client:
@@ -50,13 +61,24 @@ class Client:
         self.rank, self.ask, self.lane, self.hello = rank, ask, lane, hello
         self.waits = self.timer = self.done = False
         self.woken: list[int] = []
-        self.doing, self.line, self.waiting = "starting", "", ""
+        self.last = self.line = self.waiting = ""  # its last operation, the line of that, and a line that waits
         self.heard, self.gone = time.monotonic(), False
         self.error: PuzzleError | None = None
         self.broken = False  # whether its error is only that another rank is gone
         self.report: dict[str, Any] = {}
         self.stored: list[Elements] = []
         self.now: Elements = 0
+
+    @property
+    def lacks(self) -> bool:
+        """Whether it has not yet said how it ended."""
+        return not self.done and self.error is None
+
+    def came_to(self) -> str:
+        """Return how far it came, as a part of a sentence."""
+        if self.last == "finish":
+            return "it had come to the end of its function"
+        return f"its last operation was {self.last}" if self.last else "it had begun no operation"
 
 
 def _tell(wire: Wire, message: list[Any]) -> None:
@@ -69,9 +91,15 @@ class Host:
     """Answers the ranks of one run (and is the ``Watcher`` of its network)."""
 
     def __init__(
-        self, name: str, shape: Shape, work: Workload, timeout: float | None, ranks: Sequence[Client], deaths: Deaths
+        self,
+        name: str,
+        shape: Shape,
+        work: Workload,
+        timeout: float | None,
+        ranks: Sequence[Client],
+        supervisor: Supervisor,
     ) -> None:
-        self.name, self.timeout, self.deaths = name, timeout, deaths
+        self.name, self.timeout, self.supervisor = name, timeout, supervisor
         self.ranks = {client.rank: client for client in ranks}
         self.books = LocalBooks(shape, graded=True, watcher=self)
         dist = Dist.of(shape, cast(AnyBooks, self.books))
@@ -106,12 +134,14 @@ class Host:
                 self.selector.register(state.ask.end, selectors.EVENT_READ, state)
                 _tell(state.lane, ["start", time.monotonic()])
             while self._left():
-                deaths = self.deaths()
+                deaths = self.supervisor.deaths()
                 speaking = [key.data for key, _ in self.selector.select(0.05)]
                 for state in speaking:
                     self._hear(state)
-                # What a rank has said before it died counts.
-                self._look_after({rank: how for rank, how in deaths.items() if self.ranks[rank] not in speaking})
+                first = next((self.ranks[rank] for rank in deaths if self.ranks[rank].lacks), None)
+                if first is not None and first not in speaking:  # what a rank has said before it died counts
+                    raise _lost(first, deaths[first.rank])
+                self._look_after()
         if self.clerk.errors:
             raise self.clerk.errors[0]
 
@@ -129,7 +159,8 @@ class Host:
                 moved = dict(map(tuple, times))
                 state.report["took"] = [moved.get(at) if isinstance(at, int) else at for at in state.report["took"]]
         except (EOFError, OSError):
-            dead = "; ".join(f"rank {rank} {how}" for rank, how in self.deaths().items())
+            ends = self.supervisor.deaths() or {state.rank: "has ended or hung up"}
+            dead = "; ".join(f"rank {rank} {how}" for rank, how in ends.items())
             raise PuzzleError("the final weights cannot be brought together", got=dead, line="") from None
         for state in self.ranks.values():
             _tell(state.lane, ["end"])
@@ -153,8 +184,9 @@ class Host:
     def _answer(self, state: Client, message: list[Any], line: str) -> None:
         verb = message[0]
         if verb == "print":
-            self.out.write(message[1])
-            self.out.flush()
+            if self.out is not None:
+                self.out.write(message[1])
+                self.out.flush()
             return
         if verb == "failed":
             state.error, state.broken = PuzzleError(**unpack_error(message[1])), message[2]
@@ -175,7 +207,7 @@ class Host:
         """Reply with the clerk's answer, and count what is stored of the real tensors, by their labels."""
         if verb in RECORDED:
             state.stored.append(state.now)
-            state.doing = _doing(verb, message)
+            state.last = _doing(verb, message)
         failed, result, _ = self.clerk.answer(message)
         if verb in ("store", "drop"):
             size = self.real.elements(self.clerk.tensors[message[3]].labels)
@@ -220,14 +252,12 @@ class Host:
 
     # -- what goes wrong -------------------------------------------------------------------------------
 
-    def _look_after(self, deaths: Mapping[int, str]) -> None:
-        """Raise PuzzleError for a rank that has died, or of which nothing is heard."""
+    def _look_after(self) -> None:
+        """Raise PuzzleError for a rank that has hung up or failed, or of which nothing is heard."""
         silent = {state: time.monotonic() - state.heard for state in self._left()}
         for state, seconds in silent.items():
-            if state.rank in deaths and state.error is None:
-                raise _lost(state, deaths[state.rank])
-            if state.gone and seconds > PATIENCE:
-                raise _lost(state, "has hung up")
+            if state.gone and seconds > self.supervisor.patience:
+                raise _lost(state, "has ended or hung up")
         # Others may make the same mistake at once; and where a rank is only broken, the reason may be found soon.
         wrong = {state: seconds for state, seconds in silent.items() if state.error is not None and not state.broken}
         busy = any(state.error is None and not state.waits for state in silent)
@@ -242,12 +272,12 @@ class Host:
 
     def _late(self, state: Client) -> PuzzleError:
         waiting = [
-            f"rank {other.rank} waits in {other.doing}" + (f" [{other.waiting}]" if other.waiting else "")
+            f"rank {other.rank} waits in {other.last}" + (f" [{other.waiting}]" if other.waiting else "")
             for other in self._left()
-            if other.waits
+            if other.waits and other.last
         ]
         return PuzzleError(
-            f"nothing was heard of it for {self.timeout:g} seconds, since {state.doing}",
+            f"nothing was heard of it for {self.timeout:g} seconds; {state.came_to()}",
             where=Place(state.rank),
             got="; ".join(waiting[:8]),
             cure="look for a loop that never ends; slow machines and large layers need a longer timeout",
@@ -256,7 +286,7 @@ class Host:
 
 
 def _lost(state: Client, how: str) -> PuzzleError:
-    problem = f"its process (pid {state.hello['pid']}) {how} while in {state.doing}"
+    problem = f"its process (pid {state.hello['pid']}) {how}; {state.came_to()}"
     return PuzzleError(problem, where=Place(state.rank), line=state.line)
 
 
@@ -278,10 +308,36 @@ def this_machine() -> str:
         return socket.gethostname()
 
 
-class Door:
-    """Where the ranks of a run connect: each with two lines, one to ask, one to be told what to move."""
+def open_standard_streams() -> None:
+    """Open on nothing whatever is closed of the three standard streams, as under cron. Otherwise a socket would take
+    the number of one, and would be taken for it."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass
+    os.close(opened)
 
-    def __init__(self, address: str) -> None:
+
+def _check_descriptors(ranks: int) -> None:
+    """Raise PuzzleError unless the books and each rank, which has a line to each other one, may open all that they
+    take."""
+    limit, needed = os.sysconf("SC_OPEN_MAX"), len(os.listdir("/dev/fd")) + 4 * ranks + 16
+    if 0 <= limit < needed:
+        raise PuzzleError(
+            f"a process may not open as many files and connections as {ranks} ranks take",
+            where="starting the processes",
+            expected=f"at least {needed:,}",
+            got=f"a limit of {limit:,}",
+            cure=f"ulimit -n {needed}, in the shell, before Python is started; or take fewer ranks",
+            line="",
+        )
+
+
+class Door:
+    """Where the ranks of a run connect: each with two lines, one to ask, one to be told what to move. Raise PuzzleError
+    if there cannot be as many lines."""
+
+    def __init__(self, address: str, ranks: int) -> None:
+        _check_descriptors(ranks)
+        self.ranks, self.opened = ranks, time.monotonic()
         self.token = secrets.token_hex(16)
         self.listener = socket.create_server((address, 0), backlog=256)
         self.ends: list[socket.socket] = []
@@ -291,19 +347,20 @@ class Door:
         port = self.listener.getsockname()[1]
         return {"address": address, "port": port, "token": self.token, "boot": this_machine()}
 
-    def admit(self, ranks: int, timeout: float, deaths: Deaths) -> list[Client]:
+    def admit(self, timeout: float, supervisor: Supervisor) -> list[Client]:
         """Return all ranks when they are there. Raise PuzzleError if one is missing."""
         lines: dict[tuple[int, str], Wire] = {}
         hellos: dict[int, dict[str, Any]] = {}
         deadline = time.monotonic() + timeout
         self.listener.settimeout(0.1)
-        while len(lines) < 2 * ranks:
-            for rank, how in deaths().items():
-                raise PuzzleError(f"its process {how} before it began", where=Place(rank), line="")
+        while len(lines) < 2 * self.ranks:
+            for rank, how in supervisor.deaths().items():
+                raise PuzzleError(f"its process {how}; it had not begun", where=Place(rank), line="")
             if time.monotonic() > deadline:
-                missing = sorted(set(range(ranks)) - {rank for rank, _ in lines})
-                problem = f"ranks {missing} did not come within {timeout:g} seconds"
-                raise PuzzleError(problem, where="starting the processes", line="")
+                missing = sorted(set(range(self.ranks)) - {rank for rank, _ in lines})
+                problem = f"ranks {show_set(missing)} did not come within {timeout:g} seconds"
+                cure = "see whether this machine is short of memory or very busy, and run it again"
+                raise PuzzleError(problem, where="starting the processes", cure=cure, line="")
             try:
                 end, _ = self.listener.accept()
             except TimeoutError:
@@ -322,7 +379,7 @@ class Door:
             end.settimeout(None)
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             lines[hello["rank"], hello["line"]], hellos[hello["rank"]] = wire, hello
-        return [Client(rank, lines[rank, "ask"], lines[rank, "lane"], hellos[rank]) for rank in range(ranks)]
+        return [Client(rank, lines[rank, "ask"], lines[rank, "lane"], hellos[rank]) for rank in range(self.ranks)]
 
     def close(self) -> None:
         """Admit nobody else, and hang up on everyone."""

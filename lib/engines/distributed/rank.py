@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from ...basics.asyncio_private import has_timers
-from ...basics.errors import Place, PuzzleError, is_learners
+from ...basics.errors import Place, PuzzleError, learner_line
 from ...learner.dist import Dist
 from ...learner.model import Model
 from ...machine.cost import Shape
@@ -43,13 +43,7 @@ class Telling(Wire):
     """The line to the host, which hears with every question in which line of the learner's it is asked."""
 
     def send(self, message: Any, deadline: float | None = None) -> None:
-        line, frame = "", sys._getframe(1)
-        while frame is not None and not is_learners(frame.f_code):
-            frame = frame.f_back  # type: ignore[assignment]
-        if frame is not None:
-            code = frame.f_code
-            line = f"line {frame.f_lineno} of {os.path.basename(code.co_filename)} in {code.co_name}"
-        super().send([message, line], deadline)
+        super().send([message, learner_line()], deadline)
 
 
 class RealTensor(RemoteTensor):
@@ -265,12 +259,13 @@ def be_a_rank(
     numbers = Numbers(work, device)
     about = {"backend": backend, "device": device, "sizes": [numbers.parameters, work.length * work.hidden]}
     ask, lane_wire = Telling(connect(place, rank, "ask", about)), Wire(connect(place, rank, "lane", about))
-    dist.init_process_group(backend, store=store, rank=rank, world_size=shape.ranks)
     meter = Meter() if settings.meter else None
-    lane = Lane(lane_wire, numbers, rank, _groups(shape.mesh), meter.watch if meter else nullcontext)
-    _, said_at = lane_wire.receive(longest=None)  # "start": all are there
-    clock = time.monotonic() - said_at if place["boot"] != this_machine() else 0.0
+    watch, lane = meter.watch if meter else nullcontext, None
     try:
+        dist.init_process_group(backend, store=store, rank=rank, world_size=shape.ranks)
+        lane = Lane(lane_wire, numbers, rank, _groups(shape.mesh), watch)
+        _, said_at = lane_wire.receive(longest=None)  # "start": all are there
+        clock = time.monotonic() - said_at if place["boot"] != this_machine() else 0.0
         with redirect_stdout(Printing(ask)):
             report = _train(RankBooks(ask, lane, settings.pace), shape, fn)
         live = meter.peak // numbers.dtype.itemsize if meter else None
@@ -278,10 +273,11 @@ def be_a_rank(
     except PuzzleError as error:
         said = ["failed", pack_error(error), isinstance(error.__cause__, Broken)]
     except BaseException as error:
-        failed = PuzzleError(f"the code raised {type(error).__name__}: {error}", where=Place(rank), line="")
+        what = "the code raised" if lane else "it cannot join the other ranks:"
+        failed = PuzzleError(f"{what} {type(error).__name__}: {error}", where=Place(rank), line="")
         said = ["failed", pack_error(failed), False]
     ask.send(said)
-    if lane.is_alive():
+    if lane is not None and lane.is_alive():
         lane.join()
     return said[0] == "done"
 

@@ -47,13 +47,21 @@ def main(descriptor: int) -> None:
             if verb == "kill":
                 _kill(children)
             else:
-                for place in range(task["ranks"]):
-                    pid = os.fork()
-                    if pid == 0:
-                        wire.close()
-                        _be(rank, task, place)
-                    children[pid] = place
+                children |= _forked(rank, task, wire)
         _reap(wire, children)
+
+
+def _forked(rank: Any, task: Mapping[str, Any], wire: Wire) -> dict[int, int]:
+    """Return the ranks of a run, which begin now, by the ids of their processes."""
+    children: dict[int, int] = {}
+    with socket.create_server(("127.0.0.1", 0), backlog=task["ranks"]) as meeting:
+        for place in range(task["ranks"]):
+            pid = os.fork()
+            if pid == 0:
+                wire.close()
+                _be(rank, task, place, meeting)
+            children[pid] = place
+    return children
 
 
 def _reap(wire: Wire, children: dict[int, int]) -> None:
@@ -71,7 +79,10 @@ def _how(status: int) -> str:
     if os.WIFSTOPPED(status):
         return f"was stopped by {_signal(os.WSTOPSIG(status))}"
     code = os.waitstatus_to_exitcode(status)
-    return f"ended with exit status {code}" if code >= 0 else f"was killed by {_signal(-code)}"
+    if code >= 0:
+        return f"ended with exit status {code}"
+    often = " (often because the machine ran out of memory)" if -code == signal.SIGKILL else ""
+    return f"was killed by {_signal(-code)}{often}"
 
 
 def _signal(number: int) -> str:
@@ -88,12 +99,11 @@ def _kill(children: Mapping[int, int]) -> None:
                 os.kill(target, signal.SIGKILL)
 
 
-def _be(rank: Any, task: Mapping[str, Any], place: int) -> None:
-    """Run a rank in a child of the fork, and exit with 0 if all went well."""
+def _be(rank: Any, task: Mapping[str, Any], place: int, meeting: socket.socket) -> None:
+    """Run a rank in a child of the fork, and exit with 0 if all went well. ``meeting``: where the store listens."""
     code = 1
     try:
         import torch
-        import torch.distributed as dist
 
         os.setsid()
         if sys.platform == "linux":
@@ -103,10 +113,23 @@ def _be(rank: Any, task: Mapping[str, Any], place: int) -> None:
         shape, work, settings = _unpickled(task["machine"])
         gpus = torch.cuda.device_count() if settings.device == "auto" and torch.cuda.is_available() else 0
         device = f"cuda:{place}" if shape.ranks <= gpus else "cpu"
-        store, function = dist.FileStore(task["store"], shape.ranks), partial(_unpickled, task["function"])
+        store, function = _store(meeting, place), partial(_unpickled, task["function"])
         code = int(not rank.be_a_rank(task, place, device, store, shape, work, settings, function))
     finally:
         os._exit(code)
+
+
+def _store(meeting: socket.socket, place: int) -> Any:
+    """Return a rank's way to the store through which all meet. Rank 0 has it in memory: of a file something could be
+    left."""
+    from torch.distributed import TCPStore
+
+    port, listener = meeting.getsockname()[1], meeting.detach()
+    if place != 0:
+        os.close(listener)
+        return TCPStore("127.0.0.1", port, wait_for_workers=False)
+    keeps: dict[str, Any] = {"is_master": True, "master_listen_fd": listener}
+    return TCPStore("127.0.0.1", port, wait_for_workers=False, use_libuv=False, **keeps)  # libuv: from torch 2.8 on
 
 
 def _unpickled(pickled: str) -> Any:

@@ -1,0 +1,116 @@
+"""One rank of a run as torchrun starts it, on one machine or many. Rank 0 keeps the books besides, in a thread."""
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from ..basics.errors import PuzzleError
+from ..learner.model import Model
+from ..machine.cost import Shape
+from ..running.execution import name_of
+from ..running.run import Settings
+from ..running.workload import Workload
+from .distributed.host import Door, open_standard_streams
+from .distributed.rank import be_a_rank
+from .processes import keep_books
+from .result import ProcessRun
+
+LOOKING, LEAVING = 0.5, 1.5
+"""Seconds after SIGTERM for which the books look for a rank that was lost before it, and after which a rank ends."""
+
+
+class Torchrun:
+    """What the books know of torchrun, which has started the ranks (``Supervisor``): that it ends them.
+
+    As soon as one rank has died, torchrun sends SIGTERM to all the others, also to the one with the books. So that
+    these can say who it was, a rank that is sent SIGTERM ends a moment later.
+    """
+
+    engine, patience = "torchrun", 0.0  # it says how a rank has ended only when the run is over
+
+    def __init__(self) -> None:
+        self.ending: float | None = None  # when SIGTERM came
+        told, telling = socket.socketpair()
+        telling.setblocking(False)
+        signal.set_wakeup_fd(telling.fileno())  # at once, also while the main thread is inside of torch
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        threading.Thread(target=self._end, args=(told, telling), daemon=True).start()
+
+    def _end(self, told: socket.socket, telling: socket.socket) -> None:
+        while told.recv(1)[0] != signal.SIGTERM:
+            pass
+        self.ending = time.monotonic()
+        time.sleep(LEAVING)
+        leave(False)
+
+    def deaths(self) -> Mapping[int, str]:
+        """Return nothing. Raise PuzzleError when the run was ended, and nobody was lost before."""
+        if self.ending and time.monotonic() > self.ending + LOOKING:
+            raise PuzzleError("SIGTERM has ended the run, and no rank was lost before", line="")
+        return {}
+
+
+def work_for(
+    function: Callable[[Model], Any],
+    shape: Shape,
+    work: Workload,
+    settings: Settings,
+    show: Callable[[ProcessRun], None],
+) -> NoReturn:
+    """Be the rank that torchrun's environment names, and end this process. ``show(run)``: what rank 0 does with the
+    run, where it may raise PuzzleError."""
+    open_standard_streams()
+    torchrun = Torchrun()
+    rank, ranks = int(os.environ["RANK"]), shape.ranks
+    local_rank = int(os.environ.get("LOCAL_RANK", rank))
+    # The store comes first: through it the ranks learn where the books are kept.
+    store, _, _ = next(dist.rendezvous("env://", rank, ranks))
+    gpus = _all_have_gpus(store, rank, ranks, local_rank) and settings.device == "auto"
+    if rank == 0:
+        door = Door("", ranks)
+        store.set("books", json.dumps(door.place(os.environ["MASTER_ADDR"])))
+
+        def keep() -> None:
+            try:
+                show(keep_books(name_of(function), shape, work, settings, door, torchrun))
+            except BaseException as error:
+                print(error if isinstance(error, PuzzleError) else traceback.format_exc(), file=sys.stderr)
+                leave(False)
+
+        books = threading.Thread(target=keep, name="books", daemon=True)
+        books.start()
+    place = json.loads(store.get("books"))
+    device, store = f"cuda:{local_rank}" if gpus else "cpu", dist.PrefixStore("ranks", store)
+    try:
+        right = be_a_rank(place, rank, device, store, shape, work, settings, lambda: function)
+    except (EOFError, OSError):  # the books are closed: whoever keeps them has said why
+        right = False
+    if rank == 0:
+        books.join()
+        right = True  # or else it would have ended this process
+    leave(right)
+
+
+def leave(right: bool) -> NoReturn:
+    """End this process at once, so that torch's threads cannot complain. What it has printed is kept."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(not right)
+
+
+def _all_have_gpus(store: Any, rank: int, ranks: int, local_rank: int) -> bool:
+    """Return whether every rank has a GPU of its own: otherwise all of them use their processors."""
+    here = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    store.set(f"gpu {rank}", str(int(here > local_rank)))
+    return all(store.get(f"gpu {other}") == b"1" for other in range(ranks))
