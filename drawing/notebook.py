@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from lib.basics.errors import PuzzleError
 from lib.grading.notebook import Hint
 from lib.learner.tensors import TENSORS, Tensor
 from lib.running.run import Run
@@ -26,10 +27,20 @@ def register() -> None:
     for kind in TENSORS:
         html.for_type(kind, _show_tensor)
     formatter.formatters["text/markdown"].for_type(Hint, _show_hint)
+    shell.events.register("post_run_cell", _show_failure)
 
 
 def _show_run(run: Run) -> str:
     return draw(run)._repr_html_()
+
+
+def _show_failure(result: Any) -> None:
+    """Below the error of a cell, show the run that has failed: a picture, or text at a terminal."""
+    error = result.error_in_exec
+    failed = error.run if isinstance(error, PuzzleError) else None
+    if isinstance(failed, Run):
+        display = sys.modules["IPython"].display.display
+        display({"text/html": _show_run(failed), "text/plain": str(failed)}, raw=True)
 
 
 def _show_tensor(tensor: Tensor) -> str:

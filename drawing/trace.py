@@ -13,10 +13,15 @@ from lib.basics.errors import Line, PuzzleError
 from lib.basics.units import Elements
 from lib.course.specs import cost_named, puzzles
 from lib.learner.model import Model
+from lib.machine.failure import Failure, Wait
 from lib.record.events import MARKS, Event
 from lib.record.score import idle_share, makespan, part_of_time, peak_event, share
 from lib.record.table import in_lane
+from lib.record.training import UPDATE
 from lib.running.run import Run
+
+BEHIND = 0.55
+"""Room behind a run that failed, in parts of its time."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,10 @@ class Trace:
     title: str = "schedule"
     time_target: float | None = None
     memory_target: Elements | float | None = None
+    fault: str = ""
+    """What is wrong with the run, in a line, or nothing: then its figures are compared with their targets."""
+    failure: Failure | None = None
+    """Where an error has ended the run, and who waits."""
     models: Sequence[Model] = field(default=(), repr=False)
     """The models whose events these are, rank by rank, if they are known."""
 
@@ -49,6 +58,24 @@ class Trace:
     def time(self) -> float:
         """The end of the last operation, in ticks."""
         return makespan(self.events)
+
+    @cached_property
+    def until(self) -> float:
+        """Where the time axis ends: behind a run that failed there is room, since who waits there waits for ever."""
+        return self.time if self.failure is None else self.time * (1 + BEHIND) or 1.0
+
+    @cached_property
+    def waits(self) -> dict[int, Wait]:
+        """What each rank waits for that will never go on."""
+        return {wait.rank: wait for wait in (self.failure.waits if self.failure else ())}
+
+    @cached_property
+    def apart(self) -> dict[int | None, object]:
+        """What tells ranks of a failed run from others that did the same."""
+        if self.failure is None:
+            return {}
+        apart: dict[int | None, object] = {rank: (wait.what, wait.since) for rank, wait in self.waits.items()}
+        return apart | dict.fromkeys(self.failure.ended, "ended") | {self.failure.place.rank: "error"}
 
     @cached_property
     def peak(self) -> Event | None:
@@ -90,8 +117,8 @@ class Trace:
 
     @cached_property
     def attempted(self) -> bool:
-        """Whether anything was done."""
-        return any(event.kind not in MARKS for event in self.events)
+        """Whether anything was done, if only a mistake."""
+        return self.failure is not None or any(event.kind not in MARKS for event in self.events)
 
 
 def trace_of(
@@ -110,10 +137,14 @@ def trace_of(
     if isinstance(source, Trace):
         return source
     models = _models(source)
+    fault, failure = "", None
     if isinstance(source, Run):
         title = source.name if title is None else title
         by_rank = _split(source.events)
-        if time_target is None and memory_target is None:
+        failure, fault = source.failure, source.fault if _trains(source) else ""
+        if failure is not None:
+            by_rank = {rank: by_rank.get(rank, ()) for rank in range(source.ranks)}
+        elif time_target is None and memory_target is None:
             time_target, memory_target = _targets(source)
     else:
         models, by_rank = _logs(models)
@@ -125,8 +156,16 @@ def trace_of(
         title="schedule" if title is None else str(title),
         time_target=time_target,
         memory_target=memory_target,
+        fault=fault,
+        failure=failure,
         models=models,
     )
+
+
+def _trains(run: Run) -> bool:
+    """Return whether a run is meant to train the model, and not to show something else."""
+    ends = any(state.finals for state in run.final_states)
+    return run.failed or ends or run.name in puzzles() or any(event.kind == UPDATE.kind for event in run.events)
 
 
 def _targets(run: Run) -> tuple[float | None, Elements | None]:

@@ -372,12 +372,12 @@ class Network:
                 if not call.awaited:
                     problem = f"{show_call(call.kind, call.layer)} was started and never awaited"
                     cure = f"await model.{call.kind}(...), on the spot or later"
-                    return PuzzleError(problem, where=Place(rank), cure=cure, line="")
+                    return PuzzleError(problem, where=Place(rank, tick=call.tick), cure=cure, line="")
             for sender, box in self.mailboxes.get(rank, {}).items():
                 if box:
                     problem = f"a message was sent and never received: {box[0].labels or repr(box[0].value)}"
                     cure = f"rank {rank} must await model.receive() once for every pass_to"
-                    where = Place(detail=f"rank {sender} to rank {rank}")
+                    where = Place(sender, f"{SEND.kind}({rank})", tick=box[0].tick)
                     return PuzzleError(problem, where=where, cure=cure, line="")
         return None
 
@@ -394,4 +394,6 @@ class Network:
                 rows.append(f"rank {rank} has finished")
             else:
                 rows.append(f"rank {rank} waits for something that no rank of this machine will do{line}")
-        return Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), line="")
+        deadlock = Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), line="")
+        deadlock.lines = lines
+        return deadlock
