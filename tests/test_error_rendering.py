@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from drawing import notebook
-from lib import PuzzleError, run
+from lib import Deadlock, Dist, Model, PuzzleError, run
 from lib.basics.errors import Spot
 from tests.failures import CASES, failed
 from tests.kernels import Outputs, htmls, text
@@ -82,8 +82,31 @@ def test_a_deep_recursion_stays_short() -> None:
 
 def test_a_deadlock_shows_the_lines_at_which_ranks_wait() -> None:
     said = rendered(failed(case("left_early")))
-    assert said.startswith("Deadlock: deadlock: no rank can ever go on")
-    assert "\nranks 0-2 wait here:\n" in said and said.count("---->") == 1
+    head = (
+        "Deadlock: no rank can ever go on\n  rank 3 has returned\n  ranks 0-2 wait for rank 3 in all-reduce of layer 0"
+    )
+    assert said.startswith(f"{head}, since tick 1\n\nranks 0-2 wait here:\n") and said.count("---->") == 1
+
+
+def test_of_a_deadlock_of_many_only_the_first_are_named() -> None:
+    said = rendered(failed(CASES[-1])).splitlines()
+    assert said[1:3] == [f"  {sentence}" for sentence in CASES[-1].sentences[:2]]
+    assert "  and 56 more like these" in said and len(said) < 30
+
+
+def test_a_deadlock_by_hand_lists_who_waits() -> None:
+    async def waits(model: Model) -> None:
+        await model.receive()
+
+    async def both() -> None:
+        dist = Dist(2)
+        await asyncio.gather(*[waits(Model(rank, dist, 1, 1)) for rank in range(2)])
+
+    with pytest.raises(Deadlock) as caught:
+        asyncio.run(both())
+    said = rendered(caught.value)
+    assert "rank 0 waits for receive from anyone" in said
+    assert "ranks 0, 1 wait here:" in said and "await model.receive()" in said
 
 
 def test_a_line_that_cannot_be_had_is_told_as_before() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
@@ -51,8 +51,9 @@ class Place(NamedTuple):
 
 
 NOWHERE = Place()
-AROUND, CALLS = 2, 3
-"""Lines shown before and after the learner's, and at most so many of the calls that led there."""
+AROUND, CALLS, MOST = 2, 3, 8
+"""Lines shown before and after the learner's, and at most so many of the calls that led there, and of groups of ranks
+that wait."""
 
 
 def show_call(operation: str, layer: int | None) -> str:
@@ -120,6 +121,8 @@ class Deadlock(PuzzleError):
     sticks = False  # the run that reports it fails in any case
     lines: Mapping[int, str] = {}
     """Where each rank stands, as far as that is known."""
+    briefly: Sequence[str] = ()
+    """Who waits for whom, a line for all ranks that do the same; what explains the rest comes first."""
 
     def _render_traceback_(self) -> list[str]:
         ranks: dict[str, list[int]] = {}
@@ -127,7 +130,12 @@ class Deadlock(PuzzleError):
             ranks.setdefault(line, []).append(rank)
         seen = [(own, around(line)) for line, own in ranks.items() if isinstance(line, Spot)]
         shown = [f"\n{show_ranks(own)} wait{'s' * (len(own) == 1)} here:\n{text}" for own, text in seen if text]
-        return [*super()._render_traceback_(), *shown[:CALLS]]
+        if not self.briefly:
+            return [*super()._render_traceback_(), *shown[:CALLS]]
+        more = len(self.briefly) - MOST
+        said = [*self.briefly[:MOST], *([f"and {more} more like these"] if more > 0 else [])]
+        head = self.head.partition("\n")[0].removeprefix("deadlock: ")
+        return [f"{type(self).__name__}: {head}", *(f"  {line}" for line in said), *shown[:CALLS]]
 
 
 def _rows(*parts: tuple[str, str]) -> list[str]:
