@@ -53,7 +53,7 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
 def flag(x: float, top: float, bottom: float) -> Diagram:
     """Return a flag whose pole stands at x."""
     corners = [(x - 1, bottom), (x - 1, top), (x + 11, top + 5), (x + 1, top + 10), (x + 1, bottom)]
-    return poly(corners, style(theme.BAD))
+    return poly(corners, style(theme.BAD, theme.CARD, 1))
 
 
 def _waits(layout: Layout, row: Row, wait: Wait) -> Rect:

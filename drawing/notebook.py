@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -11,6 +12,7 @@ from lib.learner.tensors import TENSORS, Tensor
 from lib.running.run import Run
 
 from .picture import draw
+from .player import play
 from .sketch import draw_sketch
 from .tensors import draw_tensor
 
@@ -35,12 +37,14 @@ def _show_run(run: Run) -> str:
 
 
 def _show_failure(result: Any) -> None:
-    """Below the error of a cell, show the run that has failed: a picture, or text at a terminal."""
+    """Below the error of a cell, show the run that has failed: as a picture, or played where the cell would have played
+    it; at a terminal as text."""
     error = result.error_in_exec
     failed = error.run if isinstance(error, PuzzleError) else None
     if isinstance(failed, Run):
         display = sys.modules["IPython"].display.display
-        display({"text/html": _show_run(failed), "text/plain": str(failed)}, raw=True)
+        shown = play(failed) if re.search(r"\bplay\(", result.info.raw_cell) else draw(failed)
+        display({"text/html": shown._repr_html_(), "text/plain": str(failed)}, raw=True)
 
 
 def _show_tensor(tensor: Tensor) -> str:

@@ -163,6 +163,12 @@ def test_a_shell_shows_the_message_the_line_and_the_run(shell: Any) -> None:
     assert picture["text/plain"].splitlines()[1:3] == ["tick    0", "rank 0  0AG!"]
 
 
+def test_a_cell_that_plays_shows_a_player(shell: Any) -> None:
+    cell = FORGOTTEN.replace("draw(run", "from drawing import play\nplay(run")
+    said, [player] = shown(shell, cell)
+    assert said.strip() == SHOWN and player["text/html"].startswith("<iframe")
+
+
 def test_an_error_without_a_run_has_no_picture(shell: Any) -> None:
     said, displayed = shown(shell, "draw(3)")
     assert said.startswith("PuzzleError: draw takes a Run") and "----> 1 draw(3)" in said and displayed == []

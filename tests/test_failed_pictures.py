@@ -109,7 +109,7 @@ def test_a_learner_may_raise_errors_with_any_place(place: Any) -> None:
 def test_an_endless_loop_is_told_with_its_rank_and_line() -> None:
     with pytest.raises(PuzzleError, match="rank 1, endless: the run did not end") as caught:
         run(endless, **FOUR, timeout=0.5)
-    assert "await asyncio.sleep(0)" in caught.value.line
+    assert re.search(r"while model.rank == 1|await asyncio.sleep\(0\)", caught.value.line)  # wherever it is just then
 
 
 # -- as a picture -------------------------------------------------------------------------------------------
