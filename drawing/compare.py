@@ -77,13 +77,13 @@ def compare(
 
 def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rough: int) -> Figure:
     layers = max(trace.layers for trace in traces)  # a layer has one color in all of them
-    until = max(trace.time for trace in traces)
+    until = max(trace.until for trace in traces)
     y = PAD
     parts: list[Diagram] = []
     layouts: list[Layout] = []
     plans: list[Plans] = []
     for trace in traces:
-        parts += _name(trace, y)
+        parts += _name(trace, width, y)
         y += NAME
         if trace.attempted:
             layout = Layout(replace(trace, layers=layers), width, y, until, rough, beside=traces)
@@ -102,12 +102,15 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     return card(parts, width, y, in_words(traces), static, title)
 
 
-def _name(trace: Trace, y: float) -> list[Diagram]:
+def _name(trace: Trace, width: float, y: float) -> list[Diagram]:
     title = fit(trace.title, 13, TITLES)
-    end = PAD + text_width(title, 13, bold=True)
+    end, said = PAD + text_width(title, 13, bold=True), _machine(trace)
+    after = end + 24 + text_width(said, 11)
+    fault = trace.fault and fit(trace.fault, 11, width - PAD - after)
     return [
         label(PAD, y + 8, title, 13, style(theme.INK), "start", 650),
-        label(end + 10, y + 9, _machine(trace), 11, style(theme.MUTE), "start"),
+        label(end + 10, y + 9, said, 11, style(theme.MUTE), "start"),
+        *([label(after, y + 9, fault, 11, style(theme.BAD), "start", 600)] if fault else []),
     ]
 
 
@@ -118,7 +121,7 @@ def _machine(trace: Trace) -> str:
 def _end(layout: Layout, until: float) -> list[Diagram]:
     """Return a line and the time where a schedule ends before the longest one."""
     trace = layout.trace
-    if trace.time >= until:
+    if trace.failure is not None or trace.time >= until:
         return []
     x, middle = layout.x(trace.time), layout.rows[0].y + layout.height / 2
     text = trace.unit.lasting(trace.time)
@@ -157,10 +160,15 @@ def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagra
             parts.append(label(ends[0], y - 7, "not attempted yet", 11.5, mute, "end"))
             continue
         for column, x in zip(columns, ends, strict=True):
-            value, values = column.value(trace), [column.value(other) for other in traces if other.attempted]
-            best = column.less and value == min(values) < max(values)
+            value, values = column.value(trace), [column.value(other) for other in traces if _right(other)]
+            best = column.less and _right(trace) and value == min(values) < max(values)
             parts.append(label(x, y - 7, column.shown(value), 11.5, ink, "end", 700 if best else 400))
     return parts, y
+
+
+def _right(trace: Trace) -> bool:
+    """Return whether its figures count: what does not train the model is soon done."""
+    return trace.attempted and not trace.fault
 
 
 def in_words(traces: Iterable[Trace]) -> str:
@@ -172,5 +180,6 @@ def in_words(traces: Iterable[Trace]) -> str:
             said.append(f"{trace.title}: not attempted yet.")
             continue
         figures = [f"{column.name} {column.shown(column.value(trace))} {column.unit}" for column in _columns(known)]
+        figures = [*filter(None, [trace.fault]), *figures]
         said.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
     return f"{len(known)} schedules under one time axis. {' '.join(said)}"

@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from . import theme
 from .layout import PAD
-from .marks import Diagram, label, lines, poly, style, text_width, together
+from .marks import Diagram, Titled, label, lines, poly, style, text_width, together
 from .trace import Trace
 from .words import machine, share_text, size_of
 
-HEIGHT, STACKED = 74.0, 50.0
-"""In pixels: height of the head, and how much lower the figures are if they have no room beside the title."""
+HEIGHT, STACKED, FAULT = 74.0, 50.0, 16.0
+"""In pixels: height of the head, how much lower the figures are if they have no room beside the title, and how much
+lower all is below the fault of a run."""
 BETWEEN, TITLE = 20.0, 160.0
 """In pixels: room between figures, and the width that a title gets at least."""
 
@@ -26,21 +27,26 @@ class Figures(NamedTuple):
 
 
 def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
-    """Return the title at the left, the figures at the right or, without room there, below, and where it ends."""
+    """Return the title at the left with the fault of the run below, the figures at the right or, without room there,
+    below all that, and where it ends."""
     shown = figures(trace)
     widths = [_width(figure) for figure in shown]
     room = width - 2 * PAD - sum(widths) - BETWEEN * len(widths)
     below = room < max(text_width(machine(trace), 11.5), min(text_width(trace.title, 17, bold=True), TITLE))
-    x, y = (PAD, STACKED) if below else (width - PAD - sum(widths) - BETWEEN * (len(widths) - 1), 0.0)
+    more = FAULT if trace.fault else 0.0
+    x, y = (PAD, STACKED + more) if below else (width - PAD - sum(widths) - BETWEEN * (len(widths) - 1), 0.0)
     title = fit(trace.title, 17, width - 2 * PAD if below else room)
     parts: list[Diagram] = [
         label(PAD, 26, title, 17, style(theme.INK), "start", 650),
         label(PAD, 46, machine(trace), 11.5, style(theme.MUTE), "start"),
     ]
+    if trace.fault:
+        said = fit(trace.fault, 12, width - 2 * PAD)
+        parts.append(Titled(trace.fault, label(PAD, 68, said, 12, style(theme.BAD), "start", 600)))
     for figure, wide in zip(shown, widths, strict=True):
         parts.append(_figure(x, y, figure))
         x += wide + BETWEEN
-    return parts, HEIGHT + y
+    return parts, HEIGHT + (y if below else more)
 
 
 def _width(figure: Figures) -> float:
@@ -59,17 +65,20 @@ def fit(text: str, size: float, width: float) -> str:
 
 
 def figures(trace: Trace) -> list[Figures]:
-    """Return the figures of the head: time, peak memory, idle and communication."""
-    peak = trace.peak
-    assert peak is not None
-    unit = trace.unit
-    time = Figures("time", unit.brief(trace.time), unit.name)
+    """Return the figures of the head: time, peak memory, idle and communication. Those of a run with a fault meet no
+    target, whatever they are."""
+    peak, right, unit = trace.peak, not trace.fault, trace.unit
+    time = Figures("time", unit.brief(trace.time), f"{unit.name}, until it failed" if trace.failure else unit.name)
     if trace.time_target is not None:
-        time = time._replace(note=f"target {unit.brief(trace.time_target)}", met=trace.time <= trace.time_target)
+        met = trace.time <= trace.time_target if right else None
+        time = time._replace(note=f"target {unit.brief(trace.time_target)}", met=met)
+    if peak is None:
+        return [time]
     memory = Figures("peak memory", size_of(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
     if trace.memory_target is not None:
         target = trace.memory_target
-        memory = memory._replace(note=f"target {size_of(target)}", met=peak.memory <= target)
+        met = peak.memory <= target if right else None
+        memory = memory._replace(note=f"target {size_of(target)}", met=met)
     hidden = f"{share_text(trace.hidden)} hidden" if trace.hidden > 1e-9 else "of rank time"
     return [
         time,

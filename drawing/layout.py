@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 from lib.record.events import MARKS, Event
 
@@ -24,6 +25,7 @@ LEGIBLE = 4.0
 
 LINES = 280
 """Rows of a picture at most. If there are more, neighbors share one."""
+ALIKE: Mapping[int | None, object] = MappingProxyType({})
 Rect = tuple[float, float, float, float]
 """x, y, width, height in pixels."""
 
@@ -88,8 +90,12 @@ class Layout:
         beside: Sequence[Trace] = (),
     ) -> None:
         self.trace, self.width, self.top, self.rough = trace, width, top, max(1, rough)
-        self.until = trace.time if until is None else until
-        self.rows = _in_lines(rows_of(trace.by_rank))
+        self.until = trace.until if until is None else until
+        every = beside or [trace]
+        failed = any(one.failure is not None for one in every)
+        self.scale = min(self.until, max(one.time for one in every)) if failed else self.until
+        """The last tick that is named: what is behind a run that failed will never be."""
+        self.rows = _in_lines(rows_of(trace.by_rank, trace.apart))
         count = len(self.rows)
         self.height = _height(count, tight=bool(beside))
         self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
@@ -147,14 +153,16 @@ def _height(rows: int, tight: bool) -> float:
     return next((height for most, height in known if rows <= most), max(2.0, (240 if tight else 560) / rows))
 
 
-def rows_of(by_rank: Mapping[int, Sequence[Event]]) -> list[Row]:
-    """Return the rows in order of rank. If there are many, ranks that do the same share one."""
+def rows_of(
+    by_rank: Mapping[int, Sequence[Event]], apart: Mapping[int | None, object] = MappingProxyType({})
+) -> list[Row]:
+    """Return the rows in order of rank. If there are many, ranks that do the same, and are not ``apart``, share one."""
     if len(by_rank) <= GROUP_ABOVE:
         return [Row([rank], [events]) for rank, events in by_rank.items()]
     rows: dict[tuple[object, ...], Row] = {}
     for rank, events in by_rank.items():
         key = tuple((e.kind, e.layer, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
-        row = rows.setdefault(key, Row([], [events]))
+        row = rows.setdefault((*key, apart.get(rank)), Row([], [events]))
         row.ranks.append(rank)
         if row.events is not events:
             row.same_batches = row.same_batches and _batches(row.events) == _batches(events)
@@ -200,6 +208,20 @@ def lanes_of(events: Sequence[Event]) -> list[int]:
         free += [0.0] * (lane + 1 - len(free))
         lanes[i], free[lane] = lane, max(free[lane], event.end)
     return lanes
+
+
+def hatching(x: float, y: float, width: float, height: float, step: float = 7.0) -> list[Rect]:
+    """Return slanted lines (x1, y1, x2, y2) inside a box, on one lattice so that neighbors line up."""
+    found: list[Rect] = []
+    if width < 3:
+        return found
+    c = ((x + y) // step + 1) * step
+    while c < x + width + y + height:
+        left, right = max(x, c - y - height), min(x + width, c - y)
+        if right - left > 0.5:
+            found.append((left, c - left, right, c - right))
+        c += step
+    return found
 
 
 def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]]:

@@ -10,11 +10,11 @@ from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import OPERATIONS, lane_of
 
 from . import theme
-from .layout import PAD, Layout
+from .layout import PAD, Layout, hatching
 from .marks import Diagram, box, label, lines, style, text_width, together
+from .memory import target_color
 from .numbering import Plans
 from .operations import operation
-from .timeline import hatching
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
@@ -87,7 +87,7 @@ def _memory(layout: Layout) -> Iterator[Entry]:
             yield Entry(box(0, 0, WIDE, TALL, style(color), 2), WIDE, name)
     peak, target = layout.trace.peak, layout.trace.memory_target
     if target is not None and peak is not None:
-        color = theme.GOOD if peak.memory <= target else theme.BAD
+        color = target_color(layout.trace)
         yield Entry(lines([(0, 7, WIDE, 7)], style(None, color, 1.2, None, (5.0, 3.0))), WIDE, "target")
 
 

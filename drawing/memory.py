@@ -13,6 +13,7 @@ from . import theme
 from .layout import PAD, Layout
 from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style, text_width
 from .timeline import axis, fitting, grid
+from .trace import Trace
 from .words import brief_ranks, ranges, si
 
 GAP, SHOWN = 8.0, 8
@@ -54,6 +55,13 @@ def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
         parts += strip.peak(peak) if peak.rank in strip.profile.ranks else []
     scale, end = axis(layout, bottom)
     return [*parts, *scale], end
+
+
+def target_color(trace: Trace) -> str:
+    """Return the color of the line of the target: of a run with a fault it says neither good nor bad."""
+    if trace.fault or trace.peak is None or trace.memory_target is None:
+        return theme.MUTE
+    return theme.GOOD if trace.peak.memory <= trace.memory_target else theme.BAD
 
 
 def profiles_of(layout: Layout) -> list[Profile]:
@@ -128,7 +136,7 @@ class Strip:
             parts.append(label(layout.x1 + 8, middle + 13, f"{len(ranks)} ranks", 9.5, style(theme.MUTE), "start"))
         peak, target = layout.trace.peak, layout.trace.memory_target
         if target is not None and peak is not None:
-            color = theme.GOOD if peak.memory <= target else theme.BAD
+            color = target_color(layout.trace)
             y = self.y(target)
             parts.append(lines([(layout.x0, y, layout.x1, y)], style(None, color, 1.2, None, (5.0, 3.0))))
         return parts

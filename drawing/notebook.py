@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
+from lib.basics.errors import PuzzleError
 from lib.grading.notebook import Hint
 from lib.learner.tensors import TENSORS, Tensor
 from lib.running.run import Run
 
 from .picture import draw
+from .player import play
 from .sketch import draw_sketch
 from .tensors import draw_tensor
 
@@ -26,10 +29,22 @@ def register() -> None:
     for kind in TENSORS:
         html.for_type(kind, _show_tensor)
     formatter.formatters["text/markdown"].for_type(Hint, _show_hint)
+    shell.events.register("post_run_cell", _show_failure)
 
 
 def _show_run(run: Run) -> str:
     return draw(run)._repr_html_()
+
+
+def _show_failure(result: Any) -> None:
+    """Below the error of a cell, show the run that has failed: as a picture, or played where the cell would have played
+    it; at a terminal as text."""
+    error = result.error_in_exec
+    failed = error.run if isinstance(error, PuzzleError) else None
+    if isinstance(failed, Run):
+        display = sys.modules["IPython"].display.display
+        shown = play(failed) if re.search(r"\bplay\(", result.info.raw_cell) else draw(failed)
+        display({"text/html": shown._repr_html_(), "text/plain": str(failed)}, raw=True)
 
 
 def _show_tensor(tensor: Tensor) -> str:

@@ -10,6 +10,7 @@ from lib.basics.units import Elements
 from lib.running.limits import collector_off
 
 from . import theme
+from .failure import draw_sentences
 from .figure import Figure
 from .header import draw_header, fit
 from .layout import PAD, Layout
@@ -93,7 +94,9 @@ def _schedule(trace: Trace, width: float, links: str, memory: bool, static: bool
     layout = Layout(trace, width, top, rough=rough)
     plans = plan(layout)
     scale, y = axis(layout, layout.bottom)
-    parts = [*head, *draw_timeline(layout, links, plans), *scale]
+    said, y = draw_sentences(layout, y)
+    parts = [*head, *draw_timeline(layout, links, plans), *scale, *said]
+    memory = memory and trace.peak is not None and trace.peak.memory > 0
     if memory:
         panel, y = draw_memory(layout, y + 12)
         parts += panel

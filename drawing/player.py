@@ -71,10 +71,10 @@ def play(source: object, *, title: str | None = None, memory_target: Elements | 
     """
     trace = trace_of(source, title, None, memory_target)
     count = sum(event.kind not in MARKS for event in trace.events)
-    if not count:
+    if not trace.attempted:
         nothing = draw(trace)
         return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), int(nothing.size[1]) + 40)
-    every = rows_of(trace.by_rank)
+    every = rows_of(trace.by_rank, trace.apart)
     rows = every[:CARDS]
     if sum(len(row.operations) for row in rows) > OPERATIONS:
         raise PuzzleError(
@@ -100,16 +100,18 @@ def _script(data: dict[str, Any]) -> str:
 
 def _data(trace: Trace, rows: Sequence[Row], figure: Figure) -> dict[str, Any]:
     words = Table()
-    code = Code(line for lines in trace.lines.values() for line in lines if line)
-    peak, area = trace.peak, figure.area
-    assert peak is not None and area is not None
+    waits = [wait.line for wait in trace.waits.values() if wait.line]
+    code = Code([*(line for lines in trace.lines.values() for line in lines if line), *waits])
+    most, area = trace.peak.memory if trace.peak else 0, figure.area
+    assert area is not None
     shown = [slot for slot in range(len(MEMORY_KINDS)) if any(event.held[slot] for event in trace.events)]
     return {
-        "time": trace.time or 1.0,
+        "time": trace.until or 1.0,
+        "opens": trace.until if trace.failure else 0,
         "moment": trace.unit.moment,
         "seconds": SECONDS,
         "box": {**dict(zip(("x0", "top", "x1", "bottom"), area, strict=True)), "width": figure.size[0]},
-        "full": max(float(peak.memory), float(trace.memory_target or 0)) * 1.02 or 1.0,
+        "full": max(float(most), float(trace.memory_target or 0)) * 1.02 or 1.0,
         "target": float(trace.memory_target or 0),
         "kinds": [theme.MEMORY[MEMORY_KINDS[slot]] for slot in shown],
         "rows": [_row(trace, row, shown, words, code) for row in rows],
@@ -133,7 +135,21 @@ def _row(trace: Trace, row: Row, shown: Sequence[int], words: Table, code: Code)
     held = [[event.issued, *[float(event.held[slot]) for slot in shown]] for event in trace.by_rank[fullest]]
     brief = str(row.ranks[0]) + ("+" if len(row.ranks) > 1 else "")
     holder = "" if row.same_memory else f"rank {fullest}: "
-    return {"name": brief_ranks(row.ranks), "brief": brief, "holder": holder, "ops": ops, "held": held}
+    stuck = _stuck(trace, row, code)
+    return {"name": brief_ranks(row.ranks), "brief": brief, "holder": holder, "ops": ops, "held": held, "stuck": stuck}
+
+
+def _stuck(trace: Trace, row: Row, code: Code) -> list[Any] | None:
+    """Return since when a row of a failed run goes on no more, what it says then, and its line of the code."""
+    failure, wait = trace.failure, trace.waits.get(row.ranks[0])
+    if wait is not None:
+        return [wait.since, f"wait{'s' * (len(row.ranks) == 1)} {wait.what}", code.place(wait.line)]
+    if failure is None or row.ranks[0] in failure.ended:
+        return None
+    words = "was stopped"
+    if row.ranks[0] == failure.place.rank:
+        words = f"error in {failure.where}" if failure.where else "error"
+    return [max((event.end for event in row.operations), default=0.0), words, -1]
 
 
 def _words(event: Event, row: Row) -> str:

@@ -1,14 +1,16 @@
 """``python -m lib draw``: the schedule of a function in a file, as a picture, a page, a trace or text.
 
-Exit status: 0 drawn, 1 the function fails, 2 the command is not understood.
+A function that fails is drawn up to its error. Exit status: 0 drawn, 1 the function fails, 2 the command is not
+understood.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from lib.basics.errors import PuzzleError
 from lib.grading.commandline import Usage, add_machine, function_in, size_for
@@ -36,12 +38,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"python -m lib draw: {error}", file=sys.stderr)
         return USAGE
     try:
-        runs = [run(function, timeout=options.timeout, **size_for(function, options)) for function in functions]
-        _show(runs, options)
+        pairs = [_run(function, options) for function in functions]
+        _show([done for done, _ in pairs], options)
+        failed = [found for _, found in pairs if found is not None]
     except PuzzleError as error:
-        print(error, file=sys.stderr)
-        return FAILED
-    return DRAWN
+        failed = [error]
+    for found in failed:
+        print(found, file=sys.stderr)
+    return FAILED if failed else DRAWN
+
+
+def _run(function: Callable[[Any], Any], options: argparse.Namespace) -> tuple[Run, PuzzleError | None]:
+    """Return the run of a function, and the error that has ended it, if any. Raise PuzzleError if there is no run."""
+    try:
+        return run(function, timeout=options.timeout, **size_for(function, options)), None
+    except PuzzleError as error:
+        if error.run is None:
+            raise
+        return error.run, error
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -84,8 +84,9 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
             f"the target of {spec.name} is for other prices", where="beside_target", cure=f"cost={written(spec.cost)}"
         )
     own, aim = trace_of(source, f"yours ({source.name})"), outline(spec)
-    until = max(own.time, aim.time)
-    target = replace(own, by_rank={rank: _events(aim, rank) for rank in own.by_rank}, models=())
+    until = max(own.until, aim.time)
+    busy = {rank: _events(aim, rank) for rank in own.by_rank}
+    target = replace(own, by_rank=busy, models=(), fault="", failure=None)
     above = Layout(own, WIDTH, PAD + HEAD, until, beside=[own, target])
     below = Layout(target, WIDTH, above.bottom + GAP + HEAD, until, beside=[own, target])
     plans = plan(above)

@@ -8,8 +8,9 @@ from lib.record.events import MARKS, Event
 
 from . import theme
 from .coarse import draw_coarse
+from .failure import draw_failure
 from .hover import hover
-from .layout import LEFT, PAD, Layout, Rect, Row, idle_spans, ticks
+from .layout import LEFT, PAD, Layout, Rect, Row, hatching, idle_spans, ticks
 from .links import draw_arrows, draw_ties
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
 from .numbering import Plan, Plans, fits, over_runs
@@ -26,7 +27,7 @@ def draw_timeline(layout: Layout, links: str, plans: Plans, notes: bool = True) 
     """
     parts = [*empty_rows(layout), *draw_ties(layout, links)]
     parts += [_row(layout, row, plans) for row in layout.rows] if layout.fine else draw_coarse(layout)
-    return [*parts, *draw_arrows(layout, links), *row_names(layout, notes)]
+    return [*parts, *draw_arrows(layout, links), *draw_failure(layout), *row_names(layout, notes)]
 
 
 def empty_rows(layout: Layout) -> list[Diagram]:
@@ -40,14 +41,14 @@ def empty_rows(layout: Layout) -> list[Diagram]:
 
 def grid(layout: Layout, top: float, bottom: float) -> Diagram:
     """Return vertical lines at round times."""
-    at = [layout.x(tick) for tick in ticks(layout.until)]
+    at = [layout.x(tick) for tick in ticks(layout.scale)]
     return lines([(x, top - 2, x, bottom) for x in at], style(None, theme.GRID, 1))
 
 
 def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     """Return the time axis below ``y``, and the y where it ends."""
     ink = style(theme.MUTE)
-    at = ticks(layout.until)
+    at = ticks(layout.scale)
     return [
         lines([(layout.x0, y + 2, layout.x1, y + 2)], style(None, theme.HATCH, 1)),
         label(layout.x0 - 8, y + 12, layout.trace.unit.name, 10, ink, "end"),
@@ -77,7 +78,7 @@ def _operation(layout: Layout, row: Row, index: int, event: Event, numbers: Plan
 
 
 def _lanes(layout: Layout) -> Diagram:
-    width = layout.trace.time * layout.per_tick
+    width = (layout.trace.time or layout.until) * layout.per_tick
     return boxes([(layout.x0, row.y, width, layout.row_height) for row in layout.rows], style(theme.LANE))
 
 
@@ -88,20 +89,6 @@ def _idle(layout: Layout, row: Row) -> list[Rect]:
         for start, end in idle_spans(row.events, layout.trace.time)
         for line in hatching(layout.x(start), row.y, (end - start) * layout.per_tick, layout.row_height)
     ]
-
-
-def hatching(x: float, y: float, width: float, height: float, step: float = 7.0) -> list[Rect]:
-    """Return slanted lines (x1, y1, x2, y2) inside a box, on one lattice so that neighbors line up."""
-    found: list[Rect] = []
-    if width < 3:
-        return found
-    c = ((x + y) // step + 1) * step
-    while c < x + width + y + height:
-        left, right = max(x, c - y - height), min(x + width, c - y)
-        if right - left > 0.5:
-            found.append((left, c - left, right, c - right))
-        c += step
-    return found
 
 
 def _boxes(layout: Layout) -> Iterator[Diagram]:

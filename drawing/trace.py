@@ -13,10 +13,15 @@ from lib.basics.errors import Line, PuzzleError
 from lib.basics.units import MS, TICKS, Elements, Unit
 from lib.course.specs import cost_named, puzzles
 from lib.learner.model import Model
+from lib.machine.failure import Failure, Wait
 from lib.record.events import MARKS, Event
 from lib.record.score import idle_share, makespan, part_of_time, peak_event, share
 from lib.record.table import in_lane
+from lib.record.training import UPDATE
 from lib.running.run import Run
+
+BEHIND = 0.55
+"""Room behind a run that failed, in parts of its time."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,10 @@ class Trace:
     title: str = "schedule"
     time_target: float | None = None
     memory_target: Elements | float | None = None
+    fault: str = ""
+    """What is wrong with the run, in a line, or nothing: then its figures are compared with their targets."""
+    failure: Failure | None = None
+    """Where an error has ended the run, and who waits."""
     models: Sequence[Model] = field(default=(), repr=False)
     """The models whose events these are, rank by rank, if they are known."""
     unit: Unit = TICKS
@@ -57,6 +66,24 @@ class Trace:
     def scale(self) -> str:
         """How long a tick is, where times are not in ticks: an empty text if that need not or cannot be said."""
         return f"1 tick = {MS.lasting(self.tick)}" if self.unit is MS and self.tick else ""
+
+    @cached_property
+    def until(self) -> float:
+        """Where the time axis ends: behind a run that failed there is room, since who waits there waits for ever."""
+        return self.time if self.failure is None else self.time * (1 + BEHIND) or 1.0
+
+    @cached_property
+    def waits(self) -> dict[int, Wait]:
+        """What each rank waits for that will never go on."""
+        return {wait.rank: wait for wait in (self.failure.waits if self.failure else ())}
+
+    @cached_property
+    def apart(self) -> dict[int | None, object]:
+        """What tells ranks of a failed run from others that did the same."""
+        if self.failure is None:
+            return {}
+        apart: dict[int | None, object] = {rank: (wait.what, wait.since) for rank, wait in self.waits.items()}
+        return apart | dict.fromkeys(self.failure.ended, "ended") | {self.failure.place.rank: "error"}
 
     @cached_property
     def peak(self) -> Event | None:
@@ -98,8 +125,8 @@ class Trace:
 
     @cached_property
     def attempted(self) -> bool:
-        """Whether anything was done."""
-        return any(event.kind not in MARKS for event in self.events)
+        """Whether anything was done, if only a mistake."""
+        return self.failure is not None or any(event.kind not in MARKS for event in self.events)
 
 
 def trace_of(
@@ -119,11 +146,15 @@ def trace_of(
         return source
     models = _models(source)
     unit, tick = TICKS, None
+    fault, failure = "", None
     if isinstance(source, Run):
         unit, tick = source.unit, source.tick and 1e3 * source.tick
         title = source.name if title is None else title
         by_rank = _split(source.events)
-        if time_target is None and memory_target is None:
+        failure, fault = source.failure, source.fault if _trains(source) else ""
+        if failure is not None:
+            by_rank = {rank: by_rank.get(rank, ()) for rank in range(source.ranks)}
+        elif time_target is None and memory_target is None:
             time_target, memory_target = _targets(source)
     else:
         models, by_rank = _logs(models)
@@ -135,6 +166,8 @@ def trace_of(
         title="schedule" if title is None else str(title),
         time_target=time_target,
         memory_target=memory_target,
+        fault=fault,
+        failure=failure,
         models=models,
         unit=unit,
         tick=tick,
@@ -162,6 +195,12 @@ def _in_ms(trace: Trace, tick: float) -> Trace:
         for rank, events in trace.by_rank.items()
     }
     return replace(trace, by_rank=by_rank, unit=MS, tick=tick, time_target=trace.time_target and ms(trace.time_target))
+
+
+def _trains(run: Run) -> bool:
+    """Return whether a run is meant to train the model, and not to show something else."""
+    ends = any(state.finals for state in run.final_states)
+    return run.failed or ends or run.name in puzzles() or any(event.kind == UPDATE.kind for event in run.events)
 
 
 def _targets(run: Run) -> tuple[float | None, Elements | None]:

@@ -91,17 +91,20 @@ def summary(trace: Trace) -> str:
     """Return the picture in words: sizes, figures, and the shape of the schedule."""
     if not trace.attempted:
         return f"{trace.title}: not attempted yet"
-    return f"{_figures(trace)} {_shape(trace)}"
+    sentences = trace.failure.sentences() if trace.failure else ()
+    failed = [f"{sentence[0].upper()}{sentence[1:]}." for _, sentence in sentences]
+    return " ".join([_figures(trace), *failed, _shape(trace)])
 
 
 def _figures(trace: Trace) -> str:
     peak = trace.peak
-    assert peak is not None
+    head = f"{trace.title}: {machine(trace).replace(' · ', ', ')}; {trace.fault and trace.fault + '; '}"
+    if peak is None:
+        return f"{head}time {trace.unit.lasting(trace.time)}."
     return (
-        f"{trace.title}: {machine(trace).replace(' · ', ', ')}; "
-        f"time {trace.unit.lasting(trace.time)}{_met(trace.time, trace.time_target)}; "
+        f"{head}time {trace.unit.lasting(trace.time)}{_met(trace.time, trace.time_target, trace)}; "
         f"peak memory {show_elements(peak.memory)} elements on rank {peak.rank} "
-        f"at {trace.unit.at(trace.unit.brief(peak.issued))}{_met(peak.memory, trace.memory_target)}; "
+        f"at {trace.unit.at(trace.unit.brief(peak.issued))}{_met(peak.memory, trace.memory_target, trace)}; "
         f"idle {share_text(trace.idle)}; communication {share_text(trace.communication)}."
     )
 
@@ -114,10 +117,12 @@ def machine(trace: Trace) -> str:
     return said + (f" · {trace.scale}" if trace.scale else "")
 
 
-def _met(value: Elements | float, target: Elements | float | None) -> str:
+def _met(value: Elements | float, target: Elements | float | None, trace: Trace) -> str:
     if target is None:
         return ""
     shown = int(target) if target == int(target) else target
+    if trace.fault:
+        return f" (target {shown:,})"
     return f" (target {shown:,}, {'met' if value <= target else 'missed'})"
 
 
@@ -129,7 +134,7 @@ def _shape(trace: Trace) -> str:
     }
     kinds = [kind for kind in OPERATIONS if any(c[kind] for c in counts.values())]
     amounts = [f"{_span([c[kind] for c in counts.values()], str)} {name_of(kind)}" for kind in kinds]
-    said = f"{'Each rank' if trace.ranks > 1 else 'It'} runs {', '.join(amounts)}."
+    said = f"{'Each rank' if trace.ranks > 1 else 'It'} runs {', '.join(amounts) or 'nothing'}."
     spans = [_computing(events) for events in trace.by_rank.values()]
     starts, ends = [s for s, _ in spans], [e for _, e in spans]
     if len(set(starts)) > 1:

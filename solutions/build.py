@@ -46,6 +46,8 @@ PLACEHOLDER = "# Your code here."
 PICTURE = re.compile(r"!\[[^\]]*\]\(picture:(\w+)\)")
 NAMES = {"index": "index", "tour": "machine_tour", "for_real": "for_real"}
 """Sources that are no puzzles, and names of their notebooks."""
+KEPT = ("raises-exception",)
+"""Tags that are kept in notebooks: with this one, cells below one that fails are run all the same."""
 REPAIRS = "repairs"
 """The source with several puzzles, each a program with a mistake."""
 
@@ -287,7 +289,9 @@ def notebook_name(path: Path) -> str:
 def _as_json(cell: Cell, id: str) -> Json:
     code: Json = {"execution_count": None, "outputs": []} if cell.kind == "code" else {}
     source = cell.source.splitlines(keepends=True)
-    return {"cell_type": cell.kind, "id": id, "metadata": {}, **code, "source": source}
+    tags = [tag for tag in cell.tags if tag in KEPT]
+    metadata = {"tags": tags} if tags else {}
+    return {"cell_type": cell.kind, "id": id, "metadata": metadata, **code, "source": source}
 
 
 # --- specs ---------------------------------------------------------------------------------------

@@ -46,7 +46,8 @@ progress()
 # - Too slow? `beside_target(run(...))` draws your schedule beside the outline of the target's.
 # - `from drawing import reference`, then `reference()`: everything there is on one page, with what it costs.
 # - `print` in your function says which rank prints, and at which tick of its clock; `model.status()` prints what it holds.
-#   An error names the rank, the operation and your line.
+#   An error names the rank, the operation and your line. Below it is the run up to there, with a flag where the error is,
+#   and with the ranks that wait hatched in red.
 # - At a shell, in the project's folder: `.venv/bin/python -m lib grade` grades these notebooks,
 #   `.venv/bin/python -m lib start 4 my_fsdp.py` begins a puzzle as a script, and
 #   `.venv/bin/python -m lib watch my_fsdp.py` grades it whenever you save it.

@@ -1,13 +1,15 @@
 # %% [markdown]
 # # What is wrong here?
 #
-# Five short programs, each with one mistake that people really make. Run a cell, read what the error says, and
+# Five short programs, each with one mistake that people really make. Run a cell and read what the error says. Below
+# it is a picture of the run up to there: a flag where the error is, and hatched in red who waits, and for whom. Then
 # repair the program. Nothing has to be written anew, a few lines are enough, and what comes out is graded like any
 # other puzzle. You need puzzle 1 for the first, puzzle 2 for the two after it, puzzle 5 for the fourth, and
 # puzzle 8 for the last.
 
 # %%
-from lib import Model, grade, hint, solution
+from drawing import draw
+from lib import Model, grade, hint, run, solution
 
 # %% [markdown]
 # ## 9. Gradients that are gone
@@ -73,6 +75,9 @@ def repair_local(model: Model) -> Model:
         model.set_final_weight(layer, model.weights[layer])
     return model
 
+
+# %% tags=["raises-exception"]
+draw(run(repair_local, ranks=1, layers=2, batches=4))
 
 # %%
 grade(repair_local)
@@ -151,6 +156,9 @@ async def repair_skip(model: Model) -> Model:
         model.set_final_weight(layer, model.weights[layer])
     return model
 
+
+# %% tags=["raises-exception"]
+draw(run(repair_skip, ranks=4, layers=2, batches=3))
 
 # %%
 grade(repair_skip)
@@ -232,6 +240,9 @@ async def repair_twice(model: Model) -> Model:
     return model
 
 
+# %% tags=["raises-exception"]
+draw(run(repair_twice, ranks=4, layers=2, batches=8))
+
 # %%
 grade(repair_twice)
 
@@ -311,6 +322,9 @@ async def repair_deadlock(model: Model) -> Model:
     return model
 
 
+# %% tags=["raises-exception"]
+draw(run(repair_deadlock, ranks=2, layers=4, batches=4))
+
 # %%
 grade(repair_deadlock)
 
@@ -389,6 +403,18 @@ async def repair_groups(model: Model) -> Model:
         model.set_final_weight(layer, model.weights[layer])
     return model
 
+
+# %% tags=["raises-exception"]
+draw(
+    run(
+        repair_groups,
+        ranks=8,
+        layers=2,
+        batches=8,
+        mesh={"replica": 2, "shard": 4},
+        node_size=4,
+    )
+)
 
 # %%
 grade(repair_groups)

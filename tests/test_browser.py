@@ -14,6 +14,7 @@ from drawing import compare, draw, draw_group, draw_primitive, play, theme
 from lib import Activation, OptState, Weight
 from tests.browser import Browser, Scheme, keep, rgb
 from tests.drawing_events import sharded_run, staged_run
+from tests.failures import CASES, failed
 
 WIDTH = 900
 """Of the page, in pixels: less than the pictures would like to have."""
@@ -68,6 +69,8 @@ PICTURES: dict[str, Callable[[], str]] = {
     "large": lambda: draw(sharded_run(32, 30))._repr_html_(),
     "compare": lambda: compare(sharded_run(4, 2, node_size=2), staged_run())._repr_html_(),
     "group": lambda: draw_group(GROUP)._repr_html_(),
+    "failed": lambda: draw(failed(CASES[0]).run)._repr_html_(),
+    "deadlock": lambda: draw(failed(CASES[-1]).run)._repr_html_(),
     "primitive": lambda: draw_primitive("scatterreduce")._repr_html_(),
 }
 
@@ -215,6 +218,31 @@ def test_the_player_plays(browser: Browser, host: str, tmp_path: Path) -> None:
     assert measured["height"] >= 0
     assert sight.violations == {}
     assert sight.requests in ([], ["about:srcdoc"])
+
+
+BACK = """() => {
+    const seen = () => [document.querySelector("#clock").textContent,
+        ...[...document.querySelectorAll(".now em")].map(words => words.textContent)];
+    const end = seen(), marked = document.querySelectorAll(".now.stuck").length;
+    document.querySelector("#back").click();
+    const last = seen();
+    document.querySelector("#back").click();
+    const busy = [...document.querySelectorAll("#code .at b")].map(who => who.textContent);
+    return {end, marked, last, before: seen(), busy};
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_failed_run_is_played_from_its_end_backwards(browser: Browser, scheme: Scheme, tmp_path: Path) -> None:
+    early = next(case for case in CASES if case.fn.__name__ == "left_early")
+    sight = browser.page(play(failed(early).run).page, BACK, scheme, 980)
+    keep(sight.png, f"player-failed-{scheme}", tmp_path)
+    waits = ["waits for rank 3 in all-reduce of layer 0"] * 3
+    assert sight.measured["end"] == ["tick 1.55", *waits, "done"] and sight.measured["marked"] == 3
+    assert sight.measured["last"] == ["tick 1", *waits, "idle"]
+    assert sight.measured["before"] == ["tick 0", *(f"forward layer 0, mb {rank}" for rank in range(4))]
+    assert sight.measured["busy"] == ["0 1 2 3"]
+    assert sight.violations == {}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

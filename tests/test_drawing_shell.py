@@ -115,11 +115,23 @@ def test_axes_are_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert "replica=2,shard=4" in capsys.readouterr().err
 
 
-def test_a_function_that_fails_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_function_that_fails_is_drawn_up_to_its_error_and_says_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "wrong.py"
     path.write_text("async def wrong(model):\n    await model.receive()\n", encoding="utf-8")
     assert main([f"{path}:wrong", "-o", str(tmp_path / "x.svg")]) == FAILED
     assert "receive from anyone" in capsys.readouterr().err
-    assert not (tmp_path / "x.svg").exists()
+    assert "rank 0 waits for a message from any rank" in (tmp_path / "x.svg").read_text(encoding="utf-8")
+    assert main([f"{path}:wrong", "--ranks", "2"]) == FAILED
+    said = capsys.readouterr()
+    assert said.out.splitlines()[1:4] == ["tick    0", "rank 0  ~", "rank 1  ~"] and "deadlock" in said.err
+
+
+def test_where_nothing_was_run_nothing_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text("def wrong(): ...\n", encoding="utf-8")
+    assert main([f"{path}:wrong", "-o", str(tmp_path / "x.svg")]) == FAILED
+    assert "the model" in capsys.readouterr().err and not (tmp_path / "x.svg").exists()
     assert main([f"{GPIPE}:gpipe", "-o", str(tmp_path / "no" / "x.svg")]) == FAILED
     assert "cannot be written" in capsys.readouterr().err

@@ -310,7 +310,7 @@ FAULTS: dict[Callable[..., Any], str] = {
     another: r"rank \d calls all\w+\(layer 0\) where rank \d calls all\w+\(layer 0\)",
     another_layer: r"rank \d calls allgather\(layer \d\) where rank \d calls allgather\(layer \d\)",
     waits: r"rank 2 waits for receive from anyone, since tick 0 \[line .* in waits",
-    unread: r"rank 0 to rank 1: a message was sent and never received: 'x'",
+    unread: r"rank 0, pass_to\(1\): a message was sent and never received: 'x'",
     spins: r"rank 1: nothing was heard of it for 3 seconds; it had begun no operation\n"
     r"  got: +rank 0 waits in allgather\(layer 0\) \[line \d+ .* in gather.*; rank 3 waits in allgather",
     swallows: r"(?s)load_weights.*from 0 to 1",

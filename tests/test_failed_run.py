@@ -168,7 +168,8 @@ def test_a_run_that_fails_at_once_can_be_looked_at_as_well() -> None:
         raise ValueError("oh")
 
     error = failed(nothing)
-    assert error.run.events == () and repr(error.run) == str(error.run) == "nothing: not attempted yet"
+    assert error.run.events == () and repr(error.run) == "nothing on 4 ranks: time 0 ticks, peak memory 0 elements"
+    assert str(error.run).splitlines()[1:3] == ["tick    0", "rank 0  !"]
     assert "<svg" in drawing.draw(error.run)._repr_html_() and drawing.play(error.run)._repr_html_()
     with pytest.raises(PuzzleError, match="not attempted yet"):
         error.run.check()

@@ -222,6 +222,26 @@ def test_the_second_hint_has_a_picture_and_yours_stands_beside_the_targets(
     assert within(outputs[3]) and "The target: 33.8 ticks" in outputs[3]["words"]
 
 
+def test_programs_to_be_repaired_show_their_errors_and_pictures_and_all_cells_are_run(
+    browser: Browser, lab: Lab, tmp_path: Path
+) -> None:
+    def work(page: Page) -> Any:
+        outputs = run_all(page)
+        for shade in ("Light", "Dark"):
+            page.evaluate(COMMAND, ["apputils:change-theme", {"theme": f"JupyterLab {shade}"}])
+            page.wait_for_function(f"() => document.body.dataset.jpThemeLight === '{str(shade == 'Light').lower()}'")
+            keep(page.screenshot(full_page=True), f"lab-repairs-{shade.lower()}", tmp_path)
+        page.evaluate(COMMAND, ["apputils:change-theme", {"theme": "JupyterLab Light"}])
+        return outputs
+
+    outputs = browser.visit(lab.url("repairs.ipynb"), work, height=6000)
+    errors = [at for at, output in enumerate(outputs) if output["text"].startswith(("PuzzleError: ", "Deadlock: "))]
+    assert len(errors) == 5 and "FAIL" in outputs[-1]["text"]
+    assert all(within(outputs[at + 1]) for at in errors)
+    assert not any("Traceback" in output["text"] or "lib/" in output["text"] for output in outputs)
+    assert "---->" in outputs[errors[0]]["text"]
+
+
 def test_a_cell_that_hangs_is_ended_and_the_kernel_lives(browser: Browser, lab: Lab) -> None:
     setup = "import sys\nsys.path.insert(0, '../..')\nfrom lib import grade, run"
     hang = "async def fsdp(model):\n    while True:\n        pass\n\ngrade(fsdp, timeout=1)"

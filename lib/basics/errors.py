@@ -5,10 +5,11 @@ from __future__ import annotations
 import linecache
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
+from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -50,6 +51,9 @@ class Place(NamedTuple):
 
 
 NOWHERE = Place()
+AROUND, CALLS, MOST = 2, 3, 8
+"""Lines shown before and after the learner's, and at most so many of the calls that led there, and of groups of ranks
+that wait."""
 
 
 def show_call(operation: str, layer: int | None) -> str:
@@ -88,10 +92,23 @@ class PuzzleError(AssertionError):
             errors.append(self)
 
     def __str__(self) -> str:
+        return "\n".join([self.head, *_rows(*self._parts(), ("at", self.line))])
+
+    @property
+    def head(self) -> str:
+        """Where it is, and what is wrong."""
         place = str(self.place)
-        head = f"{place}: {self.problem}" if place else self.problem
-        parts = [("expected", self.expected), ("got", self.got), ("instead", self.cure), ("at", self.line)]
-        return "\n".join([head, *(f"  {name + ':':9} {text}" for name, text in parts if text)])
+        return f"{place}: {self.problem}" if place else self.problem
+
+    def _parts(self) -> list[tuple[str, str]]:
+        return [("expected", self.expected), ("got", self.got), ("instead", self.cure)]
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows in place of a traceback, most of which would be ours: the message, and the
+        learner's line among its neighbors."""
+        seen = around(self.line) if isinstance(self.line, Spot) else ""
+        rows = [*self._parts(), *_origins(self.__cause__), ("at", "" if seen else self.line)]
+        return [f"{type(self).__name__}: {self.head}", *_rows(*rows), *([f"\n{seen}"] if seen else [])]
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = {"expected": self.expected, "got": self.got, "cure": self.cure, "line": self.line}
@@ -102,6 +119,40 @@ class Deadlock(PuzzleError):
     """Raised when no rank can ever go on. The message lists every rank and what it waits for."""
 
     sticks = False  # the run that reports it fails in any case
+    lines: Mapping[int, str] = {}
+    """Where each rank stands, as far as that is known."""
+    briefly: Sequence[str] = ()
+    """Who waits for whom, a line for all ranks that do the same; what explains the rest comes first."""
+
+    def _render_traceback_(self) -> list[str]:
+        ranks: dict[str, list[int]] = {}
+        for rank, line in sorted(self.lines.items()):
+            ranks.setdefault(line, []).append(rank)
+        seen = [(own, around(line)) for line, own in ranks.items() if isinstance(line, Spot)]
+        shown = [f"\n{numbered('rank', own)} wait{'s' * (len(own) == 1)} here:\n{text}" for own, text in seen if text]
+        if not self.briefly:
+            return [*super()._render_traceback_(), *shown[:CALLS]]
+        more = len(self.briefly) - MOST
+        said = [*self.briefly[:MOST], *([f"and {more} more like these"] if more > 0 else [])]
+        head = self.head.partition("\n")[0].removeprefix("deadlock: ")
+        rows = [*(f"  {line}" for line in said), *_rows(*self._parts())]
+        return [f"{type(self).__name__}: {head}", *rows, *shown[:CALLS]]
+
+
+def _rows(*parts: tuple[str, str]) -> list[str]:
+    return [f"  {name + ':':9} {text}" for name, text in parts if text]
+
+
+def _origins(raised: BaseException | None) -> Iterator[tuple[str, str]]:
+    """Yield what led to an exception of the learner's own: the calls in their code, and what it was raised from."""
+    if raised is None:
+        return
+    stack = [(frame.f_code, line) for frame, line in walk_tb(raised.__traceback__) if is_learners(frame.f_code)]
+    for code, line in stack[:-1][-CALLS:]:
+        yield "called at", show_line(code, line)
+    before = raised.__cause__ or (None if raised.__suppress_context__ else raised.__context__)
+    if before is not None and not isinstance(before, PuzzleError):
+        yield "after", f"{type(before).__name__}: {before}"
 
 
 def learner_line() -> str:
@@ -139,14 +190,37 @@ def line_at(code: CodeType, place: int) -> int:
     return next((line for start, end, line in code.co_lines() if start <= place < end and line), code.co_firstlineno)
 
 
-def show_line(code: CodeType, number: int) -> str:
+class Spot(str):
+    """A line of the learner's code in words. ``file`` and ``number`` lead back to it."""
+
+    file = ""
+    number = 0
+
+
+def around(spot: Spot) -> str:
+    """Return a line with those before and after it, and an arrow at it; nothing where the code cannot be had."""
+    lines = linecache.getlines(spot.file)
+    if not 0 < spot.number <= len(lines):
+        return ""
+    first, last = max(1, spot.number - AROUND), min(len(lines), spot.number + AROUND)
+    wide = len(str(last))
+    shown = [
+        f"{'---->' if number == spot.number else '':5} {number:{wide}} {lines[number - 1].rstrip()}".rstrip()
+        for number in range(first, last + 1)
+    ]
+    return "\n".join(shown)
+
+
+def show_line(code: CodeType, number: int) -> Spot:
     """Return a line of code for people: its function, number and text, without the machine's paths."""
     text = linecache.getline(code.co_filename, number).strip()
     path = Path(code.co_filename)
     known = code.co_filename in shown_files or (path.is_file() and "ipykernel" not in code.co_filename)
     file = f" of {path.name}" if known else ""
     place = "" if code.co_name == "<module>" else f" in {code.co_name}"
-    return f"line {number}{file}{place}" + (f": {text}" if text else "")
+    spot = Spot(f"line {number}{file}{place}" + (f": {text}" if text else ""))
+    spot.file, spot.number = code.co_filename, number
+    return spot
 
 
 def show_set(numbers: Iterable[int]) -> str:
@@ -160,14 +234,15 @@ def show_set(numbers: Iterable[int]) -> str:
 
 
 def numbered(what: str, numbers: Iterable[int]) -> str:
-    """Return numbered things for people.
+    """Return numbered things for people. Of very many ranges only the first ones are shown.
 
-    >>> numbered("rank", {3}), numbered("micro-batch", {0, 1, 2})
-    ('rank 3', 'micro-batches 0-2')
+    >>> numbered('rank', {3}), numbered("micro-batch", {0, 1, 2, 5})
+    ('rank 3', 'micro-batches 0-2, 5')
     """
-    numbers = list(numbers)
-    several = ("es" if what.endswith("ch") else "s") * (len(numbers) != 1)
-    return f"{what}{several} {show_set(numbers)[1:-1]}"
+    shown = folded(numbers)
+    some = ", ".join(shown[:6]) + (" ..." if len(shown) > 6 else "")
+    several = ("es" if what.endswith("ch") else "s") * (not some.isdecimal())
+    return f"{what}{several} {some}"
 
 
 def folded(numbers: Iterable[int]) -> list[str]:

@@ -15,6 +15,7 @@ from ..basics.units import Elements, show_elements
 from ..machine.books import LOADING
 from ..machine.check import check_finals
 from ..machine.cost import Cost
+from ..machine.failure import Wait
 from ..machine.interface import CallHandle, FinalState
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
@@ -133,11 +134,23 @@ class Model(Verbs):
         """For each record of ``log``, the line of the learner's code that it comes from."""
         places = list(zip(self._codes, self._places, strict=True))
         known = {(code, at): Line(code, line_at(code, at)) if is_learners(code) else None for code, at in set(places)}
-        lines = [known[place] for place in places]
+        pending = {call.at for call in self._books.waiting(self._handle)}  # they have a line, and no record yet
+        lines = [known[place] for at, place in enumerate(places) if at not in pending]
         missing = len(self.log) - len(lines)
-        if missing < 0:  # by hand, a call in flight has a line and no record yet: nobody knows which
+        if missing < 0:
             return [None] * len(self.log)
         return [*lines, *[None] * missing]
+
+    def _waits_for(self, place: Place) -> Wait | None:
+        """Return the first call that has not ended and that the rank waits for, or that could not be held at a place,
+        with its line."""
+        for call in self._books.waiting(self._handle):
+            if call.awaited or (call.kind, call.layer) == (place.operation, place.layer):
+                code = self._codes[call.at] if call.at < len(self._codes) else None
+                if code is None or not is_learners(code):
+                    return call
+                return call._replace(line=Line(code, line_at(code, self._places[call.at])))
+        return None
 
     def storage(self) -> tuple[Storage, Storage, Storage, Storage, Storage]:
         """The five dictionaries."""

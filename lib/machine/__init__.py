@@ -4,6 +4,7 @@
 mesh          where ranks sit: axes, groups, boxes
 cost          prices and sizes
 fingerprints  what a tensor carries: a fingerprint in an exact algebra
+failure       how a run that failed has ended
 interface     the narrow interface to all that decides
 rank_state    what the machine knows of one rank and its tensors: lives, memory, log
 in_flight     calls, messages and meetings on their way; a rank's lanes

@@ -8,12 +8,13 @@ from typing import cast
 from ..basics.arguments import one_of
 from ..basics.errors import PuzzleError, show_set
 from ..basics.units import Elements
-from ..record.events import Event
+from ..record.events import END, Event
 from ..record.labels import FINEST, Labels, one_shard
 from ..record.operations import Values
 from ..record.table import collective, computation
 from . import late_memory
 from .cost import Shape
+from .failure import Wait
 from .fingerprints import Fingerprints
 from .in_flight import InFlight
 from .interface import AnyBooks, Books, FinalState, Piece
@@ -182,10 +183,13 @@ class LocalBooks:
     def events(self, rank: RankState) -> list[Event]:
         return late_memory.events_so_far(self.network.lanes[rank.rank])
 
+    def waiting(self, rank: RankState) -> list[Wait]:
+        return [call.wait() for call in rank.log if isinstance(call, InFlight) and call.end is None]
+
     # -- the end ------------------------------------------------------------------------------
 
     def finish(self, rank: RankState) -> None:
-        rank.mark("end", None)
+        rank.mark(END, None)
 
     def finish_log(self, rank: RankState) -> list[Event]:
         return late_memory.finish_log(self.network.lanes[rank.rank])

@@ -7,6 +7,15 @@ from ..record.labels import union
 from .fingerprints import piece_of, trained_weights
 from .interface import FinalState
 
+BRIEFLY = {
+    "no rank has set a final weight": "layer {} has no final weight",
+    "the final weight is not complete": "the final weight of layer {} is not complete",
+    "that is no weight of this layer after one optimizer step": "the final weight of layer {} is not the updated one",
+    "the final weight has a wrong value: it is not what plain training on one device gives": "the final weight of "
+    "layer {} has a wrong value",
+}
+"""What the check says, in so few words that they fit under a title."""
+
 
 def check_finals(states: Sequence[FinalState]) -> bool:
     """Check every layer's final weights: of step 1, together complete, and right in value. Return whether any of them

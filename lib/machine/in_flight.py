@@ -12,6 +12,7 @@ from ..record.labels import NONE, Labels
 from ..record.operations import Collective, Value
 from ..record.table import SEND
 from .cost import Grains
+from .failure import Wait
 from .mesh import Group
 from .rank_state import Origin, RankState, Result, TensorState
 
@@ -84,6 +85,21 @@ class InFlight:
     def sends(self) -> bool:
         """Whether it is a send."""
         return self.kind == SEND.kind
+
+    def wait(self) -> Wait:
+        """Return the record of a call that has not ended."""
+        others: tuple[int, ...] = (self.peer,) if self.peer is not None else ()
+        if self.group is not None and self.meeting is not None:
+            calls = zip(self.group.ranks, self.meeting.calls, strict=True)
+            others = tuple(rank for rank, call in calls if call is None or not call.meets(self))
+        elif self.sends:
+            others = (self.rank.rank, *others)
+        return Wait(self.rank.rank, self.kind, self.layer, self.tick, others, self.index, self.awaited)
+
+    def meets(self, other: InFlight) -> bool:
+        """Return whether it is the same collective as another call of its meeting, and its rank's next."""
+        queue = self.lanes.queue
+        return (self.kind, self.layer) == (other.kind, other.layer) and bool(queue) and queue[0] is self
 
     def __str__(self) -> str:
         """Return what a rank that waits for this call waits for."""

@@ -15,6 +15,7 @@ from ..basics.units import Elements
 from ..record.events import Event
 from ..record.labels import Labels
 from ..record.operations import Value
+from .failure import Wait
 
 
 class Token:
@@ -145,6 +146,9 @@ class Books(Protocol[R, T, C]):
 
     def unfinished(self) -> PuzzleError | None:
         """Return what is wrong at the end of a run: a call never awaited, a message never received."""
+
+    def waiting(self, rank: R) -> list[Wait]:
+        """Return the rank's calls that have not ended, in the order in which they were issued."""
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
         """Return what to say when nobody can go on. ``lines``: where each rank stands; ``finished``: the ranks that

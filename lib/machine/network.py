@@ -372,12 +372,12 @@ class Network:
                 if not call.awaited:
                     problem = f"{show_call(call.kind, call.layer)} was started and never awaited"
                     cure = f"await model.{call.kind}(...), on the spot or later"
-                    return PuzzleError(problem, where=Place(rank), cure=cure, line="")
+                    return PuzzleError(problem, where=Place(rank, tick=call.tick), cure=cure, line="")
             for sender, box in self.mailboxes.get(rank, {}).items():
                 if box:
                     problem = f"a message was sent and never received: {box[0].labels or repr(box[0].value)}"
                     cure = f"rank {rank} must await model.receive() once for every pass_to"
-                    where = Place(detail=f"rank {sender} to rank {rank}")
+                    where = Place(sender, f"{SEND.kind}({rank})", tick=box[0].tick)
                     return PuzzleError(problem, where=where, cure=cure, line="")
         return None
 
@@ -400,7 +400,9 @@ class Network:
             has, waits = ("has", "waits") if one else ("have", "wait")
             rows.append(f"{who} {has} finished" if what == "finished" else f"{who} {waits} for {what}")
         cure = _way_out([call for calls in waiting.values() for call in calls], ended)
-        return Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), cure=cure, line="")
+        deadlock = Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), cure=cure, line="")
+        deadlock.lines = lines
+        return deadlock
 
 
 def _way_out(waits: Sequence[InFlight], ended: frozenset[int]) -> str:

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 
-from ..basics.errors import PuzzleError
+from ..basics.errors import PuzzleError, witnessed
 from ..basics.units import TICKS, Elements, Unit, show_elements
 from ..record.codes import grid
 from ..record.events import MARKS, Event
 from ..record.score import makespan, peak
-from .check import check_finals
+from .check import BRIEFLY, check_finals
+from .failure import Failure
 from .interface import FinalState
 from .mesh import Mesh
 
@@ -20,6 +21,9 @@ class Outcome:
 
     unit: Unit = TICKS
     """What times are counted in: ticks, but for what a clock has measured."""
+
+    failure: Failure | None = None
+    """Where an error has ended the run, and who waited then."""
 
     def __init__(
         self, name: str, mesh: Mesh, final_states: Sequence[FinalState], logs: Iterable[Iterable[Event]]
@@ -37,6 +41,22 @@ class Outcome:
         """Whether the function did anything at all."""
         return any(event.kind not in MARKS for event in self.events)
 
+    @cached_property
+    def fault(self) -> str:
+        """What is wrong with the run, in a line. Empty if nothing is, and where nothing was attempted."""
+        if self.failure is not None:
+            return self.failure.says
+        token = witnessed.set(None)  # whoever asks has made no mistake
+        try:
+            if self.attempted:
+                self.verify()
+        except PuzzleError as error:
+            briefly = BRIEFLY.get(error.problem, error.head.replace("{", "{{").replace("}", "}}"))
+            return f"does not train the model: {briefly.format(error.place.layer)}"
+        finally:
+            witnessed.reset(token)
+        return ""
+
     def check(self) -> None:
         """Whether the final weights are right. Prints ``Correct!``, or raises PuzzleError."""
         print(self.verify())
@@ -49,7 +69,7 @@ class Outcome:
         return "Correct!"
 
     def __repr__(self) -> str:
-        if not self.attempted:
+        if not self.attempted and self.failure is None:
             return f"{self.name}: not attempted yet"
         return (
             f"{self.name} on {self.ranks} rank{'s' * (self.ranks > 1)}: time {self.unit.lasting(self.time)}, "
@@ -57,5 +77,9 @@ class Outcome:
         )
 
     def __str__(self) -> str:
-        """The schedule as text: a line a rank, a code an operation (see ``codes``)."""
-        return f"{self!r}\n{grid(self.events, self.unit)}" if self.attempted else repr(self)
+        """The schedule as text: a line a rank, a code an operation (see ``codes``). In a failed run ``!`` is where it
+        stopped, and ``~`` a rank that waits."""
+        if self.failure is None:
+            return f"{self!r}\n{grid(self.events, self.unit)}" if self.attempted else repr(self)
+        said = [self.failure.says, *(f"{mark:1} {sentence}" for mark, sentence in self.failure.sentences())]
+        return "\n".join([repr(self), grid(self.events, self.unit, self.failure.marks(self.ranks)), *said])

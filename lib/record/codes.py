@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..basics.errors import PuzzleError, folded
@@ -77,30 +78,40 @@ def read_code(text: str) -> Code:
     )
 
 
-def grid(events: Iterable[Event], unit: Unit = TICKS) -> str:
+def grid(
+    events: Iterable[Event], unit: Unit = TICKS, marks: Mapping[int, tuple[float, str]] = MappingProxyType({})
+) -> str:
     """Return a line for each rank, with a column for each moment at which some rank starts something. ``+`` joins what
-    starts at the same time, ``-`` goes on, ``.`` is idle."""
+    starts at the same time, ``-`` goes on, ``.`` is idle. ``marks``: the last thing to say of a rank, and its tick."""
     by_rank: dict[int, list[Event]] = {}
     for event in sorted(events, key=attrgetter("start", "end")):
         own = by_rank.setdefault(event.rank, [])
         if event.kind not in MARKS:
             own.append(event)
-    names = {rank: f"rank {rank}" for rank in sorted(by_rank)}
-    moments = sorted({event.start for own in by_rank.values() for event in own})
+    names = {rank: f"rank {rank}" for rank in sorted(by_rank.keys() | marks.keys())}
+    moments = sorted({event.start for own in by_rank.values() for event in own} | {tick for tick, _ in marks.values()})
     if len(moments) * len(names) > CELLS:
-        return "\n".join(f"{name}  {' '.join(map(str, map(code_of, by_rank[rank])))}" for rank, name in names.items())
+        said = {rank: [*map(str, map(code_of, by_rank.get(rank, ())))] for rank in names}
+        for rank, (_, mark) in marks.items():
+            said[rank].append(mark)
+        return "\n".join(f"{name}  {' '.join(said[rank])}" for rank, name in names.items())
     rows = {unit.one: [unit.show(moment) for moment in moments]}
-    rows |= {name: _cells(by_rank[rank], moments) for rank, name in names.items()}
+    rows |= {name: _cells(by_rank.get(rank, []), moments, *marks.get(rank, ())) for rank, name in names.items()}
     return _aligned(rows)
 
 
-def _cells(own: Sequence[Event], moments: Sequence[float]) -> list[str]:
+def _cells(own: Sequence[Event], moments: Sequence[float], tick: float = 0.0, mark: str = "") -> list[str]:
     cells = ["."] * len(moments)
     for event in own:
         for at in range(bisect_left(moments, event.start), bisect_left(moments, event.end)):
             cells[at] = "-"
     for start, begun in groupby(own, key=attrgetter("start")):
         cells[bisect_left(moments, start)] = "+".join(str(code_of(event)) for event in begun)
+    at = bisect_left(moments, tick)
+    if mark == "~":
+        return [*cells[:at], *(mark if cell == "." else cell for cell in cells[at:])]
+    if mark:
+        cells[at] = mark if cells[at] in ".-" else cells[at] + mark
     return cells
 
 

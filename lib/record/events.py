@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from ..basics.units import Elements
 from .table import lane_of
 
-MARKS = ("load_weights", "get_activation", "end")
+END = "end"  # the rank's function has returned
+MARKS = ("load_weights", "get_activation", END)
 """Records of moments that are no operations: they take no time, and memory is sampled there."""
 
 

@@ -15,7 +15,7 @@ from ..basics.asyncio_private import default_executor, failed_unasked, host_asid
 from ..basics.errors import NOWHERE, Place, PuzzleError, is_learners, show_line, witnessed
 from ..learner.model import Model
 from .advice import advice
-from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames
+from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames, waiting
 from .loop import QuietLoop
 
 _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
@@ -138,6 +138,7 @@ class Execution:
         self.finished: set[int] = set()
         self.raised: list[BaseException] = []  # by ranks' functions, each once
         self.over = False
+        self.busy: Model | None = None  # whose code went on when time was up
         deadline = None if timeout is None else time.monotonic() + timeout
         self.loop = QuietLoop(self._quiet, self._stuck, self._started, deadline)
         self.done: asyncio.Future[None] = self.loop.create_future()
@@ -158,7 +159,10 @@ class Execution:
                 problem = f"the run did not end within {self.timeout:.3g} seconds"
                 cure = "look for a loop that never ends"
                 cure += "; a large machine may need a longer timeout" * (len(self.models) > MANY)
-                raise PuzzleError(problem, where=name_of(self.fn), cure=cure, line=self.late[0] if self.late else "")
+                where = Place(detail=name_of(self.fn))
+                if self.busy is not None:
+                    where = where._replace(rank=self.busy.rank)
+                raise PuzzleError(problem, where=where, cure=cure, line=self.late[0] if self.late else "")
         finally:
             self.over = True
             for task in asyncio.all_tasks(loop):
@@ -196,6 +200,8 @@ class Execution:
             if not self.done.done():
                 self._fail(PuzzleError("the function was cancelled by itself", where=Place(model.rank), line=""))
         except BaseException as error:
+            if isinstance(error, TimeIsUp):
+                self.busy = self.busy or model
             if not self.over:
                 self._fail(_explained(error, model))
         if len(self.finished) == len(self.models) and not self.done.done():
@@ -224,9 +230,9 @@ class Execution:
         if self.done.done():
             return
         if self.loop._deadline is not None and time.monotonic() > self.loop._deadline:
-            if not any(self.late):  # nothing was struck that is the learner's: coroutines take turns without end
-                busy = [task for task in self.tasks.values() if not task.done() and waited_for(task) is None]
-                self.late[:] = [next(filter(None, map(waiting_line, busy)), "")]
+            running = [rank for rank, task in sorted(self.tasks.items()) if not task.done() and goes_on(task)]
+            if running:
+                self.busy, self.late[:] = self.models[running[0]], [waiting_line(self.tasks[running[0]])]
             self._fail(TimeIsUp())
             return
         lines = {rank: waiting_line(task) for rank, task in self.tasks.items() if not task.done()}
@@ -262,6 +268,12 @@ def _says(error: BaseException) -> str:
     except Exception:
         return ", which does not say what it is"
     return f": {text}" if text else ""
+
+
+def goes_on(task: asyncio.Task[Any]) -> bool:
+    """Whether a task waits for nothing, or sleeps."""
+    sleeps = any(getattr(one, "cr_code", None) is asyncio.sleep.__code__ for one in waiting(task.get_coro()))
+    return sleeps or waited_for(task) is None
 
 
 def waiting_line(task: asyncio.Task[Any]) -> str:

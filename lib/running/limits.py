@@ -66,7 +66,7 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
         yield late
 
 
-def _waiting(coroutine: Any) -> list[Any]:
+def waiting(coroutine: Any) -> list[Any]:
     """Return a coroutine and what it waits for, the innermost last."""
     found = []
     while coroutine is not None:
@@ -77,7 +77,7 @@ def _waiting(coroutine: Any) -> list[Any]:
 
 def learners_frames(coroutine: Any) -> list[FrameType]:
     """Return the learner's frames in which a coroutine waits, the innermost last."""
-    frames = [getattr(one, "cr_frame", None) for one in _waiting(coroutine)]
+    frames = [getattr(one, "cr_frame", None) for one in waiting(coroutine)]
     return [frame for frame in frames if frame is not None and is_learners(frame.f_code)]
 
 
@@ -88,7 +88,7 @@ def end_for_good(task: asyncio.Task[Any]) -> None:
     the line that awaits counts once more when it is struck, inside its ``try``.
     """
     tracing = sys.gettrace()
-    for coroutine in reversed(_waiting(task.get_coro())):
+    for coroutine in reversed(waiting(task.get_coro())):
         for lines in range(50):
             if getattr(coroutine, "cr_frame", None) is None:
                 break

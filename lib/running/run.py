@@ -10,12 +10,15 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..basics.arguments import describe, one_of_names
-from ..basics.errors import PuzzleError
+from ..basics.errors import NOWHERE, Deadlock, Place, PuzzleError
 from ..learner.dist import Dist
 from ..learner.model import Model
 from ..machine.books import books_of
 from ..machine.cost import Cost, Shape
+from ..machine.failure import Failure, Wait
 from ..machine.outcome import Outcome
+from ..record.events import END
+from ..record.score import makespan
 from .execution import execute, name_of
 from .limits import collector_off
 from .workload import Workload
@@ -36,13 +39,16 @@ class Run(Outcome):
 
     tick: float | None = None
 
-    failed = False  # whether an error has ended it; it is that error's ``run`` then
-
     def __init__(self, name: str, models: Sequence[Model]) -> None:
         self.models = list(models)
         states = [model._final_state() for model in models]
         logs = [model._books.finish_log(model._handle) for model in models]
         super().__init__(name, models[0].dist._mesh, states, logs)
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error has ended it; it is that error's ``run`` then."""
+        return self.failure is not None
 
     def verify(self) -> str:
         """Return what to say of final weights that are right. Raise PuzzleError if they are not, or the run failed."""
@@ -140,10 +146,36 @@ def train(fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Sett
 
 
 def keep_run(error: PuzzleError, name: str, models: Sequence[Model]) -> None:
-    """Give an error the run up to it."""
+    """Give an error the run up to it, and that run what is known of its failure."""
     with collector_off():
-        error.run = Run(name, models)
-    error.run.failed = True
+        error.run = done = Run(name, models)
+    place = _place(error, done)
+    waits = [wait for model in models if (wait := model._waits_for(place)) is not None]
+    ended = frozenset(event.rank for event in done.events if event.kind == END)
+    if isinstance(error, Deadlock):  # whoever waits for no call waits for something else
+        stuck = {model.rank for model in models} - ended - {wait.rank for wait in waits}
+        waits = sorted([*waits, *(Wait(rank, "", None, _clock(done, rank)) for rank in stuck)])
+    tick = _clock(done, place.rank) if place.tick is None else place.tick
+    done.failure = failure = Failure(str(error).partition("\n")[0], place, tick, tuple(waits), ended)
+    if isinstance(error, Deadlock):
+        error.briefly = [sentence for _, sentence in failure.sentences()]
+
+
+def _place(error: PuzzleError, done: Run) -> Place:
+    """Return where in a run an error is. A learner may raise one of their own making, with any place or none."""
+    place = getattr(error, "place", NOWHERE)
+    rank, operation, layer, _, tick, _ = place if isinstance(place, Place) else NOWHERE
+    return Place(
+        rank if rank in range(done.ranks) else None,
+        operation if isinstance(operation, str) else "",
+        layer if isinstance(layer, int) else None,
+        tick=tick if isinstance(tick, float) and 0 <= tick <= done.time else None,
+    )
+
+
+def _clock(done: Run, rank: int | None) -> float:
+    """Return the end of the last operation of a rank, or of all, in ticks."""
+    return makespan(event for event in done.events if rank is None or event.rank == rank)
 
 
 def _engine(name: str) -> Any:

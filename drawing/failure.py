@@ -1,0 +1,104 @@
+"""Where a run has failed: a flag at the error, and ranks that wait, hatched, with what they wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lib.basics.units import show_ticks
+from lib.machine.failure import Wait
+
+from . import theme
+from .layout import PAD, Layout, Rect, Row, hatching
+from .marks import Diagram, Titled, box, boxes, label, lines, poly, style, text_width
+
+TINT, LINE, MOST = 0.12, 18.0, 6
+"""Opacity of a row that waits, height of a sentence in pixels, and sentences at most."""
+WRITTEN, HATCHED = 14.0, 6.0
+"""Rows lower than so many pixels have nothing written in them, and no lines."""
+
+
+def draw_failure(layout: Layout) -> Iterator[Diagram]:
+    """Yield what is to be seen of a failed run in its rows."""
+    failure = layout.trace.failure
+    if failure is None:
+        return
+    waiting = [(row, wait) for row in layout.rows if (wait := layout.trace.waits.get(row.ranks[0])) is not None]
+    places = [_waits(layout, row, wait) for row, wait in waiting]
+    if places:
+        yield boxes(places, style(theme.BAD, None, 0, TINT))
+        hatch = [line for place in places if place[3] >= HATCHED for line in hatching(*place)]
+        if hatch:
+            yield lines(hatch, style(None, theme.BAD, 1 if layout.height >= WRITTEN else 0.5))
+    for (row, wait), place in zip(waiting, places, strict=True):
+        see_through = box(*place, style(theme.BAD, None, 0, 0.0))
+        verb = "wait" if len(row.ranks) > 1 else "waits"
+        yield Titled(
+            f"{row.full_name}: {verb} {wait.what}\nsince tick {show_ticks(wait.since)}, and for ever", see_through
+        )
+        yield from _written(layout, place, _brief(wait, verb))
+    at = layout.x(failure.tick)
+    flagged = [row for row in layout.rows if failure.place.rank in row.ranks]
+    top, bottom = layout.top - 4, layout.bottom + 3
+    for row in flagged:
+        top, bottom = row.y - 3, row.y + layout.row_height + 2
+        last = all(event.end <= failure.tick for event in row.operations)
+        if last and row.ranks[0] not in layout.trace.waits:
+            yield from _note(layout, row, at + 14, f"error in {failure.where}" if failure.where else "error", theme.BAD)
+    for row in layout.rows:
+        if waiting and row.ranks[0] in failure.ended and row not in flagged:
+            yield from _note(layout, row, layout.x(layout.trace.time) + 8, "has returned", theme.MUTE)
+    yield Titled(f"{failure.says}\ntick {show_ticks(failure.tick)}", flag(at, top, bottom))
+
+
+def flag(x: float, top: float, bottom: float) -> Diagram:
+    """Return a flag whose pole stands at x."""
+    corners = [(x - 1, bottom), (x - 1, top), (x + 11, top + 5), (x + 1, top + 10), (x + 1, bottom)]
+    return poly(corners, style(theme.BAD, theme.CARD, 1))
+
+
+def _waits(layout: Layout, row: Row, wait: Wait) -> Rect:
+    x = layout.x(wait.since)
+    return x, row.y, layout.x(layout.trace.until) - x, layout.row_height
+
+
+def _brief(wait: Wait, verb: str) -> list[str]:
+    """Return what a row waits for, from the longest to the shortest."""
+    said = f"{verb} {wait.what}"
+    return [f"{said}, since tick {show_ticks(wait.since)}", said, said.partition(" in ")[0], verb]
+
+
+def _written(layout: Layout, place: Rect, texts: list[str]) -> Iterator[Diagram]:
+    """Yield the first text that there is room for, on a ground on which it can be read."""
+    x, y, width, height = place
+    if layout.height < WRITTEN:
+        return
+    for text in texts:
+        wide = text_width(text, 10)
+        if wide + 24 <= width:
+            middle, half = y + height / 2, 7.0
+            yield box(x + 14, middle - half, wide + 10, 2 * half, style(theme.CARD, None, 0, 0.9), 3)
+            yield label(x + 19, middle, text, 10, style(theme.BAD), "start", passive=True)
+            return
+
+
+def _note(layout: Layout, row: Row, x: float, text: str, color: str) -> Iterator[Diagram]:
+    if layout.height >= WRITTEN and x + text_width(text, 10, bold=True) < layout.x1:
+        yield label(x, row.y + layout.height / 2, text, 10, style(color), "start", 600)
+
+
+def draw_sentences(layout: Layout, y: float) -> tuple[list[Diagram], float]:
+    """Return what has happened, in sentences from ``y`` down, and the y where they end."""
+    failure = layout.trace.failure
+    said = failure.sentences() if failure is not None else []
+    parts: list[Diagram] = []
+    if len(said) > MOST:
+        said[MOST - 1 :] = [("", f"and {len(said) - MOST + 1} more ranks or groups of ranks wait")]
+    for mark, sentence in said:
+        y += LINE
+        if mark == "~":
+            tint, hatch = style(theme.BAD, None, 0, TINT), style(None, theme.BAD, 1)
+            parts += [box(PAD, y - 6, 14, 12, tint), lines(hatching(PAD, y - 6, 14, 12, 5), hatch)]
+        elif mark:
+            parts.append(flag(PAD + 2, y - 7, y + 6))
+        parts.append(label(PAD + 22, y, sentence, 11.5, style(theme.INK), "start"))
+    return parts, y + (8 if said else 0)

@@ -1,0 +1,91 @@
+"""How a run that failed has ended: where it stopped, which ranks wait, and for what."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..basics.errors import Line, Place, numbered, show_call
+from ..basics.units import show_ticks
+from ..record.table import OPERATIONS, RECEIVE, SEND
+
+
+class Wait(NamedTuple):
+    """A call of a rank that has not ended."""
+
+    rank: int
+    kind: str  # the learner's verb; empty for something that is no call of this machine
+    layer: int | None
+    since: float  # the rank's clock, in ticks, when the call was made
+    others: tuple[int, ...] = ()  # the ranks that have not come; of a receive, the one it insists on
+    at: int = -1  # its place in the rank's log
+    awaited: bool = True
+    line: Line | None = None  # where the call was made
+
+    @property
+    def what(self) -> str:
+        """What is waited for, and which ranks are missing there."""
+        others = [rank for rank in self.others if rank != self.rank]
+        behind = ", behind its own earlier calls" if self.rank in self.others else ""
+        row = OPERATIONS.get(self.kind)
+        if row is None:
+            return "for something that no rank will do"
+        if row is RECEIVE:
+            return f"for a message from {numbered('rank', others) if others else 'any rank'}"
+        if row is SEND:
+            return f"to send to {numbered('rank', others)}{behind}"
+        who = f"for {numbered('rank', others)} " if others else ""
+        return f"{who}in {row.word}{'' if self.layer is None else f' of layer {self.layer}'}{behind}"
+
+
+class Failure(NamedTuple):
+    """How a run has failed. ``says``: the head of its error; ``tick``: when that was, by the clock of the rank that
+    ``place`` names, or of them all; ``waits``: of each rank that waits the first call; ``ended``: the ranks whose
+    functions had returned."""
+
+    says: str
+    place: Place
+    tick: float
+    waits: tuple[Wait, ...] = ()
+    ended: frozenset[int] = frozenset()
+
+    @property
+    def where(self) -> str:
+        """The operation in which it is, if any."""
+        operation, layer = self.place.operation, self.place.layer
+        if operation in OPERATIONS:
+            return OPERATIONS[operation].word + ("" if layer is None else f" of layer {layer}")
+        return show_call(operation, layer) if operation else ""
+
+    def sentences(self) -> list[tuple[str, str]]:
+        """Return where the error is, who has returned, and who waits for whom since when: first what explains the
+        rest. Each with the mark (see ``marks``) that is explained by it; ranks that do the same share a sentence."""
+        said = []
+        if self.place.rank is not None and self.place.rank not in [wait.rank for wait in self.waits]:
+            where = self.where and f", in {self.where}"
+            said.append(("!", f"the error is on rank {self.place.rank} at tick {show_ticks(self.tick)}{where}"))
+        if self.waits and self.ended:
+            said.append(("", f"{numbered('rank', self.ended)} {'has' if len(self.ended) == 1 else 'have'} returned"))
+        groups: dict[str, list[int]] = {}
+        knot = self.knot()
+        for wait in sorted(self.waits, key=lambda wait: (wait.rank not in knot, -wait.since, wait.rank)):
+            groups.setdefault(f"{wait.what}, since tick {show_ticks(wait.since)}", []).append(wait.rank)
+        waits = [f"{numbered('rank', own)} wait{'s' * (len(own) == 1)} {what}" for what, own in groups.items()]
+        return [*said, *(("~", wait) for wait in waits)]
+
+    def knot(self) -> list[int]:
+        """Return ranks that wait for each other in a circle or, if there are none, the last of those that wait for one
+        another: where to look first."""
+        waits = {wait.rank: wait for wait in self.waits}
+        seen: list[int] = []
+        at: int | None = min(waits, default=None)
+        while at in waits and at not in seen:
+            seen.append(at)
+            at = next((rank for rank in waits[at].others if rank != at), None)
+        return seen[seen.index(at) :] if at in seen else seen[-1:]
+
+    def marks(self, ranks: int) -> dict[int, tuple[float, str]]:
+        """Return a mark for each rank, and the tick from which it holds: ``!`` where the run stopped, ``~`` where a
+        rank waits, nothing for others."""
+        marks = dict.fromkeys(range(ranks), (self.tick, ""))
+        marks |= {wait.rank: (wait.since, "~") for wait in self.waits}
+        return marks | ({} if self.place.rank is None else {self.place.rank: (self.tick, "!")})
