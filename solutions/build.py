@@ -30,6 +30,7 @@ from lib.course.rules import RULES
 from lib.course.sketches import as_kept
 from lib.course.specs import COSTS, cost_named, forget
 from lib.grading.submission import load
+from lib.record.table import OPERATIONS
 
 from .address import address, fill, links
 from .mine import write_whole
@@ -191,7 +192,9 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
     if not first:
         cells = _with_links(path, cells)
     cells = [
-        cell._replace(source=with_pictures(cell.source)) if cell.kind == "markdown" else cell
+        cell._replace(source=with_pictures(path, cell.source))
+        if cell.kind == "markdown"
+        else cell
         for cell in cells
     ]
     if not solved:
@@ -261,20 +264,24 @@ def _address(root: Path) -> str:
         raise BuildError(str(error)) from None
 
 
-def with_pictures(source: str) -> str:
+def with_pictures(path: Path, source: str) -> str:
     """A text cell in which ``![...](picture:allgather)`` is the picture, and ``course`` the map of all puzzles.
+    Another name is that of a function of the source that draws it, ``def name(static)``.
 
     As an image with its data, since that is what every host of notebooks shows: Jupyter, trusted or not,
     VS Code, Colab. (GitHub shows the words.)
     """
 
     def picture(found: re.Match[str]) -> str:
-        static = (
-            draw_course(static=True)
-            if found[1] == "course"
-            else draw_primitive(found[1], static=True)
-        )
-        return static._repr_html_()
+        name = found[1]
+        if name == "course":
+            return draw_course(static=True)._repr_html_()
+        if name in OPERATIONS:
+            return draw_primitive(name, static=True)._repr_html_()
+        draws = load(path.name, path.read_text(encoding="utf-8"))[0].get(name)
+        if draws is None:
+            raise BuildError(f"{path.name}: it defines no {name}(), which is to draw a picture")
+        return str(draws(static=True)._repr_html_())
 
     return PICTURE.sub(picture, source)
 

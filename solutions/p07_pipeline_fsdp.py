@@ -18,7 +18,7 @@ PUZZLE = {
     "target": {"time": 16.0, "memory": 966656},
     "best_known": {"time": 16.0, "memory": 704512},
     "layout": "sharded",
-    "rules": ["four_stages"],
+    "rules": ["four_stages", "no_whole_gradient"],
     "difficulty": "hard",
     "minutes": 45,
     "hints": [
@@ -58,7 +58,8 @@ PUZZLE = {
 # ## Your task
 #
 # Every weight and every state is sharded over all 16 ranks: rank `r` holds shard `r` of 16 of every layer, and
-# ends with it updated. All ranks take part in the gathers and in the reduce-scatters of all layers.
+# ends with it updated. All ranks take part in the gathers and in the reduce-scatters of all layers. As in puzzle 4, no
+# rank ever receives a whole gradient.
 #
 # Target, for 4 layers: **16.0** ticks, peak memory **966,656** elements. At the other sizes, layers may be 8 or 12;
 # there are always 16 ranks and 4 micro-batches.

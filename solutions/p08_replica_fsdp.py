@@ -25,7 +25,7 @@ PUZZLE = {
     "target": {"time": 55.8, "memory": 2162688},
     "best_known": {"time": 55.8, "memory": 2162688},
     "layout": "replica_sharded",
-    "rules": ["one_micro_batch"],
+    "rules": ["one_micro_batch", "no_whole_gradient"],
     "difficulty": "hard",
     "minutes": 60,
     "hints": [
@@ -123,7 +123,8 @@ draw(run(fsdp_on_boxes, ranks=8, layers=6, batches=16, **boxes), memory=False)
 # - After the last one, for each layer: reduce-scatter across the replicas, update the eighth whose state you have,
 #   all-gather across the replicas.
 #
-# Each rank ends with its quarter of the weights and its eighth of the states, updated.
+# Each rank ends with its quarter of the weights and its eighth of the states, updated. As in puzzle 4, none ever receives
+# a whole gradient.
 #
 # The trap is *when* to sum across the replicas. After every micro-batch is slow. Doing it to the running sum counts
 # gradients twice. Never doing it leaves you with two models that drift apart.

@@ -345,7 +345,7 @@ PUZZLE = {
     "target": {"time": 9.8, "memory": 917504},
     "best_known": {"time": 9.8, "memory": 917504},
     "layout": "hybrid_sharded",
-    "rules": [],
+    "rules": ["no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [

@@ -645,3 +645,12 @@ def test_the_commands_that_people_type_are_among_what_is_installed() -> None:
     """``jupyter lab`` comes with JupyterLab, ``jupyter notebook`` with the package that is called jupyter only."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert {"jupyter", "jupyterlab"} <= {Requirement(one).name for one in extras["notebooks"]}
+
+
+def test_a_source_may_draw_a_picture_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "p00_basic.py"
+    path.write_text("# %%\nfrom drawing import draw_primitive\n\n\ndef mine(static=False):\n"
+                    "    return draw_primitive('allreduce', static=static)\n")  # fmt: skip
+    assert "<img" in build.with_pictures(path, "![so](picture:mine)")
+    with pytest.raises(build.BuildError, match=r"p00_basic.py: it defines no yours\(\)"):
+        build.with_pictures(path, "![so](picture:yours)")
