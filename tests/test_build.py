@@ -43,7 +43,8 @@ SPEC = {
     "size": {"ranks": 4, "layers": 6, "batches": 4},
     "other_sizes": "data_parallel",
     "target": {"time": 20.4, "memory": 2359296},
-    "best_known": {"time": 20.4, "memory": 1966080},
+    "frontier": [{"time": 0.0, "memory": 0, "by": "idle"}],
+    "star": {"time": 15.6, "memory": 2162688},
     "layout": "sharded",
     "rules": [],
     "difficulty": "easy",
@@ -71,6 +72,9 @@ def fsdp(model):
 
 # %% tags=["solution"]
 faster = fsdp
+
+# %% tags=["solution"]
+idle = lambda model: model
 
 # %%
 fsdp(None)
@@ -212,6 +216,29 @@ BROKEN = {
         f"""PUZZLE["rules"] has 'no_peeking', not one of {", ".join(RULES)}""",
     ),
     "a rule that is no word": (changed(rules=[["own_layers"]]), """PUZZLE["rules"] has ['own_layers'], not one of"""),
+    "no such program": (
+        changed(frontier=[{"time": 0.0, "memory": 0, "by": "busy"}]),
+        "the frontier of fsdp names busy, which no source has",
+    ),
+    "figures that nobody reaches": (
+        changed(frontier=[{"time": 15.0, "memory": 65536, "by": "idle"}]),
+        "idle takes 0 ticks and 0 elements in fsdp, the frontier says 15 and 65,536",
+    ),
+    "a frontier that goes up and down": (
+        changed(frontier=[{"time": 15.0, "memory": 9, "by": "idle"}, {"time": 16.0, "memory": 9, "by": "idle"}]),
+        "from fast to small",
+    ),
+    "no frontier": (changed(frontier=[]), "from fast to small"),
+    "a point over the target": (
+        changed(frontier=[{"time": 15.0, "memory": 9, "by": "idle"}, {"time": 21.0, "memory": 8, "by": "idle"}]),
+        "a point of the frontier is over the target",
+    ),
+    "a star over the target": (changed(star={"time": 20.5, "memory": 9}), "the star is over the target"),
+    "a star that nobody reaches": (
+        changed(frontier=[{"time": 15.7, "memory": 9, "by": "idle"}]),
+        "no point of the frontier reaches the star",
+    ),
+    "a star without memory": (changed(star={"time": 15.0}), "lacks 'memory'"),
     "no such cost": (changed(cost="free"), f"""PUZZLE["cost"] has 'free', not one of {", ".join(COSTS)}"""),
     "a cost that is no word": (changed(cost=3), "which is no str"),
     "wrong file": (changed(number=5), "another file name"),

@@ -101,8 +101,8 @@ def test_solved_notebooks_pass_and_the_report_says_all(lib: Lib, tmp_path: Path)
     result = lib("grade", "basic", "4", "--seed", "7")
     assert result.code == 0 and result.err == ""
     assert "Grade: 2 of 2 puzzles pass" in result.out
-    assert "time: 20.4 ticks (target 20.4, best known 20.4)" in result.out
-    assert "peak memory: 1,966,080 elements (target 2,359,296, best known 1,966,080)" in result.out
+    assert "time: 20.4 ticks (target 20.4, star 15.6)" in result.out
+    assert "peak memory: 1,966,080 elements (target 2,359,296, star 2,162,688)" in result.out
     assert "idle: 0 percent" in result.out
     assert result.out.count("also right at") == 2 and "seed: 7 " in result.out
     assert "in a process of its own" in result.out
@@ -253,7 +253,9 @@ def test_usage(lib: Lib, tmp_path: Path, arguments: tuple[str, ...], says: str) 
 def test_list_and_words(lib: Lib) -> None:
     result = lib("grade", "--list")
     assert result.code == 0 and len(result.out.splitlines()) == len(puzzles())
-    assert re.search(r"4 +fsdp .*20.4 ticks, 2,359,296 elements", result.out)
+    assert re.search(
+        "4 +fsdp .*20.4 ticks, 2,359,296 elements +\N{BLACK STAR} 15.6 ticks, 2,162,688 elements", result.out
+    )
     assert shell._chosen("fsdp and not pipeline") == ["fsdp", "replica_fsdp"]
     assert shell._chosen("ddp or grad") == ["grad_accum", "ddp"]
 

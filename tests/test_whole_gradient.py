@@ -151,7 +151,7 @@ async def pieces_and_gather(model: Model, layer: int) -> None:
 
 
 async def all_but_a_crumb(model: Model, layer: int) -> None:
-    n, fine = model.RANKS, 64 * model.RANKS
+    n, fine = model.RANKS, 2 * model.RANKS
     crumb = model.grad_weights["own"].shard(fine - 1, fine)
     most = model.grad_weights["own"].shard(0, fine)
     for part in range(1, fine - 1):

@@ -20,7 +20,7 @@ from ..basics.units import show_elements, show_ticks
 from ..course.specs import Puzzle, find, puzzles
 from ..grading.commandline import Usage
 from ..grading.notebook import Hint
-from ..grading.page import report_text
+from ..grading.page import STAR, report_text
 from ..grading.progress import Progress, next_hint
 from ..grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from . import files
@@ -143,7 +143,7 @@ def _best(puzzle: Puzzle, verdicts: Sequence[Verdict], trouble: str) -> Verdict:
     """Return the best verdict on a puzzle, of a student's files that attempt it, with the trouble if none does."""
     nothing = Verdict(puzzle, TODO, "not attempted yet: no file defines it")
     tries = [*(verdict for verdict in verdicts if verdict.puzzle == puzzle), nothing]
-    best = min(tries, key=lambda verdict: (PASS, FAIL, ERROR, TODO).index(verdict.status))
+    best = min(tries, key=lambda verdict: ((PASS, FAIL, ERROR, TODO).index(verdict.status), not verdict.starred))
     return replace(best, note=trouble) if best.status == TODO else best
 
 
@@ -175,9 +175,11 @@ def _matches(words: Sequence[str], name: str) -> bool:
 def _list() -> str:
     lines = []
     for puzzle in puzzles().values():
-        target = f"{show_ticks(puzzle.target['time'])} ticks, {show_elements(puzzle.target['memory'])} elements"
+        wanted = [puzzle.target, *([puzzle.star] if puzzle.star else [])]
+        figures = [f"{show_ticks(one['time'])} ticks, {show_elements(one['memory'])} elements" for one in wanted]
         effort = f"{puzzle.difficulty}, {puzzle.minutes} min"
-        lines.append(f"{puzzle.number:2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {target}")
+        both = f"  {STAR} ".join(f"{one:32}" for one in figures).rstrip()
+        lines.append(f"{puzzle.number:2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {both}")
     return "\n".join(lines)
 
 
