@@ -621,6 +621,8 @@ def test_a_star_is_shown_wherever_a_verdict_is() -> None:
     assert facts["best known"] == "5 ticks with 1,835,008 elements; 5.6 ticks with 1,572,864 elements"
     assert "best known" not in plain  # whoever is on the way sees where to, and not how far one can get
     assert facts["time"] == "5 ticks (target 5.6, star 5)"
+    assert facts["and now?"] == 'solution("ddp") shows ours'  # before, it says what else it gives away
+    assert plain["and now?"] == 'solution("ddp") shows ours, and may give the star away'
     assert plain["peak memory"] == "1,572,864 elements (target 1,835,008, star 1,835,008)"
     assert dict(grade(SOLUTIONS["fsdp"], "wsdp").verdict.facts())["time"] == "20.4 ticks (target 20.4, star 18.6)"
     repaired = Verdict(puzzles()["repair_skip"], PASS, "", True, 5.6, 1572864)

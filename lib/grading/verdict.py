@@ -105,6 +105,7 @@ class Verdict:
         if self.idle is not None:
             facts.append(("idle", f"{100 * self.idle:.0f} percent of all ranks' time"))
         passed, slow = self.status == PASS, self.time is not None and self.time > target["time"]
+        too = ", and may give the star away" if star and not self.starred else ""
         more = (
             ("also right at", self.held_at, "; ".join(self.held_at)),
             ("seed", self.seed is not None, f"{self.seed} (of the other sizes)"),
@@ -112,7 +113,7 @@ class Verdict:
             ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
             ("best known", self.starred, "; ".join(map(_in_words, self.puzzle.frontier))),
-            ("and now?", self.solution and passed, f"{self.solution} shows ours"),
+            ("and now?", self.solution and passed, f"{self.solution} shows ours{too}"),
             ("note", self.note, self.note),
         )
         return [*facts, *((name, text) for name, wanted, text in more if wanted)]
