@@ -5,10 +5,8 @@
 # quarter only.
 
 # %%
-from functools import partial
-
-from drawing import Figure, beside_target, compare, draw, draw_group
-from lib import Cost, Model, RingCost, Run, WeightGrad, grade, hint, run, solution
+from drawing import beside_target, compare, draw, draw_group
+from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
 # ruff: noqa: F401 (some are there for learners to call)
@@ -182,6 +180,12 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 
 
 # %% tags=["solution"]
+from functools import partial
+
+from drawing import Figure
+from lib import Cost, Run, WeightGrad
+
+
 async def two_each(model: Model, reduce: str) -> Model:
     """Two micro-batches for each rank, one after the other, with this collective for the gradients."""
     for layer in range(model.LAYERS):

@@ -4,10 +4,8 @@
 # Sixteen ranks now, and two ideas at once: four pipelines side by side, and every weight in sixteen shards.
 
 # %%
-from functools import partial
-
 from drawing import beside_target, draw
-from lib import Model, WeightGrad, grade, hint, run, solution
+from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
 # ruff: noqa: F401 (some are there for learners to call)
@@ -144,6 +142,11 @@ grade(pipeline_fsdp)
 
 
 # %% tags=["solution"]
+from functools import partial
+
+from lib import WeightGrad
+
+
 async def pipeline_fsdp_overlapped(
     model: Model, up: bool, down: str, late: bool, wait: bool = True
 ) -> Model:
