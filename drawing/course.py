@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from itertools import pairwise
 
@@ -17,12 +18,13 @@ from .marks import Diagram, Titled, box, label, lines, poly, style, together
 from .picture import card
 from .words import plural
 
-COLUMNS, WIDE, TALL, GAP = 3, 292.0, 84.0, 26.0
+COLUMNS, WIDE, TALL, GAP = 3, 292.0, 94.0, 26.0
 """Cards in a line, then their width and height and the room between them in pixels."""
 
 
-def draw_course(solved: Collection[str] = (), static: bool = False) -> Figure:
-    """Return a map of the puzzles, without the programs to be repaired. Those that are ``solved`` are ticked."""
+def draw_course(solved: Collection[str] = (), starred: Collection[str] = (), static: bool = False) -> Figure:
+    """Return a map of the puzzles, without the programs to be repaired. Those that are ``solved`` are ticked, those
+    that are ``starred`` have a star."""
     known = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
     places = [_place(at) for at in range(len(known))]
     width = 2 * PAD + COLUMNS * WIDE + (COLUMNS - 1) * GAP
@@ -31,9 +33,14 @@ def draw_course(solved: Collection[str] = (), static: bool = False) -> Figure:
     how = style(None, theme.MUTE, 1.4)
     parts: list[Diagram] = [lines(ways, how), *[poly(arrow_head(way, 6), style(theme.MUTE)) for way in ways]]
     parts += [
-        _card(puzzle, x, y, len(known), puzzle.name in solved) for puzzle, (x, y) in zip(known, places, strict=True)
+        _card(puzzle, x, y, len(known), _done(puzzle, solved, starred))
+        for puzzle, (x, y) in zip(known, places, strict=True)
     ]
-    return card(parts, width, height, _in_words(known, solved), static, "The course")
+    return card(parts, width, height, _in_words(known, solved, starred), static, "The course")
+
+
+def _done(puzzle: Puzzle, solved: Collection[str], starred: Collection[str]) -> str:
+    return ", solved" * (puzzle.name in solved) + ", with its star" * (puzzle.name in starred)
 
 
 def _place(at: int) -> tuple[float, float]:
@@ -51,11 +58,12 @@ def _way(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float, 
     return x + WIDE / 2, y + TALL, x2 + WIDE / 2, y2
 
 
-def _card(puzzle: Puzzle, x: float, y: float, count: int, solved: bool) -> Diagram:
+def _card(puzzle: Puzzle, x: float, y: float, count: int, done: str) -> Diagram:
     color = theme.layer_color(puzzle.number, count)
     ink, mute = style(theme.INK), style(theme.MUTE)
     ranks = puzzle.size["ranks"]
-    target = f"{show_ticks(puzzle.target['time'])} ticks, {show_elements(puzzle.target['memory'])} elements"
+    wanted = [puzzle.target, *([puzzle.star] if puzzle.star else [])]
+    figures = [f"{show_ticks(one['time'])} ticks, {show_elements(one['memory'])} elements" for one in wanted]
     parts: list[Diagram] = [
         box(x, y, WIDE, TALL, style(theme.CARD, theme.HATCH, 1.2), 8),
         box(x + 12, y + 14, 34, 34, style(color), 8),
@@ -63,18 +71,36 @@ def _card(puzzle: Puzzle, x: float, y: float, count: int, solved: bool) -> Diagr
         label(x + 58, y + 22, fit(puzzle.title, 12.0, WIDE - 60), 12.0, ink, "start", 650),
         label(x + 58, y + 40, f"{puzzle.name}, {ranks} rank{plural(ranks)}", 10.5, mute, "start"),
         label(x + WIDE - 12, y + 40, f"{puzzle.difficulty}, {puzzle.minutes} min", 10.5, mute, "end"),
-        label(x + 58, y + 62, target, 10.5, ink, "start"),
+        *[label(x + 74, y + 61 + 17 * line, text, 10.5, ink, "start") for line, text in enumerate(figures)],
+        _tick(x + 63, y + 61, 0.55, theme.MUTE),
     ]
-    if solved:
-        tick = [(x + 21, y + 64), (x + 26, y + 70), (x + 37, y + 57)]
-        parts.append(poly(tick, style(None, theme.GOOD, 2.6), closed=False))
-    return Titled(f"puzzle {puzzle.number}: {puzzle.title}{', solved' if solved else ''}", together(parts))
+    if puzzle.star:
+        parts.append(_star(x + 63, y + 78, 5.5, theme.MUTE))
+    if "solved" in done:
+        parts.append(_tick(x + 29, y + 61, 1.0, theme.GOOD))
+    if "star" in done:
+        parts.append(_star(x + 29, y + 78, 8.5, theme.GOLD))
+    return Titled(f"puzzle {puzzle.number}: {puzzle.title}{done}", together(parts))
 
 
-def _in_words(known: Collection[Puzzle], solved: Collection[str]) -> str:
+def _tick(x: float, y: float, size: float, color: str) -> Diagram:
+    corners = [(x - 8 * size, y), (x - 3 * size, y + 6 * size), (x + 8 * size, y - 7 * size)]
+    return poly(corners, style(None, color, 2.7 * size), closed=False)
+
+
+def _star(x: float, y: float, size: float, color: str) -> Diagram:
+    """Return a star with five points, the first of them up."""
+    turns = [(size if point % 2 == 0 else 0.42 * size, math.pi * point / 5) for point in range(10)]
+    return poly([(x + far * math.sin(turn), y - far * math.cos(turn)) for far, turn in turns], style(color))
+
+
+def _in_words(known: Collection[Puzzle], solved: Collection[str], starred: Collection[str]) -> str:
     def said(puzzle: Puzzle) -> str:
         target = f"{show_ticks(puzzle.target['time'])} ticks and {show_elements(puzzle.target['memory'])} elements"
-        done = ", solved" if puzzle.name in solved else ""
+        if puzzle.star:
+            star = puzzle.star
+            target += f", star {show_ticks(star['time'])} ticks and {show_elements(star['memory'])} elements"
+        done = _done(puzzle, solved, starred)
         effort = f"{puzzle.difficulty}, {puzzle.minutes} minutes"
         return f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {effort}): {target}{done}"
 

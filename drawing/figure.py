@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -60,7 +61,8 @@ class Figure(Compose):
     def _repr_html_(self) -> str:
         if not self.static:
             return swapped(self.svg(fluid=True), self.summary)
-        data = base64.b64encode(self.svg().encode()).decode()
+        still = re.sub(r"<title>.*?</title>", "", self.svg(), flags=re.DOTALL)  # in an image nobody can read them
+        data = base64.b64encode(still.encode()).decode()
         words, width = escape(self.summary), f"{self.size[0]:.0f}"
         source = f"data:image/svg+xml;base64,{data}"
         return f'<img alt="{words}" width="{width}" style="max-width:100%;height:auto" src="{source}">'

@@ -22,6 +22,8 @@ ROLES = {
 """The color of each role on a light and on a dark page. The light ones are unique: ``svg`` knows roles by them."""
 
 CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP = (light for light, _ in ROLES.values())
+GOLD = "#b07a00"
+"""Of a star, on light and on dark pages."""
 TINT, STRONG_TINT = 0.22, 0.4
 """Opacity of the layer's color in a backward, inside an outline and without one."""
 OUTLINED = 8.0

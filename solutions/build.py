@@ -19,6 +19,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from lib.course.rules import RULES
 from lib.course.sketches import as_kept
 from lib.course.specs import COSTS, cost_named, forget
 from lib.grading.submission import load
+from lib.record.table import OPERATIONS
 
 from .address import address, fill, links
 from .mine import write_whole
@@ -60,7 +62,7 @@ SPEC = {
     "size": (dict,),
     "other_sizes": (str,),
     "target": (dict,),
-    "best_known": (dict,),
+    "frontier": (list,),
     "layout": (str,),
     "rules": (list,),
     "difficulty": (str,),
@@ -68,8 +70,8 @@ SPEC = {
     "hints": (list,),
 }
 """The keys of a spec cell, all required, and their types."""
-OPTIONAL = {"cost": (str,)}
-"""Keys that a spec cell may have: without ``cost``, the machine's is the default one."""
+OPTIONAL = {"cost": (str,), "star": (dict,)}
+"""Keys that a spec cell may have: without ``cost``, the machine's is the default one; a repair has no ``star``."""
 DIFFICULTIES = ("easy", "medium", "hard")
 WORDS = {
     "layout": tuple(LAYOUTS),
@@ -193,7 +195,9 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
     if not first:
         cells = _with_links(path, cells)
     cells = [
-        cell._replace(source=with_pictures(cell.source)) if cell.kind == "markdown" else cell
+        cell._replace(source=with_pictures(path, cell.source))
+        if cell.kind == "markdown"
+        else cell
         for cell in cells
     ]
     if not solved:
@@ -263,20 +267,24 @@ def _address(root: Path) -> str:
         raise BuildError(str(error)) from None
 
 
-def with_pictures(source: str) -> str:
+def with_pictures(path: Path, source: str) -> str:
     """A text cell in which ``![...](picture:allgather)`` is the picture, and ``course`` the map of all puzzles.
+    Another name is that of a function of the source that draws it, ``def name(static)``.
 
     As an image with its data, since that is what every host of notebooks shows: Jupyter, trusted or not,
     VS Code, Colab. (GitHub shows the words.)
     """
 
     def picture(found: re.Match[str]) -> str:
-        static = (
-            draw_course(static=True)
-            if found[1] == "course"
-            else draw_primitive(found[1], static=True)
-        )
-        return static._repr_html_()
+        name = found[1]
+        if name == "course":
+            return draw_course(static=True)._repr_html_()
+        if name in OPERATIONS:
+            return draw_primitive(name, static=True)._repr_html_()
+        draws = load(path.name, path.read_text(encoding="utf-8"))[0].get(name)
+        if draws is None:
+            raise BuildError(f"{path.name}: it defines no {name}(), which is to draw a picture")
+        return str(draws(static=True)._repr_html_())
 
     return PICTURE.sub(picture, source)
 
@@ -320,8 +328,12 @@ def _spec(path: Path, source: str) -> Json:
     _check_keys(
         path, 'PUZZLE["size"]', found["size"], SIZE, {"mesh": (dict,), "node_size": (int,)}
     )
-    for key in ("target", "best_known"):
-        _check_keys(path, f'PUZZLE["{key}"]', found[key], FIGURES)
+    for key in ("target", "star"):
+        if key in found:
+            _check_keys(path, f'PUZZLE["{key}"]', found[key], FIGURES)
+    for point in found["frontier"]:
+        _check_keys(path, 'PUZZLE["frontier"]', point, {**FIGURES, "by": (str,)})
+    _check_order(path, found)
     for key, known in WORDS.items():
         words = found.get(key, [])
         for word in words if isinstance(words, list) else [words]:
@@ -335,6 +347,24 @@ def _spec(path: Path, source: str) -> Json:
             f'{path.name}: PUZZLE["hints"] has {len(hints)}; there are to be {HINTS}, each a text'
         )
     return found
+
+
+def _check_order(path: Path, found: Json) -> None:
+    """The target is the loosest, then comes the star, which a point of the frontier reaches, then the frontier."""
+    figures = [(point["time"], point["memory"]) for point in found["frontier"]]
+    smaller = all(a[0] < b[0] and a[1] > b[1] for a, b in pairwise(figures))
+    if not figures or not smaller:
+        raise BuildError(
+            f"{path.name}: the frontier goes from fast to small, each point smaller"
+        )
+    target: Json = found["target"]
+    star: Json = found.get("star", target)
+    if any(time > target["time"] or memory > target["memory"] for time, memory in figures):
+        raise BuildError(f"{path.name}: a point of the frontier is over the target")
+    if any(star[key] > target[key] for key in FIGURES):
+        raise BuildError(f"{path.name}: the star is over the target")
+    if not any(time <= star["time"] and memory <= star["memory"] for time, memory in figures):
+        raise BuildError(f"{path.name}: no point of the frontier reaches the star")
 
 
 def _literal(path: Path, source: str) -> Json:
@@ -416,9 +446,12 @@ def tables(root: Path) -> dict[Path, str]:
             files[puzzle[key]] = puzzle["file"]
     kept = {}
     for puzzle in found:
+        for point in puzzle["frontier"]:
+            _prove(root, puzzle, point, found)
         played = _played(root, puzzle)
         kept[puzzle["name"]] = {
             **as_kept(played.events, played.time),
+            "at_home": [played.time, math.ceil(played.memory)],
             "elsewhere": _elsewhere(root, puzzle),
         }
     lines = ",\n".join(
@@ -446,19 +479,44 @@ def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
     return rows
 
 
+def _prove(root: Path, puzzle: Json, point: Json, others: Sequence[Json]) -> None:
+    """A point of the frontier is what a program takes, in the puzzle's own source or in another's."""
+    name, by = puzzle["name"], point["by"]
+    files = dict.fromkeys([puzzle["file"], *(other["file"] for other in others)])
+    program = next(filter(None, (_names(root, file).get(by) for file in files)), None)
+    if program is None:
+        raise BuildError(
+            f"{puzzle['file']}.py: the frontier of {name} names {by}, which no source has"
+        )
+    played = _run(program, puzzle)
+    took = played.time, math.ceil(played.memory)
+    if took != (point["time"], point["memory"]):
+        raise BuildError(
+            f"{puzzle['file']}.py: {by} takes {took[0]:g} ticks and {took[1]:,} elements in {name}, "
+            f"the frontier says {point['time']:g} and {point['memory']:,}"
+        )
+
+
 def _played(root: Path, puzzle: Json) -> Run:
     """Return a run of a puzzle's solution at its own size, on its own machine."""
+    return _run(_solution(root, puzzle), puzzle)
+
+
+def _run(function: Callable[[Model], Any], puzzle: Json) -> Run:
     cost = cost_named(puzzle.get("cost", "default"))
-    return run(_solution(root, puzzle), **puzzle["size"], cost=cost)
+    return run(function, **puzzle["size"], cost=cost)
 
 
 def _solution(root: Path, puzzle: Json) -> Callable[[Model], Any]:
     """The function of a puzzle, solved."""
-    path = root / "solutions" / f"{puzzle['file']}.py"
-    function: Callable[[Model], Any] = load(path.name, path.read_text(encoding="utf-8"))[0][
-        puzzle["name"]
-    ]
+    function: Callable[[Model], Any] = _names(root, puzzle["file"])[puzzle["name"]]
     return function
+
+
+def _names(root: Path, file: str) -> dict[str, Any]:
+    """What a source defines."""
+    path = root / "solutions" / f"{file}.py"
+    return load(path.name, path.read_text(encoding="utf-8"))[0]
 
 
 def _front(root: Path) -> Iterator[tuple[Path, str]]:

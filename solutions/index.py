@@ -23,16 +23,22 @@
 # takes puzzle 1, the last puzzle 8. When you have solved puzzle 4: [For real](for_real.ipynb), your function on real
 # processes with real tensors.
 #
-# Times are in *ticks*: one micro-batch forward through one layer takes one. Memory is in *elements*. In puzzles 0
-# and 1 the target is the best known, since they teach what memory is; the later ones leave some slack, so a first idea
-# often passes, and the best known is there to be beaten.
+# Times are in *ticks*: one micro-batch forward through one layer takes one. Memory is in *elements*.
+#
+# ## Pass and star
+#
+# Each puzzle has two pairs of ticks and elements. Within the **target** you pass: it leaves some slack, so a first idea
+# that is right often does. The **star** ★ is tight: within both of its figures at once there is only room for a deeper
+# idea, or a second one. What is missing to it, your verdict says. You can go on without it and come back with what later
+# puzzles teach. (For the star of puzzle 0 it takes puzzle 1's idea; in puzzle 1 a pass is the star. Programs to be repaired
+# have none.)
 
 # %%
 from drawing import draw_course
 from lib import progress
 
 # How far you are. (Run this cell again after a while.)
-draw_course(progress().solved)
+draw_course(progress().solved, progress().starred)
 
 # %%
 progress()

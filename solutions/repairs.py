@@ -28,7 +28,9 @@ PUZZLE = {
     "size": {"ranks": 1, "layers": 2, "batches": 4},
     "other_sizes": "one_rank",
     "target": {"time": 17.0, "memory": 1966080},
-    "best_known": {"time": 17.0, "memory": 1966080},
+    "frontier": [
+        {"time": 17.0, "memory": 1966080, "by": "repair_local"},
+    ],
     "layout": "whole",
     "rules": ["one_micro_batch"],
     "difficulty": "easy",
@@ -103,7 +105,9 @@ PUZZLE = {
     "size": {"ranks": 4, "layers": 2, "batches": 3},
     "other_sizes": "uneven",
     "target": {"time": 5.6, "memory": 1572864},
-    "best_known": {"time": 5.6, "memory": 1572864},
+    "frontier": [
+        {"time": 5.6, "memory": 1572864, "by": "repair_skip"},
+    ],
     "layout": "whole",
     "rules": [],
     "difficulty": "medium",
@@ -185,7 +189,9 @@ PUZZLE = {
     "size": {"ranks": 4, "layers": 2, "batches": 8},
     "other_sizes": "two_each",
     "target": {"time": 9.6, "memory": 2097152},
-    "best_known": {"time": 9.6, "memory": 1966080},
+    "frontier": [
+        {"time": 9.6, "memory": 1966080, "by": "repair_twice"},
+    ],
     "layout": "whole",
     "rules": [],
     "difficulty": "medium",
@@ -268,7 +274,9 @@ PUZZLE = {
     "size": {"ranks": 2, "layers": 4, "batches": 4},
     "other_sizes": "two_stages",
     "target": {"time": 34.8, "memory": 2621440},
-    "best_known": {"time": 34.8, "memory": 2621440},
+    "frontier": [
+        {"time": 21.8, "memory": 2490368, "by": "one_forward_one_backward_ahead"},
+    ],
     "layout": "stages",
     "rules": ["own_layers"],
     "difficulty": "easy",
@@ -357,9 +365,11 @@ PUZZLE = {
     },
     "other_sizes": "replica_fsdp",
     "target": {"time": 9.8, "memory": 917504},
-    "best_known": {"time": 9.8, "memory": 917504},
+    "frontier": [
+        {"time": 9.8, "memory": 917504, "by": "repair_groups"},
+    ],
     "layout": "hybrid_sharded",
-    "rules": [],
+    "rules": ["no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [

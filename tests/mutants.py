@@ -45,7 +45,7 @@ MODULES = (
 TESTS = [  # those that are quick and notice much first
     *("books", "values", "figures", "network", "lives", "by_hand", "errors", "labels", "repairs", "grading"),
     *("codes", "prints", "cost", "plain_machine", "operations", "failed_run", "corpus", "drawing_primitives"),
-    *("clerk", "fuzz"),
+    *("clerk", "fuzz", "whole_gradient", "passes"),
 ]
 KNOW = {  # those that know a module best
     "labels": ["labels", "by_hand"],
@@ -61,7 +61,7 @@ KNOW = {  # those that know a module best
     "late_memory": ["lives", "network", "plain_machine"],
     "books": ["books", "errors", "operations"],
     "layouts": ["grading", "figures", "repairs", "corpus"],
-    "rules": ["grading", "repairs", "corpus"],
+    "rules": ["whole_gradient", "grading", "repairs", "corpus"],
 }
 PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", "-m", "not process and not browser"]
 PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is in LOADED

@@ -26,7 +26,7 @@ LINES = {
     "model.activations.append(1)": (
         "model.activations has no append: it is a dictionary", "model.activations[layer] = tensor",
     ),
-    "model.weights.kyes()": ("model.weights has no kyes", "did you mean model.weights.keys?"),
+    "model.weights.itemss()": ("model.weights has no itemss", "did you mean model.weights.items?"),
     "model.load_weights(0)[0].layr": ("a Weight has no layr", "did you mean a Weight.layer?"),
     "model.allreduce(model.fake_grad(0, []), 0).nothing": (
         "<allreduce(layer 0) of rank 0, in flight> has no nothing yet", "did you forget `await`?",
@@ -34,8 +34,8 @@ LINES = {
     "model.forward(0, 1)": (
         "model.forward() missing 1 required positional argument: 'weight'", "model.forward(layer, inp, weight)",
     ),
-    "modle.rank": ("name 'modle' is not defined", "did you mean model?"),
-    "range(modl.RANKS)": ("name 'modl' is not defined", "did you mean model?"),
+    "modle.rank": ("the function raised NameError: name 'modle' is not defined", "did you mean model?"),
+    "range(modl.RANKS)": ("the function raised NameError: name 'modl' is not defined", "did you mean model?"),
     "zzz": ("the function raised NameError: name 'zzz' is not defined", ""),
     "[].appendd": ("the function raised AttributeError: 'list' object has no attribute 'appendd'", ""),
     "model.allreduce(0, model.fake_grad(0, []))": ("allreduce takes a WeightGrad", "await model.allreduce(v, layer)"),

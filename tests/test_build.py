@@ -43,7 +43,8 @@ SPEC = {
     "size": {"ranks": 4, "layers": 6, "batches": 4},
     "other_sizes": "data_parallel",
     "target": {"time": 20.4, "memory": 2359296},
-    "best_known": {"time": 20.4, "memory": 1966080},
+    "frontier": [{"time": 0.0, "memory": 0, "by": "idle"}],
+    "star": {"time": 15.6, "memory": 2162688},
     "layout": "sharded",
     "rules": [],
     "difficulty": "easy",
@@ -71,6 +72,9 @@ def fsdp(model):
 
 # %% tags=["solution"]
 faster = fsdp
+
+# %% tags=["solution"]
+idle = lambda model: model
 
 # %%
 fsdp(None)
@@ -212,6 +216,29 @@ BROKEN = {
         f"""PUZZLE["rules"] has 'no_peeking', not one of {", ".join(RULES)}""",
     ),
     "a rule that is no word": (changed(rules=[["own_layers"]]), """PUZZLE["rules"] has ['own_layers'], not one of"""),
+    "no such program": (
+        changed(frontier=[{"time": 0.0, "memory": 0, "by": "busy"}]),
+        "the frontier of fsdp names busy, which no source has",
+    ),
+    "figures that nobody reaches": (
+        changed(frontier=[{"time": 15.0, "memory": 65536, "by": "idle"}]),
+        "idle takes 0 ticks and 0 elements in fsdp, the frontier says 15 and 65,536",
+    ),
+    "a frontier that goes up and down": (
+        changed(frontier=[{"time": 15.0, "memory": 9, "by": "idle"}, {"time": 16.0, "memory": 9, "by": "idle"}]),
+        "from fast to small",
+    ),
+    "no frontier": (changed(frontier=[]), "from fast to small"),
+    "a point over the target": (
+        changed(frontier=[{"time": 15.0, "memory": 9, "by": "idle"}, {"time": 21.0, "memory": 8, "by": "idle"}]),
+        "a point of the frontier is over the target",
+    ),
+    "a star over the target": (changed(star={"time": 20.5, "memory": 9}), "the star is over the target"),
+    "a star that nobody reaches": (
+        changed(frontier=[{"time": 15.7, "memory": 9, "by": "idle"}]),
+        "no point of the frontier reaches the star",
+    ),
+    "a star without memory": (changed(star={"time": 15.0}), "lacks 'memory'"),
     "no such cost": (changed(cost="free"), f"""PUZZLE["cost"] has 'free', not one of {", ".join(COSTS)}"""),
     "a cost that is no word": (changed(cost=3), "which is no str"),
     "wrong file": (changed(number=5), "another file name"),
@@ -645,3 +672,12 @@ def test_the_commands_that_people_type_are_among_what_is_installed() -> None:
     """``jupyter lab`` comes with JupyterLab, ``jupyter notebook`` with the package that is called jupyter only."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert {"jupyter", "jupyterlab"} <= {Requirement(one).name for one in extras["notebooks"]}
+
+
+def test_a_source_may_draw_a_picture_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "p00_basic.py"
+    path.write_text("# %%\nfrom drawing import draw_primitive\n\n\ndef mine(static=False):\n"
+                    "    return draw_primitive('allreduce', static=static)\n")  # fmt: skip
+    assert "<img" in build.with_pictures(path, "![so](picture:mine)")
+    with pytest.raises(build.BuildError, match=r"p00_basic.py: it defines no yours\(\)"):
+        build.with_pictures(path, "![so](picture:yours)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drawing import draw_course
+from drawing import draw_course, theme
 from lib.course.specs import puzzles
 from tests.drawing_events import corners, texts, titles
 
@@ -23,6 +23,19 @@ def test_every_puzzle_is_on_the_map_with_its_target() -> None:
         assert f"{puzzle.difficulty}, {puzzle.minutes} min" in shown
     width, height = figure.size
     assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+
+
+def test_every_star_is_on_the_map_and_those_that_are_won_are_said() -> None:
+    figure = draw_course(["ddp", "basic"], ["ddp"])
+    for puzzle in puzzles().values():
+        if puzzle.star:
+            assert f"{puzzle.star['time']:g} ticks, {puzzle.star['memory']:,} elements" in texts(figure)
+            assert f"star {puzzle.star['time']:g} ticks and {puzzle.star['memory']:,} elements" in figure.summary
+    assert [title for title in titles(figure) if "star" in title] == [
+        "puzzle 2: Distributed data parallel, solved, with its star"
+    ]
+    assert figure.svg().count(theme.GOLD) == 1
+    assert draw_course(["ddp"]).svg().count(theme.GOLD) == 0
 
 
 def test_what_is_solved_is_ticked_and_said() -> None:

@@ -9,6 +9,7 @@ import re
 import sys
 import types
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,10 @@ from lib import Model, PuzzleError, grade, hint, progress, run, solution
 from lib.basics.errors import show_set
 from lib.course.layouts import LAYOUTS, SIZES, check_layout, corners, show_size
 from lib.course.rules import RULES
-from lib.course.sketches import elsewhere
+from lib.course.sketches import at_home, elsewhere
 from lib.course.specs import Puzzle, puzzles
 from lib.grading import page, seal
-from lib.grading.judge import judge, other_sizes
+from lib.grading.judge import judge, other_sizes, praise
 from lib.grading.progress import Progress
 from lib.grading.submission import load
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
@@ -586,7 +587,83 @@ def test_a_state_that_was_not_updated_is_told_with_its_cure() -> None:
     assert "instead:  model.weights[0], model.opt_states[0] = model.update(0, ...)" in message
 
 
-def test_better_than_the_best_known_in_one_way_is_said() -> None:
+def reached(name: str, time: float, memory: int) -> str:
+    return praise(Mock(time=time, memory=memory), puzzles()[name])
+
+
+def test_what_is_missing_to_the_star_is_said_and_how_good_it_is_without_it() -> None:
+    passed = "Correct, within the target."
+    assert reached("wsdp", 20.4, 2752512) == f"{passed} For the star, save another 1.8 ticks and 786,432 elements."
+    assert reached("wsdp", 20.4, 1966080) == f"{passed} For the star, save another 1.8 ticks."
+    assert reached("wsdp", 18.6, 1966180) == f"{passed} For the star, save another 100 elements."
+    assert reached("wsdp", 18.6, 1966080) == "Correct, and the star is yours."
+    assert reached("wsdp", 15.3, 2228224) == (
+        f"{passed} For the star, save another 262,144 elements. It is among the best known."
+    )
+    assert reached("ddp", 5.0, 1835008) == "Correct, and the star is yours. It is among the best known."
+    better = "Better than the best known: nothing that we know is as fast in so little memory!"
+    assert reached("ddp", 4.9, 1835008) == f"Correct, and the star is yours. {better}"
+    assert reached("ddp", 5.3, 1700000) == f"{passed} For the star, save another 0.3 ticks. {better}"
+    assert reached("repair_skip", 5.6, 1572864) == f"{passed} It is among the best known."
+    assert reached("repair_skip", 5.6, 1572863) == f"{passed} {better}"
+
+
+def test_a_star_is_shown_wherever_a_verdict_is() -> None:
     from solutions.p02_ddp import ddp_overlap
 
-    assert grade(ddp_overlap, "ddp").message == "Correct, within the target, and faster than the best known."
+    with_star, without = grade(ddp_overlap, "ddp").verdict, grade(SOLUTIONS["ddp"]).verdict
+    assert with_star.starred and not without.starred
+    assert not replace(with_star, status=FAIL).starred
+    assert "PASS  puzzle 2  ddp  Distributed data parallel  \N{BLACK STAR} star\n" in page.text(with_star)
+    assert "\N{BLACK STAR}" in page.table(with_star)
+    assert "\N{BLACK STAR}" not in page.text(without) + page.table(without)
+    facts, plain = dict(with_star.facts()), dict(without.facts())
+    assert facts["best known"] == "5 ticks with 1,835,008 elements; 5.6 ticks with 1,572,864 elements"
+    assert "best known" not in plain  # whoever is on the way sees where to, and not how far one can get
+    assert facts["time"] == "5 ticks (target 5.6, star 5)"
+    assert facts["and now?"] == 'solution("ddp") shows ours'  # before, it says what else it gives away
+    assert plain["and now?"] == 'solution("ddp") shows ours, and may give the star away'
+    assert plain["peak memory"] == "1,572,864 elements (target 1,835,008, star 1,835,008)"
+    assert dict(grade(SOLUTIONS["fsdp"], "wsdp").verdict.facts())["time"] == "20.4 ticks (target 20.4, star 18.6)"
+    repaired = Verdict(puzzles()["repair_skip"], PASS, "", True, 5.6, 1572864)
+    assert dict(repaired.facts())["time"] == "5.6 ticks (target 5.6)" and not repaired.starred
+    assert Report([with_star, without]).headline() == "2 of 2 puzzles pass, 1 with the star"
+    assert Report([without]).headline() == "1 of 1 puzzle passes"
+
+
+def test_json_keeps_its_fields_and_tells_the_star() -> None:
+    told = grade(SOLUTIONS["ddp"]).verdict.as_json()
+    assert told["target"] == {"time": 5.6, "memory": 1835008}
+    assert told["best_known"] == {"time": 5.0, "memory": 1835008}  # the fastest that we know
+    assert told["frontier"] == [{"time": 5.0, "memory": 1835008}, {"time": 5.6, "memory": 1572864}]
+    assert (told["star"], told["starred"]) == ({"time": 5.0, "memory": 1835008}, False)
+    assert json.loads(json.dumps(told)) == told
+
+
+def test_a_star_that_was_won_is_not_lost_to_a_faster_attempt(kernel: Path) -> None:
+    def verdict(time: float, memory: int, status: str = PASS) -> Verdict:
+        return Verdict(puzzles()["wsdp"], status, "", True, time, memory)
+
+    kept = progress()
+    assert "0 of 9 stars" in str(kept)
+    for time, memory, starred in (
+        (15.3, 2490368, False),
+        (18.6, 1966080, True),
+        (15.3, 2490368, True),
+        (17.1, 1966080, True),
+    ):
+        kept.record(verdict(time, memory))
+        assert progress().starred == ["wsdp"] * starred
+    assert progress().best["wsdp"] == {"status": PASS, "time": 17.1, "memory": 1966080}
+    kept.record(verdict(1.0, 1, FAIL))
+    assert f"Progress: 1 of {len(COURSE)} puzzles solved, 1 of 9 stars" in str(progress())
+    [row] = [row for row in progress().rows() if row[1] == "Weight-sharded data parallel"]
+    assert row[2:6] == (PASS, "\N{BLACK STAR}", "17.1", "1,966,080") and row[-2:] == ("18.6", "1,966,080")
+    assert {len(row) for row in progress().rows()} == {10}
+
+
+def test_at_other_sizes_the_room_is_what_the_target_leaves_the_solution() -> None:
+    for puzzle in puzzles().values():
+        home = at_home(puzzle)
+        assert home.size == puzzle.size
+        assert home.time <= puzzle.target["time"] and home.memory <= puzzle.target["memory"]

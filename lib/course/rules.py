@@ -1,12 +1,18 @@
 """The rules that a puzzle's spec may name: what it asks of the log beyond layout, time and memory."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import NamedTuple
 
 from ..basics.errors import Place, PuzzleError, show_set
+from ..basics.units import Elements
 from ..machine.outcome import Outcome
+from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
-from ..record.table import training
+from ..record.labels import Labels
+from ..record.table import RECEIVE, SEND, training
+from ..record.training import BACKWARD
 
 
 def _broken(event: Event, problem: str, expected: str, cure: str = "") -> PuzzleError:
@@ -48,6 +54,75 @@ def four_stages(outcome: Outcome) -> None:
                 raise _broken(event, f"it runs {len(mine)} of {outcome.layers} layers", expected)
 
 
+class _Arrival(NamedTuple):
+    """So many elements of a gradient that a rank received, with these micro-batches of other ranks' in their sum."""
+
+    event: Event
+    elements: Elements
+    others: frozenset[int]
+
+
+_BROUGHT: Mapping[str, Callable[[Elements, Sequence[Elements]], Elements]] = {
+    ALLREDUCE.kind: lambda own, all_of_them: max(all_of_them),
+    ALLGATHER.kind: lambda own, all_of_them: sum(all_of_them) - own,
+    SCATTERREDUCE.kind: lambda own, all_of_them: Fraction(max(all_of_them), len(all_of_them)),
+    RECEIVE.kind: lambda own, all_of_them: own,
+}
+"""How many elements an operation brings a rank, from what it and what all of the group have in theirs."""
+
+
+def _arrivals(events: Sequence[Event]) -> Iterator[_Arrival]:
+    """Return what ranks receive of gradients to which others have contributed."""
+    trained, meetings = defaultdict[object, set[int]](set), defaultdict[object, list[Event]](list)
+    for event in events:
+        if event.kind == BACKWARD.kind:
+            trained[event.rank, event.layer] |= event.batches
+        elif event.tensor == "WeightGrad" and event.kind != SEND.kind:
+            meetings[event.op].append(event)
+    for event in events:
+        members = meetings[event.op] if event.tensor == "WeightGrad" and event.kind != SEND.kind else []
+        others = frozenset[int]().union(*[one.batches for one in members]) - trained[event.rank, event.layer]
+        if others and (len(members) > 1 or event.kind == RECEIVE.kind):
+            yield _Arrival(event, _BROUGHT[event.kind](event.elements, [one.elements for one in members]), others)
+
+
+def _in_a_whole_sum(arrivals: list[_Arrival], most: Elements) -> list[_Arrival]:
+    """Return those that may be parts of a whole sum: together they bring more than ``most`` of each micro-batch."""
+    while True:
+        came = defaultdict[int, Elements](int)
+        for arrival in arrivals:
+            for batch in arrival.others:
+                came[batch] += arrival.elements
+        short = {batch for batch in came if came[batch] <= most}
+        if not short:
+            return arrivals
+        arrivals = [arrival for arrival in arrivals if not arrival.others & short]
+
+
+def no_whole_gradient(outcome: Outcome) -> None:
+    """Raise PuzzleError for a rank that receives a whole summed gradient of a layer, in one piece or in many.
+
+    Nothing can be taken out of a sum. So a rank with a whole sum has received a whole weight's worth of each
+    micro-batch in it that it has not trained, in sums without any other micro-batch. However a reduce-scatter is
+    carried out, it brings a rank of n no more than (n - 1)/n of that.
+    """
+    received = defaultdict[tuple[int, int | None], list[_Arrival]](list)
+    for arrival in _arrivals(outcome.events):
+        received[arrival.event.rank, arrival.event.layer].append(arrival)
+    for (rank, layer), arrivals in received.items():
+        assert layer is not None  # every gradient has one
+        labels = Labels("WeightGrad", layer, outcome.layers, batches=arrivals[0].others, total_batches=outcome.batches)
+        most = Fraction(outcome.ranks - 1, outcome.ranks) * outcome.cost.elements(labels)
+        if whole := _in_a_whole_sum(arrivals, most):
+            states = [piece.labels for piece in outcome.final_states[rank].kept if piece.labels.kind == "OptState"]
+            used = next((Fraction(len(one.shards), one.total) for one in states if one.layer == layer), "a part")
+            problem = f"this is puzzle 3: the rank received a whole summed gradient and used {used} of it"
+            expected = "no rank ever receives a whole gradient, neither at once nor piece by piece"
+            axis = ', axis="shard"' if "shard" in (outcome.mesh or {}) else ""
+            cure = f"grad = await model.scatterreduce(grad, {layer}{axis})  # rank i receives piece i of the sum"
+            raise _broken(whole[-1].event, problem, expected, cure)
+
+
 RULES: Mapping[str, Callable[[Outcome], None]] = {
-    rule.__name__: rule for rule in (one_micro_batch, own_layers, four_stages)
+    rule.__name__: rule for rule in (one_micro_batch, own_layers, four_stages, no_whole_gradient)
 }

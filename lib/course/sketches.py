@@ -43,11 +43,16 @@ def sketch(puzzle: Puzzle) -> Sketch:
 
 
 class Elsewhere(NamedTuple):
-    """Another size, and what the solution takes there."""
+    """A size, and what the solution takes there."""
 
     size: Size
     time: float
     memory: float
+
+
+def at_home(puzzle: Puzzle) -> Elsewhere:
+    """Return what the solution takes at the puzzle's own size."""
+    return Elsewhere(puzzle.size, *kept("sketches.json")[puzzle.name]["at_home"])
 
 
 def elsewhere(puzzle: Puzzle) -> list[Elsewhere]:

@@ -10,12 +10,18 @@ from typing import Any, NamedTuple
 
 from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
+from ..basics.units import Elements
 from ..machine.cost import Cost, RingCost
 from .layouts import Size
 
 
 class Puzzle(NamedTuple):
-    """One puzzle. Times in ticks, memory in elements."""
+    """One puzzle. Times in ticks, memory in elements.
+
+    Within ``target`` an attempt passes, within ``star`` it has the star, too; a program to be repaired has none.
+    ``frontier`` is what we know to be possible, from fast to small, none of its points better than another in both;
+    ``by`` is the program of solutions/ that takes just that.
+    """
 
     number: int
     name: str
@@ -23,7 +29,7 @@ class Puzzle(NamedTuple):
     size: Size
     other_sizes: str
     target: dict[str, Any]
-    best_known: dict[str, Any]
+    frontier: list[dict[str, Any]]
     layout: str
     rules: list[str]
     difficulty: str
@@ -31,11 +37,16 @@ class Puzzle(NamedTuple):
     hints: list[str]
     file: str  # name of its notebook and of its source, without the ending
     cost: str = "default"  # the cost of its machine: a name from COSTS
+    star: dict[str, Any] | None = None
 
     @property
     def repair(self) -> bool:
         """Whether it begins with a program that is to be repaired. Such ones share a notebook."""
         return self.file == "repairs"
+
+    def has_star(self, time: float, memory: Elements) -> bool:
+        """Return whether these figures, of a program that passes, are within the star's."""
+        return self.star is not None and time <= self.star["time"] and memory <= self.star["memory"]
 
 
 @cache

@@ -9,7 +9,7 @@ from ..basics.errors import PuzzleError, show_call
 from ..basics.units import show_elements, show_ticks
 from ..course.layouts import Size, check_layout, corners, show_size
 from ..course.rules import RULES
-from ..course.sketches import Elsewhere, elsewhere
+from ..course.sketches import Elsewhere, at_home, elsewhere
 from ..course.specs import Puzzle
 from ..learner.model import written
 from ..machine.check import check_finals
@@ -101,9 +101,10 @@ def other_sizes(puzzle: Puzzle, seed: int) -> list[Elsewhere]:
 def check_limits(outcome: Outcome, puzzle: Puzzle, there: Elsewhere) -> None:
     """Raise PuzzleError for a run at another size that takes far more than the solution there, so that no program is
     fast or small at the puzzle's own size only. The room that the target leaves at that size is added, too."""
+    home = at_home(puzzle)
     for name, unit in (("time", "ticks"), ("memory", "elements")):
         took, least = getattr(outcome, name), getattr(there, name)
-        target, known = puzzle.target[name], puzzle.best_known[name]
+        target, known = puzzle.target[name], getattr(home, name)
         limit = math.ceil(ROOM * max(least * target / known, least + target - known))
         if took > limit:
             expected = f"at most {limit:,}, where a solution takes {least:,}"
@@ -134,11 +135,17 @@ def _peak(outcome: Outcome) -> str:
 
 
 def praise(outcome: Outcome, puzzle: Puzzle) -> str:
-    """How good it is."""
-    best = puzzle.best_known
-    faster, smaller = outcome.time < best["time"], outcome.memory < best["memory"]
-    if outcome.time <= best["time"] and outcome.memory <= best["memory"]:
-        better = faster or smaller
-        return "Correct, and better than the best known!" if better else "Correct, and as good as the best known."
-    praised = ", and faster than the best known" if faster else ", and smaller than the best known" if smaller else ""
-    return f"Correct, within the target{praised}."
+    """How good it is: with the star or what is missing to it, and how it stands to the frontier."""
+    time, memory, star = outcome.time, outcome.memory, puzzle.star
+    said = ["Correct, and the star is yours." if puzzle.has_star(time, memory) else "Correct, within the target."]
+    if star:
+        ticks, elements = round(time - star["time"], 9), memory - star["memory"]
+        missing = [f"{show_ticks(ticks)} ticks"] if ticks > 0 else []
+        missing += [f"{show_elements(elements)} elements"] if elements > 0 else []
+        said += [f"For the star, save another {' and '.join(missing)}."] if missing else []
+    known = [(point["time"], point["memory"]) for point in puzzle.frontier]
+    if (time, memory) in known:
+        said.append("It is among the best known.")
+    elif not any(fast <= time and small <= memory for fast, small in known):
+        said.append("Better than the best known: nothing that we know is as fast in so little memory!")
+    return " ".join(said)

@@ -16,6 +16,7 @@ CAPTION = "text-align:left;font-weight:bold;white-space:nowrap"
 HEAD = "text-align:left;vertical-align:top;white-space:nowrap;padding-right:12px"
 CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
 CODE = CELL + ";font-family:var(--jp-code-font-family, monospace)"  # of code, and of lines that are aligned
+STAR = "\N{BLACK STAR}"
 CODES = ("instead", "at")  # the parts of an error that are lines of code
 
 
@@ -25,6 +26,7 @@ def text(verdict: Verdict, color: bool = False) -> str:
     if color:
         word = f"\033[{ANSI[verdict.status]}m{word}\033[0m"
     head = f"{word} puzzle {verdict.puzzle.number}  {verdict.puzzle.name}  {verdict.puzzle.title}"
+    head += f"  {STAR} star" * verdict.starred
     facts = [("", verdict.message), *verdict.facts()]
     lines = [f"{name}: {fact}" if name else fact for name, fact in facts]
     return "\n".join([head, *("      " + line for fact in lines for line in fact.split("\n"))])
@@ -48,7 +50,8 @@ def table(verdict: Verdict) -> str:
         for name, fact in [*facts, *verdict.facts()]
     )
     title = f"Puzzle {verdict.puzzle.number}: {escape(verdict.puzzle.title)}"
-    head = f'<caption style="{CAPTION}">{title} {badge(verdict.status)}</caption>'
+    star = f" {STAR} star" * verdict.starred
+    head = f'<caption style="{CAPTION}">{title} {badge(verdict.status)}{star}</caption>'
     return f'{CELEBRATION * (verdict.status == PASS)}<table style="{INK}">{head}<tbody>{rows}</tbody></table>'
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..basics.units import show_elements, show_ticks
 from ..course.specs import Puzzle, puzzles
-from .page import CAPTION, HEAD, INK, badge
+from .page import CAPTION, HEAD, INK, STAR, badge
 from .verdict import ERROR, FAIL, PASS, TODO, Verdict, plain
 
 NAME = "progress.json"
@@ -51,12 +51,13 @@ class Progress:
             self.note = f"{NAME} is broken and could not be moved aside ({error.strerror})"
 
     def record(self, verdict: Verdict) -> None:
-        """Keep a verdict if it is the best of its puzzle so far."""
+        """Keep a verdict if it is the best of its puzzle so far: first with the star, then fast, then small."""
         before = self.best.get(verdict.puzzle.name)
         new = {"status": verdict.status, "time": verdict.time, "memory": plain(verdict.memory)}
-        if verdict.status == TODO or (before is not None and _rank(before) <= _rank(new)):
+        puzzle = verdict.puzzle
+        if verdict.status == TODO or (before is not None and _rank(before, puzzle) <= _rank(new, puzzle)):
             return
-        self.best[verdict.puzzle.name] = new
+        self.best[puzzle.name] = new
         self.save()
 
     def save(self) -> None:
@@ -76,15 +77,16 @@ class Progress:
     # -- how it is shown ------------------------------------------------------------------------------
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return number, title, status, time and memory of every puzzle, then its target and the best known."""
+        """Return number, title, status, star, time and memory of every puzzle, then the figures of target and star."""
         rows: list[tuple[str, ...]] = []
         for puzzle in puzzles().values():
             best = self.best.get(puzzle.name, {"status": TODO, "time": None, "memory": None})
             time = "" if best["time"] is None else show_ticks(best["time"])
             memory = "" if best["memory"] is None else show_elements(best["memory"])
-            wanted = (puzzle.target, puzzle.best_known)
-            known = [text for one in wanted for text in (show_ticks(one["time"]), show_elements(one["memory"]))]
-            rows.append((str(puzzle.number), puzzle.title, best["status"], time, memory, *known))
+            wanted = (puzzle.target, puzzle.star)
+            known = [(show_ticks(one["time"]), show_elements(one["memory"])) if one else ("", "") for one in wanted]
+            star = STAR * (puzzle.name in self.starred)
+            rows.append((str(puzzle.number), puzzle.title, best["status"], star, time, memory, *known[0], *known[1]))
         return rows
 
     @property
@@ -92,9 +94,16 @@ class Progress:
         """Names of the puzzles that are solved."""
         return [name for name in puzzles() if self.best.get(name, {}).get("status") == PASS]
 
+    @property
+    def starred(self) -> list[str]:
+        """Names of the puzzles that are solved with the star."""
+        return [name for name in self.solved if _has_star(self.best[name], puzzles()[name])]
+
     def headline(self) -> str:
-        """Return a line that says how many puzzles are solved and how many programs repaired."""
-        return f"Progress: {self._count(repair=False)} puzzles solved, {self._count(repair=True)} programs repaired"
+        """Return a line that says how many puzzles are solved, with how many stars, and how many programs repaired."""
+        stars = f"{len(self.starred)} of {sum(puzzle.star is not None for puzzle in puzzles().values())} stars"
+        solved, repaired = self._count(repair=False), self._count(repair=True)
+        return f"Progress: {solved} puzzles solved, {stars}, {repaired} programs repaired"
 
     def _count(self, repair: bool) -> str:
         names = [name for name, puzzle in puzzles().items() if puzzle.repair is repair]
@@ -126,7 +135,7 @@ def next_hint(given: dict[str, int], puzzle: Puzzle) -> int:
     return number
 
 
-HEADS = ("#", "puzzle", "status", "ticks", "elements", "target: ticks", "elements", "best known: ticks", "elements")
+HEADS = ("#", "puzzle", "status", "star", "ticks", "elements", "target: ticks", "elements", "star: ticks", "elements")
 NUMBER = "text-align:right;white-space:nowrap;padding-right:12px"
 
 
@@ -139,7 +148,12 @@ def _sound(best: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _rank(best: dict[str, Any]) -> tuple[float, ...]:
-    """Return a key that orders verdicts from best to worst: solved first, then fast, then small."""
+def _has_star(best: dict[str, Any], puzzle: Puzzle) -> bool:
+    figures = best["time"], best["memory"]
+    return best["status"] == PASS and None not in figures and puzzle.has_star(*figures)
+
+
+def _rank(best: dict[str, Any], puzzle: Puzzle) -> tuple[float, ...]:
+    """Return a key that orders verdicts from best to worst: solved first, with the star, then fast, then small."""
     figures = (math.inf if best[key] is None else best[key] for key in ("time", "memory"))
-    return (best["status"] != PASS, *figures)
+    return (best["status"] != PASS, not _has_star(best, puzzle), *figures)

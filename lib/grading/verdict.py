@@ -86,25 +86,34 @@ class Verdict:
     solution: str = ""  # what to call to see a solution, in a notebook, where there is one
     note: str = ""  # what else there is to say, for example that progress could not be saved
 
+    @property
+    def starred(self) -> bool:
+        """Whether it passes with the star."""
+        figures = self.time is not None and self.memory is not None and self.puzzle.has_star(self.time, self.memory)
+        return self.status == PASS and figures
+
     def facts(self) -> list[tuple[str, str]]:
         """All but status and message, as pairs of a name and a text."""
-        target, best = self.puzzle.target, self.puzzle.best_known
+        target, star = self.puzzle.target, self.puzzle.star
         facts: list[tuple[str, str]] = []
         if self.time is not None and self.memory is not None:
-            ticks = [show_ticks(time) for time in (self.time, target["time"], best["time"])]
-            sizes = [show_elements(size) for size in (self.memory, target["memory"], best["memory"])]
-            figures = (("time", "ticks", ticks), ("peak memory", "elements", sizes))
-            facts = [(name, f"{own} {unit} (target {t}, best known {b})") for name, unit, (own, t, b) in figures]
+            wanted = [("target", target), *([("star", star)] if star else [])]
+            ticks = ", ".join(f"{name} {show_ticks(one['time'])}" for name, one in wanted)
+            sizes = ", ".join(f"{name} {show_elements(one['memory'])}" for name, one in wanted)
+            facts = [("time", f"{show_ticks(self.time)} ticks ({ticks})")]
+            facts.append(("peak memory", f"{show_elements(self.memory)} elements ({sizes})"))
         if self.idle is not None:
             facts.append(("idle", f"{100 * self.idle:.0f} percent of all ranks' time"))
         passed, slow = self.status == PASS, self.time is not None and self.time > target["time"]
+        too = ", and may give the star away" if star and not self.starred else ""
         more = (
             ("also right at", self.held_at, "; ".join(self.held_at)),
             ("seed", self.seed is not None, f"{self.seed} (of the other sizes)"),
             ("printed", self.printed, self.printed.rstrip("\n")),
             ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
-            ("and now?", self.solution and passed, f"{self.solution} shows ours"),
+            ("best known", self.starred, "; ".join(map(_in_words, self.puzzle.frontier))),
+            ("and now?", self.solution and passed, f"{self.solution} shows ours{too}"),
             ("note", self.note, self.note),
         )
         return [*facts, *((name, text) for name, wanted, text in more if wanted)]
@@ -112,11 +121,13 @@ class Verdict:
     def as_json(self) -> dict[str, Any]:
         """Plain values under the names of the fields."""
         puzzle = self.puzzle
+        frontier = [{"time": point["time"], "memory": point["memory"]} for point in puzzle.frontier]
         return {
             "puzzle": puzzle.name, "number": puzzle.number, "title": puzzle.title,
             "status": self.status, "right": self.right, "message": self.message,
             "error": self.error and self.error.as_json(),
-            "time": self.time, "memory": plain(self.memory), "target": puzzle.target, "best_known": puzzle.best_known,
+            "time": self.time, "memory": plain(self.memory), "target": puzzle.target, "best_known": frontier[0],
+            "star": puzzle.star, "starred": self.starred, "frontier": frontier,
             "idle": self.idle, "seed": self.seed, "held_at": list(self.held_at), "failed_at": self.failed_at,
             "file": self.file, "printed": self.printed, "seconds": round(self.seconds, 3),
             "next_hint": "" if self.status == PASS else self.next_hint, "note": self.note,
@@ -142,10 +153,16 @@ class Report:
         return sum(verdict.seconds for verdict in self.verdicts)
 
     def headline(self) -> str:
-        """How many pass, in a line."""
+        """How many pass, and how many stars there are, in a line."""
         count = len(self.verdicts)
         whose = f"{self.student}: " if self.student else ""
-        return f"{whose}{self.passed} of {count} puzzle{'s' * (count != 1)} pass{'es' * (count == 1)}"
+        stars = sum(verdict.starred for verdict in self.verdicts)
+        said = f"{whose}{self.passed} of {count} puzzle{'s' * (count != 1)} pass{'es' * (count == 1)}"
+        return said + (f", {stars} with the star" if stars else "")
+
+
+def _in_words(point: dict[str, Any]) -> str:
+    return f"{show_ticks(point['time'])} ticks with {show_elements(point['memory'])} elements"
 
 
 def plain(elements: Elements | None) -> int | float | None:

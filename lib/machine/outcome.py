@@ -10,14 +10,15 @@ from ..record.codes import grid
 from ..record.events import MARKS, Event
 from ..record.score import makespan, peak
 from .check import BRIEFLY, check_finals
+from .cost import Shape
 from .failure import Failure
 from .interface import FinalState
-from .mesh import Mesh
 
 
 class Outcome:
     """What a run leaves behind. ``events``: the log, rank by rank; ``final_states``: what each rank begins and ends
-    with; ``time``: the end of the last operation, in ``unit``; ``memory``: the peak of all ranks, in elements."""
+    with; ``cost``: what everything cost; ``time``: the end of the last operation, in ``unit``; ``memory``: the peak of
+    all ranks, in elements."""
 
     unit: Unit = TICKS
     """What times are counted in: ticks, but for what a clock has measured."""
@@ -26,10 +27,11 @@ class Outcome:
     """Where an error has ended the run, and who waited then."""
 
     def __init__(
-        self, name: str, mesh: Mesh, final_states: Sequence[FinalState], logs: Iterable[Iterable[Event]]
+        self, name: str, shape: Shape, final_states: Sequence[FinalState], logs: Iterable[Iterable[Event]]
     ) -> None:
         self.name = name
-        self.ranks, self.mesh, self.node_size = mesh.ranks, dict(mesh.axes) or None, mesh.node_size
+        self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
+        self.cost = shape.cost
         self.layers, self.batches = final_states[0].layers, final_states[0].batches
         self.final_states = tuple(final_states)
         self.events: tuple[Event, ...] = tuple(chain.from_iterable(logs))

@@ -81,5 +81,5 @@ def _best(puzzle: Puzzle, paper: Paper) -> Verdict:
     """Return the best verdict on a puzzle, of a student's files that attempt it, with the trouble if none passes."""
     nothing = Verdict(puzzle, TODO, "not attempted yet: no file defines it")
     tries = [*(verdict for verdict in paper.verdicts if verdict.puzzle == puzzle), nothing]
-    best = min(tries, key=lambda verdict: (PASS, FAIL, ERROR, TODO).index(verdict.status))
+    best = min(tries, key=lambda verdict: ((PASS, FAIL, ERROR, TODO).index(verdict.status), not verdict.starred))
     return best if best.status == PASS else replace(best, note=paper.trouble)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from ..grading.page import text
 from ..grading.verdict import ERROR, FAIL, PASS, TODO, VERSION, Report, plain
 
-COLUMNS = ("status", "ticks", "elements")  # what a table has of each puzzle
+COLUMNS = ("status", "ticks", "elements", "star")  # what a table has of each puzzle
 
 
 def as_json(reports: Sequence[Report]) -> str:
@@ -51,7 +51,7 @@ def as_gradescope(report: Report) -> str:
             "name": f"Puzzle {puzzle.number}: {puzzle.title}", "number": str(puzzle.number),
             "score": float(passed), "max_score": 1.0, "status": "passed" if passed else "failed",
             "output": text(verdict), "output_format": "text",
-            "tags": [puzzle.name, verdict.status], "visibility": "visible",
+            "tags": [puzzle.name, verdict.status, *["star"] * verdict.starred], "visibility": "visible",
         })  # fmt: skip
         if passed:
             figures = (("ticks", verdict.time), ("elements", plain(verdict.memory)))
@@ -75,7 +75,7 @@ def as_csv(reports: Sequence[Report]) -> str:
         formula = report.student.startswith(("=", "+", "-", "@"))  # a spreadsheet would take it for one
         row: dict[str, Any] = {"student": "'" * formula + report.student, "passed": report.passed}
         for verdict in report.verdicts:
-            values = (verdict.status, verdict.time, plain(verdict.memory))
+            values = (verdict.status, verdict.time, plain(verdict.memory), "yes" if verdict.starred else "")
             row |= {f"{verdict.puzzle.name} {column}": value for column, value in zip(COLUMNS, values, strict=True)}
         writer.writerow(row)
     return out.getvalue()

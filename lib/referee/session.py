@@ -132,7 +132,7 @@ class Desk:
 
 
 def _taken(turn: Turn, judge: Judge) -> Result:
-    """Return the verdicts on a turn's attempts, until one passes or the allowance is used up."""
+    """Return the verdicts on a turn's attempts, until one passes with its star or the allowance is used up."""
     verdicts: list[Verdict] = []
     isolation, allowed = "", turn.allowance
     for attempt in turn.attempts:
@@ -143,7 +143,7 @@ def _taken(turn: Turn, judge: Judge) -> Result:
         verdict, isolation = judge(attempt)
         allowed.used += verdict.seconds
         verdicts.append(verdict)
-        if verdict.status == PASS:
+        if verdict.status == PASS and (verdict.starred or not attempt.puzzle.star):
             break
     return Result(turn, verdicts, isolation)
 

@@ -20,7 +20,7 @@ from ..course.specs import find, puzzles
 from ..grading.commandline import Usage
 from ..grading.judge import new_seed
 from ..grading.notebook import Hint
-from ..grading.page import report_text
+from ..grading.page import STAR, report_text
 from ..grading.progress import Progress, next_hint
 from ..grading.verdict import ERROR, PASS, Report
 from . import files
@@ -169,9 +169,11 @@ def _matches(words: Sequence[str], name: str) -> bool:
 def _list() -> str:
     lines = []
     for puzzle in puzzles().values():
-        target = f"{show_ticks(puzzle.target['time'])} ticks, {show_elements(puzzle.target['memory'])} elements"
+        wanted = [puzzle.target, *([puzzle.star] if puzzle.star else [])]
+        figures = [f"{show_ticks(one['time'])} ticks, {show_elements(one['memory'])} elements" for one in wanted]
         effort = f"{puzzle.difficulty}, {puzzle.minutes} min"
-        lines.append(f"{puzzle.number:2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {target}")
+        both = f"  {STAR} ".join(f"{one:32}" for one in figures).rstrip()
+        lines.append(f"{puzzle.number:2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {both}")
     return "\n".join(lines)
 
 

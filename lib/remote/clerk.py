@@ -95,7 +95,7 @@ class Clerk:
         if (unfinished := self.books.unfinished()) is not None:
             raise presentable(unfinished)
         states = [self.books.final_state(state, self.tensors) for state in self.ranks]
-        return Outcome(name, self.books.mesh, states, [self.books.finish_log(state) for state in self.ranks])
+        return Outcome(name, self.books.shape, states, [self.books.finish_log(state) for state in self.ranks])
 
     def _pack(self, result: Any) -> Any:
         if isinstance(result, TensorState):

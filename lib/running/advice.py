@@ -30,12 +30,12 @@ NEEDLESS = {
 
 
 def advice(error: BaseException) -> tuple[str, str]:
-    """Return what is wrong and what to write instead, in words of this machine, or two empty texts."""
-    if isinstance(error, AttributeError) and error.name is not None:
+    """Return what is wrong and what to write instead, in words of this machine: empty texts where it has none."""
+    if isinstance(error, AttributeError) and error.name is not None and not error.name.startswith("_"):
         return _attribute(error.obj, error.name)
     if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and error.name is not None:
         near = _near(error.name, _names_at(error.__traceback__))
-        return (str(error), f"did you mean {near}?") if near else ("", "")
+        return "", f"did you mean {near}?" if near else ""
     if isinstance(error, TypeError) and (call := re.match(r"Model\.(\w+)\(\) (.*)", str(error))):
         return f"model.{call[1]}() {call[2]}", written(call[1])
     return "", ""
@@ -74,7 +74,7 @@ def _called(owner: object) -> str:
 def _near(name: str, known: Iterable[str]) -> str:
     """Return the known name that is most like this one, capitals aside, or an empty text."""
     plain = {one.lower().replace("_", ""): one for one in known}
-    found = get_close_matches(name.lower().replace("_", ""), plain, n=1, cutoff=0.75)
+    found = get_close_matches(name.lower().replace("_", ""), plain, n=1, cutoff=0.8)
     return plain[found[0]] if found else ""
 
 

@@ -43,7 +43,8 @@ class Run(Outcome):
         self.models = list(models)
         states = [model._final_state() for model in models]
         logs = [model._books.finish_log(model._handle) for model in models]
-        super().__init__(name, models[0].dist._mesh, states, logs)
+        dist = models[0].dist
+        super().__init__(name, Shape(dist._mesh, dist.cost), states, logs)
 
     @property
     def failed(self) -> bool:

@@ -221,7 +221,7 @@ CHEATS += [
     ),
     talk(
         "many tensors held over many operations",
-        "not attempted|did not end",
+        "not finished yet|did not end",
         "signal.setitimer(signal.ITIMER_REAL, 0)\nsay('share', 0, 1)\nw = say('load_weights', 0, 1, 0, 0, 1)[1][0][1]\nsay('store', 0, 1, w)\nheld = [say('shard', 0, 1, w, 0, 2)[1][1] for _ in range(4000)]\nfor _ in range(4000):\n    say('wait', 0, 2, say('receive', 0, 2, 1)[1])\nfor entry in held:\n    say('shard', 0, 1, entry, 0, 2)\nbooks.wire.send(['done'])\ntime.sleep(60)",
     ),
 ]  # fmt: skip

@@ -194,6 +194,8 @@ grade(replica_fsdp)
             ("    return model", "    for layer, weight in model.weights.items():\n        model.set_final_weight(layer, weight)\n    return model")),
     changed("replica_fsdp", "states loaded as eighths", ("model.weights[layer], state = model.load_weights(layer, shard, shards)", "model.weights[layer], _ = model.load_weights(layer, shard, shards)"),
             ("state.shard(replica, replicas)", "model.load_weights(layer, shard * replicas + replica, shards * replicas)[1]")),
+    changed("replica_fsdp", "a quarter summed across and cut", ('grad = await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="replica")', 'grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")')),
+    changed("fsdp", "zeros added", ("model.scatterreduce(grad, layer)", "model.scatterreduce(grad + model.fake_grad(layer, []), layer)")),
     # -- asyncio inside a rank ------------------------------------------------------------------------------------------
     changed("fsdp", "ensure_future", ("await model.allgather(model.weights[layer], layer)", "await asyncio.ensure_future(model.allgather(model.weights[layer], layer))")),
     changed("fsdp", "create_task of a coroutine", ("await model.scatterreduce(grad, layer)", "await asyncio.create_task(reduced(model, grad, layer))"),

@@ -12,6 +12,8 @@ SET = "        model.set_final_weight(layer, model.weights[layer])\n"
 OWN = "[model.rank]"
 LOSS = "    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))\n"
 POPS = "inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)"
+CUT = "        model.grad_weights[layer] = model.grad_weights[layer].shard(model.rank, model.RANKS)\n"
+WHOLE = "this is puzzle 3: the rank received a whole summed gradient and used"
 UPDATE = "layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]"
 
 TRAVEL = """
@@ -103,6 +105,16 @@ MISTAKES: list[Program] = [
     changed("replica_fsdp", "states over the shard axis only", ("state.shard(replica, replicas)", "state"), ("model.weights[layer].shard(replica, replicas), model.opt_states[layer]", "model.weights[layer], model.opt_states[layer]"), ('await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="replica")', 'await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")'), ('await model.allgather(weight, layer, axis="replica")', "weight"), says="wrong pieces of the OptState"),
     changed("replica_fsdp", "the axes changed places", ('model.axis_index("shard"), model.axis_size("shard")', 'model.axis_index("replica"), model.axis_size("replica")'), says="these are not parts of one thing|a shard comes twice"),
     changed("pipeline_fsdp", "a stage with every layer", ("if first <= layer <= last", "if layer <= last"), says="nothing is stored in activations|the function raised"),
+    # -- a whole gradient where a piece is enough (test_whole_gradient.py has more ways) ----------------------------------
+    changed("fsdp", "puzzle 3", base="wsdp", says=f"{WHOLE} 1/4 of it"),
+    changed("fsdp", "puzzle 3, gathered ahead", base="wsdp_prefetch", says=f"{WHOLE} 1/4 of it"),
+    changed("fsdp", "all-reduced and cut", (REDUCE, REDUCE.replace("scatterreduce", "allreduce") + CUT), says=WHOLE),
+    changed("fsdp", "the pieces gathered again", (REDUCE, REDUCE + REDUCE.replace("scatterreduce(grad", "allgather(model.grad_weights.pop(layer)")), says=WHOLE),
+    changed("fsdp", "piece by piece", (REDUCE, "        model.grad_weights[layer] = grad\n        for part in range(model.RANKS):\n            model.grad_weights[part, layer] = await model.allreduce(model.grad_weights[layer].shard(part, model.RANKS), layer)\n        for part in range(model.RANKS):\n            grad = model.grad_weights.pop((part, layer))\n            if part == model.rank:\n                model.grad_weights[layer] = grad\n"), says=WHOLE),
+    changed("fsdp", "one rank sums for all", (REDUCE, "        model.grad_weights[layer] = grad\n        if model.rank:\n            await model.pass_to(0, model.grad_weights.pop(layer))\n            model.grad_weights[layer] = await model.receive()\n        else:\n            for other in range(1, model.RANKS):\n                model.grad_weights[layer] = model.grad_weights[layer] + await model.receive(src=other)\n            for other in range(1, model.RANKS):\n                await model.pass_to(other, model.grad_weights[layer].shard(other, model.RANKS))\n"), says="rank 0, receive(layer 5)"),
+    changed("pipeline_fsdp", "all-reduced", ("model.scatterreduce(grad, layer)", "model.allreduce(grad, layer)"), says=f"{WHOLE} 1/16 of it"),
+    changed("replica_fsdp", "all-reduced in the box and cut", ('grad = await model.scatterreduce(grad, layer, axis="shard")', 'grad = (await model.allreduce(grad, layer, axis="shard")).shard(shard, shards)'), says=f"{WHOLE} 1/8 of it"),
+    changed("repair_groups", "all-reduced in the box and cut", ('        grad = await model.scatterreduce(grad, layer, axis="shard")\n        grad =', '        grad = (await model.allreduce(grad, layer, axis="shard")).shard(shard, shards)\n        grad ='), says=f"{WHOLE} 1/4 of it"),
     after("pipeline", "one rank does it all", """
 async def pipeline(model):
     if model.rank == 0:
@@ -126,7 +138,7 @@ async def pipeline(model):
     changed("ddp", "the activations kept", ("model.activations.pop(layer)", "model.activations[layer]"), ("model.activations.pop(model.LAYERS)", "model.activations[model.LAYERS]"), (SUM, SUM + '        model.weights["x", layer] = model.weights[layer]\n'), says="Correct, but over the target"),
     changed("fsdp", "the gathered weights kept", ("        " + FORWARD, "        model.weights['whole', layer] = weight\n        " + FORWARD), says="Correct, but over the target"),
     changed("fsdp", "the whole gradients kept", (REDUCE, REDUCE + "        model.grad_weights['whole', layer] = grad\n"), says="was not stored when rank"),
-    changed("fsdp", "an all-reduce where a shard would do", ("await model.scatterreduce(grad, layer)", "await model.allreduce(grad, layer)"), says="over the target"),
+    changed("fsdp", "an all-reduce where a shard would do", ("await model.scatterreduce(grad, layer)", "await model.allreduce(grad, layer)"), says=WHOLE),
     # -- one size only --------------------------------------------------------------------------------------------------------
     changed("ddp", "four ranks in mind", ("[model.rank]", "[model.rank % 4]"), says="right at its own size, but not with"),
     changed("fsdp", "six layers in mind", ("range(model.LAYERS)", "range(6)"), ("model.grad_activations[model.LAYERS]", "model.grad_activations[6]"), ("activations.pop(model.LAYERS)", "activations.pop(6)"), says="right at its own size, but not with"),

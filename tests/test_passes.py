@@ -1,0 +1,149 @@
+"""Whose code passes where: every program of solutions/, renamed, in every puzzle, at all of its sizes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import pytest
+
+from lib import Model, run
+from lib.course.layouts import Size
+from lib.course.sketches import at_home, elsewhere
+from lib.course.specs import Puzzle, cost_named, puzzles
+from lib.grading import judge
+from lib.grading.submission import load
+from lib.grading.verdict import PASS, Verdict
+from solutions import build
+
+ONE_STAGE = "with one rank a pipeline is one stage, and its micro-batches are accumulated"
+REPAIRED = "the repaired program is that of this puzzle"
+MEANT = {
+    ("grad_accum", "basic"): "the batch may travel in pieces",
+    ("one_forward_one_backward", "basic"): ONE_STAGE,
+    ("pipeline", "basic"): "with one rank a pipeline is plain training",
+    ("pipeline of p06_gpipe", "basic"): "with one rank a pipeline is plain training",
+    ("repair_local", "basic"): "the batch may travel in pieces",
+    ("one_forward_one_backward", "grad_accum"): ONE_STAGE,
+    ("one_forward_one_backward_ahead", "grad_accum"): ONE_STAGE,
+    ("repair_local", "grad_accum"): REPAIRED,
+    ("repair_skip", "ddp"): "with as many micro-batches as ranks nobody is without one",
+    ("fsdp_overlapped", "wsdp"): "gradients in pieces are the better technique",
+    ("pipeline_fsdp_overlapped", "wsdp"): "with as many micro-batches as ranks there is one stage: puzzle 4's program",
+    ("pipeline_fsdp_overlapped", "fsdp"): "with as many micro-batches as ranks there is one stage: puzzle 4's program",
+    ("fsdp", "wsdp"): "gradients in pieces are the better technique",
+    ("fsdp_on_boxes", "wsdp"): "with one micro-batch a rank it is puzzle 4's program",
+    ("pipeline_fsdp", "wsdp"): "with as many micro-batches as ranks there is one stage, and it is puzzle 4's program",
+    ("fsdp_on_boxes", "fsdp"): "with one micro-batch a rank it is puzzle 4's program",
+    ("pipeline_fsdp", "fsdp"): "with as many micro-batches as ranks there is one stage, and it is puzzle 4's program",
+    ("pipeline of p06_gpipe", "pipeline"): "it is this puzzle's program, to be compared",
+    ("gpipe", "pipeline"): "micro-batches one by one are the better schedule",
+    ("one_forward_one_backward", "pipeline"): "micro-batches one by one are the better schedule",
+    ("grad_accum", "repair_local"): REPAIRED,
+    ("one_forward_one_backward", "repair_local"): ONE_STAGE,
+    ("one_forward_one_backward_ahead", "repair_local"): ONE_STAGE,
+    ("one_forward_one_backward_ahead", "basic"): ONE_STAGE,
+    ("gpipe_ahead", "pipeline"): "micro-batches one by one are the better schedule",
+    ("one_forward_one_backward_ahead", "pipeline"): "micro-batches one by one are the better schedule",
+    ("pipeline", "repair_deadlock"): "it is a pipeline of two stages",
+    ("pipeline of p06_gpipe", "repair_deadlock"): "it is a pipeline of two stages",
+    ("one_forward_one_backward", "repair_deadlock"): "a pipeline of two stages, with the better schedule",
+    ("one_forward_one_backward_ahead", "repair_deadlock"): "a pipeline of two stages, with the better schedule",
+}
+"""(program, puzzle of another file): why it is meant to pass there."""
+
+
+@cache
+def programs() -> dict[str, tuple[str, Callable[[Model], Any]]]:
+    """Every function of one model in solutions/, and every partial of one, by its name, with its file."""
+    found: dict[str, tuple[str, Callable[[Model], Any]]] = {}
+    for path in filter(build.is_puzzle, build.sources(build.ROOT / "solutions")):
+        for name, fn in load(path.name, path.read_text(encoding="utf-8"))[0].items():
+            own = inspect.isfunction(fn) and fn.__module__ == "submission"
+            if isinstance(fn, partial) or (own and list(inspect.signature(fn).parameters) == ["model"]):
+                found[f"{name} of {path.stem}" if name in found else name] = path.stem, fn
+    return found
+
+
+FILES = list(dict.fromkeys(puzzle.file for puzzle in puzzles().values()))
+
+
+def judged(puzzle: Puzzle, fn: Callable[[Model], Any]) -> Verdict:
+    def at(size: Size) -> Any:
+        return run(fn, **size, cost=cost_named(puzzle.cost))
+
+    return judge.judge(puzzle, at, 0)
+
+
+@pytest.fixture
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sizes are drawn: an attempt has to hold at all of them."""
+    monkeypatch.setattr(judge, "other_sizes", lambda puzzle, seed: elsewhere(puzzle))
+
+
+@pytest.mark.parametrize("puzzle", puzzles().values(), ids=puzzles())
+def test_who_passes_is_meant_to(everywhere: None, puzzle: Puzzle) -> None:
+    verdicts = {name: judged(puzzle, fn) for name, (_, fn) in programs().items()}
+    passed = {name for name, verdict in verdicts.items() if verdict.status == PASS}
+    for name in passed:  # nothing that we have is better than what we say is known
+        assert "Better than" not in verdicts[name].message, name
+    own = {name for name, (file, _) in programs().items() if file == puzzle.file and not puzzle.repair} | {puzzle.name}
+    of = {name: re.sub("_in_[0-9_]+$", "_overlapped", name) for name in passed - own}  # one reason for all its settings
+    meant = {program for program, where in MEANT if where == puzzle.name}
+    assert puzzle.name in passed
+    assert set(of.values()) == meant
+
+
+POINTS = [(puzzle, point) for puzzle in puzzles().values() for point in puzzle.frontier]
+
+
+@pytest.mark.parametrize(("puzzle", "point"), POINTS, ids=[f"{puzzle.name} {point['by']}" for puzzle, point in POINTS])
+def test_a_program_of_the_frontier_passes_everywhere_with_its_figures(
+    everywhere: None, puzzle: Puzzle, point: dict[str, Any]
+) -> None:
+    sources = [build.ROOT / "solutions" / f"{file}.py" for file in dict.fromkeys([puzzle.file, *FILES])]
+    found = [load(path.name, path.read_text(encoding="utf-8"))[0] for path in sources]
+    program = next(names[point["by"]] for names in found if point["by"] in names)
+    verdict = judged(puzzle, program)
+    assert (verdict.status, verdict.time, verdict.memory) == (PASS, point["time"], point["memory"])
+    assert puzzle.repair or verdict.starred == puzzle.has_star(point["time"], point["memory"])
+    assert "It is among the best known." in verdict.message
+
+
+STARS = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
+
+
+@pytest.mark.parametrize("puzzle", STARS, ids=[puzzle.name for puzzle in STARS])
+def test_the_star_takes_more_than_the_solution_and_can_be_had(puzzle: Puzzle) -> None:
+    assert any(puzzle.has_star(point["time"], point["memory"]) for point in puzzle.frontier)
+    home = at_home(puzzle)
+    assert puzzle.has_star(home.time, home.memory) == (puzzle.name in ("grad_accum", "pipeline"))
+    text = (build.ROOT / "solutions" / f"{puzzle.file}.py").read_text(encoding="utf-8")
+    for figures in filter(None, (puzzle.target, puzzle.star)):  # named in the notebook, beside each other
+        assert re.search(rf"\*\*{figures['time']:g}(\.0)?\*\* ticks", text)
+        assert f"**{figures['memory']:,}** elements" in text
+    assert "star" in text
+
+
+WEAK = {
+    "basic": "basic",
+    "ddp": "ddp",
+    "wsdp": "wsdp",
+    "fsdp": "fsdp",
+    "gpipe": "one_forward_one_backward",
+    "pipeline_fsdp": "pipeline_fsdp_in_12_6",
+    "replica_fsdp": "replica_fsdp",
+}
+"""Programs that pass, and have not the idea that the star is for."""
+
+
+@pytest.mark.parametrize("name", WEAK)
+def test_who_lacks_the_idea_lacks_the_star_and_is_told_by_how_much(name: str) -> None:
+    puzzle = puzzles()[name]
+    path = build.ROOT / "solutions" / f"{puzzle.file}.py"
+    verdict = judged(puzzle, load(path.name, path.read_text(encoding="utf-8"))[0][WEAK[name]])
+    assert verdict.status == PASS and not verdict.starred
+    assert "For the star, save another" in verdict.message
