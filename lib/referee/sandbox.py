@@ -78,6 +78,7 @@ class Nursery:
 
     def __init__(self, wrapped: Sequence[str] = ()) -> None:
         """``wrapped``: the beginning of a command line, of a program that starts it."""
+        self.output: int | None
         self.output, written = _output()
         self.line, theirs = socket.socketpair()
         self.using, self.tasks = threading.Lock(), _tasks()
@@ -130,9 +131,14 @@ class Nursery:
         """End it, and in bubblewrap all that is in there."""
         self.works = False
         self.line.close()
-        os.close(self.output)
-        self.process.kill()
-        self.process.wait()
+        try:
+            self.process.wait(CLEARING)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.output is not None:
+            os.close(self.output)
+            self.output = None
 
 
 shared: list[Nursery] = []
@@ -140,14 +146,21 @@ shared: list[Nursery] = []
 sharing = threading.Lock()
 
 
+@atexit.register
+def _close_shared() -> None:
+    while shared:
+        shared.pop().close()
+
+
 def _nursery(wrapped: Sequence[str]) -> Nursery:
     """Return a nursery, which is new where it is to be in a sandbox, and whenever the shared one is gone."""
     if wrapped:
         return Nursery(wrapped)
     with sharing:
-        if not shared or not shared[0].works:
-            shared[:] = [Nursery()]
-            atexit.register(shared[0].close)
+        if shared and not shared[0].works:
+            shared.pop().close()
+        if not shared:
+            shared.append(Nursery())
         return shared[0]
 
 
@@ -248,7 +261,9 @@ def _tasks() -> int:
     return count
 
 
-def _read(output: int, last: int | None) -> str:
+def _read(output: int | None, last: int | None) -> str:
+    if output is None:
+        return ""
     with suppress(OSError):
         start = 0 if last is None else max(0, os.fstat(output).st_size - last)
         return shown(os.pread(output, last or 4 * OUTPUT, start).decode(errors="replace"), OUTPUT)
