@@ -150,8 +150,12 @@ def executed(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_it_runs_solves_grades_and_draws(executed: dict[str, dict[str, Outputs]], path: Path) -> None:
-    for outputs in executed[path.stem].values():
-        assert complaints(outputs) == []
+    for which, outputs in executed[path.stem].items():
+        wrong = complaints(outputs)
+        if path.stem == build.REPAIRS and which == "blank":  # programs that are wrong are drawn as they are
+            assert wrong and all(one.pop("ename", "") in ("PuzzleError", "Deadlock") for one in wrong)
+        else:
+            assert wrong == []
     if build.is_puzzle(path):
         asked = "FAIL" if path.stem == build.REPAIRS else "not attempted yet"
         assert asked in text(executed[path.stem]["blank"])

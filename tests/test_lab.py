@@ -171,7 +171,7 @@ def test_a_solved_puzzle_passes_is_drawn_on_both_pages_and_progress_is_kept(
         page.evaluate(COMMAND, ["docmanager:save", {}])
         return light, dark, found
 
-    light, dark, (violations, _) = browser.visit(lab.url("p04_fsdp.ipynb"), work, height=2400)
+    light, dark, (violations, _) = browser.visit(lab.url("p04_fsdp.ipynb"), work, height=6000)
     for outputs, shade in ((light, 0), (dark, 1)):
         [drawn] = [output for output in outputs if output["words"].startswith("fsdp: 4 ranks")]
         assert within(drawn)
