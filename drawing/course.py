@@ -33,8 +33,8 @@ def draw_course(solved: Collection[str] = (), starred: Collection[str] = (), sta
     how = style(None, theme.MUTE, 1.4)
     parts: list[Diagram] = [lines(ways, how), *[poly(arrow_head(way, 6), style(theme.MUTE)) for way in ways]]
     parts += [
-        _card(puzzle, x, y, len(known), _done(puzzle, solved, starred))
-        for puzzle, (x, y) in zip(known, places, strict=True)
+        _card(puzzle, x, y, theme.layer_color(at, len(known)), _done(puzzle, solved, starred))
+        for at, (puzzle, (x, y)) in enumerate(zip(known, places, strict=True))
     ]
     return card(parts, width, height, _in_words(known, solved, starred), static, "The course")
 
@@ -58,8 +58,7 @@ def _way(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float, 
     return x + WIDE / 2, y + TALL, x2 + WIDE / 2, y2
 
 
-def _card(puzzle: Puzzle, x: float, y: float, count: int, done: str) -> Diagram:
-    color = theme.layer_color(puzzle.number, count)
+def _card(puzzle: Puzzle, x: float, y: float, color: str, done: str) -> Diagram:
     ink, mute = style(theme.INK), style(theme.MUTE)
     ranks = puzzle.size["ranks"]
     wanted = [puzzle.target, *([puzzle.star] if puzzle.star else [])]

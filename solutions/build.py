@@ -56,7 +56,7 @@ REPAIRS = "repairs"
 FIGURES = {"time": (int, float), "memory": (int,)}
 SIZE = {"ranks": (int,), "layers": (int,), "batches": (int,)}
 SPEC = {
-    "number": (int,),
+    "number": (int, str),
     "name": (str,),
     "title": (str,),
     "size": (dict,),
@@ -314,9 +314,15 @@ def specs(path: Path) -> list[Json]:
             f'{path.name}: exactly one cell with tags=["spec"] is needed, {len(found)} found'
         )
     for puzzle in found:
-        if path.stem not in (REPAIRS, f"p{puzzle['number']:02}_{puzzle['name']}"):
+        number = puzzle["number"]
+        if path.stem == REPAIRS:
+            if not re.fullmatch(r"R[1-9]\d*", str(number)):
+                raise BuildError(
+                    f'{path.name}: number {number!r}; programs to be repaired have "R1", "R2" and so on'
+                )
+        elif not isinstance(number, int) or path.stem != f"p{number:02}_{puzzle['name']}":
             raise BuildError(
-                f"{path.name}: number {puzzle['number']} and name {puzzle['name']} need another file name"
+                f"{path.name}: number {number} and name {puzzle['name']} need another file name"
             )
     check_markers(path, cells, found)
     return [{**puzzle, "file": path.stem} for puzzle in found]

@@ -19,8 +19,8 @@
 # 7. [Pipeline and FSDP](p07_pipeline_fsdp.ipynb): both at once
 # 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two boxes, with slow links between them
 #
-# And whenever you like: [What is wrong here?](repairs.ipynb), five short programs with a mistake in each. The first
-# takes puzzle 1, the last puzzle 8. When you have solved puzzle 4: [For real](for_real.ipynb), your function on real
+# And whenever you like: [What is wrong here?](repairs.ipynb), eight short programs, R1 to R8, with a mistake in
+# each, for the detective in you. The first takes puzzle 1, the last puzzle 8. When you have solved puzzle 4: [For real](for_real.ipynb), your function on real
 # processes with real tensors.
 #
 # Times are in *ticks*: one micro-batch forward through one layer takes one. Memory is in *elements*.

@@ -89,7 +89,7 @@ def copy_blanks(puzzles: Path) -> list[Path]:
 
 
 def find_blank(puzzles: Path, wanted: str) -> Path:
-    """The blank for what a learner calls it: ``4``, ``fsdp``, ``p04_fsdp`` or ``tour``."""
+    """The blank for what a learner calls it: ``4``, ``fsdp``, ``p04_fsdp``, ``R1`` or ``tour``."""
     found = blanks(puzzles)
     called = wanted.removesuffix(".ipynb").lower()
     called = _shared(puzzles).get(called, called)
@@ -113,7 +113,7 @@ def _shared(puzzles: Path) -> dict[str, str]:
     return {
         key: puzzle["file"]
         for puzzle in shared
-        for key in (puzzle["name"], str(puzzle["number"]))
+        for key in (puzzle["name"], str(puzzle["number"]).lower())
     }
 
 

@@ -296,7 +296,8 @@ def test_the_files_in_the_project_are_what_the_build_makes() -> None:
 
 def test_the_course_is_complete() -> None:
     puzzles = specs.puzzles().values()
-    assert sorted(puzzle.number for puzzle in puzzles) == list(range(len(puzzles)))  # from 0, without a gap
+    numbers = [*range(len(COURSE)), *(f"R{place + 1}" for place in range(len(REPAIRS)))]
+    assert [puzzle.number for puzzle in puzzles] == numbers  # without a gap
     assert [puzzle.name for puzzle in puzzles] == [*COURSE, *REPAIRS] and COURSE and REPAIRS
     assert [path.stem for path in SOURCES if not build.is_puzzle(path)] == ["index", "tour", "for_real"]
 
@@ -384,10 +385,10 @@ def test_all_blocks_of_a_program_to_be_repaired_say_what_is_wrong(tree: Path) ->
 
 
 def test_a_source_of_repairs_has_many_puzzles(tree: Path) -> None:
-    second = SPEC | {"number": 10, "name": "other"}
-    text = PUZZLE + "".join(
+    second = SPEC | {"number": "R2", "name": "other"}
+    text = PUZZLE.replace(repr(SPEC), repr(SPEC | {"number": "R1"})) + "".join(
         [
-            "\n# %% [markdown]\n# ## 10\n",
+            "\n# %% [markdown]\n# ## R2\n",
             f'\n# %% tags=["spec"]\nPUZZLE = {second!r}\n\n# %%\n{WRONG.replace("fsdp", "other")}',
         ]
     )
@@ -397,8 +398,23 @@ def test_a_source_of_repairs_has_many_puzzles(tree: Path) -> None:
     assert build.main([], tree) == 0
     assert list(json.loads((tree / "lib" / "specs.json").read_text(encoding="utf-8"))) == ["fsdp", "other"]
     assert (tree / "puzzles" / "repairs.ipynb").exists()
-    for wanted in ("other", "10", "repairs", "repairs.ipynb"):
+    for wanted in ("other", "R2", "r2", "repairs", "repairs.ipynb"):
         assert mine.find_blank(tree / "puzzles", wanted).name == "repairs.ipynb"
+
+
+@pytest.mark.parametrize("number", [9, "R", "R0", "r1", "9"])
+def test_programs_to_be_repaired_have_numbers_of_their_own(tree: Path, number: object) -> None:
+    path = tree / "solutions" / "repairs.py"
+    path.write_text(PUZZLE.replace(repr(SPEC), repr(SPEC | {"number": number})), encoding="utf-8")
+    with pytest.raises(build.BuildError, match='programs to be repaired have "R1", "R2" and so on'):
+        build.specs(path)
+
+
+def test_a_puzzle_has_a_number(tree: Path) -> None:
+    path = tree / "solutions" / "p04_fsdp.py"
+    path.write_text(PUZZLE.replace(repr(SPEC), repr(SPEC | {"number": "R4"})), encoding="utf-8")
+    with pytest.raises(build.BuildError, match="number R4 and name fsdp need another file name"):
+        build.specs(path)
 
 
 # --- where the project is published --------------------------------------------------------------

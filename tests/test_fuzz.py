@@ -50,6 +50,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "repair_skip": {"ranks": 3, "layers": 2, "batches": 2},
     "repair_twice": {"ranks": 2, "layers": 2, "batches": 4},
     "repair_deadlock": {"ranks": 2, "layers": 2, "batches": 2},
+    "repair_quiet": {"ranks": 2, "layers": 2, "batches": 4},
+    "repair_bargain": {"ranks": 3, "layers": 2, "batches": 3},
+    "repair_book": {"ranks": 4, "layers": 2, "batches": 8, "mesh": {"replica": 2, "shard": 2}, "node_size": 2},
     "repair_groups": {"ranks": 4, "layers": 2, "batches": 4, "mesh": {"replica": 2, "shard": 2}, "node_size": 2},
 }
 SECOND = (("ddp", "ddp_overlap"), ("wsdp", "wsdp_prefetch"), ("gpipe", "one_forward_one_backward"))

@@ -134,6 +134,11 @@ def two_each(size: Size) -> list[Size]:
     return [other | {"batches": 2 * other["ranks"]} for other in data_parallel(size)]
 
 
+def one_or_three_each(size: Size) -> list[Size]:
+    """Return sizes with other layers, and other ranks with one micro-batch each, or three."""
+    return [other | {"batches": each * other["ranks"]} for other in data_parallel(size) for each in (1, 3)]
+
+
 def uneven(size: Size) -> list[Size]:
     """Return sizes with other layers, other ranks, and fewer micro-batches than ranks."""
     some = [(other, {1, other["ranks"] // 2, other["ranks"] - 1}) for other in data_parallel(size)]
@@ -168,7 +173,10 @@ def replica_fsdp(size: Size) -> list[Size]:
 
 SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
     way.__name__: way
-    for way in (one_rank, data_parallel, two_each, uneven, pipeline, two_stages, pipeline_fsdp, replica_fsdp)
+    for way in (
+        *(one_rank, data_parallel, two_each, one_or_three_each, uneven),
+        *(pipeline, two_stages, pipeline_fsdp, replica_fsdp),
+    )
 }
 
 

@@ -23,7 +23,7 @@ class Puzzle(NamedTuple):
     ``by`` is the program of solutions/ that takes just that.
     """
 
-    number: int
+    number: int | str  # of a program to be repaired, which are counted by themselves: "R1"
     name: str
     title: str
     size: Size
@@ -43,6 +43,10 @@ class Puzzle(NamedTuple):
     def repair(self) -> bool:
         """Whether it begins with a program that is to be repaired. Such ones share a notebook."""
         return self.file == "repairs"
+
+    def is_called(self, name: object) -> bool:
+        """Return whether that is its name, or its number: 4 or "4", "R1" or "r1"."""
+        return name == self.name or str(name).upper() == str(self.number)
 
     def has_star(self, time: float, memory: Elements) -> bool:
         """Return whether these figures, of a program that passes, are within the star's."""
@@ -71,7 +75,7 @@ def find(name: object) -> Puzzle:
     """Return the puzzle of that name or number. Raise PuzzleError, which names the nearest one, for any other."""
     known = puzzles()
     for puzzle in known.values():
-        if name in (puzzle.name, puzzle.number, str(puzzle.number)):
+        if puzzle.is_called(name):
             return puzzle
     near = get_close_matches(str(name), known, n=1)
     problem = f"there is no puzzle {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")

@@ -148,8 +148,8 @@ def _files_of(puzzle: Puzzle, folder: Path) -> list[Path]:
 
 def is_file(what: str) -> bool:
     """Return whether a word of a command line means a file. The name of a puzzle never does, even if a file has it."""
-    names = {name for puzzle in puzzles().values() for name in (puzzle.name, str(puzzle.number))}
-    return what.endswith(SUFFIXES) or os.sep in what or (what not in names and os.path.exists(what))
+    named = any(puzzle.is_called(what) for puzzle in puzzles().values())
+    return what.endswith(SUFFIXES) or os.sep in what or (not named and os.path.exists(what))
 
 
 def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt]:

@@ -173,7 +173,7 @@ def _list() -> str:
         figures = [f"{show_ticks(one['time'])} ticks, {show_elements(one['memory'])} elements" for one in wanted]
         effort = f"{puzzle.difficulty}, {puzzle.minutes} min"
         both = f"  {STAR} ".join(f"{one:32}" for one in figures).rstrip()
-        lines.append(f"{puzzle.number:2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {both}")
+        lines.append(f"{puzzle.number!s:>2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {both}")
     return "\n".join(lines)
 
 

@@ -293,4 +293,12 @@ async def fsdp(m):
     changed("repair_deadlock", "repaired"),
     changed("repair_deadlock", "says from whom", ("await model.receive()", "await model.receive(src=1 - model.rank)")),
     changed("repair_groups", "repaired"),
+    changed("repair_local", "sums under the key of the last micro-batch", ("sums = model.grad_weights", "sums, total = model.grad_weights, {}"), ("sums[layer] = sums[layer] + grad if layer in sums else grad", "sums[layer, batch] = grad\n            if batch:\n                sums[layer, batch] = sums.pop((layer, batch - 1)) + sums[layer, batch]"), ("sums.pop(layer)", "sums.pop((layer, model.BATCHES - 1))")),
+    changed("repair_groups", "pieces stored, then summed across", ('grad = await model.scatterreduce(grad, layer, axis="shard")\n        grad = await model.allreduce(grad, layer, axis="replica")\n', 'model.grad_weights[layer] = await model.scatterreduce(grad, layer, axis="shard")\n        grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")\n')),
+    changed("repair_quiet", "repaired"),
+    changed("repair_quiet", "dealt round and round", ("mine = range(model.rank * share, (model.rank + 1) * share)", "mine = range(model.rank, share * model.RANKS, model.RANKS)")),
+    changed("repair_bargain", "repaired"),
+    changed("repair_bargain", "the last weight is kept, which is used again at once", ("        weight = await model.allgather(model.weights[layer], layer)\n        ### BROKEN\n        # weight = model", "        if layer < model.LAYERS - 1:\n            weight = await model.allgather(model.weights[layer], layer)\n        else:\n            weight = model.weights.pop('whole')\n        ### BROKEN\n        # weight = model"), ("        model.activations[layer + 1] =", "        if layer == model.LAYERS - 1:\n            model.weights['whole'] = weight\n        model.activations[layer + 1] =")),
+    changed("repair_book", "repaired"),
+    changed("repair_book", "summed across with the last micro-batch", ('            grad = await model.scatterreduce(grad, layer, axis="shard")\n            ### BROKEN', '            grad = await model.scatterreduce(grad, layer, axis="shard")\n            if batch == (model.rank + 1) * share - 1 and layer in model.grad_weights:\n                grad = await model.allreduce(model.grad_weights.pop(layer) + grad, layer, axis="replica")\n            ### BROKEN'), ('grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")', "grad = model.grad_weights.pop(layer)")),
 ]  # fmt: skip

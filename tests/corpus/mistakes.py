@@ -5,6 +5,10 @@ from __future__ import annotations
 from . import Program, after, changed, whole
 
 FORWARD = "model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)"
+KEPT = (
+    "        model.activations[layer + 1] =",
+    '        model.weights["whole", layer] = weight\n        model.activations[layer + 1] =',
+)
 LOAD = "layer, model.rank, model.RANKS"
 SUM = "        grad = await model.allreduce(grad, layer)\n"
 REDUCE = "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n"
@@ -300,5 +304,14 @@ async def pipeline(model):
     changed("repair_deadlock", "as it is", ("        await model.pass_to(1, model.activations.pop(half))\n        model.grad_activations[half] = await model.receive()\n        ### BROKEN", "        model.grad_activations[half] = await model.receive()\n        await model.pass_to(1, model.activations.pop(half))\n        ### BROKEN"), says="deadlock"),
     changed("repair_deadlock", "all of it on rank 0", ("half = model.LAYERS // 2", "half = model.LAYERS"), says="deadlock|layers"),
     changed("repair_groups", "as it is", ('scatterreduce(grad, layer, axis="shard")', 'scatterreduce(grad, layer, axis="replica")'), ('allreduce(grad, layer, axis="replica")', 'allreduce(grad, layer, axis="shard")'), says="does not cover the weight"),
+    changed("repair_quiet", "as it is", ("mine = range(model.rank * share, (model.rank + 1) * share)", "mine = (2 * model.rank, 2 * model.rank + 1)"), says="right at its own size, but not with"),
+    changed("repair_quiet", "four is written down elsewhere", ("share = model.BATCHES // model.RANKS", "share = model.BATCHES // 4"), says="right at its own size, but not with"),
+    changed("repair_quiet", "cut where the batch ends", ("mine = range(model.rank * share, (model.rank + 1) * share)", "mine = [mb for mb in (2 * model.rank, 2 * model.rank + 1) if mb < model.BATCHES]"), says="right at its own size, but not with"),
+    changed("repair_bargain", "as it is", KEPT, ("        weight = await model.allgather(model.weights[layer], layer)\n        ### BROKEN\n        # weight = model", '        weight = model.weights.pop(("whole", layer))\n        ### BROKEN\n        # weight = model'), says="over the target: 3,276,800 elements"),
+    changed("repair_bargain", "every other weight is kept", KEPT, ("        weight = await model.allgather(model.weights[layer], layer)\n        ### BROKEN\n        # weight = model", '        weight = model.weights.pop(("whole", layer), None)\n        if layer % 2 == 0:\n            weight = await model.allgather(model.weights[layer], layer)\n        ### BROKEN\n        # weight = model'), says="over the target: 3,276,800 elements"),
+    changed("repair_bargain", "gathered twice, and kept all the same", KEPT, says="over the target: "),
+    changed("repair_book", "as it is", ('            grad = await model.scatterreduce(grad, layer, axis="shard")\n            ### BROKEN', '            grad = await model.scatterreduce(grad, layer, axis="shard")\n            grad = await model.allreduce(grad, layer, axis="replica")\n            ### BROKEN'), ('grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")', "grad = model.grad_weights.pop(layer)"), says="over the target: 72.4 ticks"),
+    changed("repair_book", "the running sum is summed across", ("model.grad_weights[layer] = so_far + grad if so_far else grad", 'grad = so_far + grad if so_far else grad\n            model.grad_weights[layer] = await model.allreduce(grad, layer, axis="replica")'), ('grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")', "grad = model.grad_weights.pop(layer)"), says="would be counted twice"),
+    changed("repair_book", "never summed across", ('grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")', "grad = model.grad_weights.pop(layer)"), says="missing micro-batch"),
     changed("repair_groups", "one reduction forgotten", ('        grad = await model.allreduce(grad, layer, axis="replica")\n', ""), says="missing micro-batch"),
 ]  # fmt: skip
