@@ -1,11 +1,15 @@
 # %% [markdown]
 # # Puzzle 4: Fully sharded data parallel
 #
-# In puzzle 3 every rank received whole gradients, used a quarter of each, and threw the rest away. Here it receives the
-# quarter only.
+# Take a model of 70 billion parameters and 64 GPUs. Weights and optimizer states make up 14 of the 16 bytes for each
+# parameter, and sharded as in puzzle 3 they come to 70 billion x 14 / 64 = 15 GB on each GPU. But the gradients, the
+# other 2 bytes, are still whole while they are added up: 140 GB on each GPU, of the 80 GB that it has. A rank then
+# uses one 64th of them for its update and throws the rest away.
+#
+# In puzzle 3 every rank used a quarter. Can it receive that quarter only?
 
 # %%
-from drawing import beside_target, compare, draw, draw_group
+from drawing import beside_target, compare, draw, draw_group, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -31,8 +35,8 @@ PUZZLE = {
     "hints": [
         "Which part of the summed gradient does a rank need for its update? It holds one shard of the weight "
         "and one of the state.",
-        "Begin with your answer to puzzle 3. One collective in it brings more than you need. Another one, "
-        "for the same time, brings exactly your part.",
+        "Start from your answer to puzzle 3. One collective in it brings more than you need. Another one takes the "
+        "same time and brings exactly your part.",
         "`model.grad_weights[layer] = await model.scatterreduce(grad, layer)` right after `backward`. Now weight, "
         "state and gradient hold the same shard, and `update` takes all three.",
     ],
@@ -41,13 +45,13 @@ PUZZLE = {
 # %% [markdown]
 # ## A new tool: reduce-scatter
 #
-# `await model.scatterreduce(v, layer)` is the field's *reduce-scatter*. It sums the gradients of all ranks, and
-# then **rank i keeps piece i of the sum**. It takes 0.3 ticks.
+# `await model.scatterreduce(v, layer)` is what everybody else calls *reduce-scatter*. It sums the gradients of all
+# ranks, and then **rank i keeps piece i of the sum**. It takes 0.3 ticks.
 #
 # ![before and after a reduce-scatter](picture:scatterreduce)
 #
-# Three ranks again. Each begins with the whole gradient of one micro-batch, and ends with a piece of the
-# gradient of all micro-batches.
+# Three ranks again. Each begins with the whole gradient of one micro-batch, and ends with a piece of the gradient of
+# all micro-batches.
 
 
 # %%
@@ -75,11 +79,12 @@ draw_group(
 # %% [markdown]
 # ## Your task
 #
-# As in puzzle 3, but gradients stay whole no longer than they have to. Rank `r` holds shard `r` of `RANKS` of
-# every weight and state, trains micro-batch `r`, and ends with its shards updated.
+# As in puzzle 3, rank `r` holds shard `r` of `RANKS` of every weight and state, trains micro-batch `r`, and ends with
+# its shards updated. The new part: no rank keeps a whole gradient any longer than necessary.
 #
-# Your program of puzzle 3 is as fast, and small enough. So there is a rule here: **no rank ever receives a whole summed
-# gradient**, neither at once nor piece by piece. What that is good for you see further down, once it runs.
+# Your program for puzzle 3 is as fast as this one needs to be, and small enough. So there is a rule: **no rank ever
+# receives a whole summed gradient**, neither at once nor piece by piece. What that is good for you will see below,
+# once your program runs.
 #
 # Target, for 4 ranks and 6 layers: **20.4** ticks, peak memory **2,359,296** elements.
 # The star: **15.6** ticks, **2,162,688** elements.
@@ -119,30 +124,36 @@ async def fsdp(model: Model) -> Model:
 draw(run(fsdp, ranks=4, layers=6, batches=4))
 
 # %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(fsdp, ranks=4, layers=6, batches=4))
+
+# %%
 # Right? Fast and small enough? At other sizes, too? If you are stuck: hint("fsdp")
 grade(fsdp)
 
 # %% [markdown]
 # ## Where it pays
 #
-# With one micro-batch a rank, a gradient is used up as soon as it is summed, and whether it is whole or a quarter hardly
-# shows. Give every rank **two** micro-batches, one after the other. Now the sum of the first has to survive until
-# that of the second is added to it, for all six layers at once. Here are two programs that differ in one word. The first
-# says `allreduce`, and six whole gradients are waiting. (Here is rank 0; the others do the same at the same time.)
+# With one micro-batch for each rank, a gradient is used as soon as it is summed, and it hardly matters whether it is
+# whole or a quarter. Now give every rank **two** micro-batches, one after the other. The sum of the first has to wait
+# until that of the second is added to it, for all six layers at once. Here are two programs that differ in one word.
+# The first says `allreduce`, and six whole gradients are waiting. (This is rank 0; the others do the same at the same
+# time.)
 #
 # ![All-reduce, two micro-batches a rank: 37.8 ticks, 3,538,944 elements](picture:with_all_reduce)
 #
-# The second says `scatterreduce`, and six quarters are:
+# The second says `scatterreduce`, and six quarters are waiting:
 #
 # ![Reduce-scatter, two micro-batches a rank: 37.8 ticks, 2,359,296 elements](picture:with_reduce_scatter)
 #
-# Look at the gradients in the second half. At the peak it is 27 activations' worth of memory against 18, and 18 is the
+# Compare the gradients in the second half. The peaks are 3,538,944 and 2,359,296 elements, and the second is the
 # target that you have met with half the batch.
 #
-# The ticks are the same only because in our machine every collective has the same price. Think of what an all-reduce
-# does: everyone ends with the whole sum. A reduce-scatter leaves everyone with a piece of the sum, and an all-gather
-# makes pieces whole. So **an all-reduce is a reduce-scatter and then an all-gather**. On real links, where it counts how
-# much is sent, it costs as much as both. `RingCost` is a machine with such prices. Four ranks do it in both ways:
+# The ticks are the same only because every collective on our machine has the same price. Think of what an all-reduce
+# does: every rank ends with the whole sum. A reduce-scatter leaves every rank with a piece of the sum, and an
+# all-gather makes pieces whole. So **an all-reduce is a reduce-scatter followed by an all-gather**. On real links,
+# where the price depends on how much is sent, it costs as much as both. `RingCost` is a price list of that kind. Four
+# ranks do it both ways:
 
 
 # %%
@@ -166,12 +177,12 @@ async def two_halves(model: Model) -> Model:
 draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, bandwidth=655_360)))
 
 # %% [markdown]
-# At such prices the two programs above are no longer equally fast: 41.4 ticks with all-reduces, and still 37.8 with
-# reduce-scatters. The difference pays for all-gathers of gradients that nobody needs whole. That is the insight of ZeRO:
-# **take the all-reduce apart, and update between its halves.** Reduce-scatter the gradients, update your piece,
-# all-gather the *weights*. Against data parallel not a byte more is sent, and what a rank keeps of gradients and states
-# is divided by the number of ranks. (FSDP gathers the weights once more, for the way down: that is the price of not
-# keeping them either.)
+# At such prices the two programs above no longer take the same time: 41.4 ticks with all-reduces, and still 37.8 with
+# reduce-scatters. The difference pays for all-gathers of gradients that no rank needs whole. That is the insight of
+# ZeRO: **take the all-reduce apart, and update between its halves.** Reduce-scatter the gradients, update your piece,
+# all-gather the *weights*. That sends not a byte more than data parallel, and divides what a rank keeps of gradients
+# and states by the number of ranks. (FSDP gathers the weights once more, for the backward pass. That is the price of
+# not keeping them either.)
 
 # %% [markdown] tags=["solution"]
 # ## Two micro-batches a rank
@@ -242,10 +253,10 @@ compare(*both, titles=["all-reduce", "reduce-scatter"])
 # %% [markdown] tags=["solution"]
 # ## As far as we know
 #
-# On the way down a weight can be gathered before the backward of the layer above (`b`), after it but before its
-# gradients are summed (`a`), or only when it is needed (`n`). And a sum can be awaited one layer later. Both need room, which
-# there is more of the farther down one is, since activations go. These settings give the ticks in their names, and of all
-# that we have tried none gives as few in less memory.
+# In the backward pass a weight can be gathered before the backward of the layer that comes first (`b`), after it but
+# before its gradient is summed (`a`), or only when it is needed (`n`). And a sum can be awaited one layer later. Both
+# take room, and there is more of it the farther the backward pass has come, since activations go. These settings take
+# the ticks in their names. Of all that we have tried, none takes as few in less memory.
 
 
 # %% tags=["solution"]
@@ -313,17 +324,18 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 # %% [markdown]
 # ## Where real systems do this
 #
-# This is ZeRO's stage 3, and PyTorch's FSDP with `FULL_SHARD`. What is kept is now divided by the number of
-# ranks. For 7.5 billion parameters and 64 ranks, in GB on each GPU (ZeRO, arXiv 1910.02054):
+# This is ZeRO's stage 3, and PyTorch's FSDP with `FULL_SHARD`. Everything that a rank keeps is now divided by the
+# number of ranks. For 7.5 billion parameters and 64 ranks, in GB on each GPU (ZeRO, arXiv 1910.02054):
 #
 # | data parallel | ZeRO-1 | ZeRO-2 | ZeRO-3, FSDP |
 # |---|---|---|---|
 # | 120 | 31.4 | 16.6 | 1.9 |
 #
-# A middle way has a name in PyTorch, too: `SHARD_GRAD_OP` keeps the weights whole from the way up to the way down, and so
-# gathers once a micro-batch instead of twice. It is often called ZeRO-2, and is not quite: between steps it keeps
-# only its shard of the weights, which ZeRO-2 keeps whole, and ZeRO-2 gathers them once a *step*.
+# PyTorch has a name for the middle ground as well: `SHARD_GRAD_OP` keeps the weights whole from the forward pass to
+# the backward pass, and so gathers them once for each micro-batch instead of twice. It is often called ZeRO-2, which
+# is not quite right: between steps it keeps only its shard of the weights, whereas ZeRO-2 keeps them whole and
+# gathers them once a *step*.
 #
-# The price is communication. On n ranks, each rank sends three times (n - 1)/n of the model *for every
-# micro-batch*: two gathers and a reduce-scatter. Data parallel sends twice (n - 1)/n, *once a step*. So FSDP
-# likes fast links, and micro-batches large enough to hide the gathers behind.
+# The price is communication. On n ranks, each rank sends three times (n - 1)/n of the model *for every micro-batch*:
+# two gathers and a reduce-scatter. Data parallel sends twice (n - 1)/n, *once a step*. So FSDP likes fast links, and
+# micro-batches large enough to hide the gathers behind.
