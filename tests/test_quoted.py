@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lib import run
+from lib import RingCost, run
 from solutions import build
 
 BILLION, YEAR = 10**9, 365.25 * 86_400
@@ -118,3 +118,20 @@ def test_a_measured_figure_is_what_the_program_takes(
 ) -> None:
     done = run(program(source, name), **size)
     assert sentence.format(time=done.time, memory=int(done.memory)) in text_of(source)
+
+
+def test_data_parallel_is_right_and_slower_and_fatter_than_ddp_as_quoted() -> None:
+    programs = [program("p02_ddp", name) for name in ("data_parallel", "ddp")]
+    by_ranks = {n: [run(fn, ranks=n, layers=2, batches=n) for fn in programs] for n in (4, 8, 16)}
+    for both in by_ranks.values():
+        for done in both:
+            done.check()
+    (at_4, ddp), (at_8, _), (at_16, _) = by_ranks.values()
+    assert len({(done.time, done.memory) for _, done in by_ranks.values()}) == 1
+    by_size = [run(fn, ranks=16, layers=2, batches=16, cost=RingCost()).time for fn in programs]
+    text = text_of("p02_ddp")
+    assert f"takes {at_4.time} ticks on 4 ranks, {at_8.time} on 8 and {at_16.time} on 16, where `ddp` takes" in text
+    assert f"where `ddp` takes {ddp.time} each time" in text
+    assert f"the figures on 16 ranks are {by_size[0]:.1f} and {by_size[1]:.1f}." in text
+    assert f": {at_4.memory:,} elements on 4 ranks and {at_16.memory:,} on 16, where" in text
+    assert f"no rank of `ddp` holds more than {ddp.memory:,}" in text
