@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -61,6 +62,11 @@ DERIVED = [
     ("p03_wsdp", f"16 bytes x 7.5 billion = {state(7.5):.0f} GB"),
     ("p04_fsdp", f"70 billion x 14 / 64 = {70 * 14 / 64:.0f} GB"),
     ("p04_fsdp", f"{2 * 70} GB on each GPU, of the 80 GB that it has"),
+    (
+        "p04_fsdp",
+        f"is {2 * LAYER / 1e9:.2f} GB. Over NVLink, at {GB_IN} GB/s, it takes {2 * LAYER / GB_IN / 1e6:.1f} ms",
+    ),
+    ("p04_fsdp", f"all {2 * 70} GB of its weights"),
     ("p05_pipeline", f"3 x 140 = {3 * 2 * 70} GB"),
     ("p05_pipeline", f"it takes {3 * 2 * 70 / GB_BETWEEN:.1f} seconds"),
     ("p05_pipeline", f"is done after {BATCH:.1f} "),
@@ -135,3 +141,30 @@ def test_data_parallel_is_right_and_slower_and_fatter_than_ddp_as_quoted() -> No
     assert f"the figures on 16 ranks are {by_size[0]:.1f} and {by_size[1]:.1f}." in text
     assert f": {at_4.memory:,} elements on 4 ranks and {at_16.memory:,} on 16, where" in text
     assert f"no rank of `ddp` holds more than {ddp.memory:,}" in text
+
+
+def test_units_take_the_time_and_memory_of_the_table() -> None:
+    in_units, latency = program("p04_fsdp", "in_units"), program("p04_fsdp", "OneCall")
+    rows = []
+    for unit, name in ((1, "1"), (2, "2"), (3, "3"), (6, "6, all of them")):
+        plain, late = (in_units(unit, latency) for latency in (False, True))
+        plain.check()
+        late.check()
+        assert plain.memory == late.memory
+        first = [event for event in late.models[0].log if event.kind in ("allgather", "scatterreduce")]
+        calls = sum(event.layer % unit == 0 for event in first)
+        rows.append(f"| {name} | {calls} | {plain.memory:,} | {plain.time} | {late.time} |")
+    text = text_of("p04_fsdp")
+    assert " ".join(rows) in text
+    assert latency().latency * 3 == Fraction("0.3")  # a ring of four ranks: three hops
+    times = [float(row.split("|")[-2]) for row in rows]
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("reduce", ["allreduce", "scatterreduce"])
+def test_two_micro_batches_a_rank_take_what_puzzle_4_says(reduce: str) -> None:
+    text, summed_by = text_of("p04_fsdp"), program("p04_fsdp", "summed_by")
+    done, by_size = summed_by(reduce), summed_by(reduce, program("p04_fsdp", "by_size"))
+    assert f"two micro-batches a rank: {done.time} ticks, {done.memory:,} elements" in text
+    sentence = {"allreduce": "{} ticks with all-reduces", "scatterreduce": "still {} with reduce-scatters"}[reduce]
+    assert sentence.format(by_size.time) in text
