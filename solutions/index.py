@@ -1,43 +1,71 @@
 # %% [markdown]
 # # LLM training puzzles
 #
-# How do many GPUs train one large model together? Here you find out by doing it. In each puzzle you write one short
-# Python function. A simulated machine of 1 to 1,000 GPUs runs it, draws what happened, measures time and peak memory
-# against a target, and says whether it really trains the model, and if not, what to change.
+# Training a model of 70 billion parameters takes 1.1 TB of memory. Your GPU has 80 GB. Even if the model fitted, that
+# one GPU would need 500 years. So how do thousands of GPUs train one model together? You'll find out by doing it
+# yourself.
+#
+# In each puzzle you write one short Python function. A simulated machine of 1 to 1,000 GPUs runs it, draws what
+# happened, measures time and peak memory against a target, and tells you whether it really trains the model and, if
+# it doesn't, what to change.
 #
 # ![the course](picture:course)
 #
-# Begin with the [tour of the machine](machine_tour.ipynb). Then, one after the other:
+# To run a cell of a notebook, click on it and press Shift+Enter. Start with the [tour of the
+# machine](machine_tour.ipynb). Then solve the puzzles in order:
 #
 # 0. [Plain training](p00_basic.ipynb): one step, on one GPU
 # 1. [Gradient accumulation](p01_grad_accum.ipynb): the batch in pieces, one after the other
 # 2. [Distributed data parallel](p02_ddp.ipynb): the batch in pieces, side by side
-# 3. [Weight-sharded data parallel](p03_wsdp.ipynb): nobody keeps a whole weight
-# 4. [Fully sharded data parallel](p04_fsdp.ipynb): nor a whole gradient
-# 5. [Pipeline parallel](p05_pipeline.ipynb): every GPU has some of the layers
+# 3. [Weight-sharded data parallel](p03_wsdp.ipynb): no GPU stores a whole weight
+# 4. [Fully sharded data parallel](p04_fsdp.ipynb): or receives a whole gradient
+# 5. [Pipeline parallel](p05_pipeline.ipynb): each GPU holds some of the layers
 # 6. [GPipe](p06_gpipe.ipynb): pieces of the batch follow one another through the pipeline
 # 7. [Pipeline and FSDP](p07_pipeline_fsdp.ipynb): both at once
-# 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two boxes, with slow links between them
+# 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two boxes of GPUs, with slow links between them
 #
-# And whenever you like: [What is wrong here?](repairs.ipynb), eight short programs, R1 to R8, with a mistake in
-# each, for the detective in you. The first takes puzzle 1, the last puzzle 8. When you have solved puzzle 4: [For real](for_real.ipynb), your function on real
-# processes with real tensors.
+# Any time you like: [What is wrong here?](repairs.ipynb), eight short programs, R1 to R8, with one mistake each, for
+# the detective in you. You can try the first after puzzle 1, the last after puzzle 8. And once you have solved
+# puzzle 4: [For real](for_real.ipynb), where your function runs on real processes with real tensors.
 #
-# Times are in *ticks*: one micro-batch forward through one layer takes one. Memory is in *elements*.
+# ## Where the two numbers come from
+#
+# **1.1 TB.** With the Adam optimizer and 16-bit arithmetic, each parameter takes 16 bytes: 2 for the weight, 2 for
+# its gradient, 4 for a precise copy of the weight (the *master weight*), and 4 + 4 for Adam's running averages of the
+# gradient and of its square (ZeRO, arXiv 1910.02054). 70 billion x 16 bytes = 1.12 TB.
+#
+# **500 years.** Training takes about 6 operations for each parameter and each token of text (arXiv 2001.08361). Llama
+# 3 70B saw 15 trillion tokens: 6 x 70 billion x 15 trillion = 6.3 x 10²⁴ operations. An H100 does 989 x 10¹² a second
+# at best, and in practice some 40 percent of that: 4 x 10¹⁴.
+#
+# ## The words on the map
+#
+# - A *rank* is one GPU, called by its number.
+# - A *micro-batch* is a part of the batch that goes through the model together. All micro-batches of a step make up
+#   the batch.
+# - The *forward pass* takes a micro-batch through the layers, first to last. Its results, the *activations*, are kept
+#   for the *backward pass*, which goes through the layers from last to first and computes the gradients.
+# - Time is in *ticks*. One tick is one micro-batch forward through one layer. For example, a layer of a 70-billion
+#   model with 80 layers has 875 million weights. A forward pass takes 2 operations for each weight and token, so a
+#   micro-batch of 4,096 tokens takes 7.2 x 10¹² operations, and at 4 x 10¹⁴ a second one tick is 18 ms. (A real
+#   backward pass takes about twice as long as the forward pass. Here both take one tick.)
+# - Memory is in *elements*. An element is one number in a tensor: 2 bytes in a 16-bit format. Our layers are tiny,
+#   with 512 x 512 weights, so a target of 2,621,440 elements would be 5 MB. A real layer of 875 million weights is
+#   1.75 GB.
 #
 # ## Pass and star
 #
-# Each puzzle has two pairs of ticks and elements. Within the **target** you pass: it leaves some slack, so a first idea
-# that is right often does. The **star** ★ is tight: within both of its figures at once there is only room for a deeper
-# idea, or a second one. What is missing to it, your verdict says. You can go on without it and come back with what later
-# puzzles teach. (For the star of puzzle 0 it takes puzzle 1's idea; in puzzle 1 a pass is the star. Programs to be repaired
-# have none.)
+# Each puzzle has two pairs of figures, each a time and a memory. Stay within the **target** and you pass. It leaves
+# some slack, so a correct first idea often does. The **star** ★ is tight: to stay within both of its figures at once
+# you need a deeper idea, or a second one. The verdict says how far you are from it. You can go on without the star
+# and come back with what later puzzles teach. (In puzzle 1 a pass is the star. The star of puzzle 0 needs the idea of
+# puzzle 1. The programs to repair have none.)
 
 # %%
 from drawing import draw_course
 from lib import progress
 
-# How far you are. (Run this cell again after a while.)
+# How far you have come. (Run this cell again whenever you like.)
 draw_course(progress().solved, progress().starred)
 
 # %%
@@ -46,14 +74,15 @@ progress()
 # %% [markdown]
 # ## What helps
 #
-# - `draw(run(...))` draws a schedule, `play(run(...))` steps through it, with the line of your code that each rank is at.
-# - `grade(fsdp)` tells what is wrong, or how good it is. `hint("fsdp")` gives one hint at a time, the second with half
-#   of a schedule. `solution("fsdp")` shows ours, once you have yours.
+# - `draw(run(...))` draws a schedule. `play(run(...))` steps through it and shows the line of your code that each
+#   rank is at.
+# - `grade(fsdp)` tells you what is wrong, or how good it is. `hint("fsdp")` gives one hint at a time; the second
+#   shows the first half of a schedule. `solution("fsdp")` shows our solution once you have yours.
 # - Too slow? `beside_target(run(...))` draws your schedule beside the outline of the target's.
-# - `from drawing import reference`, then `reference()`: everything there is on one page, with what it costs.
-# - `print` in your function says which rank prints, and at which tick of its clock; `model.status()` prints what it holds.
-#   An error names the rank, the operation and your line. Below it is the run up to there, with a flag where the error is,
-#   and with the ranks that wait hatched in red.
-# - At a shell, in the project's folder: `.venv/bin/python -m lib grade` grades these notebooks,
-#   `.venv/bin/python -m lib start 4 my_fsdp.py` begins a puzzle as a script, and
-#   `.venv/bin/python -m lib watch my_fsdp.py` grades it whenever you save it.
+# - `from drawing import reference`, then `reference()`: every operation on one page, with its price.
+# - `print` in your function says which rank prints, and at which tick of its clock. `model.status()` prints what the
+#   rank holds. An error names the rank, the operation and your line. Below it the run is drawn up to that point, with
+#   a flag at the error and with waiting ranks hatched in red.
+# - At a shell, in the project's folder: `.venv/bin/python -m lib grade` grades these notebooks, `.venv/bin/python -m
+#   lib start 4 my_fsdp.py` begins a puzzle as a script, and `.venv/bin/python -m lib watch my_fsdp.py` grades it
+#   every time you save it.

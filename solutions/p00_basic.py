@@ -1,8 +1,13 @@
 # %% [markdown]
 # # Puzzle 0: Plain training
 #
-# One rank, two layers, one batch. This is ordinary training: forward, loss, backward, update. All that
-# follows is this, spread out.
+# Your GPU has 80 GB. How large a model can you train on it? A model of 40 billion parameters would just fit, at 2
+# bytes for each weight. But training takes 16 bytes for each parameter: 2 for the weight, 2 for the gradient, 4 for a
+# precise copy of the weight, and 4 + 4 for the averages that the Adam optimizer keeps. That leaves room for 5 billion
+# parameters, and for not a single activation. So memory is what training runs out of first. Where does it go?
+#
+# To see that, start with one rank, two layers and ordinary training: forward, loss, backward, update. Everything that
+# follows is this loop, spread over many GPUs.
 
 # %%
 from drawing import draw
@@ -26,13 +31,13 @@ PUZZLE = {
     "difficulty": "easy",
     "minutes": 10,
     "hints": [
-        "All micro-batches can go through the layers together, as one activation: "
-        "`model.get_activation(range(model.BATCHES))`.",
-        "Walk up the layers with `forward` and store every activation. Then `loss`. Then walk down with "
-        "`backward`, which needs the input of each layer a second time. Is there anything in memory, at the "
-        "moment of the peak, that nobody will read again?",
-        "An activation has done its service once it was used on the way back, and the last one once "
-        "`loss` has read it. Take it out as you pass it: `model.activations.pop(layer)`. The same goes for "
+        "The tour takes these very steps, one cell after the other. Put them into one function, and leave out "
+        "the made-up gradient: this time no micro-batch is missing.",
+        "Go through the layers with `forward`, storing every activation. Then `loss`. Then go back through the "
+        "layers with `backward`, which needs the input of each layer a second time. At the moment of the peak, "
+        "is there anything in memory that will never be read again?",
+        "An activation is no longer needed once `backward` has used it, and the last one once `loss` has read "
+        "it. Take it out as you pass it on: `model.activations.pop(layer)`. The same goes for "
         "`model.grad_activations.pop(layer + 1)`.",
     ],
 }
@@ -44,13 +49,14 @@ PUZZLE = {
 # `set_final_weight`, and leave the updated optimizer states in `opt_states`.
 #
 # Target, for 2 layers and 4 micro-batches: **17** ticks, peak memory **2,621,440** elements.
-# The star: **17** ticks, **1,966,080** elements. It takes the idea of puzzle 1, so you may come back for it.
+# The star: **17** ticks, **1,966,080** elements. It takes the idea of puzzle 1, so you may want to come back for it.
 #
 # - `model.get_activation(range(model.BATCHES))` is the input of all micro-batches at once.
-# - The time takes care of itself: 4 micro-batches through 2 layers, there and back, and 2 updates.
-# - The memory does not. It is measured at the beginning of every operation: all that is stored, and what the
-#   operation reads.
-# - Write `model.LAYERS` and `model.BATCHES`, not 2 and 4. The grader tries other sizes as well.
+# - The time takes care of itself: 4 micro-batches through 2 layers, forward and backward, make 16 ticks, and 2
+#   updates of 0.5 make 1.
+# - The memory does not. It is measured at the start of every operation: everything stored, plus what the operation
+#   reads. Anything you delete before the next operation starts does not count.
+# - Write `model.LAYERS` and `model.BATCHES`, not 2 and 4: the grader tries other sizes as well.
 
 
 # %%
@@ -92,13 +98,13 @@ grade(basic)
 # %% [markdown]
 # ## Where real systems do this
 #
-# Everywhere. And the picture is the real one: memory climbs on the way up, because each layer's input has to
-# wait for the way back, and falls on the way down. In a transformer that hill is high. By the formula of
-# Korthikanti et al. (arXiv 2205.05198), one layer of GPT-3 175B keeps about 2.9 GB of activations for a single
-# sequence of 2,048 tokens, and it has 96 layers.
+# Everywhere. And real training has a picture like yours: memory climbs during the forward pass, because each layer's
+# input has to be kept for the backward pass, and falls during the backward pass. In a transformer that hill is high.
+# By the formula of Korthikanti et al. (arXiv 2205.05198), one layer of GPT-3 175B keeps about 2.9 GB of activations
+# for a single sequence of 2,048 tokens, and the model has 96 layers.
 #
-# Weights, gradients and optimizer states come on top. With Adam in mixed precision they take 16 bytes a
-# parameter (ZeRO, arXiv 1910.02054), whatever the batch.
+# Weights, gradients and optimizer states come on top: the 16 bytes for each parameter (ZeRO, arXiv 1910.02054),
+# however small the batch.
 #
-# On one GPU there are two remedies for activations. One is to throw them away and compute them again on the
-# way back. The other is to have fewer of them at a time: the next puzzle.
+# On one GPU there are two remedies for the hill. You can throw activations away and compute them again during the
+# backward pass. Or you can have fewer of them at a time, which is the next puzzle.

@@ -1,7 +1,11 @@
 # %% [markdown]
 # # Puzzle 1: Gradient accumulation
 #
-# The same step in less memory. Nobody said that the micro-batches have to travel together.
+# A layer of GPT-3 keeps 2.9 GB of activations for one sequence. With 96 layers that makes 275 GB for one sequence,
+# and GPT-3 was trained on 3.2 million tokens at a time (arXiv 2005.14165), which is about 1,560 sequences of 2,048
+# tokens: 430 TB, if they all go through the model together.
+#
+# But who says that they have to? Here is the same step in less memory.
 
 # %%
 from drawing import draw
@@ -25,12 +29,12 @@ PUZZLE = {
     "difficulty": "easy",
     "minutes": 15,
     "hints": [
-        "Look at the picture of puzzle 0. What is the peak made of, and what of it grows with the number of "
+        "Look at your picture of puzzle 0. What is the peak made of? Which part of it grows with the number of "
         "micro-batches?",
-        "Take one micro-batch all the way up and down, then the next. Only the gradients of the weights have "
-        "to survive from one to the next, and of those you need the sum.",
-        "`model.grad_weights[layer] = grad` for the first micro-batch, `model.grad_weights[layer] + grad` for "
-        "all others. Update after the last. A little over the target? See what is left in "
+        "Take one micro-batch all the way forward and backward, then the next. Only the gradients of the weights "
+        "have to survive from one to the next, and all you need of those is their sum.",
+        "Store `grad` in `model.grad_weights[layer]` for the first micro-batch, and `model.grad_weights[layer] + "
+        "grad` for all others. Update after the last. A little over the target? See what is left in "
         "`grad_activations` when the next micro-batch begins.",
     ],
 }
@@ -38,14 +42,14 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train the same batch with the same result in the same time, but with less memory: micro-batch by micro-batch. Each
-# `forward` and each `backward` works on one.
+# Train the same batch as in puzzle 0, with the same result in the same time but with less memory: one micro-batch
+# after the other. Each `forward` and each `backward` works on a single micro-batch.
 #
 # Target, for 2 layers and 4 micro-batches: **17** ticks, peak memory **1,966,080** elements.
-# That is the star as well: here whoever passes has it. (And the same program has the star of puzzle 0.)
+# Here a pass is the star as well. (The same program earns the star of puzzle 0, too.)
 #
-# Gradients of one layer, for different micro-batches, add up with `+`. It takes no time, and it refuses a
-# micro-batch that is in both.
+# Gradients of one layer for different micro-batches are added with `+`. Adding is free, but no micro-batch may be in
+# both.
 
 
 # %%
@@ -89,12 +93,12 @@ grade(grad_accum)
 # %% [markdown]
 # ## Where real systems do this
 #
-# Every training framework has this loop. It is called `gradient_accumulation_steps`, or it is simply several
-# calls of `backward()` before one `step()`. Thanks to it, the batch size is a question of how well training
-# converges, and no longer of how much fits into memory.
+# Every training framework has this loop. It is called `gradient_accumulation_steps`, or it is simply several calls of
+# `backward()` before one `step()`. Thanks to it you choose the batch size that trains best, whether or not it fits
+# into memory all at once.
 #
-# The picture shows what it costs: nothing here, since our ticks count micro-batches only. A real GPU is less
-# busy with very small micro-batches, so people take the largest that fits.
+# In our picture it costs nothing, because our ticks only count micro-batches. Very small micro-batches leave a real
+# GPU underused, so people pick the largest that fits.
 #
-# Keep the sum in mind. With several ranks there is a choice: share the gradients after each micro-batch, or
-# once, after the last. PyTorch's `no_sync()` exists to make that choice. Puzzle 8 shows what is at stake.
+# Keep the sum in mind. With several ranks there is a choice: share the gradients after each micro-batch, or once,
+# after the last. PyTorch's `no_sync()` exists to make that choice. Puzzle 8 shows what is at stake.

@@ -1,11 +1,16 @@
 # %% [markdown]
 # # Puzzle 2: Distributed data parallel
 #
-# Four ranks, four micro-batches: the work can be done at the same time. But an update needs the gradient of
-# *all* of them.
+# A step of a model with 7.5 billion parameters on a batch of 4 million tokens takes one GPU seven and a half minutes:
+# 6 operations for each parameter and token make 1.8 x 10¹⁷, and a GPU does about 4 x 10¹⁴ a second. Half a million
+# such steps, enough for 2 trillion tokens, take seven years. If you could split the work over 1,000 GPUs, it would be
+# done in 2.6 days.
+#
+# The batch splits easily. Here are four ranks and four micro-batches, one for each. But an update needs the gradient
+# of *all* of them. How does every rank get it?
 
 # %%
-from drawing import beside_target, compare, draw, draw_group
+from drawing import beside_target, compare, draw, draw_group, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -27,26 +32,27 @@ PUZZLE = {
     "difficulty": "easy",
     "minutes": 15,
     "hints": [
-        "There are as many micro-batches as ranks. Which one is yours? Everything up to the update is "
-        "puzzle 0, for that one.",
-        "After `backward` each rank knows the gradient of its own micro-batch. Make it the gradient of all: "
-        "`grad = await model.allreduce(grad, layer)`. Then everyone does the same update, and all ranks stay "
-        "equal without ever exchanging a weight.",
-        "In the loop that walks down: `backward`, `await model.allreduce(...)`, `update`, "
-        "`set_final_weight`, layer by layer. So only one gradient is in memory at a time.",
+        "Up to the update each rank does what you did in puzzle 0, for a single micro-batch. From which number "
+        "can a rank tell which one is its own?",
+        "After `backward` each rank knows the gradient of its own micro-batch only. Turn it into the gradient of "
+        "all with the new tool. Then every rank makes the same update, and all ranks stay equal without ever "
+        "exchanging a weight.",
+        "In the loop of the backward pass, layer by layer: `backward`, `grad = await model.allreduce(grad, layer)`, "
+        "`update`, `set_final_weight`. That way only one gradient is in memory at a time.",
     ],
 }
 
 # %% [markdown]
 # ## A new tool: all-reduce
 #
-# `await model.allreduce(v, layer)` is a *collective*: all ranks call it, for the same layer. Each brings a
-# gradient, and **everyone gets the sum**. It begins when the last rank has arrived, and takes 0.3 ticks.
+# `await model.allreduce(v, layer)` is a *collective*, a call that all ranks make together, for the same layer. Each
+# rank contributes a gradient, and **every rank gets the sum**. The operation starts when the last rank arrives, and
+# takes 0.3 ticks.
 #
 # ![before and after an all-reduce](picture:allreduce)
 #
-# Here three ranks do it for real. The picture shows, for each of them, what it has before and after: look at
-# the micro-batches (`mb`) below each gradient.
+# Here three ranks actually do it. The picture shows what each of them has before and after. Look at the micro-batches
+# (`mb`) below each gradient.
 
 
 # %%
@@ -72,9 +78,10 @@ draw_group(
 )
 
 # %% [markdown]
-# ## Start now, take it later
+# ## Start now, fetch later
 #
-# A call that communicates starts when you make it. `await` only says when you want its result, and that may be later:
+# A call that communicates starts as soon as you make it. `await` only says when you want its result, and that may be
+# later:
 #
 # ```python
 # call = model.allreduce(grad, layer)  # it is on its way
@@ -82,10 +89,10 @@ draw_group(
 # grad = await call  # here it is; if it is not there yet, the rank waits
 # ```
 #
-# What lies in between costs no extra time, as long as there is enough of it. Below, each rank sums a gradient and runs
-# a layer that has nothing to do with it, first one after the other, then at the same time. Look at the all-reduces: in
-# the second picture they lie below the forwards, in the lane of the network. What it costs is memory. Until it is fetched,
-# both what you bring and what will come are there, as *in flight*.
+# If there is enough work in between, the communication costs no extra time. Below, each rank sums a gradient and runs
+# a layer that has nothing to do with it: first one after the other, then both at the same time. Look at the
+# all-reduces. In the second picture they lie below the forwards, in the lane of the network. The price is memory:
+# until you fetch the result, both the gradient you sent and the sum to come take up room, as *in flight*.
 
 
 # %%
@@ -119,22 +126,15 @@ compare(*[run(fn, ranks=3, layers=1, batches=3) for fn in (wait_at_once, wait_la
 # %% [markdown]
 # ## Your task
 #
-# Train 4 micro-batches on 4 ranks, one on each. Every rank holds all weights and all states from beginning to
-# end, and every rank ends with all of them updated. `model.rank` says who you are, `model.RANKS` how many you
-# are; there are always as many micro-batches as ranks.
+# Train 4 micro-batches on 4 ranks, one on each. Every rank holds all weights and all optimizer states from beginning
+# to end, and every rank ends with all of them updated. `model.rank` tells you which rank you are, `model.RANKS` how
+# many ranks there are. There are always as many micro-batches as ranks.
 #
 # Target, for 4 ranks and 2 layers: **5.6** ticks, peak memory **1,835,008** elements.
 # The star: **5.0** ticks, **1,835,008** elements.
 #
-# The function is a coroutine now: `async def`, and `await` in front of a collective. `run` starts one for each
-# rank. Without `run` you would write:
-#
-# ```python
-# dist = Dist(ranks=4)  # from lib import Dist
-# models = [Model(rank=rank, dist=dist, layers=2, batches=4) for rank in range(4)]
-# await asyncio.gather(*[ddp(model) for model in models])
-# Model.check(models)
-# ```
+# The function is a coroutine now: write `async def`, and `await` in front of a collective. `run` calls it on every
+# rank.
 
 
 # %%
@@ -169,14 +169,18 @@ async def ddp(model: Model) -> Model:
 draw(run(ddp, ranks=4, layers=2, batches=4))
 
 # %%
+# The same run, step by step, with the line of your code that each rank is at. Press play, or use the arrow keys.
+play(run(ddp, ranks=4, layers=2, batches=4))
+
+# %%
 # Right? Fast and small enough? At other sizes, too? If you are stuck: hint("ddp")
 grade(ddp)
 
 # %% [markdown] tags=["solution"]
 # ## Faster: sum while computing
 #
-# The sum for one layer can travel while the layer below is computed. That takes 5.0 ticks, and all the
-# memory of the target: 1,835,008 elements, because gradients are now under way while others are made.
+# While the sum for one layer is on its way, the layer before it can be computed. That takes 5.0 ticks and all the
+# memory of the target, 1,835,008 elements, because some gradients are in flight while others are being made.
 
 
 # %% tags=["solution"]
@@ -212,17 +216,97 @@ async def ddp_overlap(model: Model) -> Model:
 draw(run(ddp_overlap, ranks=4, layers=2, batches=4))
 
 # %% [markdown]
+# ## Why not the obvious way?
+#
+# There is a more obvious way to share a batch, and for years it was the one that people met first: PyTorch's
+# `DataParallel`. One process drives all GPUs, and the model lives on the first of them. In each step, rank 0
+#
+# - sends its weights to all others, and to each of them its micro-batch,
+# - collects their outputs, computes the losses, and sends each rank the gradient of its output,
+# - sums the gradients of the weights that they send back, and updates its model, the only one that lasts.
+#
+# Here it is, message by message, side by side with your `ddp`. Look at the row of rank 0: it handles every message
+# itself, one after the other, while the others wait. So the time grows with the number of ranks. `DataParallel` takes
+# 9.2 ticks on 4 ranks, 14.8 on 8 and 26.0 on 16, where `ddp` takes 5.6 each time. (Our all-reduce has one price for
+# any number of ranks and any size. With `RingCost`, which prices both, the figures on 16 ranks are 17.7 and 6.6.)
+#
+# Rank 0 also runs out of memory first, because everything that the others send piles up there: 2,228,224 elements on
+# 4 ranks and 8,126,464 on 16, where no rank of `ddp` holds more than 1,572,864. In DDP no rank is special. Each keeps
+# its own copy of the model, so weights and outputs never travel, and the all-reduce spreads the adding over all
+# ranks.
+#
+# (PyTorch sends the weights in one broadcast, not one message after the other. It also drives all GPUs from one
+# Python process, where only one thread runs at a time, and its documentation recommends DDP even for a single
+# machine.)
+
+
+# %%
+async def data_parallel(model: Model) -> Model:
+    """Rank 0 has the model, and the others work for it."""
+    at_home, others = model.rank == 0, range(1, model.RANKS)
+    for layer in range(model.LAYERS):
+        if at_home:
+            model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+            for rank in others:
+                await model.pass_to(rank, model.weights[layer])
+        else:
+            model.weights[layer] = await model.receive(src=0)
+    if at_home:
+        for rank in others:
+            await model.pass_to(rank, model.get_activation([rank]))
+        model.activations[0] = model.get_activation([0])
+    else:
+        model.activations[0] = await model.receive(src=0)
+
+    for layer in range(model.LAYERS):
+        inp, weight = model.activations[layer], model.weights[layer]
+        model.activations[layer + 1] = model.forward(layer, inp, weight)
+
+    output = model.activations.pop(model.LAYERS)
+    if at_home:
+        model.grad_activations[model.LAYERS] = model.loss(output)
+        for rank in others:
+            grad = model.loss(await model.receive(src=rank))
+            await model.pass_to(rank, grad)
+    else:
+        await model.pass_to(0, output)
+        model.grad_activations[model.LAYERS] = await model.receive(src=0)
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        model.grad_weights[layer], model.grad_activations[layer] = model.backward(
+            layer, inp, grad, model.weights[layer]
+        )
+        if not at_home:
+            await model.pass_to(0, model.grad_weights.pop(layer))
+            continue
+        for rank in others:
+            model.grad_weights[layer] = model.grad_weights[layer] + await model.receive(
+                src=rank
+            )
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+sizes = {"ranks": 4, "layers": 2, "batches": 4}
+compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", "DDP"])
+
+# %% [markdown]
 # ## Where real systems do this
 #
-# This is PyTorch's `DistributedDataParallel`. It goes one step further than the target, to the star: while a layer is
-# summed, the layer below is computed. That needs more memory than to wait for each sum, and less time. (It can be done in
-# 1,572,864 elements, or in 5.0 ticks, and not in both: time and memory are a trade.)
+# This is PyTorch's `DistributedDataParallel`. It goes beyond the target, to the star: while one layer's gradient is
+# summed, it computes the layer before. That takes more memory than waiting for each sum, and less time. (You can do
+# it in 1,572,864 elements or in 5.0 ticks, but not both: time and memory are a trade.)
 #
-# DDP does not sum layer by layer, but in *buckets* of about 25 MiB (the first of 1 MiB, so that the sums start early): a
-# sum of many small tensors would cost many latencies. And it updates all layers at the end, after all sums.
+# DDP does not sum layer by layer. It sums in *buckets* of about 25 MiB (the first is 1 MiB, so that the sums start
+# early), because every call has a latency and many small tensors would mean many calls. And it updates all layers at
+# the end, after all sums.
 #
-# On real links the price of an all-reduce depends on how much is sent. The usual ring algorithm makes each of
-# n ranks send 2(n - 1)/n times the gradient: less than twice its size, however many ranks there are.
+# On real links the price of an all-reduce depends on how much is sent. In the usual ring algorithm each of n ranks
+# sends 2(n - 1)/n times the gradient: less than twice its size, however many ranks there are.
 #
-# So time is in good hands, and memory is not: every rank still keeps everything, 16 bytes for each parameter.
-# A model of 7.5 billion parameters needs 120 GB on *each* GPU. The next two puzzles are about that.
+# So time is solved. Memory is not: every rank still keeps everything, 16 bytes for each parameter. The model of 7.5
+# billion parameters takes 120 GB on *every* GPU. The next two puzzles are about that.

@@ -1,11 +1,15 @@
 # %% [markdown]
 # # Puzzle 3: Weight-sharded data parallel
 #
-# Six layers now, and most of the memory goes to weights and optimizer states. Every rank keeps the same ones.
-# Four copies of one thing: does it have to be?
+# With data parallel, 64 GPUs of 80 GB have 5.1 TB of memory between them, and still cannot train a model of 7.5
+# billion parameters: each of them needs 16 bytes x 7.5 billion = 120 GB. They store 64 copies of the same weights and
+# the same optimizer states.
+#
+# Here are six layers on four ranks, so most of the memory goes to weights and states. Four identical copies. Do we
+# need them?
 
 # %%
-from drawing import beside_target, draw, draw_group
+from drawing import beside_target, draw, draw_group, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -29,10 +33,10 @@ PUZZLE = {
     "difficulty": "medium",
     "minutes": 20,
     "hints": [
-        "Keep a quarter of every weight, and have a whole weight only while it is used. How often is the "
-        "weight of a layer used in a step?",
-        "Twice: once on the way up, once on the way down. Gather it right before, and do not store it: it is "
-        "gone after the operation that reads it, and that is what you want here.",
+        "A rank needs a whole weight only at the moments when it is used. How many such moments does a layer have "
+        "in a step?",
+        "Two: one in the forward pass, one in the backward pass. Gather the weight right before each, and do not "
+        "store it: then it is gone after the operation that reads it, and that is what you want here.",
         "`weight = await model.allgather(model.weights[layer], layer)` before `forward`, and again before "
         "`backward`. The gradient is all-reduced as in puzzle 2. `update` takes a whole gradient together "
         "with your shards of weight and state, and gives your shards back.",
@@ -42,11 +46,11 @@ PUZZLE = {
 # %% [markdown]
 # ## New tools: shards and all-gather
 #
-# `load_weights(layer, shard, total)` gives one *shard* of a weight and of its optimizer state: piece number
-# `shard` of `total` equal pieces, in 1/total of the memory.
+# `load_weights(layer, shard, total)` returns one *shard* of a weight and of its optimizer state: piece number `shard`
+# of `total` equal pieces, in 1/total of the memory.
 #
-# `await model.allgather(v, layer)` is a collective that joins pieces: each rank brings its shard, and **everyone
-# gets the whole**, after 0.3 ticks. The filled part is what a rank has.
+# `await model.allgather(v, layer)` is a collective that joins pieces. Each rank brings its shard, and 0.3 ticks later
+# **every rank gets the whole**. In the picture, the filled part is what a rank has.
 #
 # ![before and after an all-gather](picture:allgather)
 #
@@ -66,12 +70,13 @@ draw_group({f"rank {m.rank}": m.weights for m in run(join, ranks=3, layers=1).mo
 # %% [markdown]
 # ## Your task
 #
-# As in puzzle 2, each rank trains its own micro-batch. But rank `r` holds only shard `r` of `RANKS` of every
-# weight and of every state, from beginning to end. It ends with these shards updated: the weights handed in
-# with `set_final_weight`, the states in `opt_states`. Gradients may be whole.
+# As in puzzle 2, each rank trains its own micro-batch. But rank `r` holds only shard `r` of `RANKS` of every weight
+# and of every state, from beginning to end. It ends with these shards updated: the weights handed in with
+# `set_final_weight`, the states in `opt_states`. Gradients may be whole.
 #
-# `forward` and `backward` insist on a whole weight. `update` wants weight and state with the same shards, and
-# a gradient that covers them.
+# `forward` and `backward` need a whole weight. `update` needs a weight and a state with the same shards, and a
+# gradient that covers them. Remember that a tensor in a local variable lives until the next operation, which may use
+# it; after that it is gone, unless you have stored it.
 #
 # Target, for 4 ranks and 6 layers: **20.4** ticks, peak memory **2,752,512** elements.
 # The star: **18.6** ticks, **1,966,080** elements.
@@ -109,15 +114,19 @@ async def wsdp(model: Model) -> Model:
 draw(run(wsdp, ranks=4, layers=6, batches=4))
 
 # %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(wsdp, ranks=4, layers=6, batches=4))
+
+# %%
 # Right? Fast and small enough? At other sizes, too? If you are stuck: hint("wsdp")
 grade(wsdp)
 
 # %% [markdown] tags=["solution"]
 # ## Faster: gather ahead
 #
-# A gather that is started one layer early is done when the layer begins. On the way up there is room for the
-# second weight, because the activations have not piled up yet. And the weight of the last layer, used last on
-# the way up, is used first on the way down: keep it. That takes 18.6 ticks and no memory more.
+# If you start a gather one layer early, it is done when that layer begins. The forward pass has room for a second
+# weight, because the activations have not piled up yet. And the weight of the last layer is used last in the forward
+# pass and first in the backward pass: keep it. That takes 18.6 ticks and no more memory.
 
 
 # %% tags=["solution"]
@@ -157,12 +166,13 @@ draw(run(wsdp_prefetch, ranks=4, layers=6, batches=4))
 # %% [markdown]
 # ## Where real systems do this
 #
-# To shard what is only *kept*, and to gather it for the moment in which it is *used*: that is the idea of ZeRO
-# (arXiv 1910.02054). It has three stages. Stage 1 shards the optimizer states, stage 2 the gradients as well,
-# stage 3 the weights as well. What you built, weights and states sharded and gradients whole, is none of the
-# three. It is a stepping stone.
+# Shard what you only *store*; gather it for the moment you *use* it. That is the idea behind ZeRO (arXiv 1910.02054).
+# ZeRO has three stages. Stage 1 shards the optimizer states, stage 2 the gradients as well, stage 3 the weights as
+# well. You sharded weights and states and left the gradients whole, which is none of the three: it is a stepping
+# stone.
 #
-# Sharding the states alone pays most. Of the 16 bytes a parameter, 12 are the optimizer's, so on N ranks stage
-# 1 needs 4 + 12/N.
+# Sharding just the optimizer states already gives the biggest saving. Of the 16 bytes for each parameter, 12 belong
+# to the optimizer, so on N ranks stage 1 needs 4 + 12/N.
 #
-# Real systems start a gather before its result is needed, and so hide it behind computing: they *prefetch*.
+# Real systems *prefetch*: they start a gather before its result is needed, and so hide it behind computing. You can
+# do that here, too. Start with `ahead = model.allgather(...)`, compute something else, then `await ahead`.

@@ -1,11 +1,15 @@
 # %% [markdown]
 # # Puzzle 4: Fully sharded data parallel
 #
-# In puzzle 3 every rank received whole gradients, used a quarter of each, and threw the rest away. Here it receives the
-# quarter only.
+# Take a model of 70 billion parameters and 64 GPUs. Weights and optimizer states make up 14 of the 16 bytes for each
+# parameter, and sharded as in puzzle 3 they come to 70 billion x 14 / 64 = 15 GB on each GPU. But the gradients, the
+# other 2 bytes, are still whole while they are added up: 140 GB on each GPU, of the 80 GB that it has. A rank then
+# uses one 64th of them for its update and throws the rest away.
+#
+# In puzzle 3 every rank used a quarter. Can it receive that quarter only?
 
 # %%
-from drawing import beside_target, compare, draw, draw_group
+from drawing import beside_target, compare, draw, draw_group, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -31,8 +35,8 @@ PUZZLE = {
     "hints": [
         "Which part of the summed gradient does a rank need for its update? It holds one shard of the weight "
         "and one of the state.",
-        "Begin with your answer to puzzle 3. One collective in it brings more than you need. Another one, "
-        "for the same time, brings exactly your part.",
+        "Start from your answer to puzzle 3. One collective in it brings more than you need. Another one takes the "
+        "same time and brings exactly your part.",
         "`model.grad_weights[layer] = await model.scatterreduce(grad, layer)` right after `backward`. Now weight, "
         "state and gradient hold the same shard, and `update` takes all three.",
     ],
@@ -41,13 +45,13 @@ PUZZLE = {
 # %% [markdown]
 # ## A new tool: reduce-scatter
 #
-# `await model.scatterreduce(v, layer)` is the field's *reduce-scatter*. It sums the gradients of all ranks, and
-# then **rank i keeps piece i of the sum**. It takes 0.3 ticks.
+# `await model.scatterreduce(v, layer)` is what everybody else calls *reduce-scatter*. It sums the gradients of all
+# ranks, and then **rank i keeps piece i of the sum**. It takes 0.3 ticks.
 #
 # ![before and after a reduce-scatter](picture:scatterreduce)
 #
-# Three ranks again. Each begins with the whole gradient of one micro-batch, and ends with a piece of the
-# gradient of all micro-batches.
+# Three ranks again. Each begins with the whole gradient of one micro-batch, and ends with a piece of the gradient of
+# all micro-batches.
 
 
 # %%
@@ -75,11 +79,12 @@ draw_group(
 # %% [markdown]
 # ## Your task
 #
-# As in puzzle 3, but gradients stay whole no longer than they have to. Rank `r` holds shard `r` of `RANKS` of
-# every weight and state, trains micro-batch `r`, and ends with its shards updated.
+# As in puzzle 3, rank `r` holds shard `r` of `RANKS` of every weight and state, trains micro-batch `r`, and ends with
+# its shards updated. The new part: no rank keeps a whole gradient any longer than necessary.
 #
-# Your program of puzzle 3 is as fast, and small enough. So there is a rule here: **no rank ever receives a whole summed
-# gradient**, neither at once nor piece by piece. What that is good for you see further down, once it runs.
+# Your program for puzzle 3 is as fast as this one needs to be, and small enough. So there is a rule: **no rank ever
+# receives a whole summed gradient**, neither at once nor piece by piece. What that is good for you will see below,
+# once your program runs.
 #
 # Target, for 4 ranks and 6 layers: **20.4** ticks, peak memory **2,359,296** elements.
 # The star: **15.6** ticks, **2,162,688** elements.
@@ -119,30 +124,36 @@ async def fsdp(model: Model) -> Model:
 draw(run(fsdp, ranks=4, layers=6, batches=4))
 
 # %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(fsdp, ranks=4, layers=6, batches=4))
+
+# %%
 # Right? Fast and small enough? At other sizes, too? If you are stuck: hint("fsdp")
 grade(fsdp)
 
 # %% [markdown]
 # ## Where it pays
 #
-# With one micro-batch a rank, a gradient is used up as soon as it is summed, and whether it is whole or a quarter hardly
-# shows. Give every rank **two** micro-batches, one after the other. Now the sum of the first has to survive until
-# that of the second is added to it, for all six layers at once. Here are two programs that differ in one word. The first
-# says `allreduce`, and six whole gradients are waiting. (Here is rank 0; the others do the same at the same time.)
+# With one micro-batch for each rank, a gradient is used as soon as it is summed, and it hardly matters whether it is
+# whole or a quarter. Now give every rank **two** micro-batches, one after the other. The sum of the first has to wait
+# until that of the second is added to it, for all six layers at once. Here are two programs that differ in one word.
+# The first says `allreduce`, and six whole gradients are waiting. (This is rank 0; the others do the same at the same
+# time.)
 #
 # ![All-reduce, two micro-batches a rank: 37.8 ticks, 3,538,944 elements](picture:with_all_reduce)
 #
-# The second says `scatterreduce`, and six quarters are:
+# The second says `scatterreduce`, and six quarters are waiting:
 #
 # ![Reduce-scatter, two micro-batches a rank: 37.8 ticks, 2,359,296 elements](picture:with_reduce_scatter)
 #
-# Look at the gradients in the second half. At the peak it is 27 activations' worth of memory against 18, and 18 is the
+# Compare the gradients in the second half. The peaks are 3,538,944 and 2,359,296 elements, and the second is the
 # target that you have met with half the batch.
 #
-# The ticks are the same only because in our machine every collective has the same price. Think of what an all-reduce
-# does: everyone ends with the whole sum. A reduce-scatter leaves everyone with a piece of the sum, and an all-gather
-# makes pieces whole. So **an all-reduce is a reduce-scatter and then an all-gather**. On real links, where it counts how
-# much is sent, it costs as much as both. `RingCost` is a machine with such prices. Four ranks do it in both ways:
+# The ticks are the same only because every collective on our machine has the same price. Think of what an all-reduce
+# does: every rank ends with the whole sum. A reduce-scatter leaves every rank with a piece of the sum, and an
+# all-gather makes pieces whole. So **an all-reduce is a reduce-scatter followed by an all-gather**. On real links,
+# where the price depends on how much is sent, it costs as much as both. `RingCost` is a price list of that kind. Four
+# ranks do it both ways:
 
 
 # %%
@@ -166,12 +177,45 @@ async def two_halves(model: Model) -> Model:
 draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, bandwidth=655_360)))
 
 # %% [markdown]
-# At such prices the two programs above are no longer equally fast: 41.4 ticks with all-reduces, and still 37.8 with
-# reduce-scatters. The difference pays for all-gathers of gradients that nobody needs whole. That is the insight of ZeRO:
-# **take the all-reduce apart, and update between its halves.** Reduce-scatter the gradients, update your piece,
-# all-gather the *weights*. Against data parallel not a byte more is sent, and what a rank keeps of gradients and states
-# is divided by the number of ranks. (FSDP gathers the weights once more, for the way down: that is the price of not
-# keeping them either.)
+# At such prices the two programs above no longer take the same time: 41.4 ticks with all-reduces, and still 37.8 with
+# reduce-scatters. The difference pays for all-gathers of gradients that no rank needs whole. That is the insight of
+# ZeRO: **take the all-reduce apart, and update between its halves.** Reduce-scatter the gradients, update your piece,
+# all-gather the *weights*. That sends not a byte more than data parallel, and divides what a rank keeps of gradients
+# and states by the number of ranks. (FSDP gathers the weights once more, for the backward pass. That is the price of
+# not keeping them either.)
+
+# %% [markdown]
+# ## How much to gather at once
+#
+# You gathered one layer at a time. You don't have to. PyTorch calls what is gathered together a *unit*: one
+# call brings the weights of all its layers, and after their backward one call sums all their gradients. Here is one
+# program with a parameter, the number of layers in a unit. The weights of the last unit stay whole from the forward
+# to the backward pass, because they are needed again at once.
+#
+# Look at two price lists. On the first, the default, each layer costs 0.3 ticks, in whatever company it travels. On
+# the second, a layer still costs 0.3, but each *call* costs another 0.3 for its latency, as happens with small
+# layers.
+#
+# | layers in a unit | calls | peak memory | ticks | ticks, with latency |
+# |---|---|---|---|---|
+# | 1 | 17 | 1,966,080 | 20.1 | 25.2 |
+# | 2 | 8 | 2,228,224 | 19.8 | 22.2 |
+# | 3 | 5 | 2,490,368 | 19.5 | 21.0 |
+# | 6, all of them | 2 | 3,276,800 | 18.6 | 19.2 |
+#
+# ![With latency, rank 0: units of 1, 2 and 6 layers](picture:with_units)
+#
+# Large units save calls, and pay for them in memory: all their weights are whole at the same time, and so are their
+# gradients. Without latency that buys next to nothing, just the second gather of the last unit. With latency the
+# first step, from one layer to two, saves 3 ticks for 262,144 elements, and the last, from three to six, saves 1.8
+# for three times as many.
+#
+# PyTorch users nearly always choose **one transformer block for each unit**: `fully_shard` on every block and then on
+# the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a 70-billion model is 1.75 GB. Over
+# NVLink, at 450 GB/s, it takes 3.9 ms, beside which the latency of a call does not count. And it is small enough for
+# two of them to fit, which you need in order to gather the next one ahead. For models of many small layers,
+# `size_based_auto_wrap_policy` groups layers until a unit has 100 million parameters. If you forget to wrap the
+# blocks, the whole model is a single unit, as in the last row, and all 140 GB of its weights are on each GPU at once.
 
 # %% [markdown] tags=["solution"]
 # ## Two micro-batches a rank
@@ -240,12 +284,103 @@ both = [summed_by(reduce, by_size) for reduce in ("allreduce", "scatterreduce")]
 compare(*both, titles=["all-reduce", "reduce-scatter"])
 
 # %% [markdown] tags=["solution"]
+# ## Units
+#
+# The program of the table. A call on our machine is for one layer, so it is the price list that makes one call of those
+# of a unit: the first layer pays the latency for all. (The network does calls that are made together one after the
+# other, so this takes as long as a single call.)
+
+
+# %% tags=["solution"]
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+
+async def fsdp_in_units(model: Model, unit: int) -> Model:
+    """Gather so many layers at once, and sum their gradients at once."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+    units = [
+        range(model.LAYERS)[first : first + unit] for first in range(0, model.LAYERS, unit)
+    ]
+
+    async def gather(layers: range) -> None:
+        calls = {layer: model.allgather(model.weights[layer], layer) for layer in layers}
+        for layer, call in calls.items():
+            model.weights["whole", layer] = await call
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layers in units:
+        await gather(layers)
+        for layer in layers:
+            inp, weight = model.activations[layer], model.weights["whole", layer]
+            model.activations[layer + 1] = model.forward(layer, inp, weight)
+        if layers != units[-1]:
+            for layer in layers:
+                del model.weights["whole", layer]
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layers in reversed(units):
+        if layers != units[-1]:
+            await gather(layers)
+        for layer in reversed(layers):
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            model.grad_weights[layer], model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights.pop(("whole", layer))
+            )
+        sums = {
+            layer: model.scatterreduce(model.grad_weights.pop(layer), layer) for layer in layers
+        }
+        for layer, call in sums.items():
+            model.grad_weights[layer] = await call
+
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+@dataclass(frozen=True)
+class OneCall(RingCost):
+    """The layers of a unit travel in one call: its first layer pays the latency for all."""
+
+    latency: Fraction = Fraction(1, 10)
+    bandwidth: int = 655_360
+    unit: int = 1
+
+    def meeting(self, kind: str, tensor: Any, size: Any, group: Any) -> int | Fraction:
+        price = super().meeting(kind, tensor, size, group)
+        latency = self.grains(self.latency) * (len(group.ranks) - 1)
+        return price if tensor.layer % self.unit == 0 else price - latency
+
+
+def in_units(unit: int, latency: bool) -> Run:
+    """Six layers in units of so many."""
+    cost = OneCall(unit=unit) if latency else None
+    return run(partial(fsdp_in_units, unit=unit), ranks=4, layers=6, batches=4, cost=cost)
+
+
+def with_units(static: bool = False) -> Figure:
+    """Rank 0 with units of three sizes, where calls have a latency."""
+    titles = {1: "1 layer", 2: "2 layers", 6: "6 layers"}
+    first = [in_units(unit, latency=True).models[0] for unit in titles]
+    return compare(*first, titles=titles.values(), static=static)
+
+
+compare(*[in_units(unit, latency=True) for unit in (1, 2, 3, 6)], titles=["1", "2", "3", "6"])
+
+# %% [markdown] tags=["solution"]
 # ## As far as we know
 #
-# On the way down a weight can be gathered before the backward of the layer above (`b`), after it but before its
-# gradients are summed (`a`), or only when it is needed (`n`). And a sum can be awaited one layer later. Both need room, which
-# there is more of the farther down one is, since activations go. These settings give the ticks in their names, and of all
-# that we have tried none gives as few in less memory.
+# In the backward pass a weight can be gathered before the backward of the layer that comes first (`b`), after it but
+# before its gradient is summed (`a`), or only when it is needed (`n`). And a sum can be awaited one layer later. Both
+# take room, and there is more of it the farther the backward pass has come, since activations go. These settings take
+# the ticks in their names. Of all that we have tried, none takes as few in less memory.
 
 
 # %% tags=["solution"]
@@ -313,17 +448,18 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 # %% [markdown]
 # ## Where real systems do this
 #
-# This is ZeRO's stage 3, and PyTorch's FSDP with `FULL_SHARD`. What is kept is now divided by the number of
-# ranks. For 7.5 billion parameters and 64 ranks, in GB on each GPU (ZeRO, arXiv 1910.02054):
+# This is ZeRO's stage 3, and PyTorch's FSDP with `FULL_SHARD`. Everything that a rank keeps is now divided by the
+# number of ranks. For 7.5 billion parameters and 64 ranks, in GB on each GPU (ZeRO, arXiv 1910.02054):
 #
 # | data parallel | ZeRO-1 | ZeRO-2 | ZeRO-3, FSDP |
 # |---|---|---|---|
 # | 120 | 31.4 | 16.6 | 1.9 |
 #
-# A middle way has a name in PyTorch, too: `SHARD_GRAD_OP` keeps the weights whole from the way up to the way down, and so
-# gathers once a micro-batch instead of twice. It is often called ZeRO-2, and is not quite: between steps it keeps
-# only its shard of the weights, which ZeRO-2 keeps whole, and ZeRO-2 gathers them once a *step*.
+# PyTorch has a name for the middle ground as well: `SHARD_GRAD_OP` keeps the weights whole from the forward pass to
+# the backward pass, and so gathers them once for each micro-batch instead of twice. It is often called ZeRO-2, which
+# is not quite right: between steps it keeps only its shard of the weights, whereas ZeRO-2 keeps them whole and
+# gathers them once a *step*.
 #
-# The price is communication. On n ranks, each rank sends three times (n - 1)/n of the model *for every
-# micro-batch*: two gathers and a reduce-scatter. Data parallel sends twice (n - 1)/n, *once a step*. So FSDP
-# likes fast links, and micro-batches large enough to hide the gathers behind.
+# The price is communication. On n ranks, each rank sends three times (n - 1)/n of the model *for every micro-batch*:
+# two gathers and a reduce-scatter. Data parallel sends twice (n - 1)/n, *once a step*. So FSDP likes fast links, and
+# micro-batches large enough to hide the gathers behind.

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Puzzle 6: GPipe
 #
-# In puzzle 5 three of four ranks were always waiting. That lost time is called the *bubble*. It can be made
-# smaller.
+# In puzzle 5 one rank worked while three waited: three quarters of what you pay for was idle. With 16 stages it would
+# be fifteen sixteenths, 94 percent. That lost time is called the *bubble*. You can make it smaller.
 
 # %%
-from drawing import beside_target, compare, draw
+from drawing import beside_target, compare, draw, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -28,11 +28,11 @@ PUZZLE = {
     "hints": [
         "While rank 1 works on one micro-batch, what could rank 0 do?",
         "Let the micro-batches follow one another: receive one, run your layers on it, pass it on, take the "
-        "next. All of them up, then all of them down. Several micro-batches of one layer are in memory at "
-        "once, so they need different keys.",
-        "A key may be a pair: `model.activations[layer, mb]`. Going down, for each `mb`: `receive` the gradient "
-        "(or, on the last rank, call `loss`), `backward` through your layers, add to `grad_weights[layer]` as in "
-        "puzzle 1, `pass_to` the rank below. Update after the last.",
+        "next. All of them forward, then all of them backward. Several micro-batches of one layer are in memory "
+        "at once, so they need different keys.",
+        "A key may be a pair: `model.activations[layer, mb]`. In the backward pass, for each `mb`: `receive` the "
+        "gradient (or, on the last rank, call `loss`), `backward` through your layers, add to "
+        "`grad_weights[layer]` as in puzzle 1, `pass_to` the rank before. Update after the last.",
     ],
 }
 
@@ -44,9 +44,11 @@ PUZZLE = {
 # Target, for 4 ranks, 8 layers and 4 micro-batches: **33.8** ticks, peak memory **4,194,304** elements.
 # The star: **31.4** ticks, **2,883,584** elements.
 #
-# Twice as fast as before. There is a limit, and it is near: the first rank has to wait until something comes
-# back, the last one until something arrives. With p stages and m micro-batches, no order of these pieces takes
-# less than (m + p - 1)/m times the work of one rank, and here that is 28 ticks, plus updates and messages.
+# That is twice as fast as before. There is a limit, and you are close to it: the first rank has to wait until
+# something comes back, the last one until something arrives. A rank needs 16 ticks for its two layers, forward and
+# backward, on all four micro-batches. With p stages and m micro-batches, no order takes less than (m + p - 1)/m times
+# that: here 7/4 of 16, which is 28 ticks, plus updates and messages. So the bubble still takes (p - 1)/(m + p - 1) of
+# the time, 3/7 or 43 percent. With 16 micro-batches it would be 3/19, 16 percent.
 
 
 # %%
@@ -101,19 +103,23 @@ async def gpipe(model: Model) -> Model:
 draw(run(gpipe, ranks=4, layers=8, batches=4))
 
 # %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(gpipe, ranks=4, layers=8, batches=4))
+
+# %%
 # Right? Fast and small enough? At other sizes, too? If you are stuck: hint("gpipe")
 grade(gpipe)
 
 # %% [markdown] tags=["solution"]
 # ## Smaller: one forward, one backward
 #
-# Who says that all forwards come before all backwards? After a few forwards to fill the pipeline, a rank can
-# take turns: one backward, which frees the activations of a micro-batch, then one forward, which needs room for
-# the next. How many forwards first? Rank r of p needs p - r, so that a gradient is back when it is through with
-# them. One more covers the time in which messages travel. The last rank needs only one.
+# Who says that all forwards come before all backwards? After a few forwards to fill the pipeline, a rank can take
+# turns: one backward, which frees the activations of a micro-batch, then one forward, which needs room for the next.
+# How many forwards come first? Rank r of p needs p - r, so that a gradient is back by the time it has done them. One
+# more covers the time in which messages travel. The last rank needs only one.
 #
-# With 4 micro-batches that takes 32.6 ticks and 2,621,440 elements. With 16 it takes 87 ticks and 3,014,656
-# elements, where `gpipe` takes 91.4 and 7,602,176.
+# With 4 micro-batches that takes 32.6 ticks and 2,621,440 elements. With 16 it takes 87 ticks and 3,014,656 elements,
+# where `gpipe` takes 91.4 and 7,602,176.
 
 
 # %% tags=["solution"]
@@ -173,12 +179,12 @@ async def one_forward_one_backward(model: Model) -> Model:
 draw(run(one_forward_one_backward, ranks=4, layers=8, batches=4))
 
 # %% [markdown] tags=["solution"]
-# ## Faster: nobody waits for the mail
+# ## Faster: no rank waits for messages
 #
-# A send need not be awaited before the next piece of work, and the next message can be asked for while this piece is
-# computed. Then all pieces lie as close together as they can when each rank has one chunk of the model: 31.4 ticks, for
-# GPipe with 2,883,584 elements, and for one forward, one backward with 2,490,368. The latter begins with one forward
-# more, for a message is long on its way.
+# A send need not be awaited before the next piece of work, and you can ask for the next message while this piece is
+# computed. Then all pieces lie as close together as they can when each rank has one chunk of the model: 31.4 ticks,
+# with 2,883,584 elements for GPipe and 2,490,368 for one forward, one backward. The latter begins with one more
+# forward, because a message takes so long to arrive.
 
 
 # %% tags=["solution"]
@@ -255,10 +261,11 @@ async def one_forward_one_backward_ahead(model: Model) -> Model:
 draw(run(one_forward_one_backward_ahead, ranks=4, layers=8, batches=4))
 
 # %% [markdown]
-# ## Beside each other
+# ## Side by side
 #
-# `compare` draws several runs under one time axis, with their figures in a table. Here is what you wrote on one
-# micro-batch, where all but one rank wait, and on four. Paste your `pipeline` of puzzle 5 into a cell to see it there, too.
+# `compare` draws several runs under one time axis, with their figures in a table. Here is your program on one
+# micro-batch, where all ranks but one wait, and on four. Paste your `pipeline` of puzzle 5 into a cell to see it
+# there, too.
 
 
 # %%
@@ -310,13 +317,13 @@ compare(
 #
 # GPipe (arXiv 1811.06965) trains like this: all forwards, then all backwards. Its weakness is memory. Every rank
 # keeps the activations of all m micro-batches, and m has to be large to make the bubble small. (The paper keeps only
-# the *input* of each stage, and computes the activations in between once more on the way down.)
+# the *input* of each stage, and computes the other activations again in the backward pass.)
 #
 # *One forward, one backward* (1F1B, called PipeDream-flush in arXiv 2006.09503 and used by Megatron-LM, arXiv
-# 2104.04473) starts a backward as soon as there is one. On free links that takes exactly as long as GPipe. **It
-# saves memory, not time**: rank r of p has at most p - r micro-batches in flight, however many there are.
+# 2104.04473) starts a backward as soon as it can. On free links that takes exactly as long as GPipe. **It saves
+# memory, not time**: rank r of p has at most p - r micro-batches in flight, however many there are.
 #
-# The bubble itself shrinks when each rank holds several thin pieces of the model instead of one thick one
-# (*interleaved* stages, with v pieces (m + (p - 1)/v)/m instead of (m + p - 1)/m), at the price of more
-# messages. Or when the backward is split in two, since the gradient of the weight is needed by nobody but the
-# update and can be made whenever there is nothing else to do (*zero bubble* schedules, arXiv 2401.10241).
+# There are two ways to shrink the bubble itself. Each rank can hold several thin pieces of the model instead of one
+# thick one (*interleaved* stages, with v pieces (m + (p - 1)/v)/m instead of (m + p - 1)/m), at the price of more
+# messages. Or the backward can be split in two: only the update needs the gradient of the weight, so a rank can
+# compute it whenever it has nothing else to do (*zero bubble* schedules, arXiv 2401.10241).

@@ -1,10 +1,14 @@
 # %% [markdown]
 # # Puzzle 7: Pipeline and FSDP
 #
-# Sixteen ranks now, and two ideas at once: four pipelines side by side, and every weight in sixteen shards.
+# A pipeline of four stages divides the 1.1 TB of a 70-billion model by four: 280 GB on each GPU, and the GPU has 80.
+# Four such pipelines side by side are four times as fast, but they keep four identical copies, and need just as much
+# on each GPU. If all sixteen GPUs share everything, each of them keeps 1.12 TB / 16 = 70 GB, and the model fits.
+#
+# So here are sixteen ranks and two ideas at once: four pipelines side by side, and every weight in sixteen shards.
 
 # %%
-from drawing import beside_target, draw
+from drawing import beside_target, draw, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -29,15 +33,15 @@ PUZZLE = {
     "difficulty": "hard",
     "minutes": 45,
     "hints": [
-        "Write it as one loop over *all* layers up, and one over all layers down. Each rank takes part in the "
+        "Write it as one loop over *all* layers forward, and one over all layers backward. Each rank joins the "
         "collectives of each turn. What it does between them depends on whether the layer is its own.",
         "Which rank has to wait for what? A rank that waits for a message cannot take part in the gather of an "
         "earlier layer, and then nobody can. So receive in the turn of your own first layer, not before the "
         "loop, and pass on in the turn of your last.",
-        "A turn on the way down: if this is your last layer, `receive` the gradient (or call `loss`); "
+        "A turn of the backward loop: if this is your last layer, `receive` the gradient (or call `loss`); "
         "`allgather`; if the layer is yours, `backward`, otherwise `grad = model.fake_grad(layer, [])`; "
         "`model.grad_weights[layer] = await model.scatterreduce(grad, layer)`; if this is your first layer, "
-        "`pass_to` the rank below. At the end each rank updates its shard of every layer.",
+        "`pass_to` the rank before. At the end each rank updates its shard of every layer.",
     ],
 }
 
@@ -53,26 +57,26 @@ PUZZLE = {
 # | pipeline 2, micro-batch 2 | rank 8 | rank 9 | rank 10 | rank 11 |
 # | pipeline 3, micro-batch 3 | rank 12 | rank 13 | rank 14 | rank 15 |
 #
-# With 4 layers each stage runs one; with 8 or 12 layers, two or three that follow each other.
+# With 4 layers each stage runs one. With 8 or 12 layers it runs two or three that follow each other.
 #
-# ## One new thing: a gradient of nothing
+# ## A new tool: the zero gradient
 #
-# A collective needs everyone. But in the reduce-scatter of a layer, twelve of the sixteen ranks have nothing to
-# add, because they did not run it. They bring `model.fake_grad(layer, [])`: the gradient of no micro-batches. It is
-# zero, takes no memory, and nothing about it is made up.
+# Every rank has to join a collective. But in the reduce-scatter of a layer, twelve of the sixteen ranks have nothing
+# to add, because they did not run that layer. They bring `model.fake_grad(layer, [])`, the gradient of no
+# micro-batches. It is zero and takes no memory, and nothing about it is made up, so it is allowed.
 
 # %% [markdown]
 # ## Your task
 #
-# Every weight and every state is sharded over all 16 ranks: rank `r` holds shard `r` of 16 of every layer, and
-# ends with it updated. All ranks take part in the gathers and in the reduce-scatters of all layers. As in puzzle 4, no
-# rank ever receives a whole gradient.
+# Every weight and every state is sharded over all 16 ranks: rank `r` holds shard `r` of 16 of every layer, and ends
+# with it updated. All ranks take part in the gathers and in the reduce-scatters of all layers. As in puzzle 4, no
+# rank ever receives a whole summed gradient.
 #
-# Target, for 4 layers: **16.0** ticks, peak memory **966,656** elements. At the other sizes, layers may be 8 or 12;
-# there are always 16 ranks and 4 micro-batches. The star: **12.0** ticks, **966,656** elements.
+# Target, for 4 layers: **16.0** ticks, peak memory **966,656** elements. At the other sizes there may be 8 or 12
+# layers, and always 16 ranks and 4 micro-batches. The star: **12.0** ticks, **966,656** elements.
 #
-# If nothing moves any more, the machine says so at once, and lists for each rank what it waits for. Read that
-# list closely. It is the best tool you have here.
+# If your program gets stuck, the machine says so at once, and lists for each rank what it waits for. Read that list
+# closely. It is the best tool you have here.
 
 
 # %%
@@ -129,16 +133,21 @@ async def pipeline_fsdp(model: Model) -> Model:
 draw(run(pipeline_fsdp, ranks=16, layers=4, batches=4))
 
 # %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(pipeline_fsdp, ranks=16, layers=4, batches=4))
+
+# %%
 # Right? Fast and small enough? At other sizes, too? If you are stuck: hint("pipeline_fsdp")
 grade(pipeline_fsdp)
 
 # %% [markdown] tags=["solution"]
 # ## Faster: gather for the next stage while this one computes
 #
-# While a stage computes, the others have nothing to do but to gather, and so does the network. On the way up the weight
-# of the next layer comes then; on the way down it may come before this layer's backward (`b`), after it (`a`), or
-# when it is needed (`n`). Who waits for no sum, and updates a layer while the next is on its way, saves the rest. The last
-# weight on the way up is the first on the way down, and stays. The functions have their ticks in their names.
+# While one stage computes, the other ranks have nothing to do but gather, and the network is free. In the forward
+# pass that is the time to gather the weight of the next layer. In the backward pass the next weight may come before
+# this layer's backward (`b`), after it (`a`), or when it is needed (`n`). Updating a layer while the sum of the next
+# is on its way saves the rest. The last weight of the forward pass is the first of the backward pass, and stays. The
+# functions have their ticks in their names.
 
 
 # %% tags=["solution"]
@@ -243,13 +252,13 @@ draw(run(pipeline_fsdp_in_11_7, ranks=16, layers=4, batches=4))
 # %% [markdown]
 # ## Where real systems do this
 #
-# The largest models are trained with pipelines and data parallelism together, and the data-parallel part is
-# sharded. Real systems shard a layer only over the ranks that run it, the same stage of each pipeline (a column of
-# the table above). Then no rank gathers what it does not need. Here all sixteen take part in everything: that
-# saves the most memory, keeps the code short, and shows what a collective demands.
+# The largest models are trained with pipelines and data parallelism together, and the data-parallel part is sharded.
+# Real systems shard a layer only over the ranks that run it, the same stage of each pipeline (a column of the table
+# above). Then no rank gathers what it does not need. Here all sixteen take part in everything: that saves the most
+# memory, keeps the code short, and shows what a collective demands.
 #
-# The two ideas get in each other's way when a pipeline runs several micro-batches. A schedule that lets each of
-# them go through as soon as it can (*depth-first*, such as 1F1B) gathers a layer m times up and m times down. One
-# that takes all micro-batches through a layer before the next (*breadth-first*, arXiv 2211.05953) gathers it once
-# up and once down, and keeps more activations. In practice stages are often kept whole during the step for that reason:
-# torchtitan does not gather again on the way down when it runs a pipeline.
+# The two ideas get in each other's way when a pipeline runs several micro-batches. A *depth-first* schedule, such as
+# 1F1B, lets each micro-batch go through as soon as it can, and gathers a layer m times forward and m times backward.
+# A *breadth-first* one (arXiv 2211.05953) takes all micro-batches through a layer before the next. It gathers the
+# layer once forward and once backward, and keeps more activations. That is why stages are often kept whole during the
+# step: torchtitan does not gather again for the backward pass when it runs a pipeline.

@@ -1,11 +1,16 @@
 # %% [markdown]
 # # Puzzle 8: Replica-FSDP, also called hybrid sharding
 #
-# Until now all links were equally fast. In a real cluster they are not. Here are eight ranks in two boxes, and
-# every puzzle so far comes together.
+# Until now all links were equally fast. In a real cluster they are not. Inside a box of H100s a GPU sends 450 GB a
+# second over NVLink; to another box it sends 50 over its network card (400 Gbit/s), nine times less. FSDP gathers the
+# 15 GB of a 7.5-billion model twice for each micro-batch and reduces its gradients once. That takes 3 x 15 / 450 =
+# 0.1 s inside a box and 0.9 s between boxes, and a micro-batch of 4,096 tokens takes 0.46 s to compute. In the box,
+# communication hides behind the computing. Between boxes, every rank waits for it.
+#
+# Here are eight ranks in two boxes, and all the puzzles so far come together.
 
 # %%
-from drawing import beside_target, compare, draw, draw_group
+from drawing import beside_target, compare, draw, draw_group, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -32,9 +37,9 @@ PUZZLE = {
     "difficulty": "hard",
     "minutes": 60,
     "hints": [
-        "Begin with the FSDP above. Which of its collectives have to cross the boxes? Which could stay inside, if "
-        "each box held all weights? And how often does what is left have to cross?",
-        'Per micro-batch all is as above, but with `axis="shard"`. That leaves you a quarter of each gradient, '
+        "Start from the FSDP above. Which of its collectives have to cross the boxes? Which could stay inside, if "
+        "each box held all weights? And how often do the others have to cross?",
+        'For each micro-batch everything is as above, but with `axis="shard"`. That leaves you a quarter of each gradient, '
         'summed over your box and both micro-batches. After the last one, a reduce-scatter with `axis="replica"` '
         "gives you the eighth of it that belongs to your state, summed over everything. Which weight do you "
         "update with it?",
@@ -49,13 +54,13 @@ PUZZLE = {
 # %% [markdown]
 # ## New tools: boxes and a mesh
 #
-# `node_size=4` puts ranks 0 to 3 in one box and 4 to 7 in the next. A collective whose ranks sit in one box takes
+# `node_size=4` puts ranks 0 to 3 in one box and 4 to 7 in the next. A collective whose ranks are all in one box takes
 # 0.3 ticks; one that spans boxes takes **1.5**.
 #
 # `mesh={"replica": 2, "shard": 4}` arranges the ranks as a grid, row by row: `replica` counts the rows (the boxes),
-# `shard` the places in a row. `model.axis_index("shard")` says where you are, `model.axis_size("shard")` how many
-# there are. A collective with `axis="shard"` joins the ranks that differ from you *in that coordinate only*: your
-# row. `axis="replica"` joins your column: your twin in the other box.
+# `shard` the places in a row. `model.axis_index("shard")` tells you where you are, `model.axis_size("shard")` how
+# many places there are. A collective with `axis="shard"` joins the ranks that differ from you *in that coordinate
+# only*: your row. `axis="replica"` joins your column: your twin in the other box.
 #
 # Here is a grid of 2 x 2, two boxes of two. Each rank has one piece of four, and gathers it once along each axis.
 
@@ -76,8 +81,8 @@ draw_group({f"rank {m.rank}": m.weights for m in tiny.models})
 
 # %%
 # What slow links do to FSDP: puzzle 4 over all 8 ranks, with two micro-batches for each, one after the other. It takes
-# 81.0 ticks and 1,769,472 elements. Each rank computes for 27 of them. In the other 54 it waits for 36 collectives
-# that all cross the boxes.
+# 81.0 ticks and 1,769,472 elements. Each rank computes for 27 ticks. For the other 54 it waits for 36 collectives,
+# all of which cross the boxes.
 async def fsdp_on_boxes(model: Model) -> Model:
     """Everything sharded over all ranks, as if all links were the same."""
     for layer in range(model.LAYERS):
@@ -121,19 +126,20 @@ draw(run(fsdp_on_boxes, ranks=8, layers=6, batches=16, **boxes), memory=False)
 # sharded over both axes: an eighth for each rank, piece `shard_index * 2 + replica_index` of 8. Rank `r` trains the
 # micro-batches `2r` and `2r + 1`, one after the other.
 #
-# - For each micro-batch: gather each weight in the box, forward. Gather it again, backward, reduce-scatter in the box,
-#   and add the result to your own piece of the gradient.
+# - For each micro-batch: gather each weight in the box, then forward. Gather it again, then backward, reduce-scatter
+#   in the box, and add the result to your own piece of the gradient.
 # - After the last one, for each layer: reduce-scatter across the replicas, update the eighth whose state you have,
-#   all-gather across the replicas.
+#   and all-gather across the replicas.
 #
-# Each rank ends with its quarter of the weights and its eighth of the states, updated. As in puzzle 4, none ever receives
-# a whole gradient.
+# Each rank ends with its quarter of the weights and its eighth of the states, updated. As in puzzle 4, no rank ever
+# receives a whole summed gradient.
 #
-# The trap is *when* to sum across the replicas. After every micro-batch is slow. Doing it to the running sum counts
-# gradients twice. Never doing it leaves you with two models that drift apart.
+# The trap is *when* to sum across the replicas. After every micro-batch is slow. Summing the running total each time
+# counts gradients twice. Never doing it leaves you with two models that drift apart.
 #
-# Target: **55.8** ticks, peak memory **2,162,688** elements. The grader tries other meshes, so ask for their sizes. A
-# box always holds one replica, and each rank has two micro-batches. The star: **49.8** ticks, **2,162,688** elements.
+# Target: **55.8** ticks, peak memory **2,162,688** elements. The grader tries other meshes, so ask the model for
+# their sizes. A box always holds one replica, and each rank has two micro-batches. The star: **49.8** ticks,
+# **2,162,688** elements.
 
 
 # %%
@@ -188,16 +194,29 @@ draw(
 )
 
 # %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(
+    run(
+        replica_fsdp,
+        ranks=8,
+        layers=6,
+        batches=16,
+        mesh={"replica": 2, "shard": 4},
+        node_size=4,
+    )
+)
+
+# %%
 # Right? Fast and small enough? At other sizes, too? If you are stuck: hint("replica_fsdp")
 grade(replica_fsdp)
 
 # %% [markdown] tags=["solution"]
-# ## Faster: the slow links work while nobody waits
+# ## Faster: the slow links work while no rank waits
 #
-# A gather across the boxes is slow because everyone stands still for it. So start the sum of a layer across as soon as its
-# last micro-batch is through, and take it when all layers are on their way. In the box, gather the next weight while
-# this layer is computed, on the way down where there is room for it: for the lowest layers, whose turn comes when
-# the activations are gone. That takes 45.0 ticks, and not an element more.
+# A gather across the boxes is slow because every rank stands still for it. So start the sum of a layer across as soon
+# as its last micro-batch is through, and fetch it when all layers are on their way. In the box, gather the next
+# weight while this layer is computed. In the backward pass, do so where there is room: for the lowest layers, whose
+# turn comes when the activations are gone. That takes 45.0 ticks, and not an element more.
 
 
 # %% tags=["solution"]
@@ -262,7 +281,7 @@ async def replica_fsdp_in_45(model: Model) -> Model:
 draw(run(replica_fsdp_in_45, ranks=8, layers=6, batches=16, **boxes))
 
 # %%
-# Beside plain FSDP: the same machine, the same batch, one time axis. Look at what goes between the boxes.
+# Side by side with plain FSDP: the same machine, the same batch. Look at what goes between the boxes.
 compare(
     run(fsdp_on_boxes, ranks=8, layers=6, batches=16, **boxes),
     run(replica_fsdp, ranks=8, layers=6, batches=16, **boxes),
@@ -271,38 +290,37 @@ compare(
 # %% [markdown]
 # ## Where real systems do this
 #
-# The name "replica FSDP" is from issue 325 of Levanter. What you have built, weights over the box and states over all
-# ranks, is what Megatron-FSDP calls HFSDP: ZeRO-1 outside, ZeRO-3 inside. MiCS (arXiv 2205.00119), which shards over
-# groups of ranks, is a relative, and PyTorch's FSDP has `HYBRID_SHARD`: full sharding in the box, replicas across. PyTorch
-# shards the states over the box only, 16/s bytes a parameter with s ranks in a box. With states over all N ranks, as here,
-# it is 4/s + 12/N.
+# The name "replica FSDP" is from issue 325 of Levanter. What you have built, with weights over the box and states
+# over all ranks, is what Megatron-FSDP calls HFSDP: ZeRO-1 outside, ZeRO-3 inside. MiCS (arXiv 2205.00119), which
+# shards over groups of ranks, is a relative, and PyTorch's FSDP has `HYBRID_SHARD`: full sharding in the box,
+# replicas across. PyTorch shards the states over the box only, which takes 16/s bytes for each parameter with s ranks
+# in a box. With states over all N ranks, as here, it is 4/s + 12/N.
 #
-# With r replicas, a rank sends 2(r - 1)/r of its *piece* of the gradient between boxes, *once a step*. And the trap is
-# real. On two boxes of eight A100, with Ethernet in between, a step of four micro-batches took 88.8 s when gradients
-# were reduced between the boxes every time, and 54.3 to 54.9 s when once (NVIDIA cosmos-framework, issue 161). In PyTorch
-# that is `set_requires_all_reduce(False)` for all micro-batches but the last: the reduce-scatter in the box stays, only
-# the all-reduce across waits. torchtitan did the slow thing until 2026.
+# With r replicas, a rank sends 2(r - 1)/r of its *piece* of the gradient between boxes, *once a step*. And the trap
+# is real. On two boxes of eight A100, with Ethernet in between, a step of four micro-batches took 88.8 s when
+# gradients were reduced between the boxes every time, and 54.3 to 54.9 s when they were reduced once (NVIDIA
+# cosmos-framework, issue 161). In PyTorch you call `set_requires_all_reduce(False)` for all micro-batches but the
+# last: the reduce-scatter in the box stays, only the all-reduce across waits. torchtitan did the slow thing until
+# 2026.
 #
 # ## When to combine what
 #
-# - Everything fits on one GPU: plain data parallel (2). Little is sent, and it hides well.
+# - Everything fits on one GPU: plain data parallel (2). It sends little, and hides it well.
 # - It does not: shard (4), first inside a box, where links are fast. Shard over more boxes only as far as memory
 #   demands, and make the rest replicas (8).
 # - Links are too slow even for that, or one box is too small for the model: cut it into stages (5, 6). A pipeline
-#   sends the least. It wants many micro-batches, sharding wants large ones, and the batch that training tolerates is
-#   shared between the two (7).
-# - Gradient accumulation (1) goes with all of them, and makes everything that is sent once a step cheaper.
+#   sends the least. It wants many micro-batches, sharding wants large ones, and the two have to share the batch that
+#   training tolerates (7).
+# - Gradient accumulation (1) goes with all of them, and makes everything cheaper that is sent once a step.
 #
 # ## What these nine leave out
 #
-# - **Wrapping granularity.** We gather one layer at a time. Real systems choose: half a layer, or three. Larger pieces
-#   use links better and overlap better, and take more memory.
-# - **Tensor parallelism**: a third axis, beside replica and shard, that splits every single matrix within a box. And
-#   its relatives that split the sequence, or the experts of a mixture.
+# - **Tensor parallelism**: a third axis, beside replica and shard, that splits every single matrix within a box. Its
+#   relatives split the sequence, or the experts of a mixture.
 # - **Recomputing** activations instead of keeping them, which trades ticks for elements.
 # - **Offload**: states, or even weights, wait in the memory of the CPU.
 # - **LoRA** trains small matrices beside frozen weights, so gradients and states almost vanish, and with them most of
 #   what this course is about.
-# - **Quantization**: weights and gradients in fewer bits, so that all that is kept or sent gets smaller.
+# - **Quantization**: weights and gradients in fewer bits, so that everything kept or sent gets smaller.
 #
-# You know enough now to judge each of them: what does it keep, what does it send, and who waits?
+# You now know enough to judge each of them: what does it keep, what does it send, and who waits?

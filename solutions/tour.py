@@ -1,29 +1,30 @@
 # %% [markdown]
 # # A tour of the machine
 #
-# These puzzles are about one question: how do many GPUs train one large model together? You will write
-# the answer as short Python functions. A simulated machine runs them, times them, and tells you whether
-# they really train the model.
+# How do thousands of GPUs train one large model together? In these puzzles you write the answer as short Python
+# functions. A simulated machine runs them, times them, and tells you whether they really train the model.
 #
-# There are no numbers in the tensors, you need no GPU, and every run is over in a blink. What is left is
-# what matters here: which piece of what is where, and when. This notebook walks through the life of one
-# update, by hand. There is nothing to solve. Run the cells one by one, then change them and break things.
+# The tensors hold no numbers, you need no GPU, and every run finishes in the blink of an eye. What remains is exactly
+# what matters here: which piece of data is where, and when.
+#
+# In this notebook we follow a single training step, by hand. There is nothing to solve. Run the cells one by one
+# (Shift+Enter), then change them and break things.
 
 # %%
-from drawing import draw, draw_group
+from drawing import draw, draw_group, play
 from lib import Model, PuzzleError, WeightGrad, run
 
 # %% [markdown]
 # ## A rank, its memory, its clock
 #
-# A *rank* is one simulated GPU, and a `Model` is what a rank sees of the world. This one trains a model
-# of 2 layers. Its batch is cut into 4 *micro-batches*, numbered 0 to 3.
+# A *rank* is one simulated GPU, and a `Model` is everything that a rank can see and do. This one trains a model of 2
+# layers. Its batch is cut into 4 *micro-batches*, numbered 0 to 3.
 #
-# A rank has five dictionaries: `weights`, `opt_states`, `activations`, `grad_activations` and
-# `grad_weights`. **They are its memory.** Which keys you use is up to you.
+# A rank has five dictionaries: `weights`, `opt_states`, `activations`, `grad_activations` and `grad_weights`. **They
+# are its memory.** You may use any keys you like.
 #
-# `load_weights(layer)` gives the weight of a layer, and the state that the optimizer keeps beside it (for
-# Adam: the averages of the gradient and of its square). It takes no time.
+# `load_weights(layer)` returns a layer's weight and its optimizer state (for Adam: running averages of the gradient
+# and of its square). It takes no time.
 
 # %%
 model = Model(layers=2, batches=4)
@@ -36,12 +37,13 @@ draw_group({"weights": model.weights, "opt_states": model.opt_states})
 # %% [markdown]
 # ## Forward
 #
-# `get_activation` gives the input of layer 0 for some micro-batches, in no time. We take only three of
-# the four. Remember that, it will come back to us.
+# The *forward pass* takes the data through the layers, from first to last. `get_activation` returns the input of
+# layer 0 for some micro-batches. That takes no time. Here we take only three of the four. Remember that; it will come
+# back to bite us.
 #
-# `forward(layer, inp, weight)` makes the input of the next layer. It takes 1 *tick* for each micro-batch.
-# Store every activation: the way back needs them all. In the picture, an activation is filled where it
-# has micro-batches.
+# `forward(layer, inp, weight)` computes the input of the next layer. It takes 1 *tick* for each micro-batch: the tick
+# is our unit of time. Keep every activation, because the backward pass will need it. In the picture, an activation is
+# filled in where it has micro-batches.
 
 # %%
 model.activations[0] = model.get_activation([0, 2, 3])
@@ -56,14 +58,17 @@ draw_group({"activations": model.activations})
 # %% [markdown]
 # ## Loss, and the first thing to forget
 #
-# `loss` turns the last activation into the first gradient, in no time. By habit it is stored under the key
-# of the activation that it belongs to: here 2. (Its own `layer` says which layer's output that is, one less; so the
-# gradient of the very first input is shown as one of layer -1.)
+# `loss` turns the last activation into the first gradient, in no time. We store that gradient under the same key as
+# its activation: here, 2. (The pictures label it with layer 1, the layer that made the activation. The gradient of
+# the very first input therefore shows as layer -1.)
 #
-# Memory is counted in *elements*: a weight has 512 x 512, an activation 512 x 256 for each micro-batch.
-# The peak is what counts, and it is measured at the beginning of every operation: all that is stored, and what the
-# operation reads. So what is deleted before the next operation begins never counts. Nobody will read the last activation
-# again. Look at the memory before and after `del`.
+# Memory is counted in *elements*, and an element is one number in a tensor. A weight has 512 x 512 elements, an
+# optimizer state as many, and an activation 512 x 256 for each micro-batch. (A real Adam state takes more: 12 of the
+# 16 bytes of each parameter.)
+#
+# Your score is the *peak*, the most memory a rank holds at any time. Memory is measured at the start of every
+# operation: everything stored, plus what the operation reads. Anything you delete before the next operation starts
+# does not count. Nothing will read the last activation again, so look at the memory before and after `del`.
 
 # %%
 model.grad_activations[2] = model.loss(model.activations[2])
@@ -76,11 +81,12 @@ draw_group({"activations": model.activations, "grad_activations": model.grad_act
 # %% [markdown]
 # ## Backward
 #
-# `backward(layer, inp, grad, weight)` reads *the same input* that `forward` read, and the gradient of what
-# `forward` made. It gives two things: the gradient of the weight, and the gradient of the input, on which
-# the layer below goes on. Like forward, it takes 1 tick for each micro-batch.
+# The *backward pass* goes through the layers from last to first. `backward(layer, inp, grad, weight)` reads *the same
+# input* that `forward` read, and the gradient of what `forward` returned. It returns two gradients: that of the
+# weight, and that of the input, which the layer before needs next. Like `forward`, it takes 1 tick for each
+# micro-batch.
 #
-# `pop` takes a tensor out of the dictionary as it is used, so that it is forgotten at once.
+# `pop` takes a tensor out of its dictionary at the moment it is used, so it stops taking memory right away.
 
 # %%
 for layer in reversed(range(model.LAYERS)):
@@ -93,11 +99,11 @@ print("tick", model.time)
 draw_group({"grad_weights": model.grad_weights, "grad_activations": model.grad_activations})
 
 # %% [markdown]
-# ## Update, and a micro-batch that is missing
+# ## Update, and a missing micro-batch
 #
-# `update` is the step of the optimizer. It needs the gradient of the *whole* batch, every micro-batch
-# exactly once. Micro-batch 1 was never trained. An error says where it happened, what was expected, what
-# came, and what to do instead.
+# `update` is the optimizer's step. It needs the gradient of the *whole* batch, with every micro-batch in it exactly
+# once. We never trained micro-batch 1. The error says where this happened, what was expected, what came, and what to
+# do instead.
 
 # %%
 try:
@@ -106,12 +112,13 @@ except PuzzleError as error:
     print(error)
 
 # %% [markdown]
-# Gradients of different micro-batches add up with `+`. To go on with the tour, we make up the missing one:
-# `fake_grad` exists for demonstrations. (`WeightGrad(0, 2, [1], 4)`, written by hand, is the same thing.) In
-# a puzzle a made-up gradient is refused, with one honest exception that puzzle 7 will show you.
+# Gradients of different micro-batches are added with `+`. To go on with the tour, we make up the missing one with
+# `fake_grad`, which is there for demonstrations. (`WeightGrad(0, 2, [1], 4)`, written by hand, is the same thing.)
+# Puzzles reject made-up gradients. The only exception is `fake_grad(layer, [])`, the gradient of no micro-batches. It
+# is zero, so nothing about it is made up; puzzle 7 has a use for it.
 #
-# `update` takes 0.5 ticks and gives the weight and the state at `step=1`. `set_final_weight` hands in your
-# answer, and `Model.check` compares it with training on one device.
+# `update` takes 0.5 ticks and returns the weight and the state at `step=1`. `set_final_weight` hands in your answer,
+# and `Model.check` compares it with training on one device.
 
 # %%
 print(model.fake_grad(0, [1]) == WeightGrad(0, 2, [1], 4))
@@ -129,23 +136,28 @@ draw_group({"weights": model.weights, "opt_states": model.opt_states})
 # %% [markdown]
 # ## The picture
 #
-# Everything that a rank did is in its log, and `draw` shows the log: time from left to right, a color for
-# each layer, the memory below. Rest the pointer on a box to read what it is. The peak of the memory is what
-# you will try to lower, and the right end is what you will try to reach sooner.
+# Everything a rank did is in its log, and `draw` shows the log: time runs from left to right, each layer has a color,
+# and the memory is drawn below. Point at a box to read what it is. You will try to lower the peak of the memory, and
+# to move the right end to the left.
 
 # %%
 draw(model)
 
 # %% [markdown]
+# `play` shows the same log step by step, with the line of code that the rank is at. Press play, or use the arrow keys.
+
+# %%
+play(model)
+
+# %% [markdown]
 # ## Nothing hides in a local variable
 #
-# A real GPU has no memory that is not counted, and neither has this one. A variable of yours may hold a
-# tensor **until the next operation**, and that operation may use it. A tensor that is not stored in one of
-# the dictionaries by then is gone. (Operations are `forward`, `loss`, `backward`, `update`, and everything
-# that communicates.)
+# On a real GPU every tensor takes memory, whatever variable it is in. Here, too. A local variable may hold a tensor
+# **until the next operation**, and that operation may use it. If the tensor is not stored in one of the dictionaries
+# by then, it is gone. (Operations are `forward`, `loss`, `backward`, `update`, and everything that communicates.)
 #
-# So `b = forward(0, a, w)` followed by `forward(1, b, v)` is fine, but then `b` is gone for `backward`.
-# Here a second model forgets to store something.
+# So `b = forward(0, a, w)` followed by `forward(1, b, v)` is fine. But after that `b` is gone, and `backward` can no
+# longer use it. Here a second model forgets to store something.
 
 # %%
 other = Model(layers=2, batches=1)
@@ -164,8 +176,8 @@ except PuzzleError as error:
 # %% [markdown]
 # ## Many ranks
 #
-# A puzzle asks for a function of one model. `run` calls it once on every rank, and each rank finds out
-# from `model.rank` and `model.RANKS` what its part is.
+# In a puzzle you write a function of one model. `run` calls it once on every rank, and `model.rank` and `model.RANKS`
+# tell each rank which part of the work is its own.
 
 
 # %%
@@ -179,10 +191,10 @@ def hello(model: Model) -> None:
 machine = run(hello, ranks=3, layers=2, batches=6)
 
 # %% [markdown]
-# From puzzle 2 on the ranks talk to each other. Then the function is a *coroutine*: `async def`, and
+# From puzzle 2 on, the ranks talk to each other. Your function is then a *coroutine*: you write `async def`, and
 # `await` in front of every call that talks to others. `run` takes care of the rest.
 #
-# There is nothing magic about `run`. In plain asyncio the same looks as follows, and gives the same figures:
+# There is no magic in `run`. In plain asyncio the same thing looks as follows, with the same figures:
 #
 # ```python
 # import asyncio
@@ -194,13 +206,7 @@ machine = run(hello, ranks=3, layers=2, batches=6)
 # Model.check(models)
 # ```
 #
-# `await` works in a cell as it stands. If you would rather write `asyncio.run(...)` in a cell, call
-# `allow_nested_loops()` (from `lib`) first. That is optional, and no puzzle needs it: it patches asyncio for
-# the whole process. So it is never done unasked, and it is refused, with the reason, where the patch would
-# break things: nest-asyncio 1.6.0 on Python 3.14 and later, and event loops that are not asyncio's own, such
-# as uvloop.
-#
 # Now to puzzle 0. `grade(basic)` says whether your function is right, `hint("basic")` gives one hint at a time, and
-# `progress()` shows all puzzles and your best so far. At a shell, in the project's folder,
-# `.venv/bin/python -m lib grade` grades your notebooks in a process of their own: it is the referee where somebody has
-# to be.
+# `progress()` shows all puzzles with your best so far. Does a result have to count, in a class for example?
+# `.venv/bin/python -m lib grade`, at a shell in the project's folder, grades your notebooks in a process of their
+# own.

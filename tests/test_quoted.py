@@ -1,0 +1,170 @@
+"""Figures in the texts of the notebooks: each is computed here, from what the text derives it from or by a run."""
+
+from __future__ import annotations
+
+import importlib
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from lib import RingCost, run
+from solutions import build
+
+BILLION, YEAR = 10**9, 365.25 * 86_400
+PER_SECOND = 4e14
+"""Operations of one GPU: 40 percent of the 989 x 10^12 of an H100 in 16 bits."""
+GB_IN, GB_BETWEEN = 450, 50
+"""A second, from one GPU: NVLink in a box of H100s (900 both ways), and a network card of 400 Gbit/s."""
+
+
+def operations(parameters: float, tokens: float) -> float:
+    """Of training: forward takes 2 for each parameter and token, backward twice as many."""
+    return 6 * parameters * tokens
+
+
+def state(parameters: float) -> float:
+    """Bytes: weight, gradient, master weight, and Adam's two averages."""
+    return (2 + 2 + 4 + 4 + 4) * parameters
+
+
+LAYER = 70 * BILLION / 80
+GPT3 = 2048 * 12288 * (34 + 5 * 96 * 2048 / 12288)  # bytes of activations, one layer, one sequence: 2205.05198
+SEQUENCES = 3.2e6 / 2048
+STEP = operations(7.5 * BILLION, 4e6) / PER_SECOND
+BATCH = operations(70 * BILLION, 4096) / PER_SECOND
+SMALL = 2 * 7.5  # GB of weights
+
+DERIVED = [
+    ("index", f"takes {state(70 * BILLION) / 1e12:.1f} TB of memory"),
+    ("index", f"= {state(70 * BILLION) / 1e12:.2f} TB"),
+    ("index", f"need {round(operations(70 * BILLION, 15e12) / PER_SECOND / YEAR, -1):.0f} years"),
+    ("index", f"= {operations(70 * BILLION, 15e12) / 1e24:.1f} x 10²⁴ operations"),
+    ("index", f"has {LAYER / 1e6:.0f} million weights"),
+    ("index", f"takes {2 * LAYER * 4096 / 1e12:.1f} x 10¹² operations"),
+    ("index", f"one tick is {2 * LAYER * 4096 / PER_SECOND * 1000:.0f} ms"),
+    ("index", f"of 2,621,440 elements would be {2 * 2_621_440 / 1e6:.0f} MB"),
+    ("index", f"875 million weights is {2 * LAYER / 1e9:.2f} GB"),
+    ("p00_basic", f"A model of {80 / 2:.0f} billion parameters would just fit"),
+    ("p00_basic", f"room for {80 * BILLION / state(1) / 1e9:.0f} billion parameters"),
+    ("p00_basic", f"about {GPT3 / 1e9:.1f} GB of activations"),
+    ("p01_grad_accum", f"keeps {GPT3 / 1e9:.1f} GB of activations"),
+    ("p01_grad_accum", f"makes {96 * GPT3 / 1e9:.0f} GB for one sequence"),
+    ("p01_grad_accum", f"about {round(SEQUENCES, -1):,.0f} sequences of 2,048 tokens"),
+    ("p01_grad_accum", f"{96 * GPT3 * SEQUENCES / 1e12:.0f} TB"),
+    ("p02_ddp", {7.5: "seven and a half minutes"}[STEP / 60]),
+    ("p02_ddp", f"make {operations(7.5 * BILLION, 4e6) / 1e17:.1f} x 10¹⁷"),
+    ("p02_ddp", f"enough for {500_000 * 4e6 / 1e12:.0f} trillion tokens"),
+    ("p02_ddp", {7: "take seven years"}[round(500_000 * STEP / YEAR)]),
+    ("p02_ddp", f"done in {500_000 * STEP / 1000 / 86_400:.1f} days"),
+    ("p02_ddp", f"takes {state(7.5):.0f} GB on *every* GPU"),
+    ("p03_wsdp", f"have {64 * 80 / 1000:.1f} TB of memory between them"),
+    ("p03_wsdp", f"16 bytes x 7.5 billion = {state(7.5):.0f} GB"),
+    ("p04_fsdp", f"70 billion x 14 / 64 = {70 * 14 / 64:.0f} GB"),
+    ("p04_fsdp", f"{2 * 70} GB on each GPU, of the 80 GB that it has"),
+    (
+        "p04_fsdp",
+        f"is {2 * LAYER / 1e9:.2f} GB. Over NVLink, at {GB_IN} GB/s, it takes {2 * LAYER / GB_IN / 1e6:.1f} ms",
+    ),
+    ("p04_fsdp", f"all {2 * 70} GB of its weights"),
+    ("p05_pipeline", f"3 x 140 = {3 * 2 * 70} GB"),
+    ("p05_pipeline", f"it takes {3 * 2 * 70 / GB_BETWEEN:.1f} seconds"),
+    ("p05_pipeline", f"is done after {BATCH:.1f} "),
+    ("p05_pipeline", f"{4096 * 8192 * 2 / 1e6:.0f} MB, or {4096 * 8192 * 2 / GB_BETWEEN / 1e6:.1f} milliseconds"),
+    ("p06_gpipe", f"fifteen sixteenths, {15 / 16:.0%}".replace("%", " percent")),
+    ("p06_gpipe", f"here 7/4 of 16, which is {16 * 7 // 4} ticks"),
+    ("p06_gpipe", f"3/7 or {3 / 7:.0%}".replace("%", " percent")),
+    ("p06_gpipe", f"3/19, {3 / 19:.0%}".replace("%", " percent")),
+    (
+        "p07_pipeline_fsdp",
+        f"divides the {state(70) / 1000:.1f} TB of a 70-billion model by four: {state(70) / 4:.0f} GB",
+    ),
+    ("p07_pipeline_fsdp", f"1.12 TB / 16 = {state(70) / 16:.0f} GB"),
+    ("p08_replica_fsdp", {9: "nine times less"}[GB_IN // GB_BETWEEN]),
+    ("p08_replica_fsdp", f"the {SMALL:.0f} GB of a 7.5-billion model"),
+    ("p08_replica_fsdp", f"3 x 15 / 450 = {3 * SMALL / GB_IN:.1f} s inside a box"),
+    ("p08_replica_fsdp", f"and {3 * SMALL / GB_BETWEEN:.1f} s between boxes"),
+    ("p08_replica_fsdp", f"takes {operations(7.5 * BILLION, 4096) / PER_SECOND:.2f} s to compute"),
+]
+"""Where, and what is to stand there."""
+
+
+def text_of(source: str) -> str:
+    """What a source says, in one line: its texts, and the comments of its code."""
+    cells = build.read_cells(build.ROOT / "solutions" / f"{source}.py")
+    return " ".join("\n".join(cell.source for cell in cells).replace("\n# ", " ").split())
+
+
+@pytest.mark.parametrize(("source", "quoted"), DERIVED, ids=[f"{source}: {quoted}" for source, quoted in DERIVED])
+def test_a_derived_figure_is_what_it_is_derived_from(source: str, quoted: str) -> None:
+    assert quoted in text_of(source)
+
+
+def program(source: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"solutions.{source}"), name)
+
+
+FOUR: dict[str, Any] = {"ranks": 4, "layers": 6, "batches": 4}
+EIGHT = FOUR | {"layers": 8}
+BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
+MEASURED = [
+    ("p02_ddp", "ddp_overlap", FOUR | {"layers": 2}, "{time:g}.0 ticks and all the memory of the target, {memory:,} "),
+    ("p03_wsdp", "wsdp_prefetch", FOUR, "That takes {time:g} ticks and no more memory"),
+    ("p06_gpipe", "one_forward_one_backward", EIGHT, "takes {time:g} ticks and {memory:,} elements. With 16"),
+    ("p06_gpipe", "one_forward_one_backward", EIGHT | {"batches": 16}, "takes {time:g} ticks and {memory:,} elements,"),
+    ("p06_gpipe", "gpipe", EIGHT | {"batches": 16}, "`gpipe` takes {time:g} and {memory:,}."),
+    ("p08_replica_fsdp", "fsdp_on_boxes", BOXES, "It takes {time:g}.0 ticks and {memory:,} elements."),
+]
+"""Where, a program and its size, and the sentence with its figures."""
+
+
+@pytest.mark.parametrize(("source", "name", "size", "sentence"), MEASURED, ids=[row[1] for row in MEASURED])
+def test_a_measured_figure_is_what_the_program_takes(
+    source: str, name: str, size: dict[str, Any], sentence: str
+) -> None:
+    done = run(program(source, name), **size)
+    assert sentence.format(time=done.time, memory=int(done.memory)) in text_of(source)
+
+
+def test_data_parallel_is_right_and_slower_and_fatter_than_ddp_as_quoted() -> None:
+    programs = [program("p02_ddp", name) for name in ("data_parallel", "ddp")]
+    by_ranks = {n: [run(fn, ranks=n, layers=2, batches=n) for fn in programs] for n in (4, 8, 16)}
+    for both in by_ranks.values():
+        for done in both:
+            done.check()
+    (at_4, ddp), (at_8, _), (at_16, _) = by_ranks.values()
+    assert len({(done.time, done.memory) for _, done in by_ranks.values()}) == 1
+    by_size = [run(fn, ranks=16, layers=2, batches=16, cost=RingCost()).time for fn in programs]
+    text = text_of("p02_ddp")
+    assert f"takes {at_4.time} ticks on 4 ranks, {at_8.time} on 8 and {at_16.time} on 16, where `ddp` takes" in text
+    assert f"where `ddp` takes {ddp.time} each time" in text
+    assert f"the figures on 16 ranks are {by_size[0]:.1f} and {by_size[1]:.1f}." in text
+    assert f": {at_4.memory:,} elements on 4 ranks and {at_16.memory:,} on 16, where" in text
+    assert f"no rank of `ddp` holds more than {ddp.memory:,}" in text
+
+
+def test_units_take_the_time_and_memory_of_the_table() -> None:
+    in_units, latency = program("p04_fsdp", "in_units"), program("p04_fsdp", "OneCall")
+    rows = []
+    for unit, name in ((1, "1"), (2, "2"), (3, "3"), (6, "6, all of them")):
+        plain, late = (in_units(unit, latency) for latency in (False, True))
+        plain.check()
+        late.check()
+        assert plain.memory == late.memory
+        first = [event for event in late.models[0].log if event.kind in ("allgather", "scatterreduce")]
+        calls = sum(event.layer % unit == 0 for event in first)
+        rows.append(f"| {name} | {calls} | {plain.memory:,} | {plain.time} | {late.time} |")
+    text = text_of("p04_fsdp")
+    assert " ".join(rows) in text
+    assert latency().latency * 3 == Fraction("0.3")  # a ring of four ranks: three hops
+    times = [float(row.split("|")[-2]) for row in rows]
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("reduce", ["allreduce", "scatterreduce"])
+def test_two_micro_batches_a_rank_take_what_puzzle_4_says(reduce: str) -> None:
+    text, summed_by = text_of("p04_fsdp"), program("p04_fsdp", "summed_by")
+    done, by_size = summed_by(reduce), summed_by(reduce, program("p04_fsdp", "by_size"))
+    assert f"two micro-batches a rank: {done.time} ticks, {done.memory:,} elements" in text
+    sentence = {"allreduce": "{} ticks with all-reduces", "scatterreduce": "still {} with reduce-scatters"}[reduce]
+    assert sentence.format(by_size.time) in text
