@@ -420,7 +420,6 @@ def test_text_is_complete_and_plain() -> None:
         ERROR,
         "1 of 4 puzzles pass",
         "17 ticks",
-        "25 percent",
         'hint("x")',
         "Graded nowhere",
     ):
@@ -429,6 +428,61 @@ def test_text_is_complete_and_plain() -> None:
     colored = page.report_text(Report(verdicts()), color=True)
     assert "\033[32mPASS \033[0m" in colored
     assert re.sub(r"\033\[\d+m", "", colored) == page.report_text(Report(verdicts()))
+
+
+def passes() -> list[Verdict]:
+    """One without its star, one with it, one that has none and is better than the best known."""
+    figures = (("wsdp", 20.4, 1966080), ("gpipe", 5.0, 2883584), ("repair_skip", 5.6, 1572863))
+    return [
+        Verdict(puzzles()[name], PASS, "", True, time, memory, 0.5, 7, ("a", "b")) for name, time, memory in figures
+    ]
+
+
+def test_a_report_has_a_line_for_a_pass_and_all_of_the_others() -> None:
+    told = page.report_text(Report([*passes(), *verdicts()[1:]])).split("\n")
+    assert told[1:6] == [
+        "PASS  puzzle 3   wsdp         20.4 ticks  1,966,080 elements  the star asks for                   18.6 ticks  "
+        "1,966,080 elements",
+        "PASS  puzzle 6   gpipe           5 ticks  2,883,584 elements  \N{BLACK STAR} star, better than the best known",
+        "PASS  puzzle 10  repair_skip   5.6 ticks  1,572,863 elements  better than the best known",
+        "FAIL  puzzle 1  grad_accum  Gradient accumulation",
+        "      rank 0: <b>wrong</b>",
+    ]
+    said = replace(passes()[0], printed="one\ntwo\n", note="progress could not be saved")
+    assert page.report_text(Report([said])).split("\n")[2:] == [
+        "      printed:  one",
+        "                two",
+        "      note:     progress could not be saved",
+    ]
+
+
+def test_a_verdict_tells_no_more_than_a_learner_needs() -> None:
+    def facts(**changed: Any) -> dict[str, str]:
+        return dict(replace(passes()[0], **changed).facts())
+
+    plain = facts()
+    assert plain["also right at"] == "2 other sizes (seed 7)" and not {"seed", "idle"} & plain.keys()
+    assert facts(held_at=("a",))["also right at"] == "1 other size (seed 7)"
+    slow = facts(status=FAIL, held_at=(), seed=None)
+    assert slow["idle"] == "50 percent of all ranks' time" and not {"seed", "also right at"} & slow.keys()
+    assert "idle" not in facts(status=FAIL, idle=0.001) and "idle" not in facts(status=FAIL, idle=None)
+    assert facts(status=FAIL, held_at=(), failed_at="1 rank")["seed"] == "7 (of the other sizes)"
+    told = passes()[0].as_json()
+    assert (told["seed"], told["held_at"], told["idle"]) == (7, ["a", "b"], 0.5)  # programs want all
+
+
+def test_figures_stand_in_columns(kernel: Path) -> None:
+    kept = progress()
+    for verdict in passes():
+        kept.record(verdict)
+    heads, *lines = str(kept).split("\n")[1:]
+    for head in ("#", "ticks", "elements", "target: ticks", "star: ticks"):
+        end = heads.index(f" {head} ") + 1 + len(head)
+        figures = [line[:end].split()[-1] for line in lines if line[end - 1 : end].strip()]
+        assert figures and all(figure[-1].isdigit() for figure in figures), head
+        assert [line for line in lines if line[end : end + 1].strip()] == [], head  # all end below the end of the head
+    long = page.text(replace(passes()[0], status=FAIL)).split("\n")[2:]
+    assert len({re.match(r" +[^:]+: +", line).end() for line in long}) == 1  # type: ignore[union-attr]
 
 
 def contrast(color: str, other: str) -> float:

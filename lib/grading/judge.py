@@ -143,9 +143,8 @@ def praise(outcome: Outcome, puzzle: Puzzle) -> str:
         missing = [f"{show_ticks(ticks)} ticks"] if ticks > 0 else []
         missing += [f"{show_elements(elements)} elements"] if elements > 0 else []
         said += [f"For the star, save another {' and '.join(missing)}."] if missing else []
-    known = [(point["time"], point["memory"]) for point in puzzle.frontier]
-    if (time, memory) in known:
+    if (time, memory) in [(point["time"], point["memory"]) for point in puzzle.frontier]:
         said.append("It is among the best known.")
-    elif not any(fast <= time and small <= memory for fast, small in known):
+    elif puzzle.beats_all(time, memory):
         said.append("Better than the best known: nothing that we know is as fast in so little memory!")
     return " ".join(said)

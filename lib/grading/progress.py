@@ -11,7 +11,7 @@ from typing import Any
 
 from ..basics.units import show_elements, show_ticks
 from ..course.specs import Puzzle, puzzles
-from .page import CAPTION, HEAD, INK, STAR, badge
+from .page import CAPTION, HEAD, INK, STAR, badge, in_columns
 from .verdict import ERROR, FAIL, PASS, TODO, Verdict, plain
 
 NAME = "progress.json"
@@ -110,15 +110,16 @@ class Progress:
         return f"{sum(name in self.solved for name in names)} of {len(names)}"
 
     def __str__(self) -> str:
-        table = [HEADS, *self.rows()]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+        lines = in_columns([HEADS, *self.rows()], figures=(0, *range(FIGURES, len(HEADS))))
         return "\n".join([self.headline(), *lines, *filter(None, [self.note])])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        heads = "".join(f'<th scope="col" style="{HEAD}">{escape(head)}</th>' for head in HEADS)
+        how = [HEAD] * FIGURES + [NUMBER] * (len(HEADS) - FIGURES)
+        heads = "".join(
+            f'<th scope="col" style="{style}">{escape(head)}</th>' for head, style in zip(HEADS, how, strict=True)
+        )
         body = ""
         for number, title, status, *rest in self.rows():
             body += f'<tr><td>{number}</td><th scope="row" style="{HEAD}">{escape(title)}</th><td>{badge(status)}</td>'
@@ -136,7 +137,8 @@ def next_hint(given: dict[str, int], puzzle: Puzzle) -> int:
 
 
 HEADS = ("#", "puzzle", "status", "star", "ticks", "elements", "target: ticks", "elements", "star: ticks", "elements")
-NUMBER = "text-align:right;white-space:nowrap;padding-right:12px"
+FIGURES = 4  # from this column on there are figures
+NUMBER = "text-align:right;white-space:nowrap;padding-right:12px;font-variant-numeric:tabular-nums"
 
 
 def _sound(best: dict[str, Any]) -> dict[str, Any]:

@@ -102,13 +102,14 @@ class Verdict:
             sizes = ", ".join(f"{name} {show_elements(one['memory'])}" for name, one in wanted)
             facts = [("time", f"{show_ticks(self.time)} ticks ({ticks})")]
             facts.append(("peak memory", f"{show_elements(self.memory)} elements ({sizes})"))
-        if self.idle is not None:
-            facts.append(("idle", f"{100 * self.idle:.0f} percent of all ranks' time"))
         passed, slow = self.status == PASS, self.time is not None and self.time > target["time"]
+        idle = f"{100 * (self.idle or 0):.0f}"
         too = ", and may give the star away" if star and not self.starred else ""
+        held = f"{len(self.held_at)} other size{'s' * (len(self.held_at) != 1)} (seed {self.seed})"
         more = (
-            ("also right at", self.held_at, "; ".join(self.held_at)),
-            ("seed", self.seed is not None, f"{self.seed} (of the other sizes)"),
+            ("idle", not passed and idle != "0", f"{idle} percent of all ranks' time"),
+            ("also right at", self.held_at, held),
+            ("seed", self.failed_at and not self.held_at, f"{self.seed} (of the other sizes)"),
             ("printed", self.printed, self.printed.rstrip("\n")),
             ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
