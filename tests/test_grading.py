@@ -27,7 +27,7 @@ from lib.course.sketches import at_home, elsewhere
 from lib.course.specs import Puzzle, puzzles
 from lib.grading import page, seal
 from lib.grading.judge import judge, other_sizes, praise
-from lib.grading.progress import Progress
+from lib.grading.progress import LONGEST, Point, Progress
 from lib.grading.submission import load
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from lib.machine.interface import FinalState
@@ -539,6 +539,55 @@ def test_the_best_so_far_is_kept(kernel: Path) -> None:
     }
 
 
+def test_right_attempts_are_kept_as_a_trail(kernel: Path) -> None:
+    def fat(model: Model) -> Model:
+        model.activations["again"] = model.get_activation(range(4))
+        return SOLUTIONS["basic"](model)
+
+    def wrong(model: Model) -> None:
+        model.load_weights(9)
+
+    basic, small = SOLUTIONS["basic"], SOLUTIONS["grad_accum"]
+    over, passed, better = Point(17.0, 3145728, False), Point(17.0, 2621440, True), Point(17.0, 1966080, True)
+    for fn, trail in (
+        (wrong, []),
+        (fat, [over]),
+        (small, [over, better]),
+        (basic, [over, better, passed]),  # not the best, and yet the newest
+        (small, [over, passed, better]),  # the same again is the newest again
+        (lambda model: model, [over, passed, better]),
+    ):
+        grade(fn, "basic")
+        assert progress().trail.get("basic", []) == trail
+    assert progress().best["basic"] == {"status": PASS, "time": 17.0, "memory": 1966080}
+
+
+def test_a_trail_has_an_end_and_an_old_file_has_none(kernel: Path) -> None:
+    old = {"version": 1, "best": {"basic": {"status": "PASS", "time": 17.0, "memory": 2621440}}, "hints": {"ddp": 1}}
+    (kernel / "progress.json").write_text(json.dumps(old))
+    kept = progress()
+    assert (kept.trail, kept.note, kept.hints) == ({}, "", {"ddp": 1})
+    for number in range(LONGEST + 5):
+        kept.record(Verdict(puzzles()["wsdp"], FAIL, "", True, 20.0 + number, 1966080))
+    assert [point.time for point in progress().trail["wsdp"]] == [20.0 + n for n in range(5, LONGEST + 5)]
+    assert progress().best.keys() == {"basic", "wsdp"} and progress().hints == {"ddp": 1}
+
+
+def test_a_right_attempt_mentions_the_picture_once_in_a_notebook(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fat(model: Model) -> Model:
+        model.activations["again"] = model.get_activation(range(4))
+        return SOLUTIONS["basic"](model)
+
+    for fn, count in ((SOLUTIONS["basic"], 1), (fat, 1), (lambda model: model.load_weights(9), 0)):
+        verdict = grade(fn, "basic")
+        assert str(verdict).count('import draw_attempts; draw_attempts("basic")') == count
+        assert page.table(verdict.verdict).count("draw_attempts(&quot;basic&quot;)") == count
+    monkeypatch.setattr(sys.modules["__main__"], "draw_attempts", None, raising=False)
+    assert "import" not in dict(grade(SOLUTIONS["basic"]).facts())["attempts"]
+    monkeypatch.delitem(sys.modules, "ipykernel")
+    assert "draw_attempts" not in str(grade(SOLUTIONS["basic"]))  # nothing is kept there
+
+
 def test_outside_a_notebook_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
@@ -550,7 +599,16 @@ def test_outside_a_notebook_nothing_is_written(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     "broken",
     ["", "{", "[]", "null", '{"version": 1}', '{"version": 9, "best": {}, "hints": {}}', "\x00" * 100, "[" * 100_000,
-     '{"version": 1, "best": {"basic": {"status": "PASS", "time": "x", "memory": 1}}, "hints": {}}'],
+     '{"version": 1, "best": {"basic": {"status": "PASS", "time": "x", "memory": 1}}, "hints": {}}',
+     '{"version": 1, "best": {"basic": {"status": "PASS", "time": NaN, "memory": 1}}, "hints": {}}',
+     *(f'{{"version": 1, "best": {{}}, "hints": {{}}, "trail": {trail}}}' for trail in (
+         "3", "[]", '{"basic": 3}', '{"basic": [3]}', '{"basic": [{"time": 1, "memory": 1}]}',
+         '{"basic": [{"time": NaN, "memory": 1, "passed": true}]}',
+         '{"basic": [{"time": 1, "memory": 1' + 400 * "0" + ', "passed": true}]}',
+         '{"basic": [{"time": 1, "memory": null, "passed": true}]}',
+         '{"basic": [{"time": -1, "memory": 1, "passed": true}]}',
+         '{"basic": [{"time": 1, "memory": 1, "passed": "yes"}]}',
+     ))],
 )  # fmt: skip
 def test_a_broken_file_is_set_aside_and_said(kernel: Path, broken: str) -> None:
     (kernel / "progress.json").write_text(broken)

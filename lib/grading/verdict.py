@@ -84,6 +84,7 @@ class Verdict:
     seconds: float = 0.0  # wall-clock time of grading
     next_hint: str = ""  # what to call, or to type, for the next hint
     beside: str = ""  # what to call to see the schedule beside the target's, in a notebook
+    attempts: str = ""  # what to call to see all right attempts as points, in a notebook
     solution: str = ""  # what to call to see a solution, in a notebook, where there is one
     note: str = ""  # what else there is to say, for example that progress could not be saved
 
@@ -115,6 +116,7 @@ class Verdict:
             ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),
             ("costs time", self.costs_time, self.costs_time),
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
+            ("attempts", self.attempts and self.right, f"{self.attempts} draws yours as points of time and memory"),
             ("best known", self.starred, "; ".join(map(_in_words, self.puzzle.frontier))),
             ("and now?", self.solution and passed, f"{self.solution} shows ours{too}"),
             ("note", self.note, self.note),
