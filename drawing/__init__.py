@@ -28,6 +28,7 @@ perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``
 sketch             half of a schedule; yours beside the target's outline: ``draw_sketch``, ``beside_target``
+attempts           right attempts as points of time and memory: ``draw_attempts``
 course             the map of all puzzles: ``draw_course``
 reference          the whole interface on one page: ``reference``
 notebook           how runs and tensors show themselves
@@ -35,6 +36,7 @@ shell              ``python -m lib draw``
 =================  ===============================================================
 """
 
+from .attempts import draw_attempts
 from .compare import compare
 from .course import draw_course
 from .figure import Figure
@@ -56,6 +58,7 @@ __all__ = [
     "beside_target",
     "compare",
     "draw",
+    "draw_attempts",
     "draw_course",
     "draw_group",
     "draw_primitive",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from itertools import pairwise
 
@@ -14,7 +13,7 @@ from .figure import Figure
 from .header import fit
 from .layout import PAD
 from .links import arrow_head
-from .marks import Diagram, Titled, box, label, lines, poly, style, together
+from .marks import Diagram, Titled, box, label, lines, poly, star, style, together
 from .picture import card
 from .words import plural
 
@@ -74,23 +73,17 @@ def _card(puzzle: Puzzle, x: float, y: float, color: str, done: str) -> Diagram:
         _tick(x + 63, y + 61, 0.55, theme.MUTE),
     ]
     if puzzle.star:
-        parts.append(_star(x + 63, y + 78, 5.5, theme.MUTE))
+        parts.append(star(x + 63, y + 78, 5.5, style(theme.MUTE)))
     if "solved" in done:
         parts.append(_tick(x + 29, y + 61, 1.0, theme.GOOD))
     if "star" in done:
-        parts.append(_star(x + 29, y + 78, 8.5, theme.GOLD))
+        parts.append(star(x + 29, y + 78, 8.5, style(theme.GOLD)))
     return Titled(f"puzzle {puzzle.number}: {puzzle.title}{done}", together(parts))
 
 
 def _tick(x: float, y: float, size: float, color: str) -> Diagram:
     corners = [(x - 8 * size, y), (x - 3 * size, y + 6 * size), (x + 8 * size, y - 7 * size)]
     return poly(corners, style(None, color, 2.7 * size), closed=False)
-
-
-def _star(x: float, y: float, size: float, color: str) -> Diagram:
-    """Return a star with five points, the first of them up."""
-    turns = [(size if point % 2 == 0 else 0.42 * size, math.pi * point / 5) for point in range(10)]
-    return poly([(x + far * math.sin(turn), y - far * math.cos(turn)) for far, turn in turns], style(color))
 
 
 def _in_words(known: Collection[Puzzle], solved: Collection[str], starred: Collection[str]) -> str:

@@ -6,6 +6,7 @@ seconds. chalk's own renderers can still draw every shape, as a path or a text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -192,6 +193,12 @@ def bars(items: Sequence[Bar], thick: float, how: Style) -> Primitive:
 def poly(corners: Sequence[Point], how: Style, closed: bool = True) -> Primitive:
     """Return a polygon or a line."""
     return Primitive(Poly(corners, closed), how, IDENTITY)
+
+
+def star(x: float, y: float, size: float, how: Style) -> Primitive:
+    """Return a star with five points, the first of them up, ``size`` pixels from its middle."""
+    turns = [(size if point % 2 == 0 else 0.42 * size, math.pi * point / 5) for point in range(10)]
+    return poly([(x + far * math.sin(turn), y - far * math.cos(turn)) for far, turn in turns], how)
 
 
 def lines(items: Sequence[Rect], how: Style) -> Primitive:

@@ -16,6 +16,7 @@ from lib.machine.cost import Cost
 from lib.record.table import in_lane, lane_of, operation
 from lib.running.run import run
 
+from .attempts import draw_attempts
 from .compare import compare
 from .files import page, write
 from .group import draw_group
@@ -42,6 +43,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     draw,
     compare,
     beside_target,
+    draw_attempts,
     play,
     draw_group,
     draw_primitive,

@@ -31,6 +31,7 @@ from lib.course.rules import RULES
 from lib.course.sketches import as_kept
 from lib.course.specs import COSTS, cost_named, forget
 from lib.grading.submission import load
+from lib.record.score import work
 from lib.record.table import OPERATIONS
 
 from .address import address, fill, links
@@ -458,6 +459,10 @@ def tables(root: Path) -> dict[Path, str]:
         kept[puzzle["name"]] = {
             **as_kept(played.events, played.time),
             "at_home": [played.time, math.ceil(played.memory)],
+            "work": [
+                [*what, max(by_rank.values())]
+                for what, by_rank in work(played.events, played.node_size).items()
+            ],
             "elsewhere": _elsewhere(root, puzzle),
         }
     lines = ",\n".join(

@@ -147,10 +147,12 @@ def _own_corners(element: ElementTree.Element) -> Iterator[tuple[float, float]]:
         yield x, y
         yield x + float(element.get("width", 0)), y + float(element.get("height", 0))
     x = y = 0.0
-    for command, rest in re.findall(rf"([MLhvz])((?: ?{NUMBER})*)", element.get("d", "")):
+    for command, rest in re.findall(rf"([MLhlvz])((?: ?{NUMBER})*)", element.get("d", "")):
         numbers = [float(n) for n in re.findall(NUMBER, rest)]
         if command in "ML":
             x, y = numbers
+        elif command == "l":
+            x, y = x + numbers[0], y + numbers[1]
         elif command == "h":
             x += numbers[0]
         elif command == "v":

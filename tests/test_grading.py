@@ -27,7 +27,7 @@ from lib.course.sketches import at_home, elsewhere
 from lib.course.specs import Puzzle, puzzles
 from lib.grading import page, seal
 from lib.grading.judge import judge, other_sizes, praise
-from lib.grading.progress import Progress
+from lib.grading.progress import LONGEST, Point, Progress
 from lib.grading.submission import load
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from lib.machine.interface import FinalState
@@ -420,7 +420,6 @@ def test_text_is_complete_and_plain() -> None:
         ERROR,
         "1 of 4 puzzles pass",
         "17 ticks",
-        "25 percent",
         'hint("x")',
         "Graded nowhere",
     ):
@@ -429,6 +428,61 @@ def test_text_is_complete_and_plain() -> None:
     colored = page.report_text(Report(verdicts()), color=True)
     assert "\033[32mPASS \033[0m" in colored
     assert re.sub(r"\033\[\d+m", "", colored) == page.report_text(Report(verdicts()))
+
+
+def passes() -> list[Verdict]:
+    """One without its star, one with it, one that has none and is better than the best known."""
+    figures = (("wsdp", 20.4, 1966080), ("gpipe", 5.0, 2883584), ("repair_skip", 5.6, 1572863))
+    return [
+        Verdict(puzzles()[name], PASS, "", True, time, memory, 0.5, 7, ("a", "b")) for name, time, memory in figures
+    ]
+
+
+def test_a_report_has_a_line_for_a_pass_and_all_of_the_others() -> None:
+    told = page.report_text(Report([*passes(), *verdicts()[1:]])).split("\n")
+    assert told[1:6] == [
+        "PASS  puzzle 3   wsdp         20.4 ticks  1,966,080 elements  the star asks for                   18.6 ticks  "
+        "1,966,080 elements",
+        "PASS  puzzle 6   gpipe           5 ticks  2,883,584 elements  \N{BLACK STAR} star, better than the best known",
+        "PASS  puzzle R6  repair_skip   5.6 ticks  1,572,863 elements  better than the best known",
+        "FAIL  puzzle 1  grad_accum  Gradient accumulation",
+        "      rank 0: <b>wrong</b>",
+    ]
+    said = replace(passes()[0], printed="one\ntwo\n", note="progress could not be saved")
+    assert page.report_text(Report([said])).split("\n")[2:] == [
+        "      printed:  one",
+        "                two",
+        "      note:     progress could not be saved",
+    ]
+
+
+def test_a_verdict_tells_no_more_than_a_learner_needs() -> None:
+    def facts(**changed: Any) -> dict[str, str]:
+        return dict(replace(passes()[0], **changed).facts())
+
+    plain = facts()
+    assert plain["also right at"] == "2 other sizes (seed 7)" and not {"seed", "idle"} & plain.keys()
+    assert facts(held_at=("a",))["also right at"] == "1 other size (seed 7)"
+    slow = facts(status=FAIL, held_at=(), seed=None)
+    assert slow["idle"] == "50 percent of all ranks' time" and not {"seed", "also right at"} & slow.keys()
+    assert "idle" not in facts(status=FAIL, idle=0.001) and "idle" not in facts(status=FAIL, idle=None)
+    assert facts(status=FAIL, held_at=(), failed_at="1 rank")["seed"] == "7 (of the other sizes)"
+    told = passes()[0].as_json()
+    assert (told["seed"], told["held_at"], told["idle"]) == (7, ["a", "b"], 0.5)  # programs want all
+
+
+def test_figures_stand_in_columns(kernel: Path) -> None:
+    kept = progress()
+    for verdict in passes():
+        kept.record(verdict)
+    heads, *lines = str(kept).split("\n")[1:]
+    for head in ("#", "ticks", "elements", "target: ticks", "star: ticks"):
+        end = heads.index(f" {head} ") + 1 + len(head)
+        figures = [line[:end].split()[-1] for line in lines if line[end - 1 : end].strip()]
+        assert figures and all(figure[-1].isdigit() for figure in figures), head
+        assert [line for line in lines if line[end : end + 1].strip()] == [], head  # all end below the end of the head
+    long = page.text(replace(passes()[0], status=FAIL)).split("\n")[2:]
+    assert len({re.match(r" +[^:]+: +", line).end() for line in long}) == 1  # type: ignore[union-attr]
 
 
 def contrast(color: str, other: str) -> float:
@@ -485,6 +539,55 @@ def test_the_best_so_far_is_kept(kernel: Path) -> None:
     }
 
 
+def test_right_attempts_are_kept_as_a_trail(kernel: Path) -> None:
+    def fat(model: Model) -> Model:
+        model.activations["again"] = model.get_activation(range(4))
+        return SOLUTIONS["basic"](model)
+
+    def wrong(model: Model) -> None:
+        model.load_weights(9)
+
+    basic, small = SOLUTIONS["basic"], SOLUTIONS["grad_accum"]
+    over, passed, better = Point(17.0, 3145728, False), Point(17.0, 2621440, True), Point(17.0, 1966080, True)
+    for fn, trail in (
+        (wrong, []),
+        (fat, [over]),
+        (small, [over, better]),
+        (basic, [over, better, passed]),  # not the best, and yet the newest
+        (small, [over, passed, better]),  # the same again is the newest again
+        (lambda model: model, [over, passed, better]),
+    ):
+        grade(fn, "basic")
+        assert progress().trail.get("basic", []) == trail
+    assert progress().best["basic"] == {"status": PASS, "time": 17.0, "memory": 1966080}
+
+
+def test_a_trail_has_an_end_and_an_old_file_has_none(kernel: Path) -> None:
+    old = {"version": 1, "best": {"basic": {"status": "PASS", "time": 17.0, "memory": 2621440}}, "hints": {"ddp": 1}}
+    (kernel / "progress.json").write_text(json.dumps(old))
+    kept = progress()
+    assert (kept.trail, kept.note, kept.hints) == ({}, "", {"ddp": 1})
+    for number in range(LONGEST + 5):
+        kept.record(Verdict(puzzles()["wsdp"], FAIL, "", True, 20.0 + number, 1966080))
+    assert [point.time for point in progress().trail["wsdp"]] == [20.0 + n for n in range(5, LONGEST + 5)]
+    assert progress().best.keys() == {"basic", "wsdp"} and progress().hints == {"ddp": 1}
+
+
+def test_a_right_attempt_mentions_the_picture_once_in_a_notebook(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fat(model: Model) -> Model:
+        model.activations["again"] = model.get_activation(range(4))
+        return SOLUTIONS["basic"](model)
+
+    for fn, count in ((SOLUTIONS["basic"], 1), (fat, 1), (lambda model: model.load_weights(9), 0)):
+        verdict = grade(fn, "basic")
+        assert str(verdict).count('import draw_attempts; draw_attempts("basic")') == count
+        assert page.table(verdict.verdict).count("draw_attempts(&quot;basic&quot;)") == count
+    monkeypatch.setattr(sys.modules["__main__"], "draw_attempts", None, raising=False)
+    assert "import" not in dict(grade(SOLUTIONS["basic"]).facts())["attempts"]
+    monkeypatch.delitem(sys.modules, "ipykernel")
+    assert "draw_attempts" not in str(grade(SOLUTIONS["basic"]))  # nothing is kept there
+
+
 def test_outside_a_notebook_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
@@ -496,7 +599,16 @@ def test_outside_a_notebook_nothing_is_written(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     "broken",
     ["", "{", "[]", "null", '{"version": 1}', '{"version": 9, "best": {}, "hints": {}}', "\x00" * 100, "[" * 100_000,
-     '{"version": 1, "best": {"basic": {"status": "PASS", "time": "x", "memory": 1}}, "hints": {}}'],
+     '{"version": 1, "best": {"basic": {"status": "PASS", "time": "x", "memory": 1}}, "hints": {}}',
+     '{"version": 1, "best": {"basic": {"status": "PASS", "time": NaN, "memory": 1}}, "hints": {}}',
+     *(f'{{"version": 1, "best": {{}}, "hints": {{}}, "trail": {trail}}}' for trail in (
+         "3", "[]", '{"basic": 3}', '{"basic": [3]}', '{"basic": [{"time": 1, "memory": 1}]}',
+         '{"basic": [{"time": NaN, "memory": 1, "passed": true}]}',
+         '{"basic": [{"time": 1, "memory": 1' + 400 * "0" + ', "passed": true}]}',
+         '{"basic": [{"time": 1, "memory": null, "passed": true}]}',
+         '{"basic": [{"time": -1, "memory": 1, "passed": true}]}',
+         '{"basic": [{"time": 1, "memory": 1, "passed": "yes"}]}',
+     ))],
 )  # fmt: skip
 def test_a_broken_file_is_set_aside_and_said(kernel: Path, broken: str) -> None:
     (kernel / "progress.json").write_text(broken)

@@ -10,18 +10,21 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lib import Model, PuzzleError, grade
+from lib import Model, PuzzleError, grade, run
 from lib.basics.errors import Place
-from lib.course.specs import puzzles
+from lib.course.sketches import work_at_home
+from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading import page
-from lib.grading.judge import judge
+from lib.grading.judge import WAITING, costs_time, judge
 from lib.grading.verdict import FAIL, Mistake, Report, Verdict
+from lib.record.score import work
 from lib.referee import shell
 from lib.referee.files import as_json
 from lib.remote.wire import Wire, pack_error
-from tests.corpus import Program
-from tests.corpus.mistakes import MISTAKES
+from tests.corpus import Program, changed
+from tests.corpus.mistakes import MISTAKES, SUM
 from tests.test_corpus import function, near, titles
+from tests.test_grading import SOLUTIONS
 
 NAMES = """
 ddp: the weight of the wrong layer
@@ -96,6 +99,76 @@ def test_over_the_target_is_no_error() -> None:
     [slow] = [program for program in MISTAKES if program.name == "a gather too many"]
     verdict = in_a_notebook(slow)
     assert verdict.status == FAIL and verdict.right is True and verdict.error is None
+
+
+# -- what costs the time ----------------------------------------------------------------------------------
+
+
+def costly(name: str, title: str = "", *changes: tuple[str, str]) -> str:
+    """What is said of a program that is right and too slow: of a known mistake, or of a solution with changes."""
+    if title:
+        [program] = [one for one in MISTAKES if (one.puzzle, one.name) == (name, title)]
+    else:
+        program = changed(name, "slow", *changes, says="")
+    verdict = in_a_notebook(program)
+    assert (verdict.status, verdict.right) == (FAIL, True), verdict.message
+    assert verdict.as_json()["costs_time"] == verdict.costs_time
+    said = rows(verdict)
+    assert list(said).index("too slow?") == list(said).index("costs time") + 1
+    return said["costs time"]
+
+
+def test_what_a_slow_program_does_more_often_than_the_targets_is_told() -> None:
+    assert costly("fsdp", "a gather too many") == "13 all-gathers, the target has 12"
+    assert costly("repair_twice", "", ("            if layer in model.grad_weights", SUMMED_EACH_TIME), TAKEN) == (
+        "4 all-reduces, the target has 2"
+    )
+
+
+SUMMED_EACH_TIME = """\
+            grad = await model.allreduce(grad, layer)
+            if layer in model.grad_weights"""
+TAKEN = ("await model.allreduce(model.grad_weights.pop(layer), layer)", "model.grad_weights.pop(layer)")
+
+
+def test_where_only_one_rank_does_more_it_is_named_and_a_message_counts_once() -> None:
+    there = "        if model.rank == 2: await model.pass_to(0, model.weights[layer])\n"
+    back = "        if model.rank == 0: await model.receive(2)\n"
+    keep = "        model.grad_weights[layer] = grad\n"
+    again = "        grad = model.grad_weights.pop(layer)\n"
+    twice = keep + 3 * (there + back) + again
+    assert costly("ddp", "", (SUM, twice + SUM)) == "6 sends on rank 2, the target has none"
+
+
+def test_communication_comes_first_and_what_goes_between_boxes_is_told_apart() -> None:
+    from solutions.p08_replica_fsdp import fsdp_on_boxes
+
+    puzzle = puzzles()["replica_fsdp"]
+    assert costs_time(run(fsdp_on_boxes, **puzzle.size), puzzle) == (
+        "24 all-gathers between boxes, the target has 6; 12 reduce-scatters between boxes, the target has 6"
+    )
+    puzzle = puzzles()["ddp"]
+    assert costs_time(run(SOLUTIONS["basic"], **puzzle.size), puzzle) == (
+        "8 forwards of a micro-batch, the target has 2; 8 backwards of a micro-batch, the target has 2"
+    )
+
+
+def test_where_nothing_is_done_more_often_the_rest_is_waiting() -> None:
+    assert costly("gpipe", "one micro-batch all the way at a time") == WAITING
+
+
+def test_of_what_is_fast_enough_or_wrong_nothing_is_said() -> None:
+    big = [program for program in MISTAKES if program.name == "the activations kept"]
+    for verdict in (in_a_notebook(big[0]), in_a_notebook(TOLD[0]), grade(SOLUTIONS["fsdp"]).verdict):
+        assert verdict.costs_time == "" and "costs time" not in dict(verdict.facts())
+
+
+@pytest.mark.parametrize("puzzle", [puzzles()[name] for name in SOLUTIONS], ids=list(SOLUTIONS))
+def test_what_the_solutions_do_is_known(puzzle: Puzzle) -> None:
+    played = run(SOLUTIONS[puzzle.name], **puzzle.size, cost=cost_named(puzzle.cost))
+    known = work_at_home(puzzle)
+    assert known == {what: max(by_rank.values()) for what, by_rank in work(played.events, played.node_size).items()}
+    assert sum(known.values()) > 0 and costs_time(played, puzzle) == ""
 
 
 # -- as others read them ----------------------------------------------------------------------------------

@@ -55,6 +55,11 @@ def at_home(puzzle: Puzzle) -> Elsewhere:
     return Elsewhere(puzzle.size, *kept("sketches.json")[puzzle.name]["at_home"])
 
 
+def work_at_home(puzzle: Puzzle) -> dict[tuple[str, bool], int]:
+    """Return how often a rank of the solution at most does what (see ``score.work``), at the puzzle's own size."""
+    return {(kind, across): count for kind, across, count in kept("sketches.json")[puzzle.name]["work"]}
+
+
 def elsewhere(puzzle: Puzzle) -> list[Elsewhere]:
     """Return the other sizes at which a puzzle is graded."""
     rows = kept("sketches.json")[puzzle.name]["elsewhere"]

@@ -9,15 +9,15 @@ from ..basics.errors import PuzzleError, show_call
 from ..basics.units import show_elements, show_ticks
 from ..course.layouts import Size, check_layout, corners, show_size
 from ..course.rules import RULES
-from ..course.sketches import Elsewhere, at_home, elsewhere
+from ..course.sketches import Elsewhere, at_home, elsewhere, work_at_home
 from ..course.specs import Puzzle
 from ..learner.model import written
 from ..machine.check import check_finals
 from ..machine.outcome import Outcome
 from ..record.events import MARKS
 from ..record.kinds import MEMORY_KINDS
-from ..record.score import idle_share, peak_event
-from ..record.table import in_lane
+from ..record.score import idle_share, peak_event, work
+from ..record.table import OPERATIONS, in_lane
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 MORE_SIZES = 2  # sizes at which an attempt has to hold besides the puzzle's own, and those that are extremes
@@ -43,7 +43,7 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
     except PuzzleError as error:
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False, seed=None)
     if over := over_target(outcome, puzzle):
-        return replace(verdict, message=over, right=True, seed=None)
+        return replace(verdict, message=over, right=True, seed=None, costs_time=costs_time(outcome, puzzle))
     for there in other_sizes(puzzle, seed):
         size = there.size
         try:
@@ -124,6 +124,31 @@ def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
     return "Correct, but over the target: " + "; ".join(over) if over else ""
 
 
+def costs_time(outcome: Outcome, puzzle: Puzzle) -> str:
+    """Of a run that is too slow, what a rank does more often than any of the target's, communication first."""
+    if outcome.time <= puzzle.target["time"]:
+        return ""
+    done, known = work(outcome.events, outcome.node_size), work_at_home(puzzle)
+    said = []
+    for kind in [*in_lane("collective", "message"), *in_lane("compute")]:
+        for across in (True, False):
+            by_rank, ours = done.get((kind, across), {}), known.get((kind, across), 0)
+            if (most := max(by_rank.values(), default=0)) > ours:
+                alike = len(by_rank) == outcome.ranks and len(set(by_rank.values())) == 1
+                busiest = "" if alike else f" on rank {min(rank for rank in by_rank if by_rank[rank] == most)}"
+                said.append(f"{_times(kind, across, most)}{busiest}, the target has {ours or 'none'}")
+    return "; ".join(said) or WAITING
+
+
+WAITING = "no more operations than the target has: a rank waits for another, or for what could go on meanwhile"
+
+
+def _times(kind: str, across: bool, count: int) -> str:
+    """Return that something was done so often, in words."""
+    row = OPERATIONS[kind]
+    return f"{count} {row.word}{'s' * (count != 1)}{' of a micro-batch' * row.by_batch}{' between boxes' * across}"
+
+
 def _peak(outcome: Outcome) -> str:
     """Where memory is highest, and what it is."""
     event = peak_event(outcome.events)
@@ -143,9 +168,8 @@ def praise(outcome: Outcome, puzzle: Puzzle) -> str:
         missing = [f"{show_ticks(ticks)} ticks"] if ticks > 0 else []
         missing += [f"{show_elements(elements)} elements"] if elements > 0 else []
         said += [f"For the star, save another {' and '.join(missing)}."] if missing else []
-    known = [(point["time"], point["memory"]) for point in puzzle.frontier]
-    if (time, memory) in known:
+    if (time, memory) in [(point["time"], point["memory"]) for point in puzzle.frontier]:
         said.append("It is among the best known.")
-    elif not any(fast <= time and small <= memory for fast, small in known):
+    elif puzzle.beats_all(time, memory):
         said.append("Better than the best known: nothing that we know is as fast in so little memory!")
     return " ".join(said)

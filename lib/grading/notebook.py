@@ -86,7 +86,8 @@ def grade(
     if "ipykernel" in sys.modules:
         kept = Progress()
         kept.record(verdict)
-        verdict = replace(verdict, note=kept.note)
+        first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
+        verdict = replace(verdict, note=kept.note, attempts=f'{first}draw_attempts("{spec.name}")')
     return Shown(verdict)
 
 

@@ -4,8 +4,10 @@ The table is a real one, with a caption and scopes; status is a word, and color 
 nothing from elsewhere.
 """
 
+from collections.abc import Sequence
 from html import escape
 
+from ..basics.units import Elements, show_elements, show_ticks
 from .verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 
 COLORS = {PASS: "#1a7f37", FAIL: "#b3261e", TODO: "#57606a", ERROR: "#8a4600"}
@@ -22,20 +24,70 @@ CODES = ("instead", "at")  # the parts of an error that are lines of code
 
 def text(verdict: Verdict, color: bool = False) -> str:
     """A verdict in plain text: one fact a line."""
-    word = f"{verdict.status:5}"
-    if color:
-        word = f"\033[{ANSI[verdict.status]}m{word}\033[0m"
-    head = f"{word} puzzle {verdict.puzzle.number}  {verdict.puzzle.name}  {verdict.puzzle.title}"
+    head = f"{_word(verdict, color)} puzzle {verdict.puzzle.number}  {verdict.puzzle.name}  {verdict.puzzle.title}"
     head += f"  {STAR} star" * verdict.starred
-    facts = [("", verdict.message), *verdict.facts()]
-    lines = [f"{name}: {fact}" if name else fact for name, fact in facts]
-    return "\n".join([head, *("      " + line for fact in lines for line in fact.split("\n"))])
+    return "\n".join([head, *_below(verdict.message), *_below(*in_columns(_lines(verdict.facts())))])
 
 
 def report_text(report: Report, color: bool = False) -> str:
-    """A report in plain text."""
-    isolation = [f"Graded {report.isolation}."] if report.isolation else []
-    return "\n".join([f"Grade: {report.headline()}", *(text(one, color) for one in report.verdicts), *isolation])
+    """A report in plain text: a line for each puzzle that passes, and what it has printed; of the others, all."""
+    passed = [verdict for verdict in report.verdicts if verdict.status == PASS]
+    lines = iter(in_columns([_in_a_line(verdict) for verdict in passed], figures=(2, 3, 5, 6)))
+    told = [f"Grade: {report.headline()}"]
+    for verdict in report.verdicts:
+        if verdict.status == PASS:
+            more = [(name, fact) for name, fact in verdict.facts() if name in ("printed", "note")]
+            told += [f"{_word(verdict, color)} {next(lines)}", *_below(*in_columns(_lines(more)))]
+        else:
+            told.append(text(verdict, color))
+    return "\n".join([*told, *([f"Graded {report.isolation}."] if report.isolation else [])])
+
+
+def _word(verdict: Verdict, color: bool) -> str:
+    word = f"{verdict.status:5}"
+    return f"\033[{ANSI[verdict.status]}m{word}\033[0m" if color else word
+
+
+def _in_a_line(verdict: Verdict) -> list[str]:
+    """Return the puzzle, time and memory of a pass, and its star or what that asks for."""
+    puzzle, star = verdict.puzzle, verdict.puzzle.star
+    assert verdict.time is not None and verdict.memory is not None  # it passes
+    own, wanted = _figures(verdict.time, verdict.memory), ["", ""]
+    said = [f"{STAR} star"] * verdict.starred
+    said += ["better than the best known"] * puzzle.beats_all(verdict.time, verdict.memory)
+    if star and not verdict.starred:
+        wanted = _figures(star["time"], star["memory"])
+        said.append("the star asks for")
+    return [f"puzzle {puzzle.number}", puzzle.name, *own, ", ".join(said), *wanted]
+
+
+def _figures(time: float, memory: Elements) -> list[str]:
+    return [f"{show_ticks(time)} ticks", f"{show_elements(memory)} elements"]
+
+
+def _lines(facts: Sequence[tuple[str, str]]) -> list[list[str]]:
+    """Return each line of the facts with its name, which only the first line of a fact has."""
+    return [[f"{name}:" * (at == 0), line] for name, fact in facts for at, line in enumerate(fact.split("\n"))]
+
+
+def _below(*lines: str) -> list[str]:
+    return ["      " + line for text in lines for line in text.split("\n")]
+
+
+def in_columns(rows: Sequence[Sequence[str]], figures: Sequence[int] = ()) -> list[str]:
+    """Return each row as a line, its texts in columns. Those of the columns ``figures`` end at one place.
+
+    >>> in_columns([["basic", "17"], ["gpipe", "33.8"]], figures=[1])
+    ['basic    17', 'gpipe  33.8']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if at in figures else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def table(verdict: Verdict) -> str:

@@ -7,33 +7,46 @@ import tempfile
 from datetime import datetime
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..basics.units import show_elements, show_ticks
 from ..course.specs import Puzzle, puzzles
-from .page import CAPTION, HEAD, INK, STAR, badge
+from .page import CAPTION, HEAD, INK, STAR, badge, in_columns
 from .verdict import ERROR, FAIL, PASS, TODO, Verdict, plain
 
 NAME = "progress.json"
 VERSION = 1
+LONGEST = 50  # right attempts of a puzzle that are kept
+MOST = 1e18  # ticks or elements: what is more is no figure of a run
 FOLDER = "LLM_TRAINING_PUZZLES_PROGRESS"
 """The environment variable that names the folder of the file, if it is not that of the notebooks."""
 
 
+class Point(NamedTuple):
+    """A right attempt: its time in ticks, its peak memory in elements, and whether it passed."""
+
+    time: float
+    memory: float
+    passed: bool
+
+
 class Progress:
-    """What the file keeps. ``best``: status, time and memory of each puzzle. ``hints``: how many were given."""
+    """What the file keeps. ``best``: status, time and memory of each puzzle. ``hints``: how many were given. ``trail``:
+    the right attempts of each puzzle, the newest last, each of several equal ones once."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or Path(os.environ.get(FOLDER) or Path.cwd())) / NAME
         self.note = ""
         self.best: dict[str, dict[str, Any]] = {}
         self.hints: dict[str, int] = {}
+        self.trail: dict[str, list[Point]] = {}
         try:
             kept = json.loads(self.path.read_text(encoding="utf-8"))
             if kept["version"] > VERSION:
                 raise ValueError(f"version {kept['version']}")
             self.best = {str(name): _sound(best) for name, best in kept["best"].items()}
             self.hints = {str(name): int(count) for name, count in kept["hints"].items()}
+            self.trail = {str(name): _trail(points) for name, points in kept.get("trail", {}).items()}
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -42,7 +55,7 @@ class Progress:
             self._set_aside()
 
     def _set_aside(self) -> None:
-        self.best, self.hints = {}, {}
+        self.best, self.hints, self.trail = {}, {}, {}
         aside = self.path.with_name(f"progress-broken-{datetime.now():%Y%m%d-%H%M%S-%f}.json")
         try:
             os.replace(self.path, aside)
@@ -51,18 +64,32 @@ class Progress:
             self.note = f"{NAME} is broken and could not be moved aside ({error.strerror})"
 
     def record(self, verdict: Verdict) -> None:
-        """Keep a verdict if it is the best of its puzzle so far: first with the star, then fast, then small."""
+        """Keep a verdict on the trail if it is right, and if it is the best of its puzzle so far: first with the star,
+        then fast, then small."""
         before = self.best.get(verdict.puzzle.name)
         new = {"status": verdict.status, "time": verdict.time, "memory": plain(verdict.memory)}
         puzzle = verdict.puzzle
-        if verdict.status == TODO or (before is not None and _rank(before, puzzle) <= _rank(new, puzzle)):
-            return
-        self.best[puzzle.name] = new
-        self.save()
+        walked = self._walk(verdict)
+        better = verdict.status != TODO and (before is None or _rank(new, puzzle) < _rank(before, puzzle))
+        if better:
+            self.best[puzzle.name] = new
+        if better or walked:
+            self.save()
+
+    def _walk(self, verdict: Verdict) -> bool:
+        """Put a right attempt at the end of its puzzle's trail. Return whether it is one."""
+        time, memory = verdict.time, plain(verdict.memory)
+        if not verdict.right or time is None or memory is None:
+            return False
+        new = Point(time, memory, verdict.status == PASS)
+        trail = [point for point in self.trail.get(verdict.puzzle.name, []) if point != new]
+        self.trail[verdict.puzzle.name] = [*trail, new][-LONGEST:]
+        return True
 
     def save(self) -> None:
         """Write the file, whole or not at all. If that fails, ``note`` says why, and nothing is raised."""
-        kept = {"version": VERSION, "best": self.best, "hints": self.hints}
+        trail = {name: [point._asdict() for point in points] for name, points in self.trail.items()}
+        kept = {"version": VERSION, "best": self.best, "hints": self.hints, "trail": trail}
         new = None
         try:
             with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=self.path.parent, delete=False) as file:
@@ -110,15 +137,16 @@ class Progress:
         return f"{sum(name in self.solved for name in names)} of {len(names)}"
 
     def __str__(self) -> str:
-        table = [HEADS, *self.rows()]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+        lines = in_columns([HEADS, *self.rows()], figures=(0, *range(FIGURES, len(HEADS))))
         return "\n".join([self.headline(), *lines, *filter(None, [self.note])])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        heads = "".join(f'<th scope="col" style="{HEAD}">{escape(head)}</th>' for head in HEADS)
+        how = [HEAD] * FIGURES + [NUMBER] * (len(HEADS) - FIGURES)
+        heads = "".join(
+            f'<th scope="col" style="{style}">{escape(head)}</th>' for head, style in zip(HEADS, how, strict=True)
+        )
         body = ""
         for number, title, status, *rest in self.rows():
             body += f'<tr><td>{number}</td><th scope="row" style="{HEAD}">{escape(title)}</th><td>{badge(status)}</td>'
@@ -136,16 +164,29 @@ def next_hint(given: dict[str, int], puzzle: Puzzle) -> int:
 
 
 HEADS = ("#", "puzzle", "status", "star", "ticks", "elements", "target: ticks", "elements", "star: ticks", "elements")
-NUMBER = "text-align:right;white-space:nowrap;padding-right:12px"
+FIGURES = 4  # from this column on there are figures
+NUMBER = "text-align:right;white-space:nowrap;padding-right:12px;font-variant-numeric:tabular-nums"
 
 
 def _sound(best: dict[str, Any]) -> dict[str, Any]:
     """Return a verdict that was read, if its values are sound. Raise KeyError, TypeError or ValueError otherwise."""
     kept = {key: best[key] for key in ("status", "time", "memory")}
-    sound = all(kept[key] is None or type(kept[key]) in (int, float) for key in ("time", "memory"))
+    sound = all(kept[key] is None or _is_figure(kept[key]) for key in ("time", "memory"))
     if kept["status"] not in (PASS, FAIL, ERROR) or not sound:
         raise ValueError("no verdict")
     return kept
+
+
+def _trail(points: list[dict[str, Any]]) -> list[Point]:
+    """Return the points that were read, if they are sound. Raise KeyError, TypeError or ValueError otherwise."""
+    found = [Point(point["time"], point["memory"], point["passed"]) for point in points]
+    if not all(_is_figure(time) and _is_figure(memory) and type(passed) is bool for time, memory, passed in found):
+        raise ValueError("no attempt")
+    return found[-LONGEST:]
+
+
+def _is_figure(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value <= MOST  # type: ignore[operator]
 
 
 def _has_star(best: dict[str, Any], puzzle: Puzzle) -> bool:

@@ -78,11 +78,13 @@ class Verdict:
     held_at: tuple[str, ...] = ()  # other sizes at which it was right, too
     failed_at: str = ""  # the size that broke it, where it was not the puzzle's own
     error: Mistake | None = None  # the parts of the error that the message tells, where it tells one
+    costs_time: str = ""  # of a right one that is too slow: what it does more often than the target's
     file: str = ""  # where the code comes from, at a shell
     printed: str = ""  # what the code has printed, in a worker
     seconds: float = 0.0  # wall-clock time of grading
     next_hint: str = ""  # what to call, or to type, for the next hint
     beside: str = ""  # what to call to see the schedule beside the target's, in a notebook
+    attempts: str = ""  # what to call to see all right attempts as points, in a notebook
     solution: str = ""  # what to call to see a solution, in a notebook, where there is one
     note: str = ""  # what else there is to say, for example that progress could not be saved
 
@@ -102,16 +104,19 @@ class Verdict:
             sizes = ", ".join(f"{name} {show_elements(one['memory'])}" for name, one in wanted)
             facts = [("time", f"{show_ticks(self.time)} ticks ({ticks})")]
             facts.append(("peak memory", f"{show_elements(self.memory)} elements ({sizes})"))
-        if self.idle is not None:
-            facts.append(("idle", f"{100 * self.idle:.0f} percent of all ranks' time"))
         passed, slow = self.status == PASS, self.time is not None and self.time > target["time"]
+        idle = f"{100 * (self.idle or 0):.0f}"
         too = ", and may give the star away" if star and not self.starred else ""
+        held = f"{len(self.held_at)} other size{'s' * (len(self.held_at) != 1)} (seed {self.seed})"
         more = (
-            ("also right at", self.held_at, "; ".join(self.held_at)),
-            ("seed", self.seed is not None, f"{self.seed} (of the other sizes)"),
+            ("idle", not passed and idle != "0", f"{idle} percent of all ranks' time"),
+            ("also right at", self.held_at, held),
+            ("seed", self.failed_at and not self.held_at, f"{self.seed} (of the other sizes)"),
             ("printed", self.printed, self.printed.rstrip("\n")),
             ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),
+            ("costs time", self.costs_time, self.costs_time),
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
+            ("attempts", self.attempts and self.right, f"{self.attempts} draws yours as points of time and memory"),
             ("best known", self.starred, "; ".join(map(_in_words, self.puzzle.frontier))),
             ("and now?", self.solution and passed, f"{self.solution} shows ours{too}"),
             ("note", self.note, self.note),
@@ -129,6 +134,7 @@ class Verdict:
             "time": self.time, "memory": plain(self.memory), "target": puzzle.target, "best_known": frontier[0],
             "star": puzzle.star, "starred": self.starred, "frontier": frontier,
             "idle": self.idle, "seed": self.seed, "held_at": list(self.held_at), "failed_at": self.failed_at,
+            "costs_time": self.costs_time,
             "file": self.file, "printed": self.printed, "seconds": round(self.seconds, 3),
             "next_hint": "" if self.status == PASS else self.next_hint, "note": self.note,
         }  # fmt: skip

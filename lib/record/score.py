@@ -1,11 +1,15 @@
 """The figures of a run, from its event log."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from ..basics.units import Elements
 from .events import Event
-from .table import OPERATIONS
+from .table import OPERATIONS, RECEIVE
+
+Work = Mapping[tuple[str, bool], Mapping[int, int]]
+"""How often each rank did something, by its verb and whether it went from box to box."""
 
 _end, _held = attrgetter("end"), attrgetter("held")
 
@@ -48,6 +52,19 @@ def idle_share(events: Sequence[Event], ranks: int) -> float:
     is the bubble."""
     busy = share(events, ranks, OPERATIONS)
     return max(0.0, 1.0 - busy) if events else 0.0
+
+
+def work(events: Iterable[Event], node_size: int | None) -> Work:
+    """Return how often each rank carried out each operation that takes time, those on micro-batches once for each of
+    them; a message counts where it is sent. ``node_size``: ranks in a box."""
+    done = defaultdict[tuple[str, bool], Counter[int]](Counter)
+    for event in events:
+        if event.end > event.start and event.kind != RECEIVE.kind:
+            boxes = {rank // node_size for rank in event.group} if node_size else set()
+            row = OPERATIONS.get(event.kind)
+            times = len(event.batches) if row is not None and row.by_batch else 1
+            done[event.kind, len(boxes) > 1][event.rank] += times
+    return done
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:

@@ -1,0 +1,226 @@
+"""The learner's right attempts at a puzzle, as points in the plane of time and memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lib.basics.units import show_ticks
+from lib.course.sketches import at_home
+from lib.course.specs import Puzzle, find
+from lib.grading.progress import Point, Progress
+
+from . import theme
+from .figure import Figure
+from .layout import PAD, ticks
+from .marks import Diagram, Titled, box, label, lines, poly, star, style, together
+from .picture import WIDTH, card
+from .words import plural, si, size_of
+
+LEFT, RIGHT, TOP, BOTTOM, HEIGHT = PAD + 46.0, 700.0, 92.0, 392.0, 436.0
+"""In pixels: where the plane is, and the height of the picture."""
+ROOM, FARTHEST = 0.14, 2.0
+"""Room around the points, as a part of what they span; points beyond so many times the target are at the edge."""
+
+
+class Scale(NamedTuple):
+    """From a figure to its place in pixels."""
+
+    least: float
+    most: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """Return the place of a figure: that of one beyond the scale is at its end."""
+        part = (min(max(value, self.least), self.most) - self.least) / (self.most - self.least)
+        return self.start + part * (self.end - self.start)
+
+    def ticks(self, about: int) -> list[float]:
+        """Return about so many round figures of the scale."""
+        steps = ticks(self.most - self.least, about)
+        first = math.ceil(self.least / steps[1])
+        return [place * steps[1] for place in range(first, int(self.most / steps[1]) + 1)]
+
+
+class Plane(NamedTuple):
+    """Time to the right, memory upwards."""
+
+    x: Scale
+    y: Scale
+
+    def at(self, point: Point) -> tuple[float, float]:
+        """Return the place of a point, which is at the edge for one that is beyond it."""
+        return self.x.at(point.time), self.y.at(point.memory)
+
+    def has(self, point: Point) -> bool:
+        """Return whether a point is not beyond the edge."""
+        return point.time <= self.x.most and point.memory <= self.y.most
+
+
+def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
+    """Return your right attempts at a puzzle as points, time to the right and memory upwards, in the order in which you
+    graded them, with the target as a box, the star, the best known and our solution.
+
+    They are kept in progress.json beside the notebook. Raise PuzzleError for an unknown puzzle.
+    """
+    spec = puzzle if isinstance(puzzle, Puzzle) else find(getattr(puzzle, "__name__", puzzle))
+    trail = Progress().trail.get(spec.name, [])
+    said = in_words(spec, trail)
+    title = f"{spec.name}: your attempts"
+    plane = _plane(spec, trail)
+    parts: list[Diagram] = [
+        label(PAD, 26, title, 17, style(theme.INK), "start", 650),
+        label(PAD, 46, said[0], 11.5, style(theme.MUTE), "start"),
+        *_axes(plane),
+        *_known(spec, plane, trail),
+        *_trail(spec, plane, trail),
+        *_legend(spec, trail),
+    ]
+    return card(parts, WIDTH, HEIGHT, f"{title}. {' '.join(said)}", static, title)
+
+
+def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
+    """Return what the picture shows: how many attempts there are, then all of its points."""
+    passed = sum(point.passed for point in trail)
+    count = f"{len(trail)} right attempt{plural(len(trail))}, {passed} within the target."
+    said = [count if trail else f"No right attempt yet: grade({puzzle.name}) puts a point here for each that is right."]
+    said += [f"The {name}: {'; '.join(map(_figures, points))}." for name, points in _landmarks(puzzle).items()]
+    said += [f"Attempt {number}: {_figures(point)}{_how(point)}." for number, point in enumerate(trail, 1)]
+    return said
+
+
+def _landmarks(puzzle: Puzzle) -> dict[str, list[Point]]:
+    """Return the points that do not come from the learner, by their names."""
+    home, star = at_home(puzzle), puzzle.star
+    found = {"target": [Point(puzzle.target["time"], puzzle.target["memory"], True)]}
+    if star:
+        found["star"] = [Point(star["time"], star["memory"], True)]
+    found["best known"] = [Point(point["time"], point["memory"], True) for point in puzzle.frontier]
+    return found | {"solution": [Point(home.time, home.memory, True)]}
+
+
+def _plane(puzzle: Puzzle, trail: Sequence[Point]) -> Plane:
+    """Return a plane that has room for all points that are not too far out."""
+    known = [point for points in _landmarks(puzzle).values() for point in points]
+    target = known[0]
+
+    def scale(values: list[float], target: float, start: float, end: float) -> Scale:
+        near = [value for value in values if value <= FARTHEST * target]
+        least, most = min(near), max(near)
+        room = max(ROOM * (most - least), 0.06 * most)
+        return Scale(max(0.0, least - room), most + room, start, end)
+
+    points = [*known, *trail]
+    return Plane(
+        scale([point.time for point in points], target.time, LEFT, RIGHT),
+        scale([point.memory for point in points], target.memory, BOTTOM, TOP),
+    )
+
+
+def _axes(plane: Plane) -> list[Diagram]:
+    times, sizes = plane.x.ticks(8), plane.y.ticks(6)
+    grid = [(plane.x.at(time), TOP, plane.x.at(time), BOTTOM) for time in times]
+    grid += [(LEFT, plane.y.at(size), RIGHT, plane.y.at(size)) for size in sizes]
+    mute, ink = style(theme.MUTE), style(theme.INK)
+    return [
+        lines(grid, style(None, theme.GRID, 1)),
+        *[label(plane.x.at(time), BOTTOM + 13, show_ticks(time), 10, mute) for time in times],
+        *[label(LEFT - 8, plane.y.at(size), si(size), 10, mute, "end") for size in sizes],
+        label(PAD, TOP - 18, "\N{UPWARDS ARROW} peak memory, in elements", 11, ink, "start"),
+        label(RIGHT, BOTTOM + 31, "time, in ticks \N{RIGHTWARDS ARROW}", 11, ink, "end"),
+    ]
+
+
+def _known(puzzle: Puzzle, plane: Plane, trail: Sequence[Point]) -> list[Diagram]:
+    """Return the target's box, and star, best known and solution."""
+    landmarks = _landmarks(puzzle)
+    x, y = plane.at(landmarks["target"][0])
+    corner = _title(landmarks["target"][0], puzzle, trail)
+    frontier = [plane.at(point) for point in landmarks["best known"]]
+    stairs = [(frontier[0][0], TOP)]
+    for to_x, to_y in frontier:
+        stairs += [(to_x, stairs[-1][1]), (to_x, to_y)]
+    stairs.append((RIGHT, stairs[-1][1]))
+    parts: list[Diagram] = [
+        Titled(corner, box(LEFT, y, x - LEFT, BOTTOM - y, style(theme.GOOD, theme.GOOD, 1.4, opacity=0.1))),
+        label(LEFT + 8, BOTTOM - 12, "within the target", 10, style(theme.MUTE), "start", passive=True),
+        poly(stairs, style(None, theme.MUTE, 1.4, dash=(4, 3)), closed=False),
+    ]
+    for name in ("solution", "star", "best known"):
+        for point in landmarks.get(name, []):
+            parts.append(Titled(_title(point, puzzle, trail), _mark(name, *plane.at(point))))
+    return parts
+
+
+def _trail(puzzle: Puzzle, plane: Plane, trail: Sequence[Point]) -> list[Diagram]:
+    """Return the attempts, and the way from each to the next."""
+    places = [plane.at(point) for point in trail]
+    parts: list[Diagram] = [poly(places, style(None, theme.STEP, 1.2), closed=False)] if len(places) > 1 else []
+    for point, (x, y) in zip(trail, places, strict=True):
+        marks = [_mark("passes" if point.passed else "over", x, y)]
+        if point is trail[-1]:
+            marks.insert(0, _mark("newest", x, y))
+        if not plane.has(point):
+            said = f"{show_ticks(point.time)} ticks, {si(point.memory)} elements, beyond the edge"
+            side, anchor = (-10, "end") if x > (LEFT + RIGHT) / 2 else (10, "start")
+            marks.append(label(x + side, y - 12, said, 10, style(theme.MUTE), anchor, passive=True))
+        parts.append(Titled(_title(point, puzzle, trail), together(marks)))
+    return parts
+
+
+def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> list[Diagram]:
+    """Return what the marks mean, with their figures, at the right of the plane."""
+    rows = [("newest", "your newest attempt", trail[-1:])] if trail else []
+    for name, shown, passed in (
+        ("passes", "right, within the target", True),
+        ("over", "right, over the target", False),
+    ):
+        rows += [(name, shown, [])] if any(point.passed is passed for point in trail) else []
+    rows += [(name, f"the {name}", points) for name, points in _landmarks(puzzle).items()]
+    parts: list[Diagram] = []
+    x, y = RIGHT + 38.0, TOP
+    for name, shown, points in rows:
+        if name == "best known":
+            parts.append(lines([(x - 14, y, x + 14, y)], style(None, theme.MUTE, 1.4, dash=(4, 3))))
+        parts += [_mark(name, x, y), label(x + 22, y, shown, 11.5, style(theme.INK), "start", 600)]
+        for point in points:
+            y += 16
+            parts.append(label(x + 22, y, _figures(point), 10.5, style(theme.MUTE), "start"))
+        y += 25
+    return parts
+
+
+def _mark(name: str, x: float, y: float) -> Diagram:
+    """Return the sign of a kind of point."""
+    if name == "target":
+        return box(x - 12, y - 7, 24, 14, style(theme.GOOD, theme.GOOD, 1.4, opacity=0.1))
+    if name == "star":
+        return star(x, y, 14, style(theme.GOLD))
+    if name == "solution":
+        return poly([(x, y - 13), (x + 13, y), (x, y + 13), (x - 13, y)], style(theme.CARD, theme.MUTE, 1.6))
+    radius, how = {
+        "newest": (8.5, style(None, theme.INK, 1.6)),
+        "best known": (3.5, style(theme.MUTE)),
+        "passes": (5.0, style(theme.GOOD, theme.CARD, 1)),
+        "over": (5.0, style(theme.CARD, theme.BAD, 2)),
+    }[name]
+    return box(x - radius, y - radius, 2 * radius, 2 * radius, how, radius)
+
+
+def _title(point: Point, puzzle: Puzzle, trail: Sequence[Point]) -> str:
+    """Return what is at the place of a point, in lines: of several marks only the last can be pointed at."""
+    place = (point.time, point.memory)
+    said = [f"the {name}" for name, points in _landmarks(puzzle).items() if place in [one[:2] for one in points]]
+    for number, one in enumerate(trail, 1):
+        said += [f"attempt {number} of {len(trail)}{_how(one)}"] if place == one[:2] else []
+    return "\n".join([_figures(point), *said])
+
+
+def _figures(point: Point) -> str:
+    return f"{show_ticks(point.time)} ticks, {size_of(point.memory)} elements"
+
+
+def _how(point: Point) -> str:
+    return ", within the target" if point.passed else ", over the target"
