@@ -69,6 +69,7 @@ TRIED: dict[str, dict[str, Any]] = {
     "one_rank": {"ranks": {1}, "layers": {1, 2, 3, 6}, "batches": {1, 2, 3, 8}},
     "data_parallel": {"ranks": {2, 3, 5, 8}, "layers": {1, 2, 4, 7}, "batches a rank": {1}},
     "two_each": {"ranks": {2, 3, 5, 8}, "layers": {1, 2, 4, 7}, "batches a rank": {2}},
+    "one_or_three_each": {"ranks": {2, 3, 5, 8}, "layers": {1, 2, 4, 7}, "batches a rank": {1, 3}},
     "uneven": {
         "ranks": {2, 3, 5, 8},
         "layers": {1, 2, 4, 7},
