@@ -1,4 +1,4 @@
-"""The best so far of every puzzle, and the hints given: a small file beside the notebooks."""
+"""The best so far of every puzzle, its right attempts, and the hints given: a small file beside the notebooks."""
 
 import json
 import math
