@@ -1,8 +1,8 @@
 # %% [markdown]
 # # LLM training puzzles
 #
-# Training a model of 70 billion parameters takes 1.1 TB of memory. Your GPU has 80 GB. Even if the model fitted, that
-# one GPU would need 500 years. So how do thousands of GPUs train one model together? You'll find out by doing it
+# Training a model of 70 billion parameters takes 1.1 TB of memory. Your GPU has 80 GB. Even if the model did fit,
+# that one GPU would need 500 years. So how do thousands of GPUs train one model together? You'll find out by doing it
 # yourself.
 #
 # In each puzzle you write one short Python function. A simulated machine of 1 to 1,000 GPUs runs it, draws what
@@ -35,8 +35,8 @@
 # gradient and of its square (ZeRO, arXiv 1910.02054). 70 billion x 16 bytes = 1.12 TB.
 #
 # **500 years.** Training takes about 6 operations for each parameter and each token of text (arXiv 2001.08361). Llama
-# 3 70B saw 15 trillion tokens: 6 x 70 billion x 15 trillion = 6.3 x 10²⁴ operations. An H100 does 989 x 10¹² a second
-# at best, and in practice some 40 percent of that: 4 x 10¹⁴.
+# 3 70B saw 15 trillion tokens (arXiv 2407.21783): 6 x 70 billion x 15 trillion = 6.3 x 10²⁴ operations. An H100 does
+# 989 x 10¹² a second at best, and in practice some 40 percent of that: 4 x 10¹⁴. That is 1.6 x 10¹⁰ seconds.
 #
 # ## The words on the map
 #

@@ -187,10 +187,10 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # %% [markdown]
 # ## How much to gather at once
 #
-# You gathered one layer at a time. You don't have to. PyTorch calls what is gathered together a *unit*: one
-# call brings the weights of all its layers, and after their backward one call sums all their gradients. Here is one
-# program with a parameter, the number of layers in a unit. The weights of the last unit stay whole from the forward
-# to the backward pass, because they are needed again at once.
+# You gathered one layer at a time. You don't have to. PyTorch calls what is gathered together a *unit*: one call
+# brings the weights of all its layers, and after their backward one call sums all their gradients. We wrote FSDP with
+# the number of layers in a unit as a parameter. The weights of the last unit stay whole from the forward to the
+# backward pass, because they are needed again at once.
 #
 # Look at two price lists. On the first, the default, each layer costs 0.3 ticks, in whatever company it travels. On
 # the second, a layer still costs 0.3, but each *call* costs another 0.3 for its latency, as happens with small
@@ -202,8 +202,6 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # | 2 | 8 | 2,228,224 | 19.8 | 22.2 |
 # | 3 | 5 | 2,490,368 | 19.5 | 21.0 |
 # | 6, all of them | 2 | 3,276,800 | 18.6 | 19.2 |
-#
-# ![With latency, rank 0: units of 1, 2 and 6 layers](picture:with_units)
 #
 # Large units save calls, and pay for them in memory: all their weights are whole at the same time, and so are their
 # gradients. Without latency that buys next to nothing, just the second gather of the last unit. With latency the
@@ -363,13 +361,6 @@ def in_units(unit: int, latency: bool) -> Run:
     """Six layers in units of so many."""
     cost = OneCall(unit=unit) if latency else None
     return run(partial(fsdp_in_units, unit=unit), ranks=4, layers=6, batches=4, cost=cost)
-
-
-def with_units(static: bool = False) -> Figure:
-    """Rank 0 with units of three sizes, where calls have a latency."""
-    titles = {1: "1 layer", 2: "2 layers", 6: "6 layers"}
-    first = [in_units(unit, latency=True).models[0] for unit in titles]
-    return compare(*first, titles=titles.values(), static=static)
 
 
 compare(*[in_units(unit, latency=True) for unit in (1, 2, 3, 6)], titles=["1", "2", "3", "6"])

@@ -159,7 +159,7 @@ from lib import WeightGrad
 async def pipeline_fsdp_overlapped(
     model: Model, up: bool, down: str, late: bool, wait: bool = True
 ) -> Model:
-    """Gather ahead on the way up, or not; on the way down before the backward, after, or not (``b``, ``a``, ``n``).
+    """Gather ahead in the forward pass, or not; in the backward pass before the backward, after, or not (``b``, ``a``, ``n``).
     ``late``: sums are awaited one layer later; ``wait``: sends are awaited at once."""
     stages = model.RANKS // model.BATCHES
     stage, mb = model.rank % stages, model.rank // stages

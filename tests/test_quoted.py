@@ -40,6 +40,7 @@ DERIVED = [
     ("index", f"= {state(70 * BILLION) / 1e12:.2f} TB"),
     ("index", f"need {round(operations(70 * BILLION, 15e12) / PER_SECOND / YEAR, -1):.0f} years"),
     ("index", f"= {operations(70 * BILLION, 15e12) / 1e24:.1f} x 10²⁴ operations"),
+    ("index", f"That is {operations(70 * BILLION, 15e12) / PER_SECOND / 1e10:.1f} x 10¹⁰ seconds"),
     ("index", f"has {LAYER / 1e6:.0f} million weights"),
     ("index", f"takes {2 * LAYER * 4096 / 1e12:.1f} x 10¹² operations"),
     ("index", f"one tick is {2 * LAYER * 4096 / PER_SECOND * 1000:.0f} ms"),
