@@ -92,11 +92,12 @@ class BuildError(Exception):
 
 
 class Cell(NamedTuple):
-    """One cell of a source: ``kind`` is ``code`` or ``markdown``."""
+    """One cell of a source: ``kind`` is ``code`` or ``markdown``. Of one that is ``folded``, Jupyter shows the first line."""
 
     kind: str
     source: str
     tags: tuple[str, ...] = ()
+    folded: bool = False
 
 
 # --- reading the sources -------------------------------------------------------------------------
@@ -205,9 +206,8 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
     first_code = next((i for i, cell in enumerate(cells) if cell.kind == "code"), len(cells))
     if not first:
         cells.append(Cell("markdown", _onward(path)))
-    cells.insert(
-        first_code, Cell("code", first or FIRST_CELL.read_text(encoding="utf-8").strip())
-    )
+    finds = first or FIRST_CELL.read_text(encoding="utf-8").strip()
+    cells.insert(first_code, Cell("code", finds, folded=True))
     return {
         "cells": [_as_json(cell, f"{path.stem}-{i:02}") for i, cell in enumerate(cells)],
         "metadata": {
@@ -298,7 +298,9 @@ def _as_json(cell: Cell, id: str) -> Json:
     code: Json = {"execution_count": None, "outputs": []} if cell.kind == "code" else {}
     source = cell.source.splitlines(keepends=True)
     tags = [tag for tag in cell.tags if tag in KEPT]
-    metadata = {"tags": tags} if tags else {}
+    metadata: Json = {"tags": tags} if tags else {}
+    if cell.folded:
+        metadata["jupyter"] = {"source_hidden": True}
     return {"cell_type": cell.kind, "id": id, "metadata": metadata, **code, "source": source}
 
 

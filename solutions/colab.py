@@ -61,7 +61,7 @@ def notebook(path: Path, root: Path, solved: bool = False) -> build.Json:
     made = build.notebook(path, solved, first_cell(root))
     made["metadata"]["colab"] = {"provenance": [], "name": build.notebook_name(path)}
     cell = next(cell for cell in made["cells"] if cell["cell_type"] == "code")
-    cell["metadata"] = {"cellView": "form"}  # Colab shows its title only
+    cell["metadata"]["cellView"] = "form"  # Colab shows its title only
     return made
 
 

@@ -148,6 +148,24 @@ def within(output: dict[str, Any]) -> bool:
     return bool(output["left"] <= left < right <= output["right"] and height > 50)
 
 
+FIRST_SCREEN = f"""() => {{ const open = document.querySelector('{OPEN}'), bottom = open.getBoundingClientRect().bottom;
+    const seen = one => {{ const box = one.getBoundingClientRect(); return box.height > 0 && box.top < bottom }};
+    const words = kind => [...open.querySelectorAll(kind)].filter(seen).map(one => one.textContent).join('\\n');
+    return [words('h1'), words('.jp-InputPlaceholder'), words('.cm-content')] }}"""
+
+
+def test_the_first_screen_of_a_puzzle_has_its_title_and_no_plumbing(browser: Browser, lab: Lab, tmp_path: Path) -> None:
+    def work(page: Page) -> Any:
+        page.wait_for_function(READY)
+        keep(page.screenshot(), "lab-first-screen", tmp_path)
+        return page.evaluate(FIRST_SCREEN)
+
+    title, folded, code = browser.visit(lab.url("p03_wsdp.ipynb"), work, height=800)
+    assert title.startswith("Puzzle 3: ")
+    assert folded.startswith("# Finds lib and drawing in a folder around this notebook.")
+    assert "from lib import" in code and "sys.path" not in code
+
+
 def test_the_tour_runs_and_its_pictures_are_within_their_cells(browser: Browser, lab: Lab) -> None:
     outputs = browser.visit(lab.url("machine_tour.ipynb"), run_all, height=3000)
     pictures = [output for output in outputs if output["picture"]]

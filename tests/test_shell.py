@@ -26,6 +26,7 @@ from lib.course.specs import Puzzle, puzzles
 from lib.referee import examiner, shell
 from lib.referee.referee import Referee, Submission
 from lib.referee.sandbox import MECHANISMS
+from lib.referee.script import FINDS
 from lib.referee.shelf import Attempt
 from solutions import build
 from tests.programs import COURSE
@@ -726,6 +727,7 @@ def test_every_blank_can_be_a_script(puzzle: Puzzle, tmp_path: Path) -> None:
         assert text.split("\n\n")[1].startswith(f"# %% [markdown]\n# # Puzzle {puzzle.number}: ")
         assert "# Your code here." in text
     assert "base64" not in text
+    assert f"\n\n# %%\n{FINDS}\n# %%\nfrom drawing import" in text and len(FINDS.splitlines()) == 2
     assert len(text) < 12_000
 
 
