@@ -146,6 +146,7 @@ def test_a_blank_has_neither_solution_nor_spec(tree: Path) -> None:
     assert cells[1:] == [
         "import math",
         'def fsdp(model):\n    """Train."""\n    # Your code here.\n    return model',
+        build.BEGIN.format(number=3, names='"wsdp"'),
         "fsdp(None)",
     ]
 
@@ -159,7 +160,7 @@ def test_a_solved_notebook_has_the_solution_and_no_spec(tree: Path) -> None:
 
 def test_the_first_cell_comes_folded_before_other_code_and_after_the_title(tree: Path) -> None:
     cells = build.notebook(tree / "solutions" / "p04_fsdp.py")["cells"]
-    assert [cell["cell_type"] for cell in cells] == ["markdown", "code", "code", "code", "code", "markdown"]
+    assert [cell["cell_type"] for cell in cells] == ["markdown", *["code"] * 5, "markdown"]
     folded = [at for at, cell in enumerate(cells) if cell["metadata"] == {"jupyter": {"source_hidden": True}}]
     assert folded == [1] and cells[1]["source"][0].startswith("# Finds lib and drawing")
 

@@ -1,4 +1,4 @@
-"""The best so far of every puzzle, and the hints given: a small file beside the notebooks."""
+"""The best so far of every puzzle, its answer, and the hints given: a small file beside the notebooks."""
 
 import json
 import math
@@ -16,24 +16,38 @@ from .verdict import ERROR, FAIL, PASS, TODO, Verdict, plain
 
 NAME = "progress.json"
 VERSION = 1
+LONGEST = 20_000  # characters of an answer that is kept
 FOLDER = "LLM_TRAINING_PUZZLES_PROGRESS"
 """The environment variable that names the folder of the file, if it is not that of the notebooks."""
 
 
+NOTEBOOKS = "LLM_TRAINING_PUZZLES_NOTEBOOKS"
+"""The environment variable with which an address of a notebook begins, where they do not lie beside one another."""
+
+
+def notebook_of(puzzle: Puzzle) -> str:
+    """Return the address of a puzzle's notebook for a link in another one, or nothing if it is not known."""
+    name, known = f"{puzzle.file}.ipynb", os.environ.get(NOTEBOOKS, "")
+    return known + name if known or Path(name).is_file() else ""
+
+
 class Progress:
-    """What the file keeps. ``best``: status, time and memory of each puzzle. ``hints``: how many were given."""
+    """What the file keeps. ``best``: status, time and memory of each puzzle; ``hints``: how many were given, those that
+    were passed over among them; ``answers``: the code that has passed last."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or Path(os.environ.get(FOLDER) or Path.cwd())) / NAME
         self.note = ""
         self.best: dict[str, dict[str, Any]] = {}
         self.hints: dict[str, int] = {}
+        self.answers: dict[str, str] = {}
         try:
             kept = json.loads(self.path.read_text(encoding="utf-8"))
             if kept["version"] > VERSION:
                 raise ValueError(f"version {kept['version']}")
             self.best = {str(name): _sound(best) for name, best in kept["best"].items()}
             self.hints = {str(name): int(count) for name, count in kept["hints"].items()}
+            self.answers = {str(name): str(code) for name, code in kept.get("answers", {}).items()}
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -42,7 +56,7 @@ class Progress:
             self._set_aside()
 
     def _set_aside(self) -> None:
-        self.best, self.hints = {}, {}
+        self.best, self.hints, self.answers = {}, {}, {}
         aside = self.path.with_name(f"progress-broken-{datetime.now():%Y%m%d-%H%M%S-%f}.json")
         try:
             os.replace(self.path, aside)
@@ -50,8 +64,12 @@ class Progress:
         except OSError as error:
             self.note = f"{NAME} is broken and could not be moved aside ({error.strerror})"
 
-    def record(self, verdict: Verdict) -> None:
-        """Keep a verdict if it is the best of its puzzle so far: first with the star, then fast, then small."""
+    def record(self, verdict: Verdict, code: str = "") -> None:
+        """Keep a verdict if it is the best of its puzzle so far: first with the star, then fast, then small; and the
+        code, if it passes."""
+        if verdict.status == PASS and 0 < len(code) <= LONGEST and self.answers.get(verdict.puzzle.name) != code:
+            self.answers[verdict.puzzle.name] = code
+            self.save()
         before = self.best.get(verdict.puzzle.name)
         new = {"status": verdict.status, "time": verdict.time, "memory": plain(verdict.memory)}
         puzzle = verdict.puzzle
@@ -62,7 +80,7 @@ class Progress:
 
     def save(self) -> None:
         """Write the file, whole or not at all. If that fails, ``note`` says why, and nothing is raised."""
-        kept = {"version": VERSION, "best": self.best, "hints": self.hints}
+        kept = {"version": VERSION, "best": self.best, "hints": self.hints, "answers": self.answers}
         new = None
         try:
             with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=self.path.parent, delete=False) as file:
@@ -128,9 +146,9 @@ class Progress:
         return f'<table style="{INK}">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{note}'
 
 
-def next_hint(given: dict[str, int], puzzle: Puzzle) -> int:
-    """Return the index of the next hint, or of the last if all were given, and count it as given."""
-    number = min(given.get(puzzle.name, 0), max(0, len(puzzle.hints) - 1))
+def next_hint(given: dict[str, int], puzzle: Puzzle, first: int = 0) -> int:
+    """Return the index of the next hint from ``first`` on, or of the last if all were given, and count it as given."""
+    number = min(max(first, given.get(puzzle.name, 0)), max(0, len(puzzle.hints) - 1))
     given[puzzle.name] = number + 1
     return number
 

@@ -84,6 +84,8 @@ class Verdict:
     next_hint: str = ""  # what to call, or to type, for the next hint
     beside: str = ""  # what to call to see the schedule beside the target's, in a notebook
     solution: str = ""  # what to call to see a solution, in a notebook, where there is one
+    following: str = ""  # what comes next in the course
+    link: str = ""  # to the notebook of what comes next, where its address is known
     note: str = ""  # what else there is to say, for example that progress could not be saved
 
     @property
@@ -114,6 +116,7 @@ class Verdict:
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
             ("best known", self.starred, "; ".join(map(_in_words, self.puzzle.frontier))),
             ("and now?", self.solution and passed, f"{self.solution} shows ours{too}"),
+            ("next", self.following and passed, self.following),
             ("note", self.note, self.note),
         )
         return [*facts, *((name, text) for name, wanted, text in more if wanted)]
