@@ -38,7 +38,7 @@ help: ## list what there is to do
 
 lab: $(STAMP) ## open JupyterLab on your own copies of the puzzles (LAB=--no-browser and the like)
 	@$(RUN) -m solutions.mine
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(RUN) -m jupyterlab --ServerApp.root_dir=puzzles/mine --LabApp.default_url=/lab/tree/index.ipynb $(LAB)
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(RUN) -m jupyterlab --ServerApp.root_dir=puzzles/mine --LabApp.default_url=/lab/tree/index.ipynb --LabApp.app_settings_dir="$(CURDIR)/solutions/lab" $(LAB)
 
 reset: $(STAMP) ## make reset P=4: keep your puzzle 4 under another name, start again from the blank
 	@$(RUN) -m solutions.mine --reset "$(P)"

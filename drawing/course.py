@@ -7,9 +7,10 @@ from itertools import pairwise
 
 from lib.basics.units import show_elements, show_ticks
 from lib.course.specs import Puzzle, puzzles
+from lib.grading.progress import notebook_of
 
 from . import theme
-from .figure import Figure
+from .figure import Figure, Link
 from .header import fit
 from .layout import PAD
 from .links import arrow_head
@@ -23,7 +24,7 @@ COLUMNS, WIDE, TALL, GAP = 3, 292.0, 94.0, 26.0
 
 def draw_course(solved: Collection[str] = (), starred: Collection[str] = (), static: bool = False) -> Figure:
     """Return a map of the puzzles, without the programs to be repaired. Those that are ``solved`` are ticked, those
-    that are ``starred`` have a star."""
+    that are ``starred`` have a star. Unless it is ``static``, each leads to its notebook, if that is in this folder."""
     known = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
     places = [_place(at) for at in range(len(known))]
     width = 2 * PAD + COLUMNS * WIDE + (COLUMNS - 1) * GAP
@@ -35,7 +36,13 @@ def draw_course(solved: Collection[str] = (), starred: Collection[str] = (), sta
         _card(puzzle, x, y, theme.layer_color(at, len(known)), _done(puzzle, solved, starred))
         for at, (puzzle, (x, y)) in enumerate(zip(known, places, strict=True))
     ]
-    return card(parts, width, height, _in_words(known, solved, starred), static, "The course")
+    drawn = card(parts, width, height, _in_words(known, solved, starred), static, "The course")
+    drawn.links = [
+        Link(x, y, WIDE, TALL, there, f"Go to {puzzle.heading}")
+        for puzzle, (x, y) in zip(known, places, strict=True)
+        if (there := notebook_of(puzzle))
+    ]
+    return drawn
 
 
 def _done(puzzle: Puzzle, solved: Collection[str], starred: Collection[str]) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from chalk.core import Compose
 
@@ -16,11 +16,23 @@ from .marks import Diagram, box_envelope
 from .svg import body, escape, frame
 
 
+class Link(NamedTuple):
+    """A part of a picture (left, top, width, height in pixels) that leads to an address, and what it says of that."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    address: str
+    words: str
+
+
 class Figure(Compose):
     """A picture. Still a chalk Diagram: put it beside others, scale it, render it with chalk.
 
     ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it;
     ``title``: that of its page; ``area``: where the timeline of a schedule is (left, top, right, bottom);
+    ``links``: parts of it that lead elsewhere, in a notebook;
     ``static``: shows itself in a notebook as an image, which survives wherever notebooks are shown, but has no
     hover texts.
     """
@@ -40,6 +52,7 @@ class Figure(Compose):
         super().__init__(box_envelope(0, 0, width, height), list(parts))
         self.size, self.summary, self.static = (width, height), summary, static
         self.title = title or "A picture"
+        self.links: list[Link] = []
         self.area: tuple[float, float, float, float] | None = None
 
     def __repr__(self) -> str:
@@ -60,12 +73,22 @@ class Figure(Compose):
 
     def _repr_html_(self) -> str:
         if not self.static:
-            return swapped(self.svg(fluid=True), self.summary)
+            return swapped(self.svg(fluid=True) + "".join(map(self._over, self.links)), self.summary)
         still = re.sub(r"<title>.*?</title>", "", self.svg(), flags=re.DOTALL)  # in an image nobody can read them
         data = base64.b64encode(still.encode()).decode()
         words, width = escape(self.summary), f"{self.size[0]:.0f}"
         source = f"data:image/svg+xml;base64,{data}"
         return f'<img alt="{words}" width="{width}" style="max-width:100%;height:auto" src="{source}">'
+
+    def _over(self, link: Link) -> str:
+        """Return a link that lies over the picture: JupyterLab fails at links in an SVG. The picture is as wide as the
+        page at most, and its height follows."""
+        width, height = self.size
+        shares = {"left": link.x / width, "width": link.width / width}
+        across = "".join(f"{side}:calc(min(100%,{width:.0f}px)*{share:.4f});" for side, share in shares.items())
+        down = f"top:{100 * link.y / height:.2f}%;height:{100 * link.height / height:.2f}%"
+        said = f'href="{escape(link.address)}" title="{escape(link.words)}" aria-label="{escape(link.words)}"'
+        return f'<a {said} style="position:absolute;{across}{down}"></a>'
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: ``.svg``, or ``.html`` for a page with hover texts. Raise PuzzleError if that fails."""

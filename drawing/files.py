@@ -24,7 +24,7 @@ SWAP = (
     "<style>.ltp-words:has(+.ltp-live>svg){display:none!important}"
     "div.ltp-live.lm-Widget.lm-mod-hidden:has(>svg){display:block!important}</style>"
 )
-HIDDEN = 'class="ltp-live hidden lm-Widget lm-mod-hidden" hidden="hidden" style="display:none"'
+HIDDEN = 'class="ltp-live hidden lm-Widget lm-mod-hidden" hidden="hidden" style="display:none;position:relative"'
 INSTEAD = (
     "The picture is not shown, since this page takes pictures out of outputs. Run the cell again, or trust the "
     "notebook; with static=True a picture is an image that is shown everywhere."

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.basics.errors import PuzzleError
-from lib.grading.commandline import Usage, add_machine, function_in, size_for
+from lib.grading.commandline import Usage, add_machine, called, function_in, size_for
 from lib.running.run import Run, run
 
 from .compare import compare
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         functions = [function_in(what) for what in options.what]
         _check_output(options)
     except Usage as error:
-        print(f"python -m lib draw: {error}", file=sys.stderr)
+        print(f"{called()} draw: {error}", file=sys.stderr)
         return USAGE
     try:
         pairs = [_run(function, options) for function in functions]
@@ -60,7 +60,7 @@ def _run(function: Callable[[Any], Any], options: argparse.Namespace) -> tuple[R
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m lib draw",
+        prog=f"{called()} draw",
         description="Run a function of a file of yours on the simulated machine, and draw what happened. Of the file "
         "only imports, definitions, classes and constants are run, in this process: draw only what you trust.",
         epilog="Exit status: 0 drawn, 1 the function fails, 2 usage.",

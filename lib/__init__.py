@@ -21,7 +21,7 @@ __main__  python -m lib
 
 from .basics.errors import Deadlock, PuzzleError
 from .basics.units import HIDDEN, LENGTH
-from .grading.notebook import attempt, grade, hint, progress, solution
+from .grading.notebook import attempt, grade, hint, progress, solution, start_from
 from .grading.seal import seal
 from .learner.dist import Dist
 from .learner.model import Model
@@ -33,6 +33,6 @@ LLM_TRAINING_PUZZLES = True  # how a notebook tells this package from any other 
 
 __all__ = ["Activation", "ActivationGrad", "OptState", "Weight", "WeightGrad"]
 __all__ += ["HIDDEN", "LENGTH", "Cost", "Deadlock", "Dist", "Model", "PuzzleError", "RingCost", "Run", "run"]
-__all__ += ["allow_nested_loops", "attempt", "grade", "hint", "progress", "solution"]
+__all__ += ["allow_nested_loops", "attempt", "grade", "hint", "progress", "solution", "start_from"]
 
 seal()

@@ -28,13 +28,17 @@ def links(where: str, notebook: str) -> str:
     if not where:
         return ""
     found = [f"[The project]({where})"]
-    repository = where.removeprefix("https://github.com/")
-    if repository != where:
-        colab = (
-            f"https://colab.research.google.com/github/{repository}/blob/{BRANCH}/{notebook}"
-        )
+    if colab := in_colab(where, notebook):
         found.insert(0, f"[Open in Colab]({colab})")
     return " · ".join(found)
+
+
+def in_colab(where: str, notebook: str) -> str:
+    """The address at which Colab opens a notebook of a project on GitHub; or nothing."""
+    repository = where.removeprefix("https://github.com/")
+    if repository == where:
+        return ""
+    return f"https://colab.research.google.com/github/{repository}/blob/{BRANCH}/{notebook}"
 
 
 def fill(readme: str, where: str) -> str:

@@ -29,7 +29,7 @@ from lib import Model, Run, run
 from lib.course.layouts import LAYOUTS, SIZES
 from lib.course.rules import RULES
 from lib.course.sketches import as_kept
-from lib.course.specs import COSTS, cost_named, forget
+from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget
 from lib.grading.submission import load
 from lib.record.score import work
 from lib.record.table import OPERATIONS
@@ -49,8 +49,9 @@ PLACEHOLDER = "# Your code here."
 PICTURE = re.compile(r"!\[[^\]]*\]\(picture:(\w+)\)")
 NAMES = {"index": "index", "tour": "machine_tour", "for_real": "for_real"}
 """Sources that are no puzzles, and names of their notebooks."""
-KEPT = ("raises-exception",)
-"""Tags that are kept in notebooks: with this one, cells below one that fails are run all the same."""
+KEPT = ("raises-exception", "start")
+"""Tags that are kept in notebooks: with the first, cells below one that fails are run all the same; the second is of
+cells that a script leaves out."""
 REPAIRS = "repairs"
 """The source with several puzzles, each a program with a mistake."""
 
@@ -71,8 +72,11 @@ SPEC = {
     "hints": (list,),
 }
 """The keys of a spec cell, all required, and their types."""
-OPTIONAL = {"cost": (str,), "star": (dict,)}
-"""Keys that a spec cell may have: without ``cost``, the machine's is the default one; a repair has no ``star``."""
+OPTIONAL = {"cost": (str,), "star": (dict,), "hints_for": (dict,), "begins_with": (str,)}
+"""Keys that a spec cell may have: without ``cost``, the machine's is the default one; a repair has no ``star``;
+``hints_for`` says with which hint (from 1) to begin for a program that is right but slow, or large; ``begins_with``
+names the puzzle whose answer is a good beginning, where that is not the one before."""
+OVER = {"slow": (int,), "large": (int,)}
 DIFFICULTIES = ("easy", "medium", "hard")
 WORDS = {
     "layout": tuple(LAYOUTS),
@@ -85,6 +89,16 @@ WORDS = {
 HINTS = 3
 """So many are given for each puzzle, a program to be repaired among them."""
 
+STUCK = """\
+# Stuck? Take away the # below and run this cell, once for each hint.
+# hint("{name}")"""
+"""Below each verdict. A comment, since all cells of a notebook are often run at once: that is to spoil nothing, and to
+use up no hint. (No tag keeps a cell from being run everywhere.)"""
+BEGIN = """\
+# Begin with your answer to puzzle {number}? Take away the # below and run this cell.
+# lib.start_from({names})"""
+"""Below each blank. With ``lib.``, since the first cell imports that in every notebook."""
+
 Json = dict[str, Any]
 
 
@@ -93,11 +107,12 @@ class BuildError(Exception):
 
 
 class Cell(NamedTuple):
-    """One cell of a source: ``kind`` is ``code`` or ``markdown``."""
+    """One cell of a source: ``kind`` is ``code`` or ``markdown``. Of one that is ``folded``, Jupyter shows the first line."""
 
     kind: str
     source: str
     tags: tuple[str, ...] = ()
+    folded: bool = False
 
 
 # --- reading the sources -------------------------------------------------------------------------
@@ -202,13 +217,16 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
         for cell in cells
     ]
     if not solved:
-        cells = [blank_cell(path, cell) for cell in cells if "solution" not in cell.tags]
+        cells = [
+            blank_cell(path, cell)
+            for cell in _with_help(path, cells)
+            if "solution" not in cell.tags
+        ]
     first_code = next((i for i, cell in enumerate(cells) if cell.kind == "code"), len(cells))
     if not first:
-        cells.append(Cell("markdown", _onward(path)))
-    cells.insert(
-        first_code, Cell("code", first or FIRST_CELL.read_text(encoding="utf-8").strip())
-    )
+        cells.append(Cell("markdown", onward(path)))
+    finds = first or FIRST_CELL.read_text(encoding="utf-8").strip()
+    cells.insert(first_code, Cell("code", finds, folded=True))
     return {
         "cells": [_as_json(cell, f"{path.stem}-{i:02}") for i, cell in enumerate(cells)],
         "metadata": {
@@ -218,6 +236,25 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
+
+
+def _with_help(path: Path, cells: Sequence[Cell]) -> Iterator[Cell]:
+    """The cells; below each blank one that fetches an earlier answer, below each verdict one for the next hint."""
+    found = specs(path) if is_puzzle(path) else []
+    for cell in cells:
+        yield cell
+        for puzzle in found:
+            name = puzzle["name"]
+            blank_of = "### BEGIN SOLUTION" in cell.source and f"def {name}(" in cell.source
+            if blank_of and (old := before(Puzzle(**puzzle))) is not None:
+                into = after(old)
+                names = (
+                    f'"{old.name}"' if into and into.name == name else f'"{old.name}", "{name}"'
+                )
+                begin = BEGIN.format(number=old.number, names=names)
+                yield Cell("code", begin, ("start",))
+            if re.search(rf"^grade\({name}\)$", cell.source, re.MULTILINE):
+                yield Cell("code", STUCK.format(name=name))
 
 
 def _with_facts(path: Path) -> list[Cell]:
@@ -237,7 +274,7 @@ def _with_facts(path: Path) -> list[Cell]:
     return cells
 
 
-def _onward(path: Path) -> str:
+def onward(path: Path) -> str:
     """Links to the next notebook and to the overview."""
     order = sources(path.parent)
     following = order[order.index(path) + 1 : order.index(path) + 2]
@@ -252,14 +289,15 @@ def _title(path: Path) -> str:
 
 def _with_links(path: Path, cells: list[Cell]) -> list[Cell]:
     """The cells, links below the first title, where the project has an address."""
-    line = links(_address(path.parent.parent), notebook_name(path))
+    line = links(published(path.parent.parent), notebook_name(path))
     if not line or cells[0].kind != "markdown":
         return cells
     title, _, text = cells[0].source.partition("\n")
     return [cells[0]._replace(source=f"{title}\n\n{line}\n{text}"), *cells[1:]]
 
 
-def _address(root: Path) -> str:
+def published(root: Path) -> str:
+    """Where the project is published, or nothing."""
     try:
         return address(root)
     except FileNotFoundError:
@@ -299,7 +337,9 @@ def _as_json(cell: Cell, id: str) -> Json:
     code: Json = {"execution_count": None, "outputs": []} if cell.kind == "code" else {}
     source = cell.source.splitlines(keepends=True)
     tags = [tag for tag in cell.tags if tag in KEPT]
-    metadata = {"tags": tags} if tags else {}
+    metadata: Json = {"tags": tags} if tags else {}
+    if cell.folded:
+        metadata["jupyter"] = {"source_hidden": True}
     return {"cell_type": cell.kind, "id": id, "metadata": metadata, **code, "source": source}
 
 
@@ -340,6 +380,7 @@ def _spec(path: Path, source: str) -> Json:
             _check_keys(path, f'PUZZLE["{key}"]', found[key], FIGURES)
     for point in found["frontier"]:
         _check_keys(path, 'PUZZLE["frontier"]', point, {**FIGURES, "by": (str,)})
+    _check_keys(path, 'PUZZLE["hints_for"]', found.get("hints_for", {}), {}, OVER)
     _check_order(path, found)
     for key, known in WORDS.items():
         words = found.get(key, [])
@@ -352,6 +393,10 @@ def _spec(path: Path, source: str) -> Json:
     if len(hints) != HINTS or not all(isinstance(hint, str) and hint for hint in hints):
         raise BuildError(
             f'{path.name}: PUZZLE["hints"] has {len(hints)}; there are to be {HINTS}, each a text'
+        )
+    if not all(number in range(1, HINTS + 1) for number in found.get("hints_for", {}).values()):
+        raise BuildError(
+            f'{path.name}: PUZZLE["hints_for"] has a number that is none of 1 to {HINTS}'
         )
     return found
 
@@ -534,7 +579,7 @@ def _front(root: Path) -> Iterator[tuple[Path, str]]:
     """README.md with its links, and the picture that it shows: what one of the solutions does."""
     readme = root / "README.md"
     if readme.exists():
-        yield Path("README.md"), fill(readme.read_text(encoding="utf-8"), _address(root))
+        yield Path("README.md"), fill(readme.read_text(encoding="utf-8"), published(root))
     path = root / "solutions" / f"{SHOWN}.py"
     if path.exists():
         puzzle = specs(path)[0]

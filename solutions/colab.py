@@ -8,30 +8,37 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import lzma
+import re
 import sys
 import tomllib
 import zipfile
 from pathlib import Path
 
 from . import build
+from .address import in_colab
 from .mine import write_whole
 
 CELL = Path(__file__).with_name("colab_cell.py")
 TAKEN = (".py", ".json", ".html")
 """Endings of the files that are taken along."""
+LINK = re.compile(r"\[([^\]]*)\]\((\w+\.ipynb)\)")
+"""In a text, to a notebook that would lie beside this one."""
 DATE = (1980, 1, 1, 0, 0, 0)
 """Of every file in an archive: the same sources make the same archive."""
 
 
 def archive(root: Path) -> bytes:
-    """The packages ``lib`` and ``drawing``, compressed."""
+    """The packages ``lib`` and ``drawing``, compressed, and the sources of puzzles, out of which ``solution`` reads."""
     packed = io.BytesIO()
+    puzzles = [path for path in build.sources(root / "solutions") if build.is_puzzle(path)]
     with zipfile.ZipFile(packed, "w") as made:
-        for path in sorted(p for name in ("lib", "drawing") for p in (root / name).rglob("*")):
+        packages = (p for name in ("lib", "drawing") for p in (root / name).rglob("*"))
+        for path in [*sorted(packages), *puzzles]:
             if path.suffix in TAKEN:
                 info = zipfile.ZipInfo(path.relative_to(root).as_posix(), DATE)
-                made.writestr(info, path.read_bytes(), zipfile.ZIP_LZMA)
-    return packed.getvalue()
+                made.writestr(info, path.read_bytes())
+    return lzma.compress(packed.getvalue())  # all at once: a third smaller than one by one
 
 
 def requirements(root: Path) -> list[str]:
@@ -47,6 +54,7 @@ def first_cell(root: Path) -> str:
     filled = {
         "REQUIREMENTS = []  # filled in by the build": f"REQUIREMENTS = {requirements(root)}",
         'VERSION = ""': f'VERSION = "{hashlib.sha256(packed).hexdigest()[:12]}"',
+        'NOTEBOOKS = ""': f'NOTEBOOKS = "{in_colab(build.published(root), "")}"',
         'ARCHIVE = ""': f'ARCHIVE = "{base64.b85encode(packed).decode()}"',
     }
     for blank, text in filled.items():
@@ -59,10 +67,32 @@ def first_cell(root: Path) -> str:
 def notebook(path: Path, root: Path, solved: bool = False) -> build.Json:
     """The notebook of a source, complete by itself."""
     made = build.notebook(path, solved, first_cell(root))
+    where = build.published(root)
+    texts = [cell for cell in made["cells"] if cell["cell_type"] == "markdown"]
+    texts.append({"source": [build.onward(path)]})
+    for cell in texts:
+        lines = (
+            LINK.sub(lambda found: _link(found[1], found[2], where), line)
+            for line in cell["source"]
+        )
+        cell["source"] = [*lines]
+    last = {
+        "cell_type": "markdown",
+        "id": "onward",
+        "metadata": {},
+        "source": texts[-1]["source"],
+    }
+    made["cells"].append(last)
     made["metadata"]["colab"] = {"provenance": [], "name": build.notebook_name(path)}
     cell = next(cell for cell in made["cells"] if cell["cell_type"] == "code")
-    cell["metadata"] = {"cellView": "form"}  # Colab shows its title only
+    cell["metadata"]["cellView"] = "form"  # Colab shows its title only
     return made
+
+
+def _link(words: str, name: str, where: str) -> str:
+    """A link to another notebook; where nothing is published, words that say which file to open."""
+    there = in_colab(where, name)
+    return f"[{words}]({there})" if there else f"{words} (`{name}`)"
 
 
 def main(root: Path = build.ROOT) -> int:

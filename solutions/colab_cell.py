@@ -5,6 +5,9 @@ import base64
 import importlib
 import importlib.metadata
 import io
+import lzma
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,11 +17,14 @@ from pathlib import Path
 REQUIREMENTS = []  # filled in by the build
 VERSION = ""
 ARCHIVE = ""
+NOTEBOOKS = ""
+DRIVE = "/content/drive/MyDrive"
 
 folder = Path.home() / ".llm-training-puzzles" / VERSION
 if not (folder / "complete").exists():
     folder.mkdir(parents=True, exist_ok=True)
-    zipfile.ZipFile(io.BytesIO(base64.b85decode(ARCHIVE))).extractall(folder)
+    packed = lzma.decompress(base64.b85decode(ARCHIVE))
+    zipfile.ZipFile(io.BytesIO(packed)).extractall(folder)
     (folder / "complete").touch()
 sys.path[:] = [str(folder), *(entry for entry in sys.path if entry != str(folder))]
 
@@ -52,7 +58,22 @@ if not hasattr(lib, "LLM_TRAINING_PUZZLES"):
         f"`import lib` found something else: {lib.__file__}. Restart the runtime and run this "
         "cell first."
     )
-if "google.colab" in sys.modules:
-    print(
-        "Colab forgets this machine after a while. To keep your work: File, Save a copy in Drive"
+if NOTEBOOKS:
+    os.environ["LLM_TRAINING_PUZZLES_NOTEBOOKS"] = (
+        NOTEBOOKS  # so that a verdict links to the next
     )
+kept = "Your progress and hints are kept in progress.json here."
+if Path(DRIVE).is_dir() and "LLM_TRAINING_PUZZLES_PROGRESS" not in os.environ:
+    there = Path(DRIVE, "llm-training-puzzles")
+    there.mkdir(exist_ok=True)
+    if Path("progress.json").is_file() and not (there / "progress.json").exists():
+        shutil.copy("progress.json", there)
+    os.environ["LLM_TRAINING_PUZZLES_PROGRESS"] = str(there)
+if "LLM_TRAINING_PUZZLES_PROGRESS" in os.environ:
+    kept = f"Your progress and hints are kept in {os.environ['LLM_TRAINING_PUZZLES_PROGRESS']}."
+elif "google.colab" in sys.modules:
+    kept = (
+        "Colab forgets this machine after a while. To keep your work: File, Save a copy in Drive. To keep "
+        "your progress, too: mount Drive (the folder at the left), then run this cell again."
+    )
+print(f"Ready. {kept}")

@@ -27,6 +27,7 @@ PUZZLE = {
         {"time": 17.0, "memory": 1966080, "by": "grad_accum"},
     ],
     "layout": "whole",
+    "hints_for": {"large": 2},
     "rules": [],
     "difficulty": "easy",
     "minutes": 10,

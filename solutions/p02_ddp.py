@@ -28,6 +28,8 @@ PUZZLE = {
         {"time": 5.6, "memory": 1572864, "by": "ddp"},
     ],
     "layout": "whole",
+    "begins_with": "basic",
+    "hints_for": {"large": 3},
     "rules": [],
     "difficulty": "easy",
     "minutes": 15,

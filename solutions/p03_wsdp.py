@@ -29,6 +29,7 @@ PUZZLE = {
         {"time": 16.2, "memory": 1966080, "by": "fsdp_in_16_2"},
     ],
     "layout": "sharded",
+    "hints_for": {"large": 2},
     "rules": [],
     "difficulty": "medium",
     "minutes": 20,

@@ -28,6 +28,7 @@ PUZZLE = {
         {"time": 31.4, "memory": 2490368, "by": "one_forward_one_backward_ahead"},
     ],
     "layout": "stages",
+    "begins_with": "basic",
     "rules": ["own_layers"],
     "difficulty": "medium",
     "minutes": 20,

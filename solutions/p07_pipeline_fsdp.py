@@ -29,6 +29,7 @@ PUZZLE = {
         {"time": 15.7, "memory": 655360, "by": "pipeline_fsdp_in_15_7"},
     ],
     "layout": "sharded",
+    "begins_with": "fsdp",
     "rules": ["four_stages", "no_whole_gradient"],
     "difficulty": "hard",
     "minutes": 45,

@@ -33,6 +33,7 @@ PUZZLE = {
         {"time": 45.0, "memory": 2162688, "by": "replica_fsdp_in_45"},
     ],
     "layout": "replica_sharded",
+    "begins_with": "fsdp",
     "rules": ["one_micro_batch", "no_whole_gradient"],
     "difficulty": "hard",
     "minutes": 60,

@@ -6,10 +6,12 @@ import asyncio
 import base64
 import io
 import json
+import lzma
 import os
 import re
 import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
@@ -51,7 +53,8 @@ def test_a_notebook_is_complete_and_small(path: Path) -> None:
     nbformat.validate(nbformat.from_dict(made))
     assert len(json.dumps(made)) < 600_000
     plain = build.notebook(path)
-    assert [cell["source"] for cell in made["cells"]][2:] == [cell["source"] for cell in plain["cells"]][2:-1]
+    both = [[cell["source"] for cell in one["cells"] if cell["cell_type"] == "code"][1:] for one in (made, plain)]
+    assert both[0] == both[1] and len(made["cells"]) == len(plain["cells"])
     first = "".join(made["cells"][1]["source"])
     assert "chalk-diagrams==0.2.2" in first
     assert "_ = []" not in first
@@ -61,10 +64,51 @@ def test_a_notebook_is_complete_and_small(path: Path) -> None:
 def test_all_of_lib_and_drawing_is_taken_along_and_nothing_else() -> None:
     archive = re.search('^ARCHIVE = "(.*)"$', colab.first_cell(build.ROOT), re.MULTILINE)
     assert archive is not None
-    names = zipfile.ZipFile(io.BytesIO(base64.b85decode(archive[1]))).namelist()
-    tracked = ["git", "ls-files", "lib", "drawing"]
+    names = zipfile.ZipFile(io.BytesIO(lzma.decompress(base64.b85decode(archive[1])))).namelist()
+    tracked = ["git", "ls-files", "lib", "drawing", "solutions/p0*.py", "solutions/repairs.py"]
     there = subprocess.run(tracked, cwd=build.ROOT, capture_output=True, text=True, check=True).stdout.split()
     assert sorted(names) == sorted(there)
+
+
+def texts(notebook: build.Json) -> str:
+    return "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
+
+
+def test_links_to_other_notebooks_work_in_colab(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = build.ROOT / "solutions" / "p03_wsdp.py"
+    assert ".ipynb)" not in texts(colab.notebook(path, build.ROOT)).replace("`p04_fsdp.ipynb`)", "")
+    assert "Next: Puzzle 4: Fully sharded data parallel (`p04_fsdp.ipynb`)" in texts(colab.notebook(path, build.ROOT))
+    monkeypatch.setattr(build, "published", lambda root: "https://github.com/me/it")
+    there = "https://colab.research.google.com/github/me/it/blob/colab/"
+    assert "](" + there + "p04_fsdp.ipynb)" in texts(colab.notebook(path, build.ROOT))
+    assert f'NOTEBOOKS = "{there}"' in colab.first_cell(build.ROOT)
+    assert texts(colab.notebook(SOURCES[0], build.ROOT)).count(f"]({there}") >= len(SOURCES) - 1
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("mounted", [False, True])
+def test_progress_is_kept_in_drive_where_that_is_mounted_and_solutions_are_there(mounted: bool, tmp_path: Path) -> None:
+    drive, here = tmp_path / "drive", tmp_path / "here"
+    here.mkdir()
+    if mounted:
+        drive.mkdir()
+    (here / "progress.json").write_text('{"version": 1, "best": {}, "hints": {"ddp": 1}}')
+    cell = colab.first_cell(build.ROOT).replace('"/content/drive/MyDrive"', repr(str(drive)))
+    (tmp_path / "cell.py").write_text(
+        f"{cell}\nimport types\nsys.modules['ipykernel'] = types.ModuleType('ipykernel')\n"
+        "print(lib.solution('fsdp', sure=True))\nprint(lib.hint('ddp'))\nprint(lib.progress().path)"
+    )
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("LLM_")} | {
+        "HOME": str(tmp_path)
+    }
+    command = [sys.executable, str(tmp_path / "cell.py")]
+    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    ready, *said, kept = done.stdout.splitlines()
+    folder = drive / "llm-training-puzzles" if mounted else here
+    assert ready == f"Ready. Your progress and hints are kept in {folder if mounted else 'progress.json here'}."
+    assert kept == str(folder / "progress.json") and json.loads(Path(kept).read_text())["hints"] == {"ddp": 2}
+    assert any("async def fsdp" in line for line in said) and any(line.startswith("Hint 2 of 3") for line in said)
 
 
 def test_the_command_writes_notebooks_and_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
+
 from drawing import draw_course, theme
 from lib.course.specs import puzzles
 from tests.drawing_events import corners, texts, titles
@@ -45,3 +50,12 @@ def test_what_is_solved_is_ticked_and_said() -> None:
         "puzzle 2: Distributed data parallel, solved",
     ]
     assert figure.summary.count("solved") == 2
+
+
+def test_cards_lead_to_the_notebooks_that_are_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "<a " not in draw_course()._repr_html_()
+    (tmp_path / "p02_ddp.ipynb").touch()
+    [drawn] = re.findall("<a .*?>", draw_course()._repr_html_())
+    assert drawn.startswith('<a href="p02_ddp.ipynb" title="Go to puzzle 2: Distributed data parallel"')
+    assert "<a " not in draw_course(static=True)._repr_html_()

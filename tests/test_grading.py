@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -19,12 +19,12 @@ from xml.etree import ElementTree
 import pytest
 
 import lib
-from lib import Model, PuzzleError, grade, hint, progress, run, solution
+from lib import Model, PuzzleError, grade, hint, progress, run, solution, start_from
 from lib.basics.errors import show_set
 from lib.course.layouts import LAYOUTS, SIZES, check_layout, corners, show_size
 from lib.course.rules import RULES
 from lib.course.sketches import at_home, elsewhere
-from lib.course.specs import Puzzle, puzzles
+from lib.course.specs import Puzzle, find, puzzles
 from lib.grading import page, seal
 from lib.grading.judge import judge, other_sizes, praise
 from lib.grading.progress import LONGEST, Point, Progress
@@ -32,6 +32,7 @@ from lib.grading.submission import load
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from lib.machine.interface import FinalState
 from lib.record.table import OPERATIONS
+from solutions import build
 from tests.corpus.honest import HONEST
 from tests.drawing_events import event
 from tests.programs import COURSE, solutions
@@ -636,6 +637,129 @@ def test_a_folder_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     kept = Progress()
     kept.record(verdicts()[0])
     assert (tmp_path / "progress.json").exists()
+
+
+# -- hints ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def new_session(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """As when a kernel is started in that folder: call it for another one."""
+
+    def begin() -> None:
+        monkeypatch.setattr("lib.grading.notebook._given", {})
+        monkeypatch.setattr("lib.grading.notebook._last", {})
+
+    begin()
+    return begin
+
+
+def heads(*hints: Any) -> list[str]:
+    return [str(one).partition("\n")[0].partition(";")[0] for one in hints]
+
+
+def test_a_new_kernel_goes_on_with_the_hints_where_the_last_one_stopped(new_session: Callable[[], None]) -> None:
+    assert heads(hint("ddp")) == ["Hint 1 of 3 for ddp"]
+    new_session()
+    assert heads(hint("ddp"), hint("ddp"), hint("ddp")) == [f"Hint {number} of 3 for ddp" for number in (2, 3, 3)]
+    assert heads(hint("ddp", 1), hint("fsdp")) == ["Hint 1 of 3 for ddp", "Hint 1 of 3 for fsdp"]
+    with pytest.raises(PuzzleError, match="ddp has no hint 4"):
+        hint("ddp", 4)
+
+
+def test_where_nothing_can_be_saved_the_session_remembers(
+    new_session: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Progress, "save", lambda self: None)
+    assert heads(hint("ddp"), hint("ddp")) == ["Hint 1 of 3 for ddp", "Hint 2 of 3 for ddp"]
+
+
+def keeps_all(model: Model) -> Model:
+    """Right, but it keeps everything."""
+    model.weights[0], model.opt_states[0] = model.load_weights(0)
+    model.weights[1], model.opt_states[1] = model.load_weights(1)
+    model.activations[0] = model.get_activation(range(model.BATCHES))
+    for layer in range(2):
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+    model.grad_activations[2] = model.loss(model.activations[2])
+    for layer in (1, 0):
+        inp, grad = model.activations[layer], model.grad_activations[layer + 1]
+        model.grad_weights[layer], model.grad_activations[layer] = model.backward(
+            layer, inp, grad, model.weights[layer]
+        )
+    for layer in range(2):
+        weight, state = model.update(layer, model.grad_weights[layer], model.weights[layer], model.opt_states[layer])
+        model.weights[layer], model.opt_states[layer] = weight, state
+        model.set_final_weight(layer, weight)
+    return model
+
+
+def test_hints_fit_the_last_verdict(new_session: Callable[[], None]) -> None:
+    assert find("basic").hints_for == {"large": 2}
+    grade(lambda model: model.load_weights(9), "basic")  # wrong: from the first on
+    assert heads(hint("basic")) == ["Hint 1 of 3 for basic"]
+    new_session()
+    Progress().path.unlink()
+    verdict = grade(keeps_all, "basic")
+    assert verdict.right and verdict.memory > find("basic").target["memory"]
+    assert heads(hint("basic")) == ["Hint 2 of 3 for basic (your last program is right, but too large)"]
+    assert heads(hint("basic")) == ["Hint 3 of 3 for basic"]  # and on in their order
+
+
+# -- to begin with what is there, and to go on ---------------------------------------------------------
+
+DDP = "import math, random\n\nHALF = 2\n\n\ndef mine(n):\n    return math.floor(n / HALF)\n\n\n"
+DDP += "async def ddp(model):\n    # As in ddp.\n    mine(3)\n    return model"
+WSDP = DDP.replace("import math, random\n\n", "import math\n").replace("ddp", "wsdp")
+
+
+def written(folder: Path, *cells: str) -> None:
+    data = {"cells": [{"cell_type": "code", "source": cell.splitlines(keepends=True)} for cell in cells]}
+    (folder / "p02_ddp.ipynb").write_text(json.dumps(data), encoding="utf-8")
+
+
+def test_an_answer_comes_with_what_it_needs_and_by_its_new_name(kernel: Path) -> None:
+    head, _, function = DDP.rpartition("\n\n\n")
+    written(kernel, "%matplotlib inline\nimport lib", head, "this is no Python", function + "\n\n\ngrade(ddp)")
+    assert start_from("ddp") == WSDP
+    assert start_from("ddp", "fsdp") == WSDP.replace("wsdp", "fsdp")
+
+
+def test_a_running_notebook_gets_it_in_a_new_cell(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(kernel, DDP)
+    cells: list[str] = []
+    shell = types.SimpleNamespace(set_next_input=cells.append)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
+    said = start_from(2)  # type: ignore[arg-type]
+    assert cells == [WSDP] and "Your answer to puzzle 2 is in a new cell below, as `wsdp`." in said
+
+
+def test_without_the_notebook_it_is_what_has_passed(kernel: Path) -> None:
+    with pytest.raises(PuzzleError, match="no answer of yours to basic here") as found:
+        start_from("basic")
+    assert "p00_basic.ipynb" in str(found.value) and "solve puzzle 0 first" in str(found.value)
+    grade(SOLUTIONS["basic"])
+    assert "model.set_final_weight" in start_from("basic")
+    (kernel / "p00_basic.ipynb").write_text((build.ROOT / "puzzles" / "p00_basic.ipynb").read_text(), encoding="utf-8")
+    assert "model.set_final_weight" in start_from("basic")  # a blank one is no answer
+
+
+def test_a_pass_leads_on_to_the_next_puzzle(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = grade(SOLUTIONS["basic"])
+    assert re.search("next: +puzzle 1: Gradient accumulation, in p01_grad_accum.ipynb", str(passed))
+    (kernel / "p01_grad_accum.ipynb").touch()
+    link = '<a href="p01_grad_accum.ipynb">puzzle 1: Gradient accumulation</a>'
+    assert link in grade(SOLUTIONS["basic"])._repr_html_()
+    monkeypatch.setenv("LLM_TRAINING_PUZZLES_NOTEBOOKS", "https://x.org/")
+    assert (
+        link.replace('="', '="https://x.org/').replace('">', '" target="_blank">')
+        in grade(SOLUTIONS["basic"])._repr_html_()
+    )
+    assert "Gradient accumulation" not in str(grade(slow_wrong, "basic"))
+
+
+def slow_wrong(model: Model) -> None:
+    model.load_weights(9)
 
 
 # -- solutions ----------------------------------------------------------------------------------

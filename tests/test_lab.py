@@ -33,7 +33,8 @@ READY = f"""() => {{ const panel = ({NOTEBOOK})(), kernel = panel?.sessionContex
         && kernel.status === 'idle' }}"""
 """The indicator on the page says idle before there is a kernel; what is run then is lost."""
 OPEN = ".jp-NotebookPanel:not(.lm-mod-hidden)"
-RUN = f"""() => {{ const prompts = [...document.querySelectorAll('{OPEN} .jp-CodeCell .jp-InputPrompt')]
+PROMPTS = f"{OPEN} .jp-CodeCell .jp-InputPrompt:not(.jp-Placeholder-prompt)"  # of cells that are not folded
+RUN = f"""() => {{ const prompts = [...document.querySelectorAll('{PROMPTS}')]
     .map(prompt => prompt.textContent.trim());
     return prompts.length > 0 && prompts.every(prompt => /^\\[\\d+\\]:$/.test(prompt)) }}"""
 OUTPUTS = (
@@ -85,14 +86,13 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     settings |= {f"JUPYTERLAB_{name}": str(root / name) for name in ("SETTINGS_DIR", "WORKSPACES_DIR")}
     environment = {**os.environ, **settings, "IPYTHONDIR": str(root / "ipython")}
     environment.pop("LLM_TRAINING_PUZZLES_PROGRESS", None)
-    news = root / "SETTINGS_DIR" / "@jupyterlab" / "apputils-extension"
-    news.mkdir(parents=True)
-    (news / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}"]
-    options = ["--ServerApp.port_retries=0", "--IdentityProvider.token=t", "--expose-app-in-browser"]
+    assert '--LabApp.app_settings_dir="$(CURDIR)/solutions/lab"' in (build.ROOT / "Makefile").read_text()
+    quiet = f"--LabApp.app_settings_dir={build.ROOT}/solutions/lab"  # as in `make lab`
+    options = [quiet, "--ServerApp.port_retries=0", "--IdentityProvider.token=t", "--expose-app-in-browser"]
     with open(root / "server.log", "w") as log:
         server = subprocess.Popen(
             [*command, *options, f"--ServerApp.root_dir={folder}"],
@@ -146,6 +146,79 @@ def within(output: dict[str, Any]) -> bool:
     """Whether a picture is complete inside its cell."""
     left, right, height = output["picture"]
     return bool(output["left"] <= left < right <= output["right"] and height > 50)
+
+
+FIRST_SCREEN = f"""() => {{ const open = document.querySelector('{OPEN}'), bottom = open.getBoundingClientRect().bottom;
+    const seen = one => {{ const box = one.getBoundingClientRect(); return box.height > 0 && box.top < bottom }};
+    const words = kind => [...open.querySelectorAll(kind)].filter(seen).map(one => one.textContent).join('\\n');
+    return [words('h1'), words('.jp-InputPlaceholder'), words('.cm-content'),
+        document.querySelectorAll('.Toastify__toast').length] }}"""
+
+
+def test_the_first_screen_of_a_puzzle_has_its_title_and_no_plumbing(browser: Browser, lab: Lab, tmp_path: Path) -> None:
+    def work(page: Page) -> Any:
+        page.wait_for_function(READY)
+        page.wait_for_timeout(2000)  # in which the question about news would come
+        keep(page.screenshot(), "lab-first-screen", tmp_path)
+        return page.evaluate(FIRST_SCREEN)
+
+    title, folded, code, news = browser.visit(lab.url("p03_wsdp.ipynb"), work, height=800)
+    assert title.startswith("Puzzle 3: ")
+    assert folded.startswith("# Finds lib and drawing in a folder around this notebook.")
+    assert "from lib import" in code and "sys.path" not in code
+    assert news == 0
+
+
+CELLS = f"() => ({NOTEBOOK})().content.widgets.map(cell => cell.model.sharedModel.getSource())"
+TAKE = f"""comments => {{ for (const cell of ({NOTEBOOK})().content.widgets) {{ const source = cell.model.sharedModel;
+    for (const one of comments) if (source.getSource().endsWith("# " + one))
+        source.setSource(source.getSource().replace("# " + one, one)) }} }}"""
+
+
+def test_a_learner_asks_for_hints_begins_with_an_old_answer_and_goes_on_to_the_next_puzzle(
+    browser: Browser, lab: Lab, tmp_path: Path
+) -> None:
+    def work(page: Page) -> Any:
+        page.wait_for_function(READY)
+        page.evaluate(TAKE, ['hint("pipeline_fsdp")', 'lib.start_from("fsdp", "pipeline_fsdp")'])
+        page.evaluate(COMMAND, ["notebook:run-all-cells", {}])  # the cell that is made then is not among them
+        page.locator(f"{OPEN} .jp-OutputArea-output", has_text="Hint 1 of 3 for pipeline_fsdp").wait_for()
+        keep(page.screenshot(full_page=True), "lab-begin", tmp_path)
+        return page.evaluate(OUTPUTS), page.evaluate(CELLS)
+
+    outputs, cells = browser.visit(lab.url("p07_pipeline_fsdp.ipynb"), work, height=3000)
+    [at] = [at for at, cell in enumerate(cells) if "lib.start_from" in cell]
+    assert (
+        cells[at + 1].startswith("async def pipeline_fsdp(model: Model) -> Model:") and "scatterreduce" in cells[at + 1]
+    )
+    assert "# Your code here." in cells[at - 1]
+    assert any("Your answer to puzzle 4 is in a new cell below" in output["text"] for output in outputs)
+
+    def go_on(page: Page) -> Any:
+        run_all(page)
+        link = page.locator(f"{OPEN} .jp-OutputArea-output a", has_text="puzzle 5: Pipeline parallel")
+        link.scroll_into_view_if_needed()
+        keep(page.screenshot(), "lab-next", tmp_path)
+        link.click()
+        page.locator(f"{OPEN} h1", has_text="Puzzle 5").wait_for()
+        return page.url
+
+    assert "/p05_pipeline.ipynb" in browser.visit(lab.url("p04_fsdp.ipynb"), go_on, height=900)
+
+
+def test_the_map_leads_to_the_puzzles(browser: Browser, lab: Lab, tmp_path: Path) -> None:
+    def work(page: Page) -> Any:
+        run_all(page)
+        keep(page.screenshot(full_page=True), "lab-map", tmp_path)
+        violations, _ = axe(page, ".jp-OutputArea-output:has(svg.ltp)")
+        card = page.locator(f"{OPEN} .jp-OutputArea-output svg.ltp text", has_text="gpipe, 4 ranks").bounding_box()
+        assert card is not None
+        page.mouse.click(card["x"], card["y"])  # the link lies over it
+        page.locator(f"{OPEN} h1", has_text="Puzzle 6").wait_for()
+        return page.url, violations
+
+    url, violations = browser.visit(lab.url("index.ipynb"), work, height=2400)
+    assert "/p06_gpipe.ipynb" in url and violations == {}
 
 
 def test_the_tour_runs_and_its_pictures_are_within_their_cells(browser: Browser, lab: Lab) -> None:

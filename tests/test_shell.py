@@ -23,9 +23,11 @@ import pytest
 
 from lib import PuzzleError
 from lib.course.specs import Puzzle, puzzles
+from lib.grading.commandline import called
 from lib.referee import examiner, shell
 from lib.referee.referee import Referee, Submission
 from lib.referee.sandbox import MECHANISMS
+from lib.referee.script import FINDS
 from lib.referee.shelf import Attempt
 from solutions import build
 from tests.programs import COURSE, QUIET
@@ -137,7 +139,7 @@ def test_blank_notebooks_are_to_do(lib: Lib, tmp_path: Path) -> None:
     shutil.copy(ROOT / "puzzles" / "p04_fsdp.ipynb", tmp_path)
     result = lib("grade", "fsdp")
     assert result.code == 1 and "TODO  puzzle 4" in result.out and "not attempted yet" in result.out
-    assert "python -m lib grade --hint fsdp" in result.out
+    assert f"{called()} grade --hint fsdp gives the next hint" in result.out
 
 
 @pytest.mark.process
@@ -293,7 +295,6 @@ def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
         (("grade", "--timeout", "0"), "timeout"),
         (("grade", "--seed", "x"), "seed"),
         (("grade", "--nonsense"), "nonsense"),
-        ((), "command"),
         (("watch", "fsdq"), "did you mean"),
     ],
 )
@@ -514,7 +515,7 @@ def test_what_cannot_be_written_is_said_and_stops_nothing_else(lib: Lib, tmp_pat
     (tmp_path / "a.json").write_text("old")
     result = lib("grade", "0", "--junit", "/dev/full", "--json", "a.json", "--gradescope", "c.json")
     assert result.code == 3 and "1 of 1 puzzle passes" in result.out
-    assert result.err == "python -m lib grade: /dev/full could not be written: No space left on device\n"
+    assert result.err == f"{called()} grade: /dev/full could not be written: No space left on device\n"
     assert json.loads((tmp_path / "a.json").read_text())["version"] == 1
     assert json.loads((tmp_path / "c.json").read_text())["score"] == 1.0
 
@@ -528,7 +529,7 @@ def test_a_report_that_nobody_takes(tmp_path: Path) -> None:
         (tmp_path / "a.json").unlink(missing_ok=True)
         shell = ["bash", "-c", f"{command} {end}"]
         done = subprocess.run(shell, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        said = "python -m lib grade: the report could not be written: No space left on device\n"
+        said = f"{called()} grade: the report could not be written: No space left on device\n"
         assert (done.returncode, done.stderr) == (code, said * (code == 3))
         assert (tmp_path / "a.json").exists()
 
@@ -715,6 +716,53 @@ def basic(model):
         assert printed == ["[rank 0, tick 0] found []\n"] and "not attempted" in repr(outcome)
 
 
+# -- how it is called ----------------------------------------------------------------------------------------------
+
+
+COMMANDS = ("grade", "watch", "start", "draw", "run", "worker")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_without_a_word_all_commands_are_listed(lib: Lib, arguments: list[str]) -> None:
+    result = lib(*arguments)
+    assert result.code == 0 and result.err == ""
+    assert re.findall(r"^    (\w+) ", result.out, re.MULTILINE) == list(COMMANDS)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_that_is_listed_is_there(command: str) -> None:
+    line = [sys.executable, "-m", "lib", command, "--help"]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.match(rf"usage: .* -m lib {command} ", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("program", "there", "typed"),
+    [
+        ("bin/training-puzzles", "", "bin/training-puzzles"),
+        ("bin/training-puzzles", "bin", "training-puzzles"),
+        ("lib/__main__.py", "", "bin/python -m lib"),
+        ("lib/__main__.py", "bin", "python -m lib"),
+        ("lib/__main__.py", "other", "bin/python -m lib"),
+    ],
+)
+def test_advice_names_a_command_that_works_here(
+    program: str, there: str, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("bin", "other"):
+        (tmp_path / folder).mkdir()
+        for name in ("python", "training-puzzles"):
+            (tmp_path / folder / name).touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / there) if there else "")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / program)])
+    assert called() == typed
+    monkeypatch.chdir(tmp_path / "other")
+    assert called() == (typed if there == "bin" else str(tmp_path / typed))
+
+
 # -- start --------------------------------------------------------------------------------------------------------
 
 
@@ -730,6 +778,7 @@ def test_every_blank_can_be_a_script(puzzle: Puzzle, tmp_path: Path) -> None:
         assert text.split("\n\n")[1].startswith(f"# %% [markdown]\n# # Puzzle {puzzle.number}: ")
         assert "# Your code here." in text
     assert "base64" not in text
+    assert f"\n\n# %%\n{FINDS}\n# %%\nfrom drawing import" in text and len(FINDS.splitlines()) == 2
     assert len(text) < 12_000
 
 
@@ -756,6 +805,24 @@ def test_a_script_is_graded_and_never_overwritten(tmp_path: Path, capsys: pytest
     assert shell.main(["start", "fsdp", str(path)]) == 2
     assert path.read_text(encoding="utf-8") == "mine"
     assert "is there already" in capsys.readouterr().err
+
+
+def test_a_script_can_begin_with_an_earlier_answer(lib: Lib, tmp_path: Path) -> None:
+    solved(4, tmp_path)
+    assert lib("start", "replica_fsdp", "a.py", "--from", "fsdp").code == 0
+    text = (tmp_path / "a.py").read_text()
+    assert text.count("async def replica_fsdp(") == 1 and "# Your code here." not in text
+    assert "await model.scatterreduce(grad, layer)" in text.partition("async def replica_fsdp(")[2]
+    assert lib("start", "7", "b.py", "--from", "a.py").code == 0  # a file, whatever puzzle it is of
+    assert "async def pipeline_fsdp(model: Model) -> Model:\n" in (tmp_path / "b.py").read_text()
+    (tmp_path / "progress.json").write_text(
+        json.dumps({"version": 1, "best": {}, "hints": {}, "answers": {"ddp": "def ddp(model):\n    print(1)"}})
+    )
+    assert lib("start", "3", "d.py", "--from", "ddp").code == 0
+    assert "def wsdp(model):\n    print(1)\n" in (tmp_path / "d.py").read_text()
+    nothing = lib("start", "6", "e.py", "--from", "pipeline")
+    assert nothing.code == 2 and "there is no answer of yours to pipeline" in nothing.err
+    assert not (tmp_path / "e.py").exists()
 
 
 @pytest.mark.parametrize(

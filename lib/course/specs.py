@@ -38,6 +38,13 @@ class Puzzle(NamedTuple):
     file: str  # name of its notebook and of its source, without the ending
     cost: str = "default"  # the cost of its machine: a name from COSTS
     star: dict[str, Any] | None = None
+    hints_for: dict[str, int] | None = None  # for a right program that is "slow" or "large": the hint to begin with
+    begins_with: str = ""  # the puzzle whose answer is a good beginning, where that is not the one before
+
+    @property
+    def heading(self) -> str:
+        """Number and title, as in a sentence."""
+        return f"puzzle {self.number}: {self.title}"
 
     @property
     def repair(self) -> bool:
@@ -86,6 +93,25 @@ def find(name: object) -> Puzzle:
     expected = ", ".join(f"{puzzle.name} ({puzzle.number})" for puzzle in known.values())
     cure = 'a name or a number; for a function of another name: grade(fn, puzzle="fsdp")'
     raise PuzzleError(problem, expected=expected, cure=cure)
+
+
+def before(puzzle: Puzzle) -> Puzzle | None:
+    """Return the puzzle whose answer is a good beginning for this one, if there is one."""
+    if puzzle.begins_with:
+        return find(puzzle.begins_with)
+    return None if puzzle.repair else _neighbor(puzzle, -1)
+
+
+def after(puzzle: Puzzle) -> Puzzle | None:
+    """Return the next puzzle of the course, or None after the last."""
+    return _neighbor(puzzle, 1)
+
+
+def _neighbor(puzzle: Puzzle, step: int) -> Puzzle | None:
+    """Return the puzzle that stands so many places behind this one, or the program to be repaired."""
+    alike = [other for other in puzzles().values() if other.repair == puzzle.repair]
+    place = [other.name for other in alike].index(puzzle.name) + step
+    return alike[place] if 0 <= place < len(alike) else None
 
 
 # -- the costs that a spec may name -----------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ..basics.errors import PuzzleError
-from ..grading.commandline import Usage, add_machine, function_in, size_for
+from ..grading.commandline import Usage, add_machine, called, function_in, size_for
 from ..machine.cost import Shape
 from ..running.run import ENGINES, Settings, run
 from ..running.workload import KINDS, TOLERANCES, Workload
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
         function = function_in(options.what)
         return int(options.do(function, size_for(function, options), options))
     except Usage as error:
-        print(f"python -m lib {options.command}: {error}", file=sys.stderr)
+        print(f"{called()} {options.command}: {error}", file=sys.stderr)
         return USAGE
     except PuzzleError as error:
         print(error, file=sys.stderr)
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m lib", description="Run a function of a file of yours.")
+    parser = argparse.ArgumentParser(prog=called(), description="Run a function of a file of yours.")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, do, says in (
         ("run", _run, "run a function on the simulated machine, or on real tensors"),

@@ -7,7 +7,8 @@ page         a verdict to be read: a table for notebooks, a text
 progress     the best so far, in a small file beside the notebooks
 seal         whether this library is still what it was
 submission   what is taken of a learner's notebook or script
+answers      what a learner wrote for one puzzle, to begin another with it
 commandline  what commands at a shell have in common
-notebook     grade, hint, progress, attempt and solution, as a learner calls them
+notebook     grade, hint, progress, start_from, attempt and solution, as a learner calls them
 ===========  ======================================================================
 """

@@ -2,6 +2,10 @@
 
 import argparse
 import inspect
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,25 @@ from .submission import load
 
 class Usage(Exception):
     """A command that cannot be carried out as it stands."""
+
+
+def called() -> str:
+    """Return how the commands are called here, to be typed as it stands: ``training-puzzles``, ``python -m lib`` or the
+    like."""
+    program = Path(sys.argv[0])
+    if program.name.startswith("training-puzzles"):
+        return _typed(program)
+    return f"{_typed(Path(sys.executable))} -m lib"
+
+
+def _typed(program: Path) -> str:
+    """Return the shortest way to type the path of a program: its name, if that is found, or from this folder."""
+    program = Path(os.path.abspath(program))
+    found = shutil.which(program.name)
+    if found and os.path.abspath(found) == str(program):
+        return program.name
+    here = Path.cwd()
+    return shlex.quote(str(program.relative_to(here) if program.is_relative_to(here) else program))
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:

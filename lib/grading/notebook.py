@@ -1,9 +1,10 @@
-"""``grade``, ``hint``, ``progress``, ``attempt`` and ``solution``, as a learner calls them in a notebook's cell.
+"""``grade``, ``hint``, ``progress``, ``start_from``, ``attempt``, ``solution``: what a learner calls in a cell.
 
 Here everything shares one process: mistakes are found with certainty, somebody who wants to fool the grader is
 not always stopped. The referee is the shell: ``python -m lib grade``.
 """
 
+import linecache
 import re
 import sys
 import time
@@ -16,15 +17,16 @@ from ..basics.arguments import describe
 from ..basics.errors import PuzzleError
 from ..basics.units import show_ticks
 from ..course.sketches import sketch
-from ..course.specs import Puzzle, cost_named, find, written
+from ..course.specs import Puzzle, after, cost_named, find, written
 from ..record.codes import grid, legend
 from ..record.table import OPERATIONS
 from ..record.training import FORWARD
 from ..running.execution import name_of
 from ..running.run import run
 from . import page
+from .answers import answer_in, answer_of, renamed
 from .judge import judge, new_seed
-from .progress import Progress, next_hint
+from .progress import Progress, next_hint, notebook_of
 from .seal import broken_seal
 from .submission import load
 from .verdict import ERROR, FAIL, Verdict
@@ -83,19 +85,31 @@ def grade(
         beside=f"beside_target(run({name_of(fn)}, {size}){named})",
         solution=f'solution("{spec.name}")' if (SOLUTIONS / f"{spec.file}.py").exists() else "",
     )
+    if (then := after(spec)) is not None:
+        elsewhere = then.file != spec.file
+        link = notebook_of(then) if elsewhere else ""
+        there = f", in {then.file}.ipynb" if elsewhere and not link else ""
+        verdict = replace(verdict, following=f"{then.heading}{there}", link=link)
+    _last[spec.name] = verdict
     if "ipykernel" in sys.modules:
         kept = Progress()
-        kept.record(verdict)
+        kept.record(verdict, _code_of(fn, spec.name))
         first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
         verdict = replace(verdict, note=kept.note, attempts=f'{first}draw_attempts("{spec.name}")')
     return Shown(verdict)
 
 
+def _code_of(fn: Callable[[Any], Any], name: str) -> str:
+    """Return the code of a puzzle's function, out of the cell that defines it."""
+    file = getattr(getattr(fn, "__code__", None), "co_filename", "")
+    return answer_in(["".join(linecache.getlines(file))], name)
+
+
 class Hint:
     """One hint: a text, and with the second one half of a schedule, which is drawn once ``drawing`` is imported."""
 
-    def __init__(self, puzzle: Puzzle, number: int) -> None:
-        self.puzzle, self.number = puzzle, number
+    def __init__(self, puzzle: Puzzle, number: int, why: str = "") -> None:
+        self.puzzle, self.number, self.why = puzzle, number, why
         self.sketched = number == min(1, len(puzzle.hints) - 1)
 
     @property
@@ -106,7 +120,7 @@ class Hint:
             return f"{self.puzzle.name}: there are no hints"
         last = f'; that was the last. Still stuck? solution("{self.puzzle.name}")'
         more = "; ask again for the next" if self.number + 1 < len(hints) else last
-        return f"Hint {self.number + 1} of {len(hints)} for {self.puzzle.name}{more}\n\n{hints[self.number]}"
+        return f"Hint {self.number + 1} of {len(hints)} for {self.puzzle.name}{self.why}{more}\n\n{hints[self.number]}"
 
     def __str__(self) -> str:
         if not self.sketched:
@@ -123,13 +137,41 @@ class Hint:
         return self.text
 
 
-_given: dict[str, int] = {}  # in this session: another day begins with the first hint again
+_last: dict[str, Verdict] = {}  # of each puzzle, in this session
+_given: dict[str, int] = {}  # how many hints, in this session; longer than that where progress is kept
 
 
-def hint(puzzle: str = "") -> Hint:
-    """The next hint of a puzzle; after the last one, the last again. Raises PuzzleError for an unknown puzzle."""
+def hint(puzzle: str = "", number: int | None = None) -> Hint:
+    """The next hint of a puzzle, or that of a number, from 1 up; after the last one, the last again.
+
+    If your last program is right, but too slow or too large, hints that speak of something else are passed over.
+    Raises PuzzleError for an unknown puzzle, or a number that no hint has.
+    """
     spec = find(getattr(puzzle, "__name__", puzzle))
-    return Hint(spec, next_hint(_given, spec))
+    if number is not None:
+        if number not in range(1, len(spec.hints) + 1):
+            raise PuzzleError(f"{spec.name} has no hint {number!r}", expected=f"1 to {len(spec.hints)}")
+        return Hint(spec, number - 1)
+    first, why = _fitting(spec)
+    kept = Progress() if "ipykernel" in sys.modules else None
+    before = max(_given.get(spec.name, 0), kept.hints.get(spec.name, 0) if kept else 0)
+    given = {spec.name: before}
+    found = Hint(spec, next_hint(given, spec, first), why if first > before else "")
+    _given.update(given)
+    if kept:
+        kept.hints.update(given)
+        kept.save()
+    return found
+
+
+def _fitting(spec: Puzzle) -> tuple[int, str]:
+    """Return the index of the hint that fits the last verdict, and why it does."""
+    last, known = _last.get(spec.name), spec.hints_for or {}
+    if last is None or not last.right or last.time is None or last.memory is None:
+        return 0, ""
+    over = {"slow": last.time > spec.target["time"], "large": last.memory > spec.target["memory"]}
+    fits = [(known.get(what, 1) - 1, f" (your last program is right, but too {what})") for what in over if over[what]]
+    return min(fits, default=(0, ""))
 
 
 def progress() -> Progress:
@@ -154,9 +196,36 @@ def attempt(puzzle: str) -> Callable[[Any], Any]:
 
 
 class Answer(str):
-    """The solution as Markdown, or the question whether it is really wanted."""
+    """A text as Markdown: the solution, the question whether it is really wanted, or where something has gone."""
 
     __repr__ = _repr_markdown_ = str.__str__
+
+
+def start_from(puzzle: str, new: str = "") -> Answer:
+    """Your own answer to a puzzle in a new cell below, renamed to ``new``, another puzzle, or else to the next one.
+
+    It comes from the puzzle's notebook in this folder as it was last saved; without one, it is the code with which you
+    have passed. Raises PuzzleError for an unknown puzzle, and where there is no answer of yours.
+    """
+    old = find(getattr(puzzle, "__name__", puzzle))
+    into = find(getattr(new, "__name__", new)) if new else after(old)
+    if into is None:
+        raise PuzzleError(f"no puzzle comes after {old.name}", cure=f'start_from("{old.name}", "fsdp")', line="")
+    path = Path(f"{old.file}.ipynb")
+    code = answer_of(path, old.name) or Progress().answers.get(old.name, "")
+    if not code:
+        expected = f"a function {old.name} in {path} in the same folder, saved, or a pass of it"
+        cure = f"solve puzzle {old.number} first, save its notebook, and run this again"
+        raise PuzzleError(f"there is no answer of yours to {old.name} here", expected=expected, cure=cure, line="")
+    code = renamed(code, old.name, into.name)
+    shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None:
+        return Answer(code)
+    shell.set_next_input(code)
+    return Answer(
+        f"Your answer to puzzle {old.number} is in a new cell below, as `{into.name}`. "
+        "Run that cell, and not the blank above, from now on."
+    )
 
 
 def solution(puzzle: str, sure: bool = False) -> Answer:

@@ -98,13 +98,19 @@ def table(verdict: Verdict) -> str:
         facts = [("verdict", held + verdict.error.problem), *verdict.error.parts]
     rows = "".join(
         f'<tr><th scope="row" style="{HEAD}">{escape(name)}</th>'
-        f'<td style="{CODE if name in CODES or chr(10) in fact else CELL}">{escape(fact)}</td></tr>'
+        f'<td style="{CODE if name in CODES or chr(10) in fact else CELL}">{_linked(name, fact, verdict)}</td></tr>'
         for name, fact in [*facts, *verdict.facts()]
     )
     title = f"Puzzle {verdict.puzzle.number}: {escape(verdict.puzzle.title)}"
     star = f" {STAR} star" * verdict.starred
     head = f'<caption style="{CAPTION}">{title} {badge(verdict.status)}{star}</caption>'
     return f'{CELEBRATION * (verdict.status == PASS)}<table style="{INK}">{head}<tbody>{rows}</tbody></table>'
+
+
+def _linked(name: str, fact: str, verdict: Verdict) -> str:
+    link = verdict.link if name == "next" else ""
+    new_tab = ' target="_blank"' * link.startswith("https:")
+    return f'<a href="{escape(link)}"{new_tab}>{escape(fact)}</a>' if link else escape(fact)
 
 
 def badge(status: str) -> str:

@@ -1,4 +1,4 @@
-"""The best so far of every puzzle, its right attempts, and the hints given: a small file beside the notebooks."""
+"""The best so far of every puzzle, its right attempts and answer, and hints: a small file beside the notebooks."""
 
 import json
 import math
@@ -18,8 +18,19 @@ NAME = "progress.json"
 VERSION = 1
 LONGEST = 50  # right attempts of a puzzle that are kept
 MOST = 1e18  # ticks or elements: what is more is no figure of a run
+LONGEST_ANSWER = 20_000  # characters of an answer that is kept
 FOLDER = "LLM_TRAINING_PUZZLES_PROGRESS"
 """The environment variable that names the folder of the file, if it is not that of the notebooks."""
+
+
+NOTEBOOKS = "LLM_TRAINING_PUZZLES_NOTEBOOKS"
+"""The environment variable with which an address of a notebook begins, where they do not lie beside one another."""
+
+
+def notebook_of(puzzle: Puzzle) -> str:
+    """Return the address of a puzzle's notebook for a link in another one, or nothing if it is not known."""
+    name, known = f"{puzzle.file}.ipynb", os.environ.get(NOTEBOOKS, "")
+    return known + name if known or Path(name).is_file() else ""
 
 
 class Point(NamedTuple):
@@ -31,8 +42,9 @@ class Point(NamedTuple):
 
 
 class Progress:
-    """What the file keeps. ``best``: status, time and memory of each puzzle. ``hints``: how many were given. ``trail``:
-    the right attempts of each puzzle, the newest last, each of several equal ones once."""
+    """What the file keeps. ``best``: status, time and memory of each puzzle; ``hints``: how many were given, those that
+    were passed over among them; ``trail``: the right attempts of each puzzle, the newest last, each of several equal
+    ones once; ``answers``: the code that has passed last."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or Path(os.environ.get(FOLDER) or Path.cwd())) / NAME
@@ -40,6 +52,7 @@ class Progress:
         self.best: dict[str, dict[str, Any]] = {}
         self.hints: dict[str, int] = {}
         self.trail: dict[str, list[Point]] = {}
+        self.answers: dict[str, str] = {}
         try:
             kept = json.loads(self.path.read_text(encoding="utf-8"))
             if kept["version"] > VERSION:
@@ -47,6 +60,7 @@ class Progress:
             self.best = {str(name): _sound(best) for name, best in kept["best"].items()}
             self.hints = {str(name): int(count) for name, count in kept["hints"].items()}
             self.trail = {str(name): _trail(points) for name, points in kept.get("trail", {}).items()}
+            self.answers = {str(name): str(code) for name, code in kept.get("answers", {}).items()}
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -55,7 +69,7 @@ class Progress:
             self._set_aside()
 
     def _set_aside(self) -> None:
-        self.best, self.hints, self.trail = {}, {}, {}
+        self.best, self.hints, self.trail, self.answers = {}, {}, {}, {}
         aside = self.path.with_name(f"progress-broken-{datetime.now():%Y%m%d-%H%M%S-%f}.json")
         try:
             os.replace(self.path, aside)
@@ -63,9 +77,12 @@ class Progress:
         except OSError as error:
             self.note = f"{NAME} is broken and could not be moved aside ({error.strerror})"
 
-    def record(self, verdict: Verdict) -> None:
+    def record(self, verdict: Verdict, code: str = "") -> None:
         """Keep a verdict on the trail if it is right, and if it is the best of its puzzle so far: first with the star,
-        then fast, then small."""
+        then fast, then small. Keep the code if it passes."""
+        if verdict.status == PASS and 0 < len(code) <= LONGEST_ANSWER and self.answers.get(verdict.puzzle.name) != code:
+            self.answers[verdict.puzzle.name] = code
+            self.save()
         before = self.best.get(verdict.puzzle.name)
         new = {"status": verdict.status, "time": verdict.time, "memory": plain(verdict.memory)}
         puzzle = verdict.puzzle
@@ -89,7 +106,7 @@ class Progress:
     def save(self) -> None:
         """Write the file, whole or not at all. If that fails, ``note`` says why, and nothing is raised."""
         trail = {name: [point._asdict() for point in points] for name, points in self.trail.items()}
-        kept = {"version": VERSION, "best": self.best, "hints": self.hints, "trail": trail}
+        kept = {"version": VERSION, "best": self.best, "hints": self.hints, "trail": trail, "answers": self.answers}
         new = None
         try:
             with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=self.path.parent, delete=False) as file:
@@ -156,9 +173,9 @@ class Progress:
         return f'<table style="{INK}">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{note}'
 
 
-def next_hint(given: dict[str, int], puzzle: Puzzle) -> int:
-    """Return the index of the next hint, or of the last if all were given, and count it as given."""
-    number = min(given.get(puzzle.name, 0), max(0, len(puzzle.hints) - 1))
+def next_hint(given: dict[str, int], puzzle: Puzzle, first: int = 0) -> int:
+    """Return the index of the next hint from ``first`` on, or of the last if all were given, and count it as given."""
+    number = min(max(first, given.get(puzzle.name, 0)), max(0, len(puzzle.hints) - 1))
     given[puzzle.name] = number + 1
     return number
 

@@ -86,6 +86,8 @@ class Verdict:
     beside: str = ""  # what to call to see the schedule beside the target's, in a notebook
     attempts: str = ""  # what to call to see all right attempts as points, in a notebook
     solution: str = ""  # what to call to see a solution, in a notebook, where there is one
+    following: str = ""  # what comes next in the course
+    link: str = ""  # to the notebook of what comes next, where its address is known
     note: str = ""  # what else there is to say, for example that progress could not be saved
 
     @property
@@ -119,6 +121,7 @@ class Verdict:
             ("attempts", self.attempts and self.right, f"{self.attempts} draws yours as points of time and memory"),
             ("best known", self.starred, "; ".join(map(_in_words, self.puzzle.frontier))),
             ("and now?", self.solution and passed, f"{self.solution} shows ours{too}"),
+            ("next", self.following and passed, self.following),
             ("note", self.note, self.note),
         )
         return [*facts, *((name, text) for name, wanted, text in more if wanted)]

@@ -7,10 +7,17 @@ import shlex
 from pathlib import Path
 
 from ..basics.errors import PuzzleError
-from ..course.specs import find, puzzles
-from ..grading.commandline import Usage
+from ..course.specs import Puzzle, find, puzzles
+from ..grading.answers import answer_of, renamed
+from ..grading.commandline import Usage, called
+from ..grading.progress import Progress
+from .shelf import home, is_file
 
 BLANKS = Path(__file__).resolve().parent.parent.parent / "puzzles"  # in a clone of the project
+FINDS = """\
+import pathlib, sys  # this line and the next find lib and drawing in a folder around this one
+sys.path[:0] = [str(f) for f in pathlib.Path("here").absolute().parents if (f / "lib" / "specs.json").is_file()]
+"""  # in place of the notebook's folded cell
 _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>')
 
 
@@ -30,10 +37,16 @@ def start(options: argparse.Namespace) -> int:
     except OSError:
         got = f"no {path.name} beside lib"
         raise PuzzleError(f"there is no blank of {puzzle.name}", got=got, cure="run it in a clone", line="") from None
+    mine = _mine(options.begin, puzzle, target.parent) if options.begin else ""
     others = [other for other in puzzles().values() if other.file == puzzle.file and other != puzzle]
-    texts = [f"# Run it cell by cell in an editor, or grade it whenever you save it: python -m lib watch {target.name}"]
+    grades = f"{called()} watch {shlex.quote(str(target))}"
+    texts = [f"# Run it cell by cell in an editor, or grade it whenever you save it: {grades}"]
     for cell in cells:
-        source = "".join(cell["source"])
+        source = FINDS.strip() if "jupyter" in cell["metadata"] else "".join(cell["source"])
+        if "start" in cell["metadata"].get("tags", ()):
+            continue  # at a shell, --from does that
+        if mine and cell["cell_type"] == "code" and re.search(rf"def {puzzle.name}\(", source):
+            source = mine
         if not any(other.name in source or source.startswith(f"## {other.number}. ") for other in others):
             texts.append(_cell(cell["cell_type"], source))
     try:
@@ -44,8 +57,27 @@ def start(options: argparse.Namespace) -> int:
     except OSError as error:
         raise PuzzleError(f"{target} cannot be written: {error.strerror}", line="") from None
     print(f"Puzzle {puzzle.number}, {puzzle.title}, is in {target}. To grade it whenever you save it:")
-    print(f"    python -m lib watch {shlex.quote(str(target))}")
+    print(f"    {grades}")
     return 0
+
+
+def _mine(what: str, new: Puzzle, folder: Path) -> str:
+    """Return the learner's answer to another puzzle, renamed to this one. Raise PuzzleError where there is none.
+
+    ``what``: a file with it, or a name or number: then it is looked for in the notebooks, in scripts in the folder of
+    the new one, and in what progress has kept.
+    """
+    old = [*puzzles().values()] if is_file(what) else [find(what)]
+    paths = [Path(what)] if is_file(what) else [home() / f"{old[0].file}.ipynb", *sorted(folder.glob("*.py"))]
+    for puzzle in old:
+        for path in paths:
+            if puzzle != new and (code := answer_of(path, puzzle.name)):
+                return renamed(code, puzzle.name, new.name)
+    if len(old) == 1 and (code := Progress(home()).answers.get(old[0].name, "")):
+        return renamed(code, old[0].name, new.name)
+    searched = ", ".join(map(str, paths))
+    cure = "solve that puzzle first, or name the file with your answer: --from my_wsdp.py"
+    raise PuzzleError(f"there is no answer of yours to {what}", got=f"none in {searched}", cure=cure, line="")
 
 
 def _cell(kind: str, source: str) -> str:

@@ -11,13 +11,14 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..basics.units import show_elements, show_ticks
-from ..course.specs import find, puzzles
-from ..grading.commandline import Usage
+from ..course.specs import after, find, puzzles
+from ..grading.commandline import Usage, called
 from ..grading.judge import new_seed
 from ..grading.notebook import Hint
 from ..grading.page import STAR, report_text
@@ -31,19 +32,30 @@ from .shelf import Unreadable, asked_for, home, is_file
 
 BUDGET = 12  # times the time limit: the seconds of one student of a class, unless --budget says otherwise
 
+ELSEWHERE = {
+    "draw": "draw the schedule of a function in a file",
+    "run": "run a function in a file, on the simulated machine or with real tensors",
+    "worker": "be one rank of such a run, as torchrun starts it",
+}
+"""Commands that ``lib.__main__`` hands to others. Here they are only listed."""
+
 ALL_PASS, SOME_FAIL, USAGE, GRADER_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line. Return the exit status."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # so that no terminal of few letters makes it fail
+    if options.command is None:
+        parser.print_help()
+        return ALL_PASS
     try:
         return int(options.do(options))
     except (Usage, Unreadable, PuzzleError) as error:
-        print(f"python -m lib {options.command}: {error}", file=sys.stderr)
+        print(f"{called()} {options.command}: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -59,11 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m lib",
+        prog=called(),
         description="LLM training puzzles at a shell.",
-        epilog="More commands: python -m lib draw --help, python -m lib run --help (and worker, for torchrun)",
+        epilog=f"More about each of them: {called()} grade --help, and so on.",
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     statuses = "Exit status: 0 all pass, 1 some fail or are not attempted, 2 usage, 3 the grader failed."
     for name, do, says in (
         ("grade", grade, "grade your puzzles, or files of yours"),
@@ -94,6 +106,10 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(do=start)
     command.add_argument("puzzle", metavar="PUZZLE", help="name or number")
     command.add_argument("file", metavar="FILE.py", type=Path, help="a file that is not there yet")
+    says = "begin with your answer to another puzzle (its name or number, or a file with it)"
+    command.add_argument("--from", dest="begin", metavar="WHAT", help=says)
+    for name, says in ELSEWHERE.items():
+        commands.add_parser(name, help=says, add_help=False)
     return parser
 
 
@@ -120,7 +136,7 @@ def grade(options: argparse.Namespace) -> int:
 def _grade_own(options: argparse.Namespace) -> Report:
     """Grade the learner's own notebooks, beside which the best verdicts are kept, or files that are named."""
     attempts = asked_for(options.what, _chosen(options.k))
-    report = session(attempts, _how(options), options.plain)
+    report = _leading_on(session(attempts, _how(options), options.plain))
     if not any(map(is_file, options.what)):
         kept = Progress(home())
         for verdict in report.verdicts:
@@ -128,6 +144,15 @@ def _grade_own(options: argparse.Namespace) -> Report:
         if kept.note:
             print(kept.note, file=sys.stderr)
     return report
+
+
+def _leading_on(report: Report) -> Report:
+    """Return the report with what to type for a hint here, and after a single verdict the puzzle that comes next."""
+    hints = f"{called()} grade --hint"
+    verdicts = [replace(one, next_hint=f"{hints} {one.puzzle.name}") for one in report.verdicts]
+    if len(verdicts) == 1 and (then := after(verdicts[0].puzzle)) is not None:
+        verdicts = [replace(verdicts[0], following=f"{then.heading} ({then.name})")]
+    return replace(report, verdicts=verdicts)
 
 
 def _how(options: argparse.Namespace, *secret: str) -> How:
@@ -263,7 +288,7 @@ def _write(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
             if target != "-" or not isinstance(error, BrokenPipeError):  # else nobody reads on
                 written = False
                 name = "the report" if target == "-" else target
-                print(f"python -m lib grade: {name} could not be written: {error.strerror or error}", file=sys.stderr)
+                print(f"{called()} grade: {name} could not be written: {error.strerror or error}", file=sys.stderr)
     return written
 
 
@@ -285,7 +310,7 @@ def watch(options: argparse.Namespace) -> int:
     while True:
         try:
             attempts = asked_for(graded, _chosen(options.k))
-            report = session(attempts, _how(options), options.plain)
+            report = _leading_on(session(attempts, _how(options), options.plain))
             print(report_text(report, not options.plain and sys.stdout.isatty()), flush=True)
         except (Unreadable, PuzzleError) as error:
             if graded is options.what:

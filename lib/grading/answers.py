@@ -1,0 +1,86 @@
+"""What a learner wrote for one puzzle, to begin another with it."""
+
+import ast
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..basics.errors import PuzzleError
+from .submission import sources
+
+EVERYWHERE = ("Model",)
+"""Names that every notebook imports."""
+
+
+def answer_in(texts: Iterable[str], name: str) -> str:
+    """Return the function of that name with what else it needs of these cells, or nothing where it is missing or blank.
+
+    >>> answer_in(["import math, sys", "n = 2", "def half(model):\\n    return math.sqrt(n)"], "half")
+    'import math\\nn = 2\\n\\n\\ndef half(model):\\n    return math.sqrt(n)'
+    >>> answer_in(["def half(model):\\n    # Your code here.\\n    return model"], "half")
+    ''
+    """
+    pieces: dict[str, tuple[ast.stmt, str]] = {}  # what gives each name a meaning, the last one first
+    for text in texts:
+        try:
+            body = ast.parse(text).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        for statement in body:
+            for given, source in _given(statement, text):
+                pieces.pop(given, None)  # the last one counts, and where it stands
+                pieces[given] = statement, source
+    if name not in pieces or not _does_something(pieces[name][0]):
+        return ""
+    wanted, new = {name}, {name}
+    while new:
+        new = {node.id for one in new for node in ast.walk(pieces[one][0]) if isinstance(node, ast.Name)}
+        new = (new & pieces.keys()) - wanted - {*EVERYWHERE}
+        wanted |= new
+    parts = [one for given, one in pieces.items() if given in wanted]
+    short = [source for statement, source in parts if not _is_block(statement)]
+    blocks = [source for statement, source in parts if _is_block(statement)]
+    return "\n\n\n".join(["\n".join(dict.fromkeys(short)), *blocks] if short else blocks)
+
+
+def answer_of(path: Path, name: str) -> str:
+    """Return the same of a notebook or a script, as it was last saved; nothing where it cannot be read."""
+    try:
+        return answer_in((text for _, text in sources(path.name, path.read_text(encoding="utf-8"))), name)
+    except (OSError, UnicodeDecodeError, PuzzleError):
+        return ""
+
+
+def renamed(source: str, old: str, new: str) -> str:
+    """Return the source with one name in place of another, wherever it is a word of its own.
+
+    >>> renamed("def ddp(model): ddp_too = ddp", "ddp", "wsdp")
+    'def wsdp(model): ddp_too = wsdp'
+    """
+    return re.sub(rf"\b{re.escape(old)}\b", new, source)
+
+
+def _given(statement: ast.stmt, text: str) -> Iterable[tuple[str, str]]:
+    """Return each name that a statement at the top level gives a meaning to, with the source of just that."""
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        for alias in statement.names:
+            source = ast.Import([alias])
+            if isinstance(statement, ast.ImportFrom):
+                source = ast.ImportFrom(statement.module, [alias], statement.level)  # type: ignore[assignment]
+            yield alias.asname or alias.name.split(".")[0], ast.unparse(source)
+    elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        first = min([statement.lineno, *(one.lineno for one in statement.decorator_list)])
+        yield statement.name, "\n".join(text.split("\n")[first - 1 : statement.end_lineno])
+    elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id, ast.get_source_segment(text, statement) or ""
+
+
+def _is_block(statement: ast.stmt) -> bool:
+    return isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+
+
+def _does_something(statement: ast.stmt) -> bool:
+    """Return whether anything is called in a function: in a blank, nothing is."""
+    return any(isinstance(node, ast.Call) for node in ast.walk(statement))
