@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from lib import Model, PuzzleError, run
+from lib import Model, PuzzleError, grade, run
 from lib.course.specs import puzzles
 from lib.grading.judge import judge
+from lib.grading.submission import load
 from lib.learner.model import written
 from lib.record.table import OPERATIONS
+from solutions.build import ROOT
 
 LINES = {
     "model.grad_wieghts": ("model has no grad_wieghts", "did you mean model.grad_weights?"),
@@ -143,3 +145,35 @@ def test_a_loop_of_awaits_that_never_ends_has_its_line() -> None:
     with pytest.raises(PuzzleError) as failed:
         run(program, timeout=0.5, ranks=100)
     assert "a large machine may need a longer timeout" in failed.value.cure
+
+
+OWN = "layer, model.rank, model.RANKS"
+GATHER = "weight = await model.allgather(model.weights[layer], layer)\n        model.activations"
+SHARDED = {
+    "everybody loads shard 0": (OWN, "layer, 0, model.RANKS", "let each rank load its own shard, model.load_weights("),
+    "everybody loads the next shard": (
+        OWN, "layer, (model.rank + 1) % model.RANKS, model.RANKS", "model.load_weights(0, 0, 4) on this rank",
+    ),
+    "shard and total exchanged": (OWN, "layer, model.RANKS, model.rank", "number `shard` of `total` equal pieces"),
+    "whole weights loaded": (OWN, "layer", "one of them is whole already: let each rank load its own shard"),
+    "not gathered": (
+        GATHER, "weight = model.weights[layer]\n        model.activations",
+        "weight = await model.allgather(model.weights[0], 0)",
+    ),
+    "gathered over one's own": (
+        GATHER, GATHER.replace("weight =", "weight = model.weights[layer] ="), "do not store what was gathered over it",
+    ),
+    "a smaller gradient": (
+        "layer, grad, model.weights", "layer, grad.shard(0, 2), model.weights", "as a reduce-scatter gives piece i",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARDED)
+def test_mistakes_with_shards_lead_to_their_cure(name: str) -> None:
+    right, wrong, cure = SHARDED[name]
+    source = (ROOT / "solutions" / "p03_wsdp.py").read_text(encoding="utf-8")
+    assert right in source
+    names, _ = load("mine.py", source.replace(right, wrong, 1))
+    verdict = grade(names["wsdp"], "wsdp", seed=1)
+    assert verdict.status == "FAIL" and cure in verdict.message

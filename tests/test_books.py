@@ -215,7 +215,7 @@ def test_what_is_cut_joined_or_added_is_the_ranks_own_and_alive() -> None:
     zero, other = (books.fake_grad(rank, 0, frozenset()) for rank in ranks[2:])
     piece, missing = (books.load_weights(rank, 0, place, 2)[0] for place, rank in enumerate(ranks[2:]))
     for ask, operation in (
-        (lambda: zero.add(other), "+ or shard"),
+        (lambda: zero.add(other), "+"),
         (lambda: piece.combine(missing), "combine"),
     ):
         with pytest.raises(PuzzleError, match="belongs to rank 3") as raised:
@@ -224,8 +224,8 @@ def test_what_is_cut_joined_or_added_is_the_ranks_own_and_alive() -> None:
     books.compute(ranks[2], "loss", None, [last(books, ranks[2])])
     own = books.load_weights(ranks[2], 0, 1, 2)[0]
     for ask, operation in (
-        (lambda: zero.add(zero), "+ or shard"),
-        (lambda: piece.shard(0, 2), "+ or shard"),
+        (lambda: zero.add(zero), "+"),
+        (lambda: piece.shard(0, 2), "shard"),
         (lambda: own.combine(piece), "combine"),
     ):
         with pytest.raises(PuzzleError, match="was not stored when rank 2 issued loss") as raised:

@@ -292,15 +292,19 @@ def test_a_rank_that_loads_other_pieces_is_named(layout: str) -> None:
     for state in states:
         for part in state.began:
             rest = tuple(one for one in state.began if one != part)
-            for began, got in (
-                (rest, "nothing of it"),
-                ((*rest, part.changed(shards=frozenset({2}), total=5)), "shard {2} of 5"),
-            ):
+            own = f"model.load_weights({part.layer}, {min(part.shards)}, {part.total}) on this rank"
+            for began, got, cure in (
+                (rest, "nothing of it", ""),
+                (
+                    (*rest, part.changed(shards=frozenset({2}), total=5)), "shard {2} of 5",
+                    own if part.total > 1 else "",
+                ),
+            ):  # fmt: skip
                 error = refused(layout, size, states, state.rank, began=began)
                 assert error.problem == (
                     f"it begins with (load_weights) the wrong pieces of the {part.kind} of layer {part.layer}"
                 )
-                assert (error.got, error.cure) == (got, "")
+                assert (error.got, error.cure) == (got, cure)
 
 
 def test_a_piece_may_be_loaded_in_parts() -> None:

@@ -106,6 +106,8 @@ def _compare(
         if have != want:
             problem = f"it {when} the wrong pieces of the {kind} of layer {layer}"
             cure = "" if have else cure.format(layer)
+            if have and want is not None and len(want[0]) == 1 < want[1] and when.startswith("begins"):
+                cure = f"model.load_weights({layer}, {min(want[0])}, {want[1]}) on this rank"
             raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), cure=cure, line="")
 
 

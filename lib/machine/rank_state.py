@@ -123,7 +123,7 @@ class TensorState(Token):
     def shard(self, index: int, total: int) -> TensorState:
         """Return piece ``index`` of ``total`` of this one."""
         labels = cut(self.labels, index, total)
-        rank = _one_rank(self)
+        rank = _one_rank("shard", self)
         if rank is None:
             return made_by_hand(labels)
         rank.cuts.check(labels.total)
@@ -133,7 +133,7 @@ class TensorState(Token):
         """Return this part and that one as one."""
         assert isinstance(other, TensorState)
         labels = join((self.labels, other.labels), "combine")
-        rank = _one_rank(self, other, use="combine")
+        rank = _one_rank("combine", self, other, take=True)
         if rank is None:
             return made_by_hand(labels)
         return _derived(rank, labels, rank.values.join((self.value, other.value)), self, other)
@@ -141,7 +141,7 @@ class TensorState(Token):
     def add(self, other: Token) -> TensorState:
         """Return the sum of two gradients."""
         assert isinstance(other, TensorState)
-        rank = _one_rank(self, other)
+        rank = _one_rank("+", self, other)
         labels = total_of((self.labels, other.labels), "+", strict=rank is None or rank.strict)
         if rank is None:
             return made_by_hand(labels)
@@ -160,8 +160,8 @@ def made_by_hand(labels: Labels) -> TensorState:
     return TensorState(labels, value, _UNPRICED.elements(labels), None, origin=MADE_UP)
 
 
-def _one_rank(*tensors: TensorState, use: str = "") -> RankState | None:
-    """Return the one rank that owns these tensors. Raise PuzzleError if one is dead or another rank's. With ``use`` it
+def _one_rank(use: str, *tensors: TensorState, take: bool = False) -> RankState | None:
+    """Return the one rank that owns these tensors. Raise PuzzleError if one is dead or another rank's. With ``take`` it
     takes what was loaded: parts that are joined could not be told apart later."""
     rank = next((tensor.rank for tensor in tensors if tensor.rank), None)
     for tensor in tensors:
@@ -170,7 +170,7 @@ def _one_rank(*tensors: TensorState, use: str = "") -> RankState | None:
                 raise gone(tensor, NOWHERE)
             continue
         if not tensor.is_free(rank):
-            rank.examine(tensor, use or "+ or shard", take=bool(use))
+            rank.examine(tensor, use, take=take)
         if rank.several:
             rank.used(tensor)
     return rank

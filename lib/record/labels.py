@@ -199,9 +199,11 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
     (shards, total), disjoint = union(tuple([(part.shards, part.total) for part in parts]))
     if not disjoint:
-        load = "model.load_weights(layer, model.rank, model.RANKS)"
-        instead = f"load only the rank's own shard, {load}, and do not store what was gathered over it"
-        cure = f"one of them is whole already: {instead}" if any(part.is_whole() for part in parts) else ""
+        cure = "let each rank load its own shard, model.load_weights(layer, model.rank, model.RANKS)"
+        if any(part.is_whole() for part in parts):
+            cure = f"one of them is whole already: {cure}, and do not store what was gathered over it"
+        elif any(part.shards != first.shards for part in parts):
+            cure = ""  # not the same for all: the group may be another than is meant
         got = ", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts)
         raise PuzzleError("a shard comes twice", where=where, expected="every shard once", got=got, cure=cure)
     return first.changed(shards=shards, total=total)
