@@ -307,7 +307,7 @@ def test_programs_to_be_repaired_show_their_errors_and_pictures_and_all_cells_ar
         page.evaluate(COMMAND, ["apputils:change-theme", {"theme": "JupyterLab Light"}])
         return outputs
 
-    outputs = browser.visit(lab.url("repairs.ipynb"), work, height=6000)
+    outputs = browser.visit(lab.url("repairs.ipynb"), work, height=14000)
     errors = [at for at, output in enumerate(outputs) if output["text"].startswith(("PuzzleError: ", "Deadlock: "))]
     assert len(errors) == len([name for name in REPAIRS if name not in QUIET]) and "FAIL" in outputs[-1]["text"]
     assert all(within(outputs[at + 1]) for at in errors)
