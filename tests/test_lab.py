@@ -86,6 +86,10 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     settings |= {f"JUPYTERLAB_{name}": str(root / name) for name in ("SETTINGS_DIR", "WORKSPACES_DIR")}
     environment = {**os.environ, **settings, "IPYTHONDIR": str(root / "ipython")}
     environment.pop("LLM_TRAINING_PUZZLES_PROGRESS", None)
+    # Otherwise JupyterLab takes cells that are far from the screen out of the page, and a test would not see them.
+    tracker = root / "SETTINGS_DIR" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
+    tracker.parent.mkdir(parents=True)
+    tracker.write_text('{"windowingMode": "none"}', encoding="utf-8")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -307,7 +311,7 @@ def test_programs_to_be_repaired_show_their_errors_and_pictures_and_all_cells_ar
         page.evaluate(COMMAND, ["apputils:change-theme", {"theme": "JupyterLab Light"}])
         return outputs
 
-    outputs = browser.visit(lab.url("repairs.ipynb"), work, height=14000)
+    outputs = browser.visit(lab.url("repairs.ipynb"), work, height=6000)
     errors = [at for at, output in enumerate(outputs) if output["text"].startswith(("PuzzleError: ", "Deadlock: "))]
     assert len(errors) == len([name for name in REPAIRS if name not in QUIET]) and "FAIL" in outputs[-1]["text"]
     assert all(within(outputs[at + 1]) for at in errors)
