@@ -62,27 +62,7 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
     ``source``: a run at the puzzle's own size. The puzzle is found by the function's name, unless ``puzzle`` names it.
     Raise PuzzleError for an unknown puzzle, for another size or other prices, and for what is no run.
     """
-    if not isinstance(source, Run):
-        raise PuzzleError(
-            "beside_target takes a run", got=describe(source), cure="beside_target(run(fsdp, ranks=4, ...))"
-        )
-    if source.unit is not TICKS:
-        cure = "beside_target(run), not beside_target(run.measured)"
-        raise PuzzleError("the target is in ticks, and this run is in ms", where="beside_target", cure=cure)
-    spec = find(source.name if puzzle is None else puzzle)
-    size = {key: getattr(source, key) for key in ("ranks", "layers", "batches", "mesh", "node_size")}
-    wanted = {key: spec.size.get(key) for key in size}
-    if size != wanted:
-        raise PuzzleError(
-            f"the target of {spec.name} is for another size",
-            where="beside_target",
-            expected=_arguments(wanted),
-            got=_arguments(size),
-        )
-    if source.models[0].dist.cost != cost_named(spec.cost):
-        raise PuzzleError(
-            f"the target of {spec.name} is for other prices", where="beside_target", cure=f"cost={written(spec.cost)}"
-        )
+    spec = _puzzle_of(source, puzzle)
     own, aim = trace_of(source, f"yours ({source.name})"), outline(spec)
     until = max(own.until, aim.time)
     busy = {rank: _events(aim, rank) for rank in own.by_rank}
@@ -106,6 +86,32 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
     ]
     words = f"Yours: {_figures(own)}. The target: {_figures(target)}."
     return card(parts, WIDTH, y + 12, words, static, f"{source.name} beside the target")
+
+
+def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
+    """Return the puzzle whose target a run can be drawn beside, or raise PuzzleError."""
+    if not isinstance(source, Run):
+        raise PuzzleError(
+            "beside_target takes a run", got=describe(source), cure="beside_target(run(fsdp, ranks=4, ...))"
+        )
+    if source.unit is not TICKS:
+        cure = "beside_target(run), not beside_target(run.measured)"
+        raise PuzzleError("the target is in ticks, and this run is in ms", where="beside_target", cure=cure)
+    spec = find(source.name if puzzle is None else puzzle)
+    size = {key: getattr(source, key) for key in ("ranks", "layers", "batches", "mesh", "node_size")}
+    wanted = {key: spec.size.get(key) for key in size}
+    if size != wanted:
+        raise PuzzleError(
+            f"the target of {spec.name} is for another size",
+            where="beside_target",
+            expected=_arguments(wanted),
+            got=_arguments(size),
+        )
+    if source.models[0].dist.cost != cost_named(spec.cost):
+        raise PuzzleError(
+            f"the target of {spec.name} is for other prices", where="beside_target", cure=f"cost={written(spec.cost)}"
+        )
+    return spec
 
 
 def _trace(puzzle: Puzzle, title: str, events: Sequence[Event]) -> Trace:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import nbformat
 import pytest
+from nbconvert import HTMLExporter
 
 from drawing import compare, draw, draw_group, draw_primitive, play, theme
 from lib import Activation, OptState, Weight
@@ -148,7 +149,6 @@ def test_words_stay_where_a_player_is_taken_out(browser: Browser) -> None:
 @pytest.mark.parametrize("template", ["lab", "classic"])
 @pytest.mark.parametrize("kind", ["live", "static"])
 def test_a_report_shows_the_picture_and_a_sanitized_one_words(browser: Browser, kind: str, template: str) -> None:
-    nbconvert = pytest.importorskip("nbconvert", reason="NBCONVERT IS NOT LOOKED AT: it is not installed")
     figure = draw(staged_run(), static=kind == "static")
     output = {"output_type": "display_data", "metadata": {}, "data": {"text/html": figure._repr_html_()}}
     cell = {"cell_type": "code", "id": "a", "metadata": {}, "execution_count": 1, "source": "", "outputs": [output]}
@@ -156,7 +156,7 @@ def test_a_report_shows_the_picture_and_a_sanitized_one_words(browser: Browser, 
     look = """() => [document.querySelector(".jp-OutputArea-output, .output_subarea").innerText.trim(),
         [...document.querySelectorAll("svg.ltp, img")].filter(one => one.checkVisibility()).length]"""
     for sanitize in (False, True):
-        made = nbconvert.HTMLExporter(template_name=template, sanitize_html=sanitize).from_notebook_node(notebook)[0]
+        made = HTMLExporter(template_name=template, sanitize_html=sanitize).from_notebook_node(notebook)[0]
         text, pictures = browser.page(made, look).measured
         if kind == "live" and sanitize:
             assert (text.startswith(figure.summary), pictures) == (True, 0)

@@ -202,7 +202,7 @@ def check(program: Program, verdict: Verdict) -> None:
     assert any(words in verdict.message for words in program.says.split("|")), verdict.message
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="it counts processes in /proc, which only Linux has")
 def test_nothing_is_left_running(cheats: dict[str, dict[str, Verdict]], at_a_shell: dict[str, Verdict]) -> None:
     nurseries = [nursery.process.pid for nursery in sandbox.shared]
     assert nurseries and not [child for nursery in nurseries for child in children(nursery)]

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from traitlets.config import Config
 
 from drawing import notebook
 from lib import Deadlock, Dist, Model, PuzzleError, run
@@ -132,18 +135,17 @@ def test_plain_python_shows_what_it_always_did() -> None:
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A shell of IPython's, with what drawing adds to it."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    interactive = pytest.importorskip("IPython.core.interactiveshell")
-    config = pytest.importorskip("traitlets.config").Config()
+    config = Config()
     config.HistoryManager.enabled = False
     before, hook = sys.modules.get("__main__"), sys.displayhook
-    opened = interactive.InteractiveShell.instance(config=config)
+    opened = InteractiveShell.instance(config=config)
     try:
         notebook.register()
         notebook.register()
         opened.run_cell(SETUP.format(str(ROOT)))
         yield opened
     finally:
-        interactive.InteractiveShell.clear_instance()
+        InteractiveShell.clear_instance()
         sys.displayhook = hook
         if before is not None:
             sys.modules["__main__"] = before
@@ -151,8 +153,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def shown(shell: Any, cell: str) -> tuple[str, list[dict[str, str]]]:
     """What a cell prints, and what it displays."""
-    capture = pytest.importorskip("IPython.utils.capture")
-    with capture.capture_output() as captured:
+    with capture_output() as captured:
         shell.run_cell(cell)
     return captured.stdout, [output.data for output in captured.outputs]
 

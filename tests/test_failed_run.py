@@ -74,7 +74,7 @@ engines = pytest.mark.parametrize("engine", ["simulated", "local"])
 def failed(fn: Fn, **how: Any) -> PuzzleError:
     """The error that a run ends with."""
     if how.get("engine") == "local":
-        pytest.importorskip("torch")
+        pytest.importorskip("torch", reason="NOT TRIED WITH REAL TENSORS: torch is not installed (make real)")
     with pytest.raises(PuzzleError) as caught:
         run(fn, **{**SIZE, **how})
     assert isinstance(caught.value.run, Run)

@@ -30,7 +30,7 @@ STARTS: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork a process")
 @pytest.mark.parametrize("what", STARTS)
 def test_a_test_without_the_marker_starts_nothing(what: str, request: pytest.FixtureRequest) -> None:
     with pytest.raises(pytest.fail.Exception, match=r"without_the_marker.* is not marked `process`, and has called "):

@@ -123,7 +123,9 @@ def sociable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "ALONE", False)
 
 
-@pytest.mark.skipif(os.uname().machine not in CALLS, reason="the filter is for other machines")
+@pytest.mark.skipif(
+    os.uname().machine not in CALLS, reason="seccomp's numbers of system calls are not known for this kind of processor"
+)
 def test_a_worker_is_one_process_whose_limits_hold_for_all_it_does(mechanism: str) -> None:
     """It starts no other, by no call, signals no other, and reaches into none. Threads, and signals to itself, work."""
     code = """
@@ -567,7 +569,7 @@ def outliving() -> list[str]:
     return found
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="it counts processes in /proc, which only Linux has")
 @pytest.mark.parametrize("name", OUTLIVING)
 def test_nothing_outlives_its_run(mechanism: str, name: str, sociable: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GRACE", 0.5)  # none of them will ever say that it was late

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..basics.errors import Place, PuzzleError, show_set
 from ..basics.units import Elements
 from ..machine.outcome import Outcome
-from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
+from ..record.collectives import ALLGATHER, SCATTERREDUCE
 from ..record.events import Event
 from ..record.labels import Labels
 from ..record.table import RECEIVE, SEND, training
@@ -63,12 +63,14 @@ class _Arrival(NamedTuple):
 
 
 _BROUGHT: Mapping[str, Callable[[Elements, Sequence[Elements]], Elements]] = {
-    ALLREDUCE.kind: lambda own, all_of_them: max(all_of_them),
     ALLGATHER.kind: lambda own, all_of_them: sum(all_of_them) - own,
     SCATTERREDUCE.kind: lambda own, all_of_them: Fraction(max(all_of_them), len(all_of_them)),
     RECEIVE.kind: lambda own, all_of_them: own,
 }
-"""How many elements an operation brings a rank, from what it and what all of the group have in theirs."""
+"""How many elements an operation brings a rank, from what it and what all of the group have in theirs.
+
+For those that are not named here, it is the largest that anybody has: so it is in an all-reduce.
+"""
 
 
 def _arrivals(events: Sequence[Event]) -> Iterator[_Arrival]:
@@ -83,7 +85,9 @@ def _arrivals(events: Sequence[Event]) -> Iterator[_Arrival]:
         members = meetings[event.op] if event.tensor == "WeightGrad" and event.kind != SEND.kind else []
         others = frozenset[int]().union(*[one.batches for one in members]) - trained[event.rank, event.layer]
         if others and (len(members) > 1 or event.kind == RECEIVE.kind):
-            yield _Arrival(event, _BROUGHT[event.kind](event.elements, [one.elements for one in members]), others)
+            sizes = [one.elements for one in members]
+            brought = _BROUGHT[event.kind](event.elements, sizes) if event.kind in _BROUGHT else max(sizes)
+            yield _Arrival(event, brought, others)
 
 
 def _in_a_whole_sum(arrivals: list[_Arrival], most: Elements) -> list[_Arrival]:

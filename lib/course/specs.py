@@ -108,7 +108,7 @@ def after(puzzle: Puzzle) -> Puzzle | None:
 
 
 def _neighbor(puzzle: Puzzle, step: int) -> Puzzle | None:
-    """Return the puzzle that stands so many places behind this one, or the program to be repaired."""
+    """Return the puzzle that is so many places further on, among the puzzles or among the programs to be repaired."""
     alike = [other for other in puzzles().values() if other.repair == puzzle.repair]
     place = [other.name for other in alike].index(puzzle.name) + step
     return alike[place] if 0 <= place < len(alike) else None

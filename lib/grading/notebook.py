@@ -85,11 +85,7 @@ def grade(
         beside=f"beside_target(run({name_of(fn)}, {size}){named})",
         solution=f'solution("{spec.name}")' if (SOLUTIONS / f"{spec.file}.py").exists() else "",
     )
-    if (then := after(spec)) is not None:
-        elsewhere = then.file != spec.file
-        link = notebook_of(then) if elsewhere else ""
-        there = f", in {then.file}.ipynb" if elsewhere and not link else ""
-        verdict = replace(verdict, following=f"{then.heading}{there}", link=link)
+    verdict = _led_on(verdict)
     _last[spec.name] = verdict
     if "ipykernel" in sys.modules:
         kept = Progress()
@@ -97,6 +93,15 @@ def grade(
         first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
         verdict = replace(verdict, note=kept.note, attempts=f'{first}draw_attempts("{spec.name}")')
     return Shown(verdict)
+
+
+def _led_on(verdict: Verdict) -> Verdict:
+    """Return a verdict that names the next puzzle, if there is one, and links its notebook where it is known."""
+    then = after(verdict.puzzle)
+    if then is None or then.file == verdict.puzzle.file:
+        return replace(verdict, following=then.heading if then else "")
+    link = notebook_of(then)
+    return replace(verdict, following=then.heading if link else f"{then.heading}, in {then.file}.ipynb", link=link)
 
 
 def _code_of(fn: Callable[[Any], Any], name: str) -> str:

@@ -1,7 +1,7 @@
 """A process that sees no network, no other processes, and no files but those it needs, which it cannot write to.
 
-This is done with Linux's user namespaces, which need no privilege. It is used where bubblewrap, which does the same, is
-not installed. The system may refuse any of these calls: then OSError is raised, and nothing is promised.
+This is done with Linux's user namespaces, which need no privilege. The system may refuse any of these calls: then
+OSError is raised, nothing is promised, and the worker is started in another way (see ``sandbox``).
 
 Where there are no namespaces either, at least all that a process has started ends with it.
 """

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 from ..remote.wire import Garbled, Wire, shown
@@ -78,7 +79,6 @@ class Nursery:
 
     def __init__(self, wrapped: Sequence[str] = ()) -> None:
         """``wrapped``: the beginning of a command line, of a program that starts it."""
-        self.output: int | None
         self.output, written = _output()
         self.line, theirs = socket.socketpair()
         self.using, self.tasks = threading.Lock(), _tasks()
@@ -95,22 +95,21 @@ class Nursery:
             )
         except BaseException:
             self.line.close()
-            os.close(self.output)
+            self.output.close()
             raise
         finally:
             theirs.close()
-            os.close(written)
+            written.close()
         self.line.settimeout(PATIENCE)
         self.works = self._answers(READY)
 
-    def fork(self, *ends: int) -> bool:
-        """Let it start a worker with these descriptors. Return whether it is there to do so."""
+    def fork(self, *ends: int) -> None:
+        """Let it start a worker with these descriptors. If it is gone, nobody answers at the worker's line."""
         with self.using:
             try:
                 self.works = self.works and socket.send_fds(self.line, [FORK], ends) == len(FORK)
             except OSError:
                 self.works = False
-            return self.works
 
     def clear(self) -> None:
         """Let it end what is left of workers that are gone."""
@@ -136,9 +135,7 @@ class Nursery:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        if self.output is not None:
-            os.close(self.output)
-            self.output = None
+        self.output.close()
 
 
 shared: list[Nursery] = []
@@ -172,21 +169,21 @@ class Worker:
         self.found: list[str] = []  # what it must not find, and has found, before it got any code
         self.status: int | None = None
         self.home = ""
+        self.nursery = _nursery(_bubblewrap(folder, secret) if mechanism == "bubblewrap" else ())
         self.output, written = _output()
         ours, theirs = socket.socketpair()
         self.reins, held = socket.socketpair()
         self.wire = Wire(ours)
         try:
-            self.nursery = _nursery(_bubblewrap(folder, secret) if mechanism == "bubblewrap" else ())
             self.home = tempfile.mkdtemp(prefix="puzzle-")
-            self.nursery.fork(theirs.fileno(), written, held.fileno())
+            self.nursery.fork(theirs.fileno(), written.fileno(), held.fileno())
         except BaseException:
             self._hang_up()
             raise
         finally:
             theirs.close()
             held.close()
-            os.close(written)
+            written.close()
 
     def begin(self, timeout: float, probe: bool = False) -> bool:
         """Let it lock itself in, for a run of so many seconds. Return whether that worked. A ``probe`` gets no code: it
@@ -247,8 +244,8 @@ class Worker:
     def _hang_up(self) -> None:
         self.wire.close()
         self.reins.close()
-        os.close(self.output)
-        if self.mechanism == "bubblewrap" and hasattr(self, "nursery"):
+        self.output.close()
+        if self.mechanism == "bubblewrap":
             self.nursery.close()
 
 
@@ -261,25 +258,24 @@ def _tasks() -> int:
     return count
 
 
-def _read(output: int | None, last: int | None) -> str:
-    if output is None:
-        return ""
-    with suppress(OSError):
-        start = 0 if last is None else max(0, os.fstat(output).st_size - last)
-        return shown(os.pread(output, last or 4 * OUTPUT, start).decode(errors="replace"), OUTPUT)
+def _read(output: FileIO, last: int | None) -> str:
+    with suppress(OSError, ValueError):  # it may be closed
+        start = 0 if last is None else max(0, os.fstat(output.fileno()).st_size - last)
+        return shown(os.pread(output.fileno(), last or 4 * OUTPUT, start).decode(errors="replace"), OUTPUT)
     return ""
 
 
-def _output() -> tuple[int, int]:
-    """Return two descriptors of a file without a name, which share nothing: one to read it, one to write it.
+def _output() -> tuple[FileIO, FileIO]:
+    """Return a file without a name twice, to be read and to be written, by two descriptors that share nothing.
 
     So whatever a worker sets on the one that it gets (flags, position, locks) does not matter to the other.
     """
-    written, path = tempfile.mkstemp(prefix="puzzle-")
+    descriptor, path = tempfile.mkstemp(prefix="puzzle-")
+    written = FileIO(descriptor, "w")
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC), written
+        return FileIO(path), written
     except BaseException:
-        os.close(written)
+        written.close()
         raise
     finally:
         os.unlink(path)
