@@ -14,6 +14,7 @@ from lib.grading.submission import load
 from lib.learner.model import written
 from lib.record.table import OPERATIONS
 from solutions.build import ROOT
+from tests.corpus import changed
 
 LINES = {
     "model.grad_wieghts": ("model has no grad_wieghts", "did you mean model.grad_weights?"),
@@ -90,7 +91,7 @@ async def program(model):
         exec(source, names)
         return names["program"]
 
-    unused = "{} was called with this gradient, and what it gave is not used: it does not work in place"
+    unused = "model.{} does not change the gradient that it is given, it returns a new one: write grad = await model."
     lines = {
         "await model.allreduce(grad, 0)": unused.format("allreduce"),
         "model.allreduce(grad, 0)": unused.format("allreduce"),
@@ -177,3 +178,79 @@ def test_mistakes_with_shards_lead_to_their_cure(name: str) -> None:
     names, _ = load("mine.py", source.replace(right, wrong, 1))
     verdict = grade(names["wsdp"], "wsdp", seed=1)
     assert verdict.status == "FAIL" and cure in verdict.message
+
+
+GRAD = "grad, model.grad_activations[layer] = model.backward("
+BACKWARD = "model.grad_weights[layer], model.grad_activations[layer] = model.backward("
+SUM = "grad = await model.allreduce(grad, layer)"
+ADDED = "grad if mb == 0 else model.grad_weights[layer] + grad"
+FIRST_INPUT = "        model.activations[0] = model.get_activation([mb])"
+UPDATED = "        model.weights[layer], model.opt_states[layer] = model.update("
+ALL_MICRO_BATCHES = "add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update"
+TABLE = [
+    ("forgotten await", "ddp", [(SUM, "grad = model.allreduce(grad, layer)")],
+     "weight_grad must be a WeightGrad", "did you forget `await`?", UPDATED),
+    ("no final weight", "basic", [("        model.set_final_weight(layer, model.weights[layer])\n", "")],
+     "layer 0: no rank has set a final weight", "after update: model.set_final_weight(0, weight)", ""),
+    ("the old weight handed in", "basic",
+     [(UPDATED, "        old = model.weights[layer]\n" + UPDATED), ("(layer, model.weights[layer])\n    ", "(layer, old)\n    ")],
+     "no weight of this layer after one optimizer step", "weight, opt_state = model.update(0, ...)", ""),
+    ("no all-reduce", "ddp", [("        " + SUM + "\n", "")],
+     "the gradient is missing micro-batches 1-3", ALL_MICRO_BATCHES, UPDATED),
+    ("an update for each micro-batch", "grad_accum",
+     [("            model.grad_weights[layer] = " + ADDED, "    " + UPDATED + "layer, grad, model.weights[layer], model.opt_states[layer])")],
+     "the gradient is missing micro-batches 1-3", ALL_MICRO_BATCHES, UPDATED),
+    ("replaced instead of added", "grad_accum", [(ADDED, "grad")], "the gradient is missing micro-batches 0-2",
+     "this rank has computed the gradient of micro-batches 0-2 as well: add it to the others, "
+     "model.grad_weights[0] = model.grad_weights[0] + grad", UPDATED),
+    ("added to nothing", "grad_accum", [(ADDED, "model.grad_weights[layer] + grad")],
+     "nothing is stored in grad_weights under 1", "store the first gradient as it is, and add to it from the second on",
+     "model.grad_weights[layer] + grad"),
+    ("the same micro-batch everywhere", "ddp", [("[model.rank])", "[0])")],
+     "micro-batch 0 is in more than one gradient, and would be counted twice", "train each micro-batch on one rank", SUM),
+    ("a running sum reduced each time", "repair_twice",
+     [("            if layer in model.grad_weights", "            grad = await model.allreduce(grad, layer)\n            if layer in model.grad_weights")],
+     "micro-batches 0-1, 4-5 are in more than one gradient|would be counted twice", "reduce each gradient once", "allreduce"),
+    ("a result that is not assigned", "ddp", [(SUM, SUM.replace("grad = ", ""))], "was not stored when rank 0 issued allreduce(layer 1)",
+     "model.allreduce does not change the gradient that it is given, it returns a new one: "
+     "write grad = await model.allreduce(grad, layer), and update with that", UPDATED),
+    ("only one rank reduces", "ddp", [("        " + SUM, "        if model.rank == 0:\n            " + SUM)],
+     "the gradient is missing micro-batches 0, 2, 3", ALL_MICRO_BATCHES, UPDATED),
+    ("layers in another order", "ddp",
+     [("for layer in reversed(range(model.LAYERS)):\n        inp", "grads = {}\n    for layer in reversed(range(model.LAYERS)):\n        inp"),
+      (SUM, "model.grad_weights[layer] = grad\n    for layer in range(model.LAYERS) if model.rank else reversed(range(model.LAYERS)):\n"
+       "        grad = await model.allreduce(model.grad_weights.pop(layer), layer)")],
+     "where rank 1 calls allreduce(layer 0)", "the same order", SUM.split("grad = ")[1][:20]),
+    ("everybody receives first", "pipeline",
+     [("        await model.pass_to(model.rank + 1, model.activations.pop(end))\n        model.grad_activations[end] = await model.receive(src=model.rank + 1)\n",
+       "        model.grad_activations[end] = await model.receive(src=model.rank + 1)\n        await model.pass_to(model.rank + 1, model.activations.pop(end))\n")],
+     "deadlock: no rank can ever go on", "some rank has to send before it receives", "model.receive(src=model.rank + 1)"),
+    ("a dictionary replaced", "grad_accum", [(FIRST_INPUT, "        model.grad_weights = {}\n" + FIRST_INPUT)],
+     "model.grad_weights cannot be replaced", "model.grad_weights.clear() empties it", "model.grad_weights = {}"),
+    ("sizes written as numbers", "basic", [("range(model.LAYERS)", "range(2)"), ("model.LAYERS", "2")],
+     "layer is out of range", "for layer in range(model.LAYERS), whatever their number is at this size", "model.load_weights(layer)"),
+    ("an argument forgotten", "basic", [("            layer, model.activations[layer], model.weights[layer]\n", "            model.activations[layer], model.weights[layer]\n")],
+     "model.forward() missing 1 required positional argument: 'weight'", "model.forward(layer, inp, weight)", "model.forward("),
+    ("the wrong activation", "basic", [("model.activations.pop(layer), model.grad", "model.activations[min(layer + 1, model.LAYERS - 1)], model.grad")],
+     "the input is that of layer 1", "by habit: model.activations[0]", BACKWARD),
+    ("no loss", "basic", [("model.loss(model.activations.pop(model.LAYERS))", "model.activations.pop(model.LAYERS)")],
+     "grad must be an ActivationGrad", "model.loss makes the first gradient of the last activation", BACKWARD),
+    ("two results in one place", "basic", [(BACKWARD, "model.grad_weights[layer] = model.backward(")],
+     "only tensors can be stored in grad_weights",
+     "each in a place of its own: model.grad_weights[1], model.grad_activations[1] = ...", "model.grad_weights[layer] = model.backward("),
+    ("the weight of another layer", "ddp", [("model.activations[layer], model.weights[layer]", "model.activations[layer], model.weights[0]")],
+     "the weight is that of layer 0", "by habit: model.weights[1]", "model.forward("),
+    ("a gradient for another layer", "ddp", [("model.allreduce(grad, layer)", "model.allreduce(grad, 0)")],
+     "the WeightGrad is of layer 1", "name the layer of the tensor, 1, or take the tensor of layer 0", SUM.replace("layer)", "0)")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", TABLE, ids=[row[0] for row in TABLE])
+def test_a_natural_mistake_leads_to_its_cure(row: tuple[str, str, list[tuple[str, str]], str, str, str]) -> None:
+    name, puzzle, edits, problem, cure, line = row
+    program = changed(puzzle, name, *edits)
+    names, _ = load("mine.py", program.source)
+    verdict = grade(names[puzzle], puzzle, seed=1).verdict
+    assert verdict.status == "FAIL" and verdict.error is not None, verdict.message
+    assert any(words in verdict.message for words in problem.split("|")), verdict.message
+    assert cure in verdict.error.cure and line.strip() in verdict.message, verdict.message

@@ -116,7 +116,11 @@ def test_honest_programs_pass_the_grader_of_the_shell(program: Program) -> None:
 
 @pytest.mark.parametrize("program", MISTAKES, ids=titles(MISTAKES))
 def test_the_grader_of_the_shell_finds_mistakes(program: Program) -> None:
-    check(program, near(program))
+    verdict = near(program)
+    check(program, verdict)
+    python_says = verdict.error and verdict.error.problem.startswith("the function raised")
+    half_done = verdict.error and "not finished yet" in verdict.error.problem
+    assert verdict.error is None or python_says or half_done or verdict.error.cure, f"no cure: {verdict.message}"
 
 
 # -- at a shell ---------------------------------------------------------------------------------------------

@@ -274,7 +274,8 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
                 if name == "kept":
                     swapped = (*rest, states_of[0]._replace(labels=other))
                 error = refused(layout, size, states, rank, **{name: swapped})
-                assert (error.got, error.cure) == (f"shard {show_set(other.shards)} of 7", "")
+                keep = "the part that this rank has loaded: what is gathered is for use, and not to be kept"
+                assert (error.got, error.cure) == (f"shard {show_set(other.shards)} of 7", keep)
                 if name == "kept":  # of step 0 or 2, of another kind: not what its update has made
                     for wrong in (part.changed(step=0), part.changed(step=2), part.changed(kind="Weight")):
                         late = refused(layout, size, states, rank, kept=(*rest, states_of[0]._replace(labels=wrong)))
@@ -283,7 +284,8 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
         error = refused(
             layout, size, states, rank, finals=state.finals | {9: more._replace(labels=more.labels.changed(layer=9))}
         )
-        assert error.problem.endswith("the Weight of layer 9") and (error.expected, error.cure) == ("nothing of it", "")
+        assert error.problem.endswith("the Weight of layer 9") and error.expected == "nothing of it"
+        assert error.cure == "layer 9 is not for this rank: leave it to those that hold it"
 
 
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "stages"])
@@ -292,14 +294,15 @@ def test_a_rank_that_loads_other_pieces_is_named(layout: str) -> None:
     for state in states:
         for part in state.began:
             rest = tuple(one for one in state.began if one != part)
-            own = f"model.load_weights({part.layer}, {min(part.shards)}, {part.total}) on this rank"
-            for began, got, cure in (
-                (rest, "nothing of it", ""),
-                (
-                    (*rest, part.changed(shards=frozenset({2}), total=5)), "shard {2} of 5",
-                    own if part.total > 1 else "",
-                ),
-            ):  # fmt: skip
+            weight, opt_state = [one for one in state.began if one.layer == part.layer]
+            pieces = f", {min(weight.shards)}, {weight.total}" if weight.total > 1 else ""
+            cure = f"model.load_weights({part.layer}{pieces}) on this rank"
+            if layout == "replica_sharded":
+                cure = f"weight, opt_state = {cure}, then opt_state.shard({min(opt_state.shards) % 2}, 2)"
+            for began, got in (
+                (rest, "nothing of it"),
+                ((*rest, part.changed(shards=frozenset({2}), total=5)), "shard {2} of 5"),
+            ):
                 error = refused(layout, size, states, state.rank, began=began)
                 assert error.problem == (
                     f"it begins with (load_weights) the wrong pieces of the {part.kind} of layer {part.layer}"
@@ -327,6 +330,7 @@ def test_a_stage_loads_its_own_layers_and_as_many_as_the_others() -> None:
     error = refused("stages", size, states, 1, began=both)
     assert error.problem == "it loads layers {0-3}, of which rank 0 has loaded {0, 1}"
     assert error.expected == "2 layers for each rank, each layer on one rank"
+    assert error.cure.startswith("share = model.LAYERS // model.RANKS")
     error = refused("stages", size, states, 1, began=states[0].began)
     assert error.problem == "it loads layers {0, 1}, of which rank 0 has loaded {0, 1}"
     for few in (states[1].began[:2], states[1].began[2:]):

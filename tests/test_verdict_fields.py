@@ -82,7 +82,7 @@ def test_the_place_is_told_in_fields() -> None:
         "problem": "the weight is that of layer 0",
         "expected": "layer 1",
         "got": "Weight(layer=0, layers=2, step=0, shards={0}, total=1)",
-        "cure": "",
+        "cure": "by habit: model.weights[1]",
     }
     assert where.pop("text") in verdict.message
     assert where == {"rank": 0, "operation": "forward", "layer": 1, "micro_batches": [0], "tick": 1.0, "detail": ""}
@@ -114,7 +114,7 @@ def costly(name: str, title: str = "", *changes: tuple[str, str]) -> str:
     assert (verdict.status, verdict.right) == (FAIL, True), verdict.message
     assert verdict.as_json()["costs_time"] == verdict.costs_time
     said = rows(verdict)
-    assert list(said).index("too slow?") == list(said).index("costs time") + 1
+    assert list(said).index("too slow?") == list(said).index("costs time") + 1 + ("costs memory" in said)
     return said["costs time"]
 
 
@@ -161,6 +161,37 @@ def test_of_what_is_fast_enough_or_wrong_nothing_is_said() -> None:
     big = [program for program in MISTAKES if program.name == "the activations kept"]
     for verdict in (in_a_notebook(big[0]), in_a_notebook(TOLD[0]), grade(SOLUTIONS["fsdp"]).verdict):
         assert verdict.costs_time == "" and "costs time" not in dict(verdict.facts())
+
+
+def test_what_a_large_program_never_takes_out_is_told() -> None:
+    kept = (
+        ("model.activations.pop(layer)", "model.activations[layer]"),
+        ("model.activations.pop(model.LAYERS)", "model.activations[model.LAYERS]"),
+        ("model.grad_activations.pop(layer + 1)", "model.grad_activations[layer + 1]"),
+    )
+    says = "rank 0 still stores {} at its end: take a tensor out as you use it last, model.{}.pop(layer)"
+    for changes, left, store in (
+        (kept, "3 activations and 3 activation gradients", "grad_activations"),
+        (kept[:1], "2 activations and 1 activation gradient", "grad_activations"),
+        ((*kept, ("model.grad_weights.pop(layer)", "model.grad_weights[layer]")),
+         "2 weight gradients, 3 activations and 3 activation gradients", "grad_activations"),
+    ):  # fmt: skip
+        verdict = in_a_notebook(changed("basic", "large", *changes, says=""))
+        assert (verdict.status, verdict.right) == (FAIL, True), verdict.message
+        assert verdict.costs_memory == verdict.as_json()["costs_memory"] == rows(verdict)["costs memory"]
+        assert verdict.costs_memory == says.format(left, store)
+
+
+def test_a_large_program_that_takes_all_out_is_told_nothing_of_it() -> None:
+    again = "    model.activations[1, 1], model.activations[1, 2] = model.activations[0], model.activations[0]\n"
+    out = "    model.activations.clear(), model.grad_activations.clear()\n"
+    forward = "    for layer in range(model.LAYERS):\n        model.activations[layer + 1]"
+    update = (
+        "    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.update"
+    )
+    verdict = in_a_notebook(changed("basic", "large", (forward, again + forward), (update, out + update), says=""))
+    assert verdict.right is True and "over the target" in verdict.message
+    assert verdict.costs_memory == "" and "costs memory" not in rows(verdict)
 
 
 @pytest.mark.parametrize("puzzle", [puzzles()[name] for name in SOLUTIONS], ids=list(SOLUTIONS))

@@ -49,7 +49,8 @@ def set_of(name: str, numbers: Iterable[int], count: int | None = None, where: P
         raise PuzzleError(problem, where=where, got=describe(numbers), cure=cure) from None
     if count is not None and not all(0 <= number < count for number in found):
         expected = f"numbers from 0 to {count - 1}"
-        raise PuzzleError(f"{name} out of range", where=where, expected=expected, got=describe(found))
+        cure = f"there are {count} of them, and the first has number 0"
+        raise PuzzleError(f"{name} out of range", where=where, expected=expected, got=describe(found), cure=cure)
     return found
 
 

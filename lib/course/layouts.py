@@ -62,7 +62,10 @@ def stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
             problem = f"it loads layers {show_set(layers)}"
             problem += f", of which rank {owner[twice[0]]} has loaded {show_set(twice)}" if twice else ""
             expected = f"{share} layer{'s' * (share > 1)} for each rank, each layer on one rank"
-            raise PuzzleError(problem, where=Place(state.rank), expected=expected, line="")
+            cure = (
+                "share = model.LAYERS // model.RANKS; this rank loads layers model.rank * share and up, `share` of them"
+            )
+            raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
         owner.update(dict.fromkeys(layers, state.rank))
         wanted.append(dict.fromkeys(layers, (_piece(0, 1), _piece(0, 1))))
     return wanted
@@ -76,39 +79,59 @@ LAYOUTS: Mapping[str, Callable[[Size, Sequence[FinalState]], list[Wanted]]] = {
 def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> None:
     """Raise PuzzleError, which names the rank, unless every rank begins and ends with what the layout says."""
     for state, wanted in zip(final_states, LAYOUTS[name](size, final_states), strict=True):
-        weights = {layer: part for layer, (part, _) in wanted.items()}
-        opt_states = {layer: part for layer, (_, part) in wanted.items()}
-        finals = [final.labels for final in state.finals.values()]
-        kept = [piece.labels for piece in state.kept if piece.labels.step == 1]
-        _compare(state.rank, "begins with (load_weights)", "Weight", weights, state.began)
-        _compare(state.rank, "begins with (load_weights)", "OptState", opt_states, state.began)
+        _compare(state.rank, "Weight", True, wanted, state.began)
+        _compare(state.rank, "OptState", True, wanted, state.began)
         if state.late:  # until its update no rank would have the state in memory
             problem = f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer"
             expected = "weight and state loaded before the first operation of their layer"
             cure = "model.weights[l], model.opt_states[l] = model.load_weights(l) before anything else with layer l"
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
-        cure = "model.set_final_weight({0}, weight)"
-        _compare(state.rank, "ends with (set_final_weight)", "Weight", weights, finals, cure)
-        cure = "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)"
-        _compare(state.rank, "ends with (stored after its update)", "OptState", opt_states, kept, cure)
+        _compare(state.rank, "Weight", False, wanted, [final.labels for final in state.finals.values()])
+        kept = [piece.labels for piece in state.kept if piece.labels.step == 1]
+        _compare(state.rank, "OptState", False, wanted, kept)
 
 
 def _compare(
-    rank: int, when: str, kind: str, wanted: Mapping[int, Part], labels: Iterable[Labels], cure: str = ""
+    rank: int, kind: str, begins: bool, wanted: Mapping[int, tuple[Part, Part]], labels: Iterable[Labels]
 ) -> None:
-    """Raise PuzzleError unless a rank has the wanted parts. ``cure``: what to write if a layer, {0}, is missing."""
+    """Raise PuzzleError unless these are the wanted parts of weights or states, at a rank's beginning or its end."""
     got: dict[int, list[Part]] = {}
     for one in labels:
         if one.kind == kind:
             got.setdefault(one.layer, []).append((one.shards, one.total))
+    which = 0 if kind == "Weight" else 1
     for layer in sorted(wanted.keys() | got.keys()):
-        want, have = wanted.get(layer), union(tuple(dict.fromkeys(got[layer])))[0] if layer in got else None
+        want = wanted[layer][which] if layer in wanted else None
+        have = union(tuple(dict.fromkeys(got[layer])))[0] if layer in got else None
         if have != want:
+            when = "begins with (load_weights)" if begins else f"ends with ({_ENDS[kind][0]})"
             problem = f"it {when} the wrong pieces of the {kind} of layer {layer}"
-            cure = "" if have else cure.format(layer)
-            if have and want is not None and len(want[0]) == 1 < want[1] and when.startswith("begins"):
-                cure = f"model.load_weights({layer}, {min(want[0])}, {want[1]}) on this rank"
+            if layer not in wanted:
+                cure = f"layer {layer} is not for this rank: leave it to those that hold it"
+            elif begins:
+                cure = _load(layer, *wanted[layer])
+            elif have is None:
+                cure = _ENDS[kind][1].format(layer)
+            else:
+                cure = "the part that this rank has loaded: what is gathered is for use, and not to be kept"
             raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), cure=cure, line="")
+
+
+_ENDS = {
+    "Weight": ("set_final_weight", "model.set_final_weight({0}, weight)"),
+    "OptState": ("stored after its update", "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)"),
+}
+"""How a rank hands in what it ends with, in words and in code."""
+
+
+def _load(layer: int, weight: Part, opt_state: Part) -> str:
+    """Return how a rank loads its part of a layer, and its part of the state where that is cut finer."""
+    (shard, *_), total = sorted(weight[0]), weight[1]
+    load = f"model.load_weights({layer}, {shard}, {total})" if total > 1 else f"model.load_weights({layer})"
+    if opt_state == weight:
+        return f"{load} on this rank"
+    pieces = opt_state[1] // total
+    return f"weight, opt_state = {load} on this rank, then opt_state.shard({min(opt_state[0]) % pieces}, {pieces})"
 
 
 def _show(part: Part | None) -> str:

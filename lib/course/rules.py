@@ -39,7 +39,8 @@ def own_layers(outcome: Outcome) -> None:
     for event in outcome.events:
         if event.kind in trains and event.layer not in loaded[event.rank]:
             expected = "every rank runs its own layers; activations and their gradients are passed on"
-            raise _broken(event, f"it runs layer {event.layer}, whose weight it has not loaded", expected)
+            cure = "load the weights that this rank uses, keep them, and pass on what the next layer needs"
+            raise _broken(event, f"it runs layer {event.layer}, whose weight it has not loaded", expected, cure)
 
 
 def four_stages(outcome: Outcome) -> None:
@@ -51,7 +52,8 @@ def four_stages(outcome: Outcome) -> None:
             mine.add(event.layer)
             if len(mine) > most:
                 expected = f"every rank is one of four stages and runs {most}"
-                raise _broken(event, f"it runs {len(mine)} of {outcome.layers} layers", expected)
+                cure = "pass the activation on to the rank that runs the next stage, and its gradient back"
+                raise _broken(event, f"it runs {len(mine)} of {outcome.layers} layers", expected, cure)
 
 
 class _Arrival(NamedTuple):

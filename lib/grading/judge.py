@@ -1,6 +1,7 @@
 """Right or not: at the puzzle's own size and at others, with the layout, form, time and memory that it asks for."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random, SystemRandom
@@ -15,7 +16,7 @@ from ..learner.model import written
 from ..machine.check import check_finals
 from ..machine.outcome import Outcome
 from ..record.events import MARKS
-from ..record.kinds import MEMORY_KINDS
+from ..record.kinds import KINDS, MEMORY_KINDS
 from ..record.score import idle_share, peak_event, work
 from ..record.table import OPERATIONS, in_lane
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
@@ -43,7 +44,8 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
     except PuzzleError as error:
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False, seed=None)
     if over := over_target(outcome, puzzle):
-        return replace(verdict, message=over, right=True, seed=None, costs_time=costs_time(outcome, puzzle))
+        verdict = replace(verdict, message=over, right=True, seed=None)
+        return replace(verdict, costs_time=costs_time(outcome, puzzle), costs_memory=costs_memory(outcome, puzzle))
     for there in other_sizes(puzzle, seed):
         size = there.size
         try:
@@ -147,6 +149,22 @@ def _times(kind: str, across: bool, count: int) -> str:
     """Return that something was done so often, in words."""
     row = OPERATIONS[kind]
     return f"{count} {row.word}{'s' * (count != 1)}{' of a micro-batch' * row.by_batch}{' between boxes' * across}"
+
+
+def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
+    """Return what the rank with the most memory never took out again, though nothing reads it any more, of a run that
+    takes too much; or an empty text."""
+    event = peak_event(outcome.events)
+    if event is None or outcome.memory <= puzzle.target["memory"]:
+        return ""
+    kept = Counter(piece.labels.kind for piece in outcome.final_states[event.rank].kept)
+    left = [(row, kept[row.name]) for row in KINDS.values() if kept[row.name] and not row.stepped]
+    if not left:
+        return ""
+    said = [f"{count} {row.word}{'s' * (count > 1)}" for row, count in left]
+    several = f"{', '.join(said[:-1])} and {said[-1]}" if said[1:] else said[0]
+    pop = f"model.{left[-1][0].store}.pop(layer)"
+    return f"rank {event.rank} still stores {several} at its end: take a tensor out as you use it last, {pop}"
 
 
 def _peak(outcome: Outcome) -> str:

@@ -79,6 +79,7 @@ class Verdict:
     failed_at: str = ""  # the size that broke it, where it was not the puzzle's own
     error: Mistake | None = None  # the parts of the error that the message tells, where it tells one
     costs_time: str = ""  # of a right one that is too slow: what it does more often than the target's
+    costs_memory: str = ""  # of a right one that takes too much: what it stores and never takes out
     file: str = ""  # where the code comes from, at a shell
     printed: str = ""  # what the code has printed, in a worker
     seconds: float = 0.0  # wall-clock time of grading
@@ -117,6 +118,7 @@ class Verdict:
             ("printed", self.printed, self.printed.rstrip("\n")),
             ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),
             ("costs time", self.costs_time, self.costs_time),
+            ("costs memory", self.costs_memory, self.costs_memory),
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
             ("attempts", self.attempts and self.right, f"{self.attempts} draws yours as points of time and memory"),
             ("best known", self.starred, "; ".join(map(_in_words, self.puzzle.frontier))),
@@ -137,7 +139,7 @@ class Verdict:
             "time": self.time, "memory": plain(self.memory), "target": puzzle.target, "best_known": frontier[0],
             "star": puzzle.star, "starred": self.starred, "frontier": frontier,
             "idle": self.idle, "seed": self.seed, "held_at": list(self.held_at), "failed_at": self.failed_at,
-            "costs_time": self.costs_time,
+            "costs_time": self.costs_time, "costs_memory": self.costs_memory,
             "file": self.file, "printed": self.printed, "seconds": round(self.seconds, 3),
             "next_hint": "" if self.status == PASS else self.next_hint, "note": self.note,
         }  # fmt: skip

@@ -330,7 +330,8 @@ class Model(Verbs):
             raise PuzzleError(problem, where=where, got=describe(v), cure=forgotten_await(v) or cure)
         if not tensor and len(str(v)) > LONGEST:
             problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
-            raise PuzzleError(problem, where=self._place(f"pass_to({rank})"), got=got)
+            cure = "tensors carry what is large; a message is for a word or a number beside them"
+            raise PuzzleError(problem, where=self._place(f"pass_to({rank})"), got=got, cure=cure)
         if self._by_hand:
             self._share()
         call = self._books.pass_to(self._handle, rank, v._token if tensor else None, None if tensor else v)

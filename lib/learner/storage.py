@@ -51,7 +51,7 @@ class Storage(dict[Hashable, Any]):
         if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):
             stores = [f"model.{KINDS[type(one).__name__].store}[{key!r}]" for one in thing]
             return f"each in a place of its own: {', '.join(stores)} = ..."
-        return FIRST if self._name == "grad_weights" else ""
+        return FIRST if self._name == "grad_weights" else "what an operation gives, or a message brought: a tensor"
 
     def _place(self, key: Hashable) -> Place:
         return Place(self._rank.rank, tick=self._books.time(self._rank), detail=f"{self._name}[{key!r}]")
@@ -68,7 +68,8 @@ class Storage(dict[Hashable, Any]):
     def popitem(self) -> tuple[Hashable, Any]:
         """Take the latest tensor out, with its key."""
         if not self:
-            raise MissingTensor(f"{self._name} is empty", where=self._place(None))
+            cure = f"while model.{self._name}: model.{self._name}.popitem()"
+            raise MissingTensor(f"{self._name} is empty", where=self._place(None), cure=cure)
         key = next(reversed(self))
         return key, self.pop(key)
 

@@ -22,6 +22,8 @@ _new = object.__new__
 
 FIRST = "store the first gradient as it is, and add to it from the second on"
 
+FROZEN = "operations and collectives make new tensors; their labels follow from that"
+
 
 class Tensor:
     """What all five share. Attributes are the labels: layer, layers and what the kind has besides."""
@@ -46,10 +48,10 @@ class Tensor:
                 setattr(cls, name, property(attrgetter(f"_token.labels.{name}"), doc=""))
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise PuzzleError(f"tensors are frozen: {name} cannot be set", got=repr(self))
+        raise PuzzleError(f"tensors are frozen: {name} cannot be set", got=repr(self), cure=FROZEN)
 
     def __delattr__(self, name: str) -> None:
-        raise PuzzleError(f"tensors are frozen: {name} cannot be deleted", got=repr(self))
+        raise PuzzleError(f"tensors are frozen: {name} cannot be deleted", got=repr(self), cure=FROZEN)
 
     def __repr__(self) -> str:
         return str(self._token.labels)
@@ -66,7 +68,7 @@ class Tensor:
         return _unpickled, (self._token.labels._asdict(),)
 
     def __add__(self, other: object) -> Any:
-        cure = forgotten_await(other) or (FIRST if other is None else "")
+        cure = forgotten_await(other) or (FIRST if other is None else "of WeightGrads: grad + other_grad")
         raise PuzzleError("only weight gradients add up", where=f"{self} + ...", got=describe(other), cure=cure)
 
     __radd__ = __add__
@@ -88,7 +90,7 @@ class Sharded(Tensor):
         Raises PuzzleError for an index out of range or a tensor with gaps.
         """
         total = whole_number(f"shard of {self}: total", total)
-        index = one_of(f"shard of {self}: index", index, total)
+        index = one_of(f"shard of {self}: index", index, total, cure=f"{total} pieces are numbered from 0")
         return of_token(self._token.shard(index, total))
 
     def combine(self, other: Any) -> Any:
@@ -98,7 +100,7 @@ class Sharded(Tensor):
         """
         if type(other) is not type(self):
             problem = f"combine joins shards of one {type(self).__name__}"
-            raise PuzzleError(problem, got=describe(other), cure=forgotten_await(other))
+            raise PuzzleError(problem, got=describe(other), cure=forgotten_await(other) or "join each kind for itself")
         return of_token(self._token.combine(other._token))
 
 

@@ -73,7 +73,8 @@ class LocalBooks:
     def load_weights(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
         if not 1 <= total <= FINEST:
             where, expected = rank.place("load_weights", layer), f"a number from 1 to {FINEST:,}"
-            raise PuzzleError(f"a weight cannot be cut into {total} shards", where=where, expected=expected)
+            problem, cure = f"a weight cannot be cut into {total} shards", "one piece for each rank is enough"
+            raise PuzzleError(problem, where=where, expected=expected, cure=cure)
         layer = self._layer(rank, layer, "load_weights")
         if shard.__class__ is not int or not 0 <= shard < total:
             shard = one_of("shard", shard, total, rank.place("load_weights", layer), LOADING)
@@ -88,7 +89,8 @@ class LocalBooks:
     def get_activation(self, rank: RankState, batches: frozenset[int]) -> TensorState:
         batches = self._batches(rank, batches, "get_activation")
         if not batches:
-            raise PuzzleError("get_activation needs at least one micro-batch", where=rank.place("get_activation"))
+            where, cure = rank.place("get_activation"), "for example [model.rank], or range(model.BATCHES)"
+            raise PuzzleError("get_activation needs at least one micro-batch", where=where, cure=cure)
         rank.mark("get_activation", 0, batches)
         labels = Labels("Activation", 0, rank.layers, batches=batches, total_batches=rank.batches)
         return rank.mint(labels, rank.values.inputs(batches))
@@ -165,7 +167,11 @@ class LocalBooks:
             if src.__class__ is not int or not 0 <= src < self.mesh.ranks:
                 src = one_of("src", src, self.mesh.ranks, rank.place("receive"))
             if src == rank.rank:
-                raise PuzzleError("a rank cannot receive from itself", where=rank.place("receive"))
+                where, cure = (
+                    rank.place("receive"),
+                    "what is stored can be used as it is; from a neighbor: src=model.rank - 1",
+                )
+                raise PuzzleError("a rank cannot receive from itself", where=where, cure=cure)
         return self.network.receive(self.network.lanes[rank.rank], src)
 
     # -- storage and figures ------------------------------------------------------------------
@@ -202,15 +208,21 @@ class LocalBooks:
     def _layer(self, rank: RankState, layer: int, operation: str) -> int:
         if layer.__class__ is int and 0 <= layer < rank.layers:
             return layer  # the text below costs more than the check
-        return one_of("layer", layer, rank.layers, rank.place(operation))
+        cure = "for layer in range(model.LAYERS), whatever their number is at this size"
+        return one_of("layer", layer, rank.layers, rank.place(operation), cure)
 
     def _batches(self, rank: RankState, batches: frozenset[int], operation: str) -> frozenset[int]:
         if all(0 <= index(batch) < rank.batches for batch in batches):
             return batches
         where, expected = rank.place(operation), f"micro-batches from 0 to {rank.batches - 1}"
-        raise PuzzleError("a micro-batch is out of range", where=where, expected=expected, got=show_set(batches))
+        cure = "for batch in range(model.BATCHES), whatever their number is at this size"
+        raise PuzzleError(
+            "a micro-batch is out of range", where=where, expected=expected, got=show_set(batches), cure=cure
+        )
 
 
 def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:
-    where, expected = rank.place(kind, layer), f"layer {layer}"
-    return PuzzleError(f"{problem} {tensor.labels.layer}", where=where, expected=expected, got=str(tensor.labels))
+    where, own = rank.place(kind, layer), tensor.labels.layer
+    cure = f"name the layer of the tensor, {own}, or take the tensor of layer {layer}"
+    problem, expected = f"{problem} {own}", f"layer {layer}"
+    return PuzzleError(problem, where=where, expected=expected, got=str(tensor.labels), cure=cure)

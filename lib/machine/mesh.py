@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from difflib import get_close_matches
 from math import prod
 from typing import NamedTuple
 
@@ -62,7 +63,9 @@ class Mesh:
         if not isinstance(axis, str) or axis not in self.axes:
             example = 'a mesh, for example run(..., mesh={"replica": 2, "shard": 4})'
             expected = f"one of {', '.join(map(repr, self.axes))}" if self.axes else example
-            raise PuzzleError(f"there is no mesh axis {axis!r}", expected=expected, got=repr(axis))
+            near = get_close_matches(str(axis), self.axes, n=1)
+            cure = f"did you mean axis={near[0]!r}?" if near else ""
+            raise PuzzleError(f"there is no mesh axis {axis!r}", expected=expected, got=repr(axis), cure=cure)
         return self.axes[axis]
 
     def group(self, rank: int, axis: str | None) -> Group:

@@ -20,6 +20,7 @@ from ..record.kinds import KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import NONE, Cuts, Labels, cut, join, overlap, total_of
 from ..record.operations import Value, Values
 from ..record.table import RECEIVE, sums, work_on_layers
+from ..record.training import not_in_place
 from .cost import Cost, Grains
 from .fingerprints import Fingerprints
 from .interface import FinalState, Piece, Token
@@ -181,11 +182,11 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     rank = tensor.rank if tensor.since < 0 else tensor.hand.rank
     assert rank is not None
     kind, layer = rank.ended_by(tensor)
-    return PuzzleError(
-        f"{tensor.labels} was not stored when rank {rank.rank} issued {show_call(kind, layer)}",
-        where=where,
-        cure=f"store it to keep it, in model.{KINDS[tensor.labels.kind].store}[...], as soon as it is made",
-    )
+    problem = f"{tensor.labels} was not stored when rank {rank.rank} issued {show_call(kind, layer)}"
+    cure = f"store it to keep it, in model.{KINDS[tensor.labels.kind].store}[...], as soon as it is made"
+    if sums(kind) and rank.reduced(tensor.labels.layer, tensor.labels.batches) == kind:
+        cure = not_in_place(kind)
+    return PuzzleError(problem, where=where, cure=cure)
 
 
 class RankState:
@@ -332,6 +333,11 @@ class RankState:
             if record.layer == layer and labels is not None and labels.batches == batches and sums(record.kind):
                 return record.kind
         return ""
+
+    def worked_on(self, kind: str, layer: int) -> frozenset[int]:
+        """Return the micro-batches on which this rank has done such an operation, of this layer."""
+        done = [record for record in self.log if record.kind == kind and record.layer == layer]
+        return frozenset[int]().union(*[record.batches for record in done if isinstance(record, Event)])
 
     def sample(self, operands: Sequence[TensorState]) -> tuple[Elements, ...]:
         """Return the memory held at the moment of an operation, by MEMORY_KINDS, and end the lives that end with it."""

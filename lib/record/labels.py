@@ -95,7 +95,8 @@ def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
 def check_fineness(total: int) -> None:
     """Raise PuzzleError for a cut into more than FINEST pieces."""
     if total > FINEST:
-        raise PuzzleError(f"a tensor is cut into at most {FINEST:,} pieces", got=f"{total:,} pieces")
+        problem, cure = f"a tensor is cut into at most {FINEST:,} pieces", "one piece for each rank is enough"
+        raise PuzzleError(problem, got=f"{total:,} pieces", cure=cure)
 
 
 class Cuts:
@@ -194,7 +195,8 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
         if _thing(part) != thing:
             over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
             differ = part.kind == first.kind and part.batches != first.batches
-            cure = f"gradients of different micro-batches are summed: {over}" if differ else ""
+            cure = "join shards of one kind, layer and step"
+            cure = f"gradients of different micro-batches are summed: {over}" if differ else cure
             problem, expected = "these are not parts of one thing", f"more of {first}"
             raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
     (shards, total), disjoint = union(tuple([(part.shards, part.total) for part in parts]))
@@ -224,15 +226,14 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
         count += len(part.batches)
         alike = (part.shards is shards or part.shards == shards) and part.total == total
         if strict and not alike and not same_pieces(part, first):
-            raise PuzzleError(
-                "gradients of different shards do not add up", where=where, expected=str(first), got=str(part)
-            )
+            cure = "a sum is of the same piece of each: reduce over ranks that hold the same piece"
+            problem = "gradients of different shards do not add up"
+            raise PuzzleError(problem, where=where, expected=str(first), got=str(part), cure=cure)
     if strict:
         for part in parts:
             if part.layer != layer:
-                raise PuzzleError(
-                    "gradients of different layers do not add up", where=where, expected=str(first), got=str(part)
-                )
+                problem, cure = "gradients of different layers do not add up", "add up the gradients of one layer"
+                raise PuzzleError(problem, where=where, expected=str(first), got=str(part), cure=cure)
     if len(real) == 1:
         return first
     batches = NONE.union(*[part.batches for part in real])

@@ -69,6 +69,9 @@ class Rank(Protocol):
     def reduced(self, layer: int, batches: frozenset[int]) -> str:
         """Return the reduction to which this rank has brought a gradient of these micro-batches, or an empty text."""
 
+    def worked_on(self, kind: str, layer: int) -> frozenset[int]:
+        """Return the micro-batches on which this rank has done such an operation, of this layer."""
+
 
 class Carrier(Protocol):
     """What an engine whose ranks are processes offers to a collective: one rank's end of the links to its group."""

@@ -21,8 +21,10 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         _weight_fits(rank, where, layer, weight)
         if inp.layer != layer:
             given = f"what get_activation gives (layer 0) or forward({layer - 1}, ...) gives"
-            expected = f"an Activation with layer={layer}: {given}"
-            raise PuzzleError(f"the input is that of layer {inp.layer}", where=where, expected=expected, got=str(inp))
+            problem, expected = f"the input is that of layer {inp.layer}", f"an Activation with layer={layer}: {given}"
+            cure = f"by habit: model.activations[{layer}], where forward({layer - 1}, ...) has stored what it gave"
+            cure = cure if layer else "what get_activation gives, by habit in model.activations[0]"
+            raise PuzzleError(problem, where=where, expected=expected, got=str(inp), cure=cure)
 
 
 def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
@@ -43,17 +45,22 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         expected = f"the Activation that forward({layer}, ...) read (layer={layer})"
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), cure=cure)
     if grad.layer != layer:
+        problem = f"the gradient is that of layer {grad.layer}"
         expected = f"what loss gives (the last layer) or backward({layer + 1}, ...) gives: layer={layer}"
-        raise PuzzleError(f"the gradient is that of layer {grad.layer}", where=where, expected=expected, got=str(grad))
+        cure = f"by habit: model.grad_activations[{layer + 1}]; run backward from the last layer down to the first"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(grad), cure=cure)
     if inp.batches != grad.batches:
         expected, got = f"a gradient for micro-batches {show_set(inp.batches)}", show_set(grad.batches)
-        raise PuzzleError("input and gradient are of different micro-batches", where=where, expected=expected, got=got)
+        problem = "input and gradient are of different micro-batches"
+        cure = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
+        raise PuzzleError(problem, where=where, expected=expected, got=got, cure=cure)
 
 
 def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels) -> None:
     if weight.layer != layer:
         problem, expected = f"the weight is that of layer {weight.layer}", f"layer {layer}"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(weight))
+        cure = f"by habit: model.weights[{layer}]"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(weight), cure=cure)
     if not weight.is_whole():
         missing = show_set(frozenset(range(weight.total)) - weight.shards)
         gather = f"weight = await model.allgather(model.weights[{layer}], {layer})"
@@ -72,8 +79,10 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     (inp,) = labels
     if inp.layer != rank.layers:
         where = rank.place("loss", None, inp.batches)
+        problem = "the loss reads the output of the last layer"
         expected = f"an Activation with layer={rank.layers}: what forward({rank.layers - 1}, ...) gives"
-        raise PuzzleError("the loss reads the output of the last layer", where=where, expected=expected, got=str(inp))
+        cure = "run every layer from 0 to model.LAYERS - 1 first; by habit: model.loss(model.activations[model.LAYERS])"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(inp), cure=cure)
 
 
 def _output(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
@@ -129,6 +138,14 @@ BACKWARD = Computation(
 # -- the optimizer step ---------------------------------------------------------------------------
 
 
+def not_in_place(verb: str) -> str:
+    """Return the cure where a gradient that went into a reduction is used as if it were the sum."""
+    return (
+        f"model.{verb} does not change the gradient that it is given, it returns a new one: "
+        f"write grad = await model.{verb}(grad, layer), and update with that"
+    )
+
+
 def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     """Raise PuzzleError unless the gradient has every micro-batch once and covers the weight, and weight and state are
     the same pieces, of one layer and step."""
@@ -144,18 +161,23 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     where = rank.place("update", layer)
     for name, one in (("weight_grad", grad), ("weight", weight), ("opt_state", opt_state)):
         if one.layer != layer:
-            raise PuzzleError(f"{name} is of layer {one.layer}", where=where, expected=f"layer {layer}", got=str(one))
+            problem, cure = f"{name} is of layer {one.layer}", f"model.update({layer}, ...) takes all of layer {layer}"
+            raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), cure=cure)
     if len(grad.batches) != rank.batches:
-        problem = f"the gradient is missing {numbered('micro-batch', frozenset(range(rank.batches)) - grad.batches)}"
+        missing = frozenset(range(rank.batches)) - grad.batches
+        problem = f"the gradient is missing {numbered('micro-batch', missing)}"
         cure = "add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update"
         if verb := rank.reduced(layer, grad.batches):
-            cure = f"{verb} was called with this gradient, and what it gave is not used: it does not work in place. "
-            cure += f"Write grad = await model.{verb}(grad, layer), and update with that"
+            cure = not_in_place(verb)
+        elif own := missing & rank.worked_on(BACKWARD.kind, layer):
+            cure = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: add it "
+            cure += f"to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
         expected, got = f"all of {show_set(range(rank.batches))}", show_set(grad.batches)
         raise PuzzleError(problem, where=where, expected=expected, got=got, cure=cure)
     if weight.step != opt_state.step:
         problem, expected = "weight and optimizer state are of different steps", f"step {weight.step}"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state))
+        cure = f"each update makes both anew: store both, and take both, model.opt_states[{layer}] as well"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), cure=cure)
     pieces = f"shards {show_set(weight.shards)} of {weight.total}"
     if not same_pieces(weight, opt_state):
         problem, expected = "weight and optimizer state hold different shards", f"{pieces}, as the weight"

@@ -38,6 +38,8 @@ def advice(error: BaseException) -> tuple[str, str]:
         return "", f"did you mean {near}?" if near else ""
     if isinstance(error, TypeError) and (call := re.match(r"Model\.(\w+)\(\) (.*)", str(error))):
         return f"model.{call[1]}() {call[2]}", written(call[1])
+    if isinstance(error, TypeError) and str(error).startswith("object method can't be used in 'await'"):
+        return "", "a method is called with parentheses: await model.allreduce(v, layer)"
     return "", ""
 
 
