@@ -60,10 +60,10 @@ class Plane(NamedTuple):
 
 
 def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
-    """Return your right attempts at a puzzle as points, time to the right and memory upwards, in the order in which you
-    graded them, with the target as a box, the star, the best known and our solution.
+    """A chart of your right attempts at a puzzle, in the order in which you graded them: time to the right, memory
+    upwards. It also has the target as a box, the star, the best figures that are known, and our solution.
 
-    They are kept in progress.json beside the notebook. Raise PuzzleError for an unknown puzzle.
+    The attempts are kept in progress.json beside the notebook. Raises PuzzleError for an unknown puzzle.
     """
     spec = puzzle if isinstance(puzzle, Puzzle) else find(getattr(puzzle, "__name__", puzzle))
     trail = Progress().trail.get(spec.name, [])

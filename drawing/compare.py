@@ -43,9 +43,9 @@ COLUMNS = (
     Column("peak memory", "elements", lambda trace: float(trace.peak.memory if trace.peak else 0), size_of, True),
     Column("idle", "of rank time", lambda trace: trace.idle, share_text, True),
     Column("communication", "of rank time", lambda trace: trace.communication, share_text),
-    Column("of it inside", "boxes", lambda trace: trace.traffic(between=False), share_text),
-    Column("of it between", "boxes", lambda trace: trace.traffic(between=True), share_text),
-    Column("of it hidden", "by compute", lambda trace: trace.hidden, share_text),
+    Column("sent inside", "boxes", lambda trace: trace.traffic(between=False), share_text),
+    Column("sent between", "boxes", lambda trace: trace.traffic(between=True), share_text),
+    Column("hidden", "by compute", lambda trace: trace.hidden, share_text),
 )
 
 
@@ -56,12 +56,12 @@ def compare(
     width: float = WIDTH,
     static: bool = False,
 ) -> Figure:
-    """Return two schedules or more, from top to bottom under one time axis, with a table of their figures.
+    """A picture of two or more schedules, one below the other on one time axis, with a table of their figures.
 
-    ``titles`` names them (a Run has a name of its own); the rest is as in ``draw``. Time in ticks, or in milliseconds
-    for all if one of them is measured; memory in elements, everything else in percent of all ranks' time; the best
-    time, memory and idle share are in bold.
-    Raise PuzzleError for fewer than two, and for what is no run.
+    ``titles`` names them (a Run has a name of its own); the rest is as in ``draw``. Time is in ticks, or all in
+    milliseconds if one run is measured; memory is in elements, and everything else in percent of all ranks' time. The
+    best time, memory and idle share are in bold.
+    Raises PuzzleError for fewer than two, and for anything that is not a run.
     """
     if len(sources) < 2:
         raise PuzzleError("compare takes two runs or more", where="compare", cure="compare(run_a, run_b)")

@@ -31,10 +31,10 @@ class Line(NamedTuple):
 
 
 def draw_group(group: object, *, static: bool = False) -> Figure:
-    """Return a dictionary of tensors, such as ``model.weights``, as a row of pictures with their keys.
+    """A picture of a dictionary of tensors, such as ``model.weights``: one tensor beside the other, each with its key.
 
-    Also a dictionary of such dictionaries by name, or several tensors. ``static``: an image without hover texts,
-    for notebooks that are kept with their outputs. Raise PuzzleError for anything else.
+    It also takes a dictionary of named dictionaries, or several tensors. ``static=True``: an image without hover texts,
+    for notebooks that are saved with their outputs. Raises PuzzleError for anything else.
     """
     lines, left_out = _shown(_lines(group))
     left = max((text_width(line.name, 11, bold=True) for line in lines), default=0.0)

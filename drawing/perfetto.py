@@ -24,11 +24,11 @@ Json = dict[str, Any]
 
 
 def perfetto(source: object) -> str:
-    """Return the schedule of a Run, or of models, as a JSON file of the Trace Event Format.
+    """The schedule of a Run, or of models, as the text of a JSON file in the Trace Event Format.
 
-    A process is a rank; its threads are compute, and communication in as many lanes as overlap. Sends and
-    their receives are joined by flows, and memory is a counter with a series for each kind, in elements.
-    Raise PuzzleError for anything that is no run.
+    Each rank is a process. Its threads are compute, and as many lanes of communication as run at the same time. Sends
+    and their receives are joined by flows, and memory is a counter with a series for each kind, in elements.
+    Raises PuzzleError for anything that is not a run.
     """
     trace = trace_of(source)
     messages = _messages(trace)

@@ -40,13 +40,13 @@ def draw(
     width: float = WIDTH,
     static: bool = False,
 ) -> Figure:
-    """Return the schedule of a Run, of a model, or of the models of all ranks, as a picture (a chalk Diagram).
+    """A picture (a Diagram of the chalk library) of the schedule of a Run, of one model, or of the models of all ranks.
 
-    ``memory``: with the memory of the ranks below; ``links``: arrows from sends to receives ("p2p"), ties
-    between the ranks of a collective ("groups"), "all", "none", or "auto", where there is room;
-    ``time_target`` in ticks (for a measured run in ms), ``memory_target`` in elements; ``width`` in pixels;
-    ``static``: an image without hover texts, for notebooks that are kept with their outputs. Raise PuzzleError for
-    anything that is no run.
+    ``memory``: whether the memory of each rank is drawn below; ``links``: arrows from sends to receives ("p2p"), ties
+    between the ranks of a collective ("groups"), "all", "none", or "auto" (those that there is room for);
+    ``time_target`` and ``memory_target``: targets to draw, in ticks (in ms for a measured run) and in elements;
+    ``width``: in pixels; ``static=True``: an image without hover texts, for notebooks that are saved with their
+    outputs. Raises PuzzleError for anything that is not a run.
     """
     check_choice("links", links, LINKS, "draw")
     check_width(width, "draw")

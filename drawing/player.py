@@ -65,9 +65,9 @@ _CURE = "play(run).save('player.html') writes a page to open in a browser."
 
 
 def play(source: object, *, title: str | None = None, memory_target: Elements | float | None = None) -> Player:
-    """Return a page that plays the schedule of a Run, or of models: to be watched, stepped through, and scrubbed.
+    """A page that plays the schedule of a Run, or of models. You can watch it, step through it, or drag along the time.
 
-    Raise PuzzleError for anything that is no run, and for more operations than can be played.
+    Raises PuzzleError for anything that is not a run, and for a run with too many operations.
     """
     trace = trace_of(source, title, None, memory_target)
     count = sum(event.kind not in MARKS for event in trace.events)

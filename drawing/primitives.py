@@ -46,9 +46,9 @@ def primitives() -> tuple[str, ...]:
 
 
 def draw_primitive(kind: str, ranks: int = 4, static: bool = False) -> Figure:
-    """Return a picture of a collective, such as ``allgather``, or of ``pass_to``: what each rank brings and gets.
+    """A picture of a collective, such as ``allgather``, or of ``pass_to``: what each rank brings, and what it gets.
 
-    A picture of a run on so many ranks (a send has two). Raise PuzzleError for any other name.
+    It is drawn from a run on ``ranks`` ranks (always two for ``pass_to``). Raises PuzzleError for any other name.
     """
     check_choice("primitive", kind, primitives(), "draw_primitive")
     if type(ranks) is not int or not 2 <= ranks <= MOST:

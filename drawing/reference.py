@@ -27,12 +27,12 @@ from .sketch import beside_target
 from .svg import escape
 
 MODEL: dict[str, tuple[str, ...]] = {
-    "What a rank knows": ("rank", "RANKS", "LAYERS", "BATCHES", "time", "log"),
-    "Sources": ("load_weights", "get_activation", "fake_grad"),
+    "What a rank knows about itself": ("rank", "RANKS", "LAYERS", "BATCHES", "time", "log"),
+    "Where tensors come from": ("load_weights", "get_activation", "fake_grad"),
     "Operations": (),
     "Communication": (),
     "Mesh": ("axis_index", "axis_size", "rank_at"),
-    "Looking at it": ("memory", "status", "storage", "lines", "check"),
+    "Looking at a rank": ("memory", "status", "storage", "lines", "check"),
 }
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     run,
@@ -66,7 +66,7 @@ class Reference:
         }
         found["Running, grading, drawing"] = [(_written(f.__name__, f), _says(f)) for f in FUNCTIONS]
         prices = [(field.name, f"{getattr(Cost(), field.name):,}") for field in fields(Cost)]
-        found["Prices: Cost(...), in ticks and elements"] = prices
+        found["Prices: Cost(...), in ticks (_across: between boxes), and sizes in elements"] = prices
         return found
 
     def __str__(self) -> str:
@@ -107,10 +107,11 @@ def reference() -> Reference:
 def _sizes() -> str:
     weight, activation = f"{HIDDEN * HIDDEN:,}", f"{HIDDEN * LENGTH:,}"
     return (
-        f"Times are in ticks, sizes in elements: a weight has {weight}, its optimizer state and its gradient as many, "
-        f"a micro-batch's activation {activation}. The five dictionaries weights, opt_states, activations, "
-        "grad_activations and grad_weights are the memory of a rank; what is in none of them is gone after the next "
-        "operation."
+        f"Times are in ticks, sizes in elements. A weight has {weight} elements, and so have its optimizer state and "
+        f"its gradient; the activation of a micro-batch has {activation}. The five dictionaries weights, opt_states, "
+        "activations, grad_activations and grad_weights are the memory of a rank; a tensor that is in none of them is "
+        "gone after the next operation. Ranks may sit in boxes (node_size) and along the axes of a mesh; puzzles 7 and "
+        "8 are about that."
     )
 
 

@@ -57,10 +57,11 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
 
 
 def beside_target(source: Run, puzzle: str | None = None, *, static: bool = False) -> Figure:
-    """Return your schedule, and under it when the ranks of the target's work, but not what they do.
+    """Your schedule and, below it, an outline of one that meets the target: when its ranks are busy, but not with what.
 
-    ``source``: a run at the puzzle's own size. The puzzle is found by the function's name, unless ``puzzle`` names it.
-    Raise PuzzleError for an unknown puzzle, for another size or other prices, and for what is no run.
+    ``source``: a run at the puzzle's own size. The puzzle is the one with the function's name, unless ``puzzle`` names
+    another. Raises PuzzleError for an unknown puzzle, for a run whose size or prices are not the puzzle's own, and for
+    anything that is not a run.
     """
     spec = _puzzle_of(source, puzzle)
     own, aim = trace_of(source, f"yours ({source.name})"), outline(spec)

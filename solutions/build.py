@@ -90,12 +90,12 @@ HINTS = 3
 """So many are given for each puzzle, a program to be repaired among them."""
 
 STUCK = """\
-# Stuck? Take away the # below and run this cell, once for each hint.
+# Stuck? Remove the # below and run this cell, once for each hint.
 # hint("{name}")"""
 """Below each verdict. A comment, since all cells of a notebook are often run at once: that is to spoil nothing, and to
 use up no hint. (No tag keeps a cell from being run everywhere.)"""
 BEGIN = """\
-# Begin with your answer to puzzle {number}? Take away the # below and run this cell.
+# Begin with your answer to puzzle {number}? Remove the # below and run this cell.
 # lib.start_from({names})"""
 """Below each blank. With ``lib.``, since the first cell imports that in every notebook."""
 

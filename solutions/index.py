@@ -6,8 +6,8 @@
 # yourself.
 #
 # In each puzzle you write one short Python function. A simulated machine of 1 to 1,000 GPUs runs it, draws what
-# happened, measures time and peak memory against a target, and tells you whether it really trains the model and, if
-# it doesn't, what to change.
+# happened, and measures time and peak memory against a target. Then it tells you whether your function really trains
+# the model and, if it doesn't, what to change.
 #
 # ![the course](picture:course)
 #
@@ -18,15 +18,38 @@
 # 1. [Gradient accumulation](p01_grad_accum.ipynb): the batch in pieces, one after the other
 # 2. [Distributed data parallel](p02_ddp.ipynb): the batch in pieces, side by side
 # 3. [Weight-sharded data parallel](p03_wsdp.ipynb): no GPU stores a whole weight
-# 4. [Fully sharded data parallel](p04_fsdp.ipynb): or receives a whole gradient
+# 4. [Fully sharded data parallel](p04_fsdp.ipynb): no GPU receives a whole gradient, either
 # 5. [Pipeline parallel](p05_pipeline.ipynb): each GPU holds some of the layers
 # 6. [GPipe](p06_gpipe.ipynb): pieces of the batch follow one another through the pipeline
 # 7. [Pipeline and FSDP](p07_pipeline_fsdp.ipynb): both at once
 # 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two boxes of GPUs, with slow links between them
 #
-# Any time you like: [What is wrong here?](repairs.ipynb), eight short programs, R1 to R8, with one mistake each, for
-# the detective in you. You can try the first after puzzle 1, the last after puzzle 8. And once you have solved
-# puzzle 4: [For real](for_real.ipynb), where your function runs on real processes with real tensors.
+# Along the way there is [What is wrong here?](repairs.ipynb): eight short programs, R1 to R8, with one mistake each,
+# for the detective in you. The first needs puzzle 1, the last needs puzzle 8. And once you have solved puzzle 4,
+# there is [For real](for_real.ipynb), where your function runs on real processes with real tensors.
+#
+# ## The words in the picture
+#
+# - A *rank* is one GPU, known by its number. Numbers start from 0.
+# - The *batch* of a step is cut into equal *micro-batches*. One can go through the model alone, or several together.
+# - The *forward pass* takes a micro-batch through the layers, first to last. Its results, the *activations*, are kept
+#   for the *backward pass*, which goes through the layers from last to first and computes the gradients.
+# - Time is in *ticks*. One tick is the time that one micro-batch takes to go forward through one layer. For example,
+#   a layer of a model with 70 billion parameters and 80 layers has 875 million weights. A forward pass takes 2
+#   operations for each weight and token, so a micro-batch of 4,096 tokens takes 7.2 x 10¹² operations, and at 4 x
+#   10¹⁴ a second, which we'll come to, one tick is 18 ms. (A real backward pass takes about twice as long as the
+#   forward pass. Here both take one tick.)
+# - Memory is in *elements*. An element is one number in a tensor: 2 bytes in a 16-bit format. Our layers are tiny,
+#   with 512 x 512 weights, so a target of 2,621,440 elements would be 5 MB. A real layer of 875 million weights is
+#   1.75 GB.
+#
+# ## Pass and star
+#
+# Each puzzle has two goals, and each goal is a time and a peak memory. Meet the **target** ✓ and you pass. From
+# puzzle 2 on it leaves some slack, so a first idea is often enough, if it is correct. The **star** ★ is tight: to
+# meet both of its figures with one program you need a deeper idea, sometimes two. When you grade your function, you
+# read how far it is from the star. You can go on without the star and come back with what later puzzles teach. (In
+# puzzle 1 every pass earns the star. The star of puzzle 0 needs the idea of puzzle 1. R1 to R8 have no star.)
 #
 # ## Where the two numbers come from
 #
@@ -37,29 +60,6 @@
 # **500 years.** Training takes about 6 operations for each parameter and each token of text (arXiv 2001.08361). Llama
 # 3 70B saw 15 trillion tokens (arXiv 2407.21783): 6 x 70 billion x 15 trillion = 6.3 x 10²⁴ operations. An H100 does
 # 989 x 10¹² a second at best, and in practice some 40 percent of that: 4 x 10¹⁴. That is 1.6 x 10¹⁰ seconds.
-#
-# ## The words on the map
-#
-# - A *rank* is one GPU, called by its number.
-# - A *micro-batch* is a part of the batch that goes through the model together. All micro-batches of a step make up
-#   the batch.
-# - The *forward pass* takes a micro-batch through the layers, first to last. Its results, the *activations*, are kept
-#   for the *backward pass*, which goes through the layers from last to first and computes the gradients.
-# - Time is in *ticks*. One tick is one micro-batch forward through one layer. For example, a layer of a 70-billion
-#   model with 80 layers has 875 million weights. A forward pass takes 2 operations for each weight and token, so a
-#   micro-batch of 4,096 tokens takes 7.2 x 10¹² operations, and at 4 x 10¹⁴ a second one tick is 18 ms. (A real
-#   backward pass takes about twice as long as the forward pass. Here both take one tick.)
-# - Memory is in *elements*. An element is one number in a tensor: 2 bytes in a 16-bit format. Our layers are tiny,
-#   with 512 x 512 weights, so a target of 2,621,440 elements would be 5 MB. A real layer of 875 million weights is
-#   1.75 GB.
-#
-# ## Pass and star
-#
-# Each puzzle has two pairs of figures, each a time and a memory. Stay within the **target** and you pass. It leaves
-# some slack, so a correct first idea often does. The **star** ★ is tight: to stay within both of its figures at once
-# you need a deeper idea, or a second one. The verdict says how far you are from it. You can go on without the star
-# and come back with what later puzzles teach. (In puzzle 1 a pass is the star. The star of puzzle 0 needs the idea of
-# puzzle 1. The programs to repair have none.)
 
 # %%
 from drawing import draw_course
@@ -74,15 +74,18 @@ progress()
 # %% [markdown]
 # ## What helps
 #
-# - `draw(run(...))` draws a schedule. `play(run(...))` steps through it and shows the line of your code that each
-#   rank is at.
-# - `grade(fsdp)` tells you what is wrong, or how good it is. `hint("fsdp")` gives one hint at a time; the second
-#   shows the first half of a schedule. `solution("fsdp")` shows our solution once you have yours.
-# - Too slow? `beside_target(run(...))` draws your schedule beside the outline of the target's.
-# - `from drawing import reference`, then `reference()`: every operation on one page, with its price.
-# - `print` in your function says which rank prints, and at which tick of its clock. `model.status()` prints what the
-#   rank holds. An error names the rank, the operation and your line. Below it the run is drawn up to that point, with
-#   a flag at the error and with waiting ranks hatched in red.
+# - `draw(run(...))` draws the *schedule*: what each rank does, and when. `play(run(...))` steps through it and shows
+#   the line of your code that each rank is at.
+# - `grade(fsdp)` tells you what is wrong with your function, or how good it is. `hint("fsdp")` gives one hint at a
+#   time; the second shows the first half of a schedule that passes. `solution("fsdp")` shows our solution once you
+#   have yours.
+# - Too slow? `beside_target(run(...))` draws your schedule and, below it, when the ranks are busy in one that meets
+#   the target. `draw_attempts("fsdp")` draws your attempts so far as points of time and memory. Both come `from
+#   drawing import beside_target, draw_attempts`.
+# - `from drawing import reference`, then `reference()`: every operation on one page, with the time it takes.
+# - What your function prints is marked with the rank and the tick of its clock. `model.status()` prints what the rank
+#   holds. An error names the rank, the operation and your line. Below it the run is drawn up to that point, with a
+#   flag at the error and with waiting ranks hatched in red.
 # - At a shell, in the project's folder: `.venv/bin/python -m lib grade` grades these notebooks, `.venv/bin/python -m
-#   lib start 4 my_fsdp.py` begins a puzzle as a script, and `.venv/bin/python -m lib watch my_fsdp.py` grades it
-#   every time you save it.
+#   lib start 4 my_fsdp.py` writes a blank puzzle 4 as a script, and `.venv/bin/python -m lib watch my_fsdp.py` grades
+#   it every time you save it.

@@ -4,7 +4,7 @@
 # Your GPU has 80 GB. How large a model can you train on it? A model of 40 billion parameters would just fit, at 2
 # bytes for each weight. But training takes 16 bytes for each parameter: 2 for the weight, 2 for the gradient, 4 for a
 # precise copy of the weight, and 4 + 4 for the averages that the Adam optimizer keeps. That leaves room for 5 billion
-# parameters, and for not a single activation. So memory is what training runs out of first. Where does it go?
+# parameters, and not for a single activation. So memory is what training runs out of first. Where does it go?
 #
 # To see that, start with one rank, two layers and ordinary training: forward, loss, backward, update. Everything that
 # follows is this loop, spread over many GPUs.
@@ -37,8 +37,8 @@ PUZZLE = {
         "Go through the layers with `forward`, storing every activation. Then `loss`. Then go back through the "
         "layers with `backward`, which needs the input of each layer a second time. At the moment of the peak, "
         "is there anything in memory that will never be read again?",
-        "An activation is no longer needed once `backward` has used it, and the last one once `loss` has read "
-        "it. Take it out as you pass it on: `model.activations.pop(layer)`. The same goes for "
+        "The input of a layer is read for the last time by its `backward`, and the last activation by `loss`. Take "
+        "each out of its dictionary in that very call: `model.activations.pop(layer)`. The same goes for "
         "`model.grad_activations.pop(layer + 1)`.",
     ],
 }
@@ -55,8 +55,8 @@ PUZZLE = {
 # - `model.get_activation(range(model.BATCHES))` is the input of all micro-batches at once.
 # - The time takes care of itself: 4 micro-batches through 2 layers, forward and backward, make 16 ticks, and 2
 #   updates of 0.5 make 1.
-# - The memory does not. It is measured at the start of every operation: everything stored, plus what the operation
-#   reads. Anything you delete before the next operation starts does not count.
+# - The memory does not. It is measured at the start of every operation: everything stored, plus whatever the
+#   operation reads that is not stored any more. Anything you delete before the next operation starts does not count.
 # - Write `model.LAYERS` and `model.BATCHES`, not 2 and 4: the grader tries other sizes as well.
 
 
@@ -107,5 +107,5 @@ grade(basic)
 # Weights, gradients and optimizer states come on top: the 16 bytes for each parameter (ZeRO, arXiv 1910.02054),
 # however small the batch.
 #
-# On one GPU there are two remedies for the hill. You can throw activations away and compute them again during the
-# backward pass. Or you can have fewer of them at a time, which is the next puzzle.
+# On one GPU there are two common ways to flatten this hill. You can throw activations away and compute them again
+# during the backward pass. Or you can have fewer of them at a time, which is the next puzzle.

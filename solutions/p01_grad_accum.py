@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Puzzle 1: Gradient accumulation
 #
-# A layer of GPT-3 keeps 2.9 GB of activations for one sequence. With 96 layers that makes 275 GB for one sequence,
-# and GPT-3 was trained on 3.2 million tokens at a time (arXiv 2005.14165), which is about 1,560 sequences of 2,048
-# tokens: 430 TB, if they all go through the model together.
+# A layer of GPT-3 keeps 2.87 GB of activations for one sequence. Its 96 layers keep 275 GB. And GPT-3 was trained on
+# 3.2 million tokens at a time (arXiv 2005.14165), about 1,560 sequences of 2,048 tokens. If they all go through the
+# model together, that takes 430 TB.
 #
-# But who says that they have to? Here is the same step in less memory.
+# But who says that they have to? In this puzzle you run the same step in less memory.
 
 # %%
 from drawing import draw
@@ -42,14 +42,14 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train the same batch as in puzzle 0, with the same result in the same time but with less memory: one micro-batch
+# Train on the same batch as in puzzle 0, to the same result, in the same time, but in less memory: one micro-batch
 # after the other. Each `forward` and each `backward` works on a single micro-batch.
 #
 # Target, for 2 layers and 4 micro-batches: **17** ticks, peak memory **1,966,080** elements.
-# Here a pass is the star as well. (The same program earns the star of puzzle 0, too.)
+# Here every pass earns the star as well. (The same program earns the star of puzzle 0, too.)
 #
-# Gradients of one layer for different micro-batches are added with `+`. Adding is free, but no micro-batch may be in
-# both.
+# Gradients of one layer for different micro-batches are added with `+`. Adding takes no time, but no micro-batch may
+# be in both gradients.
 
 
 # %%
@@ -93,12 +93,12 @@ grade(grad_accum)
 # %% [markdown]
 # ## Where real systems do this
 #
-# Every training framework has this loop. It is called `gradient_accumulation_steps`, or it is simply several calls of
-# `backward()` before one `step()`. Thanks to it you choose the batch size that trains best, whether or not it fits
-# into memory all at once.
+# Every training framework has this loop. You turn it on with an option such as `gradient_accumulation_steps`, or you
+# simply call `backward()` several times before one `step()`. Thanks to it you choose the batch size that trains best,
+# whether or not it fits into memory all at once.
 #
 # In our picture it costs nothing, because our ticks only count micro-batches. Very small micro-batches leave a real
 # GPU underused, so people pick the largest that fits.
 #
-# Keep the sum in mind. With several ranks there is a choice: share the gradients after each micro-batch, or once,
-# after the last. PyTorch's `no_sync()` exists to make that choice. Puzzle 8 shows what is at stake.
+# Later it will matter *when* ranks share these gradients: after each micro-batch, or once, after the last. With
+# PyTorch's `no_sync()` they wait until the last. Puzzle 8 shows how much that can save.

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Puzzle 2: Distributed data parallel
 #
-# A step of a model with 7.5 billion parameters on a batch of 4 million tokens takes one GPU seven and a half minutes:
-# 6 operations for each parameter and token make 1.8 x 10¹⁷, and a GPU does about 4 x 10¹⁴ a second. Half a million
-# such steps, enough for 2 trillion tokens, take seven years. If you could split the work over 1,000 GPUs, it would be
-# done in 2.6 days.
+# Suppose one GPU trains a model with 7.5 billion parameters. One step, on 4 million tokens, takes it seven and a half
+# minutes: 6 operations for each parameter and token make 1.8 x 10¹⁷, and a GPU does about 4 x 10¹⁴ a second. Half a
+# million such steps, enough for 2 trillion tokens, take seven years. If you could split the work over 1,000 GPUs, it
+# would be done in 2.6 days.
 #
 # The batch splits easily. Here are four ranks and four micro-batches, one for each. But an update needs the gradient
 # of *all* of them. How does every rank get it?
@@ -34,10 +34,10 @@ PUZZLE = {
     "difficulty": "easy",
     "minutes": 15,
     "hints": [
-        "Up to the update each rank does what you did in puzzle 0, for a single micro-batch. From which number "
-        "can a rank tell which one is its own?",
-        "After `backward` each rank knows the gradient of its own micro-batch only. Turn it into the gradient of "
-        "all with the new tool. Then every rank makes the same update, and all ranks stay equal without ever "
+        "Up to the update each rank does what you did in puzzle 0, for a single micro-batch. Which number "
+        "tells a rank which micro-batch is its own?",
+        "After `backward` each rank knows the gradient of its own micro-batch only. The new tool turns it into the "
+        "gradient of the whole batch. Then every rank makes the same update, and all ranks stay equal without ever "
         "exchanging a weight.",
         "In the loop of the backward pass, layer by layer: `backward`, `grad = await model.allreduce(grad, layer)`, "
         "`update`, `set_final_weight`. That way only one gradient is in memory at a time.",
@@ -48,8 +48,8 @@ PUZZLE = {
 # ## A new tool: all-reduce
 #
 # `await model.allreduce(v, layer)` is a *collective*, a call that all ranks make together, for the same layer. Each
-# rank contributes a gradient, and **every rank gets the sum**. The operation starts when the last rank arrives, and
-# takes 0.3 ticks.
+# rank contributes a gradient `v`, and **every rank gets the sum**. The operation starts when the last rank arrives,
+# and takes 0.3 ticks.
 #
 # ![before and after an all-reduce](picture:allreduce)
 #
@@ -82,8 +82,7 @@ draw_group(
 # %% [markdown]
 # ## Start now, fetch later
 #
-# A call that communicates starts as soon as you make it. `await` only says when you want its result, and that may be
-# later:
+# Your rank joins in as soon as you make the call. `await` only says when you want the result, and that may be later:
 #
 # ```python
 # call = model.allreduce(grad, layer)  # it is on its way
@@ -91,10 +90,11 @@ draw_group(
 # grad = await call  # here it is; if it is not there yet, the rank waits
 # ```
 #
-# If there is enough work in between, the communication costs no extra time. Below, each rank sums a gradient and runs
-# a layer that has nothing to do with it: first one after the other, then both at the same time. Look at the
-# all-reduces. In the second picture they lie below the forwards, in the lane of the network. The price is memory:
-# until you fetch the result, both the gradient you sent and the sum to come take up room, as *in flight*.
+# If there is enough work in between, the communication costs no extra time. Below are two programs. In each, the
+# ranks sum a gradient and run a layer that has nothing to do with it: the first program does one after the other, the
+# second both at once. Look at the all-reduces. In the second picture they are thin bars below the forwards: the
+# network works while the GPU computes. The price is memory: until you fetch the result, both the gradient you sent
+# and the sum to come take up memory, shown as *in flight*.
 
 
 # %%
@@ -115,7 +115,7 @@ async def wait_at_once(model: Model) -> Model:
 
 
 async def wait_later(model: Model) -> Model:
-    """Start the sum, compute, then take it."""
+    """Start the sum, compute, then fetch it."""
     await a_gradient(model)
     call = model.allreduce(model.grad_weights.pop(0), 0)
     model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
@@ -128,15 +128,13 @@ compare(*[run(fn, ranks=3, layers=1, batches=3) for fn in (wait_at_once, wait_la
 # %% [markdown]
 # ## Your task
 #
-# Train 4 micro-batches on 4 ranks, one on each. Every rank holds all weights and all optimizer states from beginning
-# to end, and every rank ends with all of them updated. `model.rank` tells you which rank you are, `model.RANKS` how
-# many ranks there are. There are always as many micro-batches as ranks.
+# Train on 4 micro-batches with 4 ranks, one micro-batch on each. Your function is a coroutine now, so write `async
+# def`, and `await` every result that you need. `run` calls it on every rank. Every rank holds all weights and all
+# optimizer states from beginning to end, and every rank ends with all of them updated. `model.rank` tells you which
+# rank you are, `model.RANKS` how many ranks there are. There are always as many micro-batches as ranks.
 #
 # Target, for 4 ranks and 2 layers: **5.6** ticks, peak memory **1,835,008** elements.
 # The star: **5.0** ticks, **1,835,008** elements.
-#
-# The function is a coroutine now: write `async def`, and `await` in front of a collective. `run` calls it on every
-# rank.
 
 
 # %%
@@ -223,18 +221,20 @@ draw(run(ddp_overlap, ranks=4, layers=2, batches=4))
 # There is a more obvious way to share a batch, and for years it was the one that people met first: PyTorch's
 # `DataParallel`. One process drives all GPUs, and the model lives on the first of them. In each step, rank 0
 #
-# - sends its weights to all others, and to each of them its micro-batch,
+# - sends all the others its weights, and each of them a micro-batch,
 # - collects their outputs, computes the losses, and sends each rank the gradient of its output,
-# - sums the gradients of the weights that they send back, and updates its model, the only one that lasts.
+# - sums the weight gradients that they send back, and updates its model. The copies on the others are thrown away.
 #
-# Here it is, message by message, side by side with your `ddp`. Look at the row of rank 0: it handles every message
-# itself, one after the other, while the others wait. So the time grows with the number of ranks. `DataParallel` takes
-# 9.2 ticks on 4 ranks, 14.8 on 8 and 26.0 on 16, where `ddp` takes 5.6 each time. (Our all-reduce has one price for
-# any number of ranks and any size. With `RingCost`, which prices both, the figures on 16 ranks are 17.7 and 6.6.)
+# Here it is, message by message, side by side with your `ddp`. (`pass_to(rank, v)` sends a tensor to one rank, and
+# `receive(src)` takes it there; puzzle 5 is about them.) Look at the row of rank 0: it handles every message itself,
+# one after the other, while the others wait. So the time grows with the number of ranks. `DataParallel` takes 9.2
+# ticks on 4 ranks, 14.8 on 8 and 26.0 on 16, where `ddp` takes 5.6 each time. (Our all-reduce takes 0.3 ticks for any
+# number of ranks and any size. With `RingCost`, a price list in which both count, 16 ranks take 17.7 ticks with
+# `DataParallel` and 6.6 with `ddp`.)
 #
 # Rank 0 also runs out of memory first, because everything that the others send piles up there: 2,228,224 elements on
-# 4 ranks and 8,126,464 on 16, where no rank of `ddp` holds more than 1,572,864. In DDP no rank is special. Each keeps
-# its own copy of the model, so weights and outputs never travel, and the all-reduce spreads the adding over all
+# 4 ranks and 8,126,464 on 16, where no rank of our `ddp` holds more than 1,572,864. In DDP no rank is special. Each
+# keeps its own copy of the model, so weights and outputs never travel, and the all-reduce spreads the adding over all
 # ranks.
 #
 # (PyTorch sends the weights in one broadcast, not one message after the other. It also drives all GPUs from one
@@ -300,8 +300,8 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # ## Where real systems do this
 #
 # This is PyTorch's `DistributedDataParallel`. It goes beyond the target, to the star: while one layer's gradient is
-# summed, it computes the layer before. That takes more memory than waiting for each sum, and less time. (You can do
-# it in 1,572,864 elements or in 5.0 ticks, but not both: time and memory are a trade.)
+# summed, it already runs the backward of the layer before. That takes more memory than waiting for each sum, and less
+# time. (You can do it in 1,572,864 elements or in 5.0 ticks, but not both: here you trade memory for time.)
 #
 # DDP does not sum layer by layer. It sums in *buckets* of about 25 MiB (the first is 1 MiB, so that the sums start
 # early), because every call has a latency and many small tensors would mean many calls. And it updates all layers at
@@ -310,5 +310,5 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # On real links the price of an all-reduce depends on how much is sent. In the usual ring algorithm each of n ranks
 # sends 2(n - 1)/n times the gradient: less than twice its size, however many ranks there are.
 #
-# So time is solved. Memory is not: every rank still keeps everything, 16 bytes for each parameter. The model of 7.5
-# billion parameters takes 120 GB on *every* GPU. The next two puzzles are about that.
+# So the ranks share the work now, but not the memory: every rank still keeps everything, 16 bytes for each parameter.
+# The model of 7.5 billion parameters takes 120 GB on *every* GPU. The next two puzzles are about that.

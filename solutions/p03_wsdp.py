@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Puzzle 3: Weight-sharded data parallel
 #
-# With data parallel, 64 GPUs of 80 GB have 5.1 TB of memory between them, and still cannot train a model of 7.5
+# 64 GPUs of 80 GB have 5.1 TB of memory between them. With data parallel they still cannot train a model of 7.5
 # billion parameters: each of them needs 16 bytes x 7.5 billion = 120 GB. They store 64 copies of the same weights and
 # the same optimizer states.
 #
@@ -47,15 +47,15 @@ PUZZLE = {
 # %% [markdown]
 # ## New tools: shards and all-gather
 #
-# `load_weights(layer, shard, total)` returns one *shard* of a weight and of its optimizer state: piece number `shard`
-# of `total` equal pieces, in 1/total of the memory.
+# `load_weights(layer, shard, total)` returns one *shard* of a weight and of its optimizer state: piece number
+# `shard`, counted from 0, of `total` equal pieces. It takes 1/total of the memory.
 #
 # `await model.allgather(v, layer)` is a collective that joins pieces. Each rank brings its shard, and 0.3 ticks later
 # **every rank gets the whole**. In the picture, the filled part is what a rank has.
 #
 # ![before and after an all-gather](picture:allgather)
 #
-# Here are three ranks that do it.
+# Here three ranks do it.
 
 
 # %%
@@ -71,13 +71,13 @@ draw_group({f"rank {m.rank}": m.weights for m in run(join, ranks=3, layers=1).mo
 # %% [markdown]
 # ## Your task
 #
-# As in puzzle 2, each rank trains its own micro-batch. But rank `r` holds only shard `r` of `RANKS` of every weight
-# and of every state, from beginning to end. It ends with these shards updated: the weights handed in with
+# As in puzzle 2, each rank trains on its own micro-batch. But rank `r` holds only shard `r` of `RANKS` of every
+# weight and of every state, from beginning to end. It ends with these shards updated: the weights handed in with
 # `set_final_weight`, the states in `opt_states`. Gradients may be whole.
 #
 # `forward` and `backward` need a whole weight. `update` needs a weight and a state with the same shards, and a
-# gradient that covers them. Remember that a tensor in a local variable lives until the next operation, which may use
-# it; after that it is gone, unless you have stored it.
+# gradient that has at least those shards (a whole one will do). Remember that a tensor in a local variable lives
+# until the next operation, which may use it; after that it is gone, unless you have stored it.
 #
 # Target, for 4 ranks and 6 layers: **20.4** ticks, peak memory **2,752,512** elements.
 # The star: **18.6** ticks, **1,966,080** elements.
@@ -168,12 +168,12 @@ draw(run(wsdp_prefetch, ranks=4, layers=6, batches=4))
 # ## Where real systems do this
 #
 # Shard what you only *store*; gather it for the moment you *use* it. That is the idea behind ZeRO (arXiv 1910.02054).
-# ZeRO has three stages. Stage 1 shards the optimizer states, stage 2 the gradients as well, stage 3 the weights as
-# well. You sharded weights and states and left the gradients whole, which is none of the three: it is a stepping
+# ZeRO has three stages. Stage 1 shards the optimizer states, stage 2 the gradients as well, and stage 3 even the
+# weights. You sharded weights and states and left the gradients whole, which is none of the three: it is a stepping
 # stone.
 #
 # Sharding just the optimizer states already gives the biggest saving. Of the 16 bytes for each parameter, 12 belong
-# to the optimizer, so on N ranks stage 1 needs 4 + 12/N.
+# to the optimizer, so on N ranks stage 1 needs 4 + 12/N bytes for each.
 #
-# Real systems *prefetch*: they start a gather before its result is needed, and so hide it behind computing. You can
-# do that here, too. Start with `ahead = model.allgather(...)`, compute something else, then `await ahead`.
+# Real systems *prefetch*: they start a gather before its result is needed, so that it runs while the GPU computes.
+# You can do that here, too. Start with `ahead = model.allgather(...)`, compute something else, then `await ahead`.

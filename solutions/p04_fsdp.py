@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Puzzle 4: Fully sharded data parallel
 #
-# Take a model of 70 billion parameters and 64 GPUs. Weights and optimizer states make up 14 of the 16 bytes for each
+# Take 64 GPUs and a model of 70 billion parameters. Weights and optimizer states make up 14 of the 16 bytes for each
 # parameter, and sharded as in puzzle 3 they come to 70 billion x 14 / 64 = 15 GB on each GPU. But the gradients, the
-# other 2 bytes, are still whole while they are added up: 140 GB on each GPU, of the 80 GB that it has. A rank then
-# uses one 64th of them for its update and throws the rest away.
+# other 2 bytes, are still whole. If they have to wait until a second micro-batch is added to them, they take 140 GB
+# on a GPU that has 80. And then a rank uses one 64th of them for its update and throws the rest away.
 #
-# In puzzle 3 every rank used a quarter. Can it receive that quarter only?
+# In puzzle 3, with four ranks, every rank used a quarter of each sum. Can it receive just that quarter?
 
 # %%
 from drawing import beside_target, compare, draw, draw_group, play
@@ -45,7 +45,7 @@ PUZZLE = {
 # %% [markdown]
 # ## A new tool: reduce-scatter
 #
-# `await model.scatterreduce(v, layer)` is what everybody else calls *reduce-scatter*. It sums the gradients of all
+# A *reduce-scatter*, here `await model.scatterreduce(v, layer)`, is a collective, too. It sums the gradients of all
 # ranks, and then **rank i keeps piece i of the sum**. It takes 0.3 ticks.
 #
 # ![before and after a reduce-scatter](picture:scatterreduce)
@@ -79,12 +79,12 @@ draw_group(
 # %% [markdown]
 # ## Your task
 #
-# As in puzzle 3, rank `r` holds shard `r` of `RANKS` of every weight and state, trains micro-batch `r`, and ends with
-# its shards updated. The new part: no rank keeps a whole gradient any longer than necessary.
+# As in puzzle 3, rank `r` holds shard `r` of `RANKS` of every weight and state, trains on micro-batch `r`, and ends
+# with its shards updated. The new part: no rank keeps a whole gradient any longer than necessary.
 #
-# Your program for puzzle 3 is as fast as this one needs to be, and small enough. So there is a rule: **no rank ever
-# receives a whole summed gradient**, neither at once nor piece by piece. What that is good for you will see below,
-# once your program runs.
+# A good program for puzzle 3 is as fast as this one needs to be, and small enough. So there is a rule: **no rank ever
+# receives a whole summed gradient**, neither in one call nor by collecting its pieces. Once your program runs, you
+# will see below what that is good for.
 #
 # Target, for 4 ranks and 6 layers: **20.4** ticks, peak memory **2,359,296** elements.
 # The star: **15.6** ticks, **2,162,688** elements.
@@ -135,10 +135,10 @@ grade(fsdp)
 # ## Where it pays
 #
 # With one micro-batch for each rank, a gradient is used as soon as it is summed, and it hardly matters whether it is
-# whole or a quarter. Now give every rank **two** micro-batches, one after the other. The sum of the first has to wait
-# until that of the second is added to it, for all six layers at once. Here are two programs that differ in one word.
-# The first says `allreduce`, and six whole gradients are waiting. (This is rank 0; the others do the same at the same
-# time.)
+# whole or a quarter. Now give every rank **two** micro-batches, one after the other. The summed gradients of the
+# first have to wait for those of the second, and all six layers wait together. Here are two programs that differ in
+# one word. The first says `allreduce`, and six whole gradients are waiting. (Only rank 0 is drawn; the other three do
+# the same at the same time.)
 #
 # ![All-reduce, two micro-batches a rank: 37.8 ticks, 3,538,944 elements](picture:with_all_reduce)
 #
@@ -146,14 +146,14 @@ grade(fsdp)
 #
 # ![Reduce-scatter, two micro-batches a rank: 37.8 ticks, 2,359,296 elements](picture:with_reduce_scatter)
 #
-# Compare the gradients in the second half. The peaks are 3,538,944 and 2,359,296 elements, and the second is the
-# target that you have met with half the batch.
+# Compare the gradients in the second half. The peaks are 3,538,944 and 2,359,296 elements, and the second is exactly
+# this puzzle's target, now with twice as many micro-batches.
 #
 # The ticks are the same only because every collective on our machine has the same price. Think of what an all-reduce
 # does: every rank ends with the whole sum. A reduce-scatter leaves every rank with a piece of the sum, and an
 # all-gather makes pieces whole. So **an all-reduce is a reduce-scatter followed by an all-gather**. On real links,
-# where the price depends on how much is sent, it costs as much as both. `RingCost` is a price list of that kind. Four
-# ranks do it both ways:
+# where the price depends on how much is sent, an all-reduce costs as much as the two together. `RingCost` is a price
+# list of that kind. Here four ranks sum a gradient both ways:
 
 
 # %%
@@ -173,28 +173,28 @@ async def two_halves(model: Model) -> Model:
     return model
 
 
-# A gather among four takes 0.3 ticks, as ever, and an all-reduce 0.6.
+# Links that carry 655,360 elements in a tick: a gather among four takes 0.3 ticks, as before, and an all-reduce 0.6.
 draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, bandwidth=655_360)))
 
 # %% [markdown]
-# At such prices the two programs above no longer take the same time: 41.4 ticks with all-reduces, and still 37.8 with
-# reduce-scatters. The difference pays for all-gathers of gradients that no rank needs whole. That is the insight of
-# ZeRO: **take the all-reduce apart, and update between its halves.** Reduce-scatter the gradients, update your piece,
-# all-gather the *weights*. That sends not a byte more than data parallel, and divides what a rank keeps of gradients
-# and states by the number of ranks. (FSDP gathers the weights once more, for the backward pass. That is the price of
-# not keeping them either.)
+# At such prices the two programs with eight micro-batches no longer take the same time: 41.4 ticks with all-reduces,
+# and still 37.8 with reduce-scatters. The extra 3.6 ticks are spent on all-gathers of gradients that no rank needs
+# whole. That is the insight of ZeRO: **take the all-reduce apart, and update between its halves.** Reduce-scatter the
+# gradients, update your piece, all-gather the *weights*. That sends no more bytes than data parallel, and each rank
+# keeps only its share of the gradients and states. (FSDP gathers the weights once more, for the backward pass. That
+# is the price of not keeping whole weights, either.)
 
 # %% [markdown]
 # ## How much to gather at once
 #
-# You gathered one layer at a time. You don't have to. PyTorch calls what is gathered together a *unit*: one call
-# brings the weights of all its layers, and after their backward one call sums all their gradients. We wrote FSDP with
-# the number of layers in a unit as a parameter. The weights of the last unit stay whole from the forward to the
-# backward pass, because they are needed again at once.
+# You gathered one layer at a time. You don't have to. PyTorch calls layers that are gathered together a *unit*: one
+# call brings all their weights, and after their backward one call sums all their gradients. We ran this puzzle with
+# 1, 2, 3 and 6 layers in a unit. The weights of the last unit stay whole from the forward to the backward pass,
+# because they are needed again at once.
 #
-# Look at two price lists. On the first, the default, each layer costs 0.3 ticks, in whatever company it travels. On
-# the second, a layer still costs 0.3, but each *call* costs another 0.3 for its latency, as happens with small
-# layers.
+# Look at two price lists. On the first, the default, gathering or summing a layer costs 0.3 ticks, alone or together
+# with others. On the second, a layer still costs 0.3, but each *call* costs another 0.3 for its latency, as happens
+# with small layers.
 #
 # | layers in a unit | calls | peak memory | ticks | ticks, with latency |
 # |---|---|---|---|---|
@@ -203,17 +203,17 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # | 3 | 5 | 2,490,368 | 19.5 | 21.0 |
 # | 6, all of them | 2 | 3,276,800 | 18.6 | 19.2 |
 #
-# Large units save calls, and pay for them in memory: all their weights are whole at the same time, and so are their
-# gradients. Without latency that buys next to nothing, just the second gather of the last unit. With latency the
-# first step, from one layer to two, saves 3 ticks for 262,144 elements, and the last, from three to six, saves 1.8
-# for three times as many.
+# Large units save calls and pay in memory: all their weights are whole at the same time, and so are their gradients.
+# Without latency the only gain is that the last unit is not gathered a second time. With latency, going from one
+# layer to two saves 3 ticks for 262,144 elements; going from three to six saves 1.8 ticks for three times as many.
 #
-# PyTorch users nearly always choose **one transformer block for each unit**: `fully_shard` on every block and then on
-# the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a 70-billion model is 1.75 GB. Over
-# NVLink, at 450 GB/s, it takes 3.9 ms, beside which the latency of a call does not count. And it is small enough for
-# two of them to fit, which you need in order to gather the next one ahead. For models of many small layers,
-# `size_based_auto_wrap_policy` groups layers until a unit has 100 million parameters. If you forget to wrap the
-# blocks, the whole model is a single unit, as in the last row, and all 140 GB of its weights are on each GPU at once.
+# PyTorch users nearly always choose **one transformer block as the unit**: `fully_shard` on every block and then on
+# the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with 70 billion parameters is
+# 1.75 GB. Over NVLink, at 450 GB/s, it takes 3.9 ms, so the latency of a call hardly matters. And two such blocks fit
+# into memory, as they must if the next one is to be gathered ahead. For models with many small layers,
+# `size_based_auto_wrap_policy` groups layers until a unit has 100 million parameters. If you forget to make units of
+# the blocks (to *wrap* them), the whole model is a single unit, as in the last row, and all 140 GB of its weights are
+# on each GPU at once.
 
 # %% [markdown] tags=["solution"]
 # ## Two micro-batches a rank
@@ -284,9 +284,9 @@ compare(*both, titles=["all-reduce", "reduce-scatter"])
 # %% [markdown] tags=["solution"]
 # ## Units
 #
-# The program of the table. A call on our machine is for one layer, so it is the price list that makes one call of those
-# of a unit: the first layer pays the latency for all. (The network does calls that are made together one after the
-# other, so this takes as long as a single call.)
+# The program of the table. A call on our machine is for one layer, so it is the price list that makes one call of
+# those of a unit: the first layer pays the latency for all. (The network does calls that are made together one after
+# the other, so this takes as long as a single call.)
 
 
 # %% tags=["solution"]
@@ -439,8 +439,9 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 # %% [markdown]
 # ## Where real systems do this
 #
-# This is ZeRO's stage 3, and PyTorch's FSDP with `FULL_SHARD`. Everything that a rank keeps is now divided by the
-# number of ranks. For 7.5 billion parameters and 64 ranks, in GB on each GPU (ZeRO, arXiv 1910.02054):
+# This is ZeRO's stage 3, and PyTorch's FSDP with `FULL_SHARD`. The weights, gradients and optimizer states that a
+# rank keeps are now divided by the number of ranks. For 7.5 billion parameters and 64 ranks, in GB on each GPU (ZeRO,
+# arXiv 1910.02054):
 #
 # | data parallel | ZeRO-1 | ZeRO-2 | ZeRO-3, FSDP |
 # |---|---|---|---|
@@ -451,6 +452,6 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 # is not quite right: between steps it keeps only its shard of the weights, whereas ZeRO-2 keeps them whole and
 # gathers them once a *step*.
 #
-# The price is communication. On n ranks, each rank sends three times (n - 1)/n of the model *for every micro-batch*:
-# two gathers and a reduce-scatter. Data parallel sends twice (n - 1)/n, *once a step*. So FSDP likes fast links, and
-# micro-batches large enough to hide the gathers behind.
+# The price is communication. On n ranks, each rank sends 3(n - 1)/n times the size of the model *for every
+# micro-batch*: two gathers and a reduce-scatter. Data parallel sends 2(n - 1)/n times its size, *once a step*. So
+# FSDP likes fast links, and micro-batches large enough to hide the gathers behind.

@@ -49,7 +49,7 @@ PUZZLE = {
 # %% [markdown]
 # ## Who does what
 #
-# Rank `r` is stage `r % 4` of pipeline `r // 4`, and this pipeline trains micro-batch `r // 4`:
+# Rank `r` is stage `r % 4` of pipeline `r // 4`, and this pipeline trains on micro-batch `r // 4`:
 #
 # | | stage 0 | stage 1 | stage 2 | stage 3 |
 # |---|---|---|---|---|

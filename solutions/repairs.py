@@ -98,7 +98,7 @@ grade(repair_local)
 # %% [markdown]
 # ## R2. Two turns each
 #
-# *Take it after puzzle 2.* Gradient accumulation *and* data parallel: every rank trains two micro-batches, one after the
+# *Take it after puzzle 2.* Gradient accumulation *and* data parallel: every rank trains on two micro-batches, one after the
 # other, and the update needs the gradient of all. The first turn goes well, and everyone relaxes. Follow one gradient
 # through the second.
 #
@@ -184,7 +184,7 @@ grade(repair_twice)
 # %% [markdown]
 # ## R3. Nothing to see here
 #
-# *Take it after puzzle 2.* Every rank trains its two micro-batches, then the gradients are summed: data parallel, as in R2,
+# *Take it after puzzle 2.* Every rank trains on its two micro-batches, then the gradients are summed: data parallel, as in R2,
 # and done right. It trains the model, in the time and the memory that it may take, and has done so for months on these
 # four ranks. Then, one night, somebody gave it another machine, and another batch. Draw it, find nothing, and
 # ask the grader, who has been there.
@@ -532,7 +532,7 @@ grade(repair_skip)
 # ## R7. Two boxes of four
 #
 # *Take it after puzzle 8.* Hybrid sharding, in its simple form: two boxes of four ranks. Every box has a replica of everything, in four
-# pieces, weight *and* state: rank `r` has piece `model.axis_index("shard")`. Each rank trains the micro-batch of its own number.
+# pieces, weight *and* state: rank `r` has piece `model.axis_index("shard")`. Each rank trains on the micro-batch of its own number.
 # Whole weights are gathered inside a box. A gradient is reduce-scattered inside the box, and what comes out is
 # summed over the replicas, a fourth of the size, across the slow links. That is the plan. Everybody
 # went to a meeting, twice, and nobody was late. And still, somebody came home with the wrong papers.

@@ -17,14 +17,15 @@ from lib import Model, PuzzleError, WeightGrad, run
 # %% [markdown]
 # ## A rank, its memory, its clock
 #
-# A *rank* is one simulated GPU, and a `Model` is everything that a rank can see and do. This one trains a model of 2
-# layers. Its batch is cut into 4 *micro-batches*, numbered 0 to 3.
+# A *rank* is one simulated GPU, and a `Model` is everything that a rank can see and do. The one below trains a model
+# of 2 layers. Its batch is cut into 4 *micro-batches*, numbered 0 to 3.
 #
 # A rank has five dictionaries: `weights`, `opt_states`, `activations`, `grad_activations` and `grad_weights`. **They
 # are its memory.** You may use any keys you like.
 #
 # `load_weights(layer)` returns a layer's weight and its optimizer state (for Adam: running averages of the gradient
-# and of its square). It takes no time.
+# and of its square). It takes no time. In what is printed, `step=0` means that a tensor has not been updated yet, and
+# `shards={0}, total=1` that it is whole; from puzzle 3 on, weights are cut into shards.
 
 # %%
 model = Model(layers=2, batches=4)
@@ -38,12 +39,12 @@ draw_group({"weights": model.weights, "opt_states": model.opt_states})
 # ## Forward
 #
 # The *forward pass* takes the data through the layers, from first to last. `get_activation` returns the input of
-# layer 0 for some micro-batches. That takes no time. Here we take only three of the four. Remember that; it will come
-# back to bite us.
+# layer 0 for the micro-batches that you list. That takes no time. Here we take only three of the four. Remember that;
+# it will come back to bite us.
 #
 # `forward(layer, inp, weight)` computes the input of the next layer. It takes 1 *tick* for each micro-batch: the tick
-# is our unit of time. Keep every activation, because the backward pass will need it. In the picture, an activation is
-# filled in where it has micro-batches.
+# is our unit of time. Keep the input of every layer, because the backward pass will need it. In the picture, an
+# activation is filled in for the micro-batches that it has.
 
 # %%
 model.activations[0] = model.get_activation([0, 2, 3])
@@ -56,19 +57,20 @@ print("tick", model.time)
 draw_group({"activations": model.activations})
 
 # %% [markdown]
-# ## Loss, and the first thing to forget
+# ## Loss, and the first tensor to delete
 #
 # `loss` turns the last activation into the first gradient, in no time. We store that gradient under the same key as
-# its activation: here, 2. (The pictures label it with layer 1, the layer that made the activation. The gradient of
-# the very first input therefore shows as layer -1.)
+# its activation: here, 2. (In pictures an activation has the number of the layer that reads it, and its gradient the
+# number of the layer before that one: here 1. So the gradient of the very first input shows as layer -1.)
 #
 # Memory is counted in *elements*, and an element is one number in a tensor. A weight has 512 x 512 elements, an
-# optimizer state as many, and an activation 512 x 256 for each micro-batch. (A real Adam state takes more: 12 of the
-# 16 bytes of each parameter.)
+# optimizer state just as many, and an activation has 512 x 256 for each micro-batch. (In reality the optimizer keeps
+# more than that: 12 of the 16 bytes for each parameter, the precise copy of the weight among them.)
 #
-# Your score is the *peak*, the most memory a rank holds at any time. Memory is measured at the start of every
-# operation: everything stored, plus what the operation reads. Anything you delete before the next operation starts
-# does not count. Nothing will read the last activation again, so look at the memory before and after `del`.
+# The memory that counts is the *peak*, the most that a rank holds at any time. It is measured at the start of every
+# operation: everything stored, plus whatever the operation reads that is not stored any more. Anything you delete
+# before the next operation starts does not count. Nothing will read the last activation again, so we delete it.
+# Compare the memory before and after.
 
 # %%
 model.grad_activations[2] = model.loss(model.activations[2])
@@ -82,11 +84,12 @@ draw_group({"activations": model.activations, "grad_activations": model.grad_act
 # ## Backward
 #
 # The *backward pass* goes through the layers from last to first. `backward(layer, inp, grad, weight)` reads *the same
-# input* that `forward` read, and the gradient of what `forward` returned. It returns two gradients: that of the
-# weight, and that of the input, which the layer before needs next. Like `forward`, it takes 1 tick for each
-# micro-batch.
+# input* that `forward` read, and the gradient of what `forward` returned. It returns two gradients: the gradient of
+# the weight, and the gradient of the input, which `backward` of the layer before needs next. Like `forward`, it takes
+# 1 tick for each micro-batch.
 #
-# `pop` takes a tensor out of its dictionary at the moment it is used, so it stops taking memory right away.
+# `pop` takes a tensor out of its dictionary as you pass it on, so it takes memory for this one operation and no
+# longer.
 
 # %%
 for layer in reversed(range(model.LAYERS)):
@@ -102,8 +105,8 @@ draw_group({"grad_weights": model.grad_weights, "grad_activations": model.grad_a
 # ## Update, and a missing micro-batch
 #
 # `update` is the optimizer's step. It needs the gradient of the *whole* batch, with every micro-batch in it exactly
-# once. We never trained micro-batch 1. The error says where this happened, what was expected, what came, and what to
-# do instead.
+# once. We never trained on micro-batch 1. The error says where this happened, what was expected, what it got, and
+# what to do instead.
 
 # %%
 try:
@@ -113,12 +116,11 @@ except PuzzleError as error:
 
 # %% [markdown]
 # Gradients of different micro-batches are added with `+`. To go on with the tour, we make up the missing one with
-# `fake_grad`, which is there for demonstrations. (`WeightGrad(0, 2, [1], 4)`, written by hand, is the same thing.)
-# Puzzles reject made-up gradients. The only exception is `fake_grad(layer, [])`, the gradient of no micro-batches. It
-# is zero, so nothing about it is made up; puzzle 7 has a use for it.
+# `fake_grad`, which exists for demonstrations. (`WeightGrad(0, 2, [1], 4)`, written by hand, is the same thing: layer
+# 0 of 2, micro-batch 1 of 4.) Puzzles reject made-up gradients.
 #
-# `update` takes 0.5 ticks and returns the weight and the state at `step=1`. `set_final_weight` hands in your answer,
-# and `Model.check` compares it with training on one device.
+# `update` takes 0.5 ticks and returns the updated weight and state, marked `step=1`. `set_final_weight` hands in your
+# answer, and `Model.check` compares it with training on one device.
 
 # %%
 print(model.fake_grad(0, [1]) == WeightGrad(0, 2, [1], 4))
@@ -137,14 +139,15 @@ draw_group({"weights": model.weights, "opt_states": model.opt_states})
 # ## The picture
 #
 # Everything a rank did is in its log, and `draw` shows the log: time runs from left to right, each layer has a color,
-# and the memory is drawn below. Point at a box to read what it is. You will try to lower the peak of the memory, and
-# to move the right end to the left.
+# and the memory is drawn below. Point at a box to read what it is. In the puzzles you try to lower the memory peak
+# and to finish earlier, so that the picture ends further to the left.
 
 # %%
 draw(model)
 
 # %% [markdown]
-# `play` shows the same log step by step, with the line of code that the rank is at. Press play, or use the arrow keys.
+# `play` shows the same log step by step, with the line of code that the rank is at. Press play, or use the arrow
+# keys.
 
 # %%
 play(model)
@@ -153,8 +156,8 @@ play(model)
 # ## Nothing hides in a local variable
 #
 # On a real GPU every tensor takes memory, whatever variable it is in. Here, too. A local variable may hold a tensor
-# **until the next operation**, and that operation may use it. If the tensor is not stored in one of the dictionaries
-# by then, it is gone. (Operations are `forward`, `loss`, `backward`, `update`, and everything that communicates.)
+# **until the next operation**, which may still use it. After that the tensor is gone, unless you stored it in one of
+# the dictionaries before. (Operations are `forward`, `loss`, `backward`, `update`, and everything that communicates.)
 #
 # So `b = forward(0, a, w)` followed by `forward(1, b, v)` is fine. But after that `b` is gone, and `backward` can no
 # longer use it. Here a second model forgets to store something.
@@ -182,7 +185,7 @@ except PuzzleError as error:
 
 # %%
 def hello(model: Model) -> None:
-    """What every rank knows of the machine."""
+    """What every rank knows about the machine."""
     print(
         f"rank {model.rank} of {model.RANKS}, {model.LAYERS} layers, {model.BATCHES} micro-batches"
     )
@@ -191,10 +194,11 @@ def hello(model: Model) -> None:
 machine = run(hello, ranks=3, layers=2, batches=6)
 
 # %% [markdown]
-# From puzzle 2 on, the ranks talk to each other. Your function is then a *coroutine*: you write `async def`, and
-# `await` in front of every call that talks to others. `run` takes care of the rest.
+# From puzzle 2 on, the ranks talk to each other. Your function is then a *coroutine*: you write `async def`, and you
+# `await` the result of every call that talks to others. `run` takes care of the rest.
 #
-# There is no magic in `run`. In plain asyncio the same thing looks as follows, with the same figures:
+# There is no magic in `run`. Here is the same in plain asyncio, with the same ticks and memory (`ddp` is the function
+# that you will write in puzzle 2):
 #
 # ```python
 # import asyncio
@@ -207,6 +211,6 @@ machine = run(hello, ranks=3, layers=2, batches=6)
 # ```
 #
 # Now to puzzle 0. `grade(basic)` says whether your function is right, `hint("basic")` gives one hint at a time, and
-# `progress()` shows all puzzles with your best so far. Does a result have to count, in a class for example?
-# `.venv/bin/python -m lib grade`, at a shell in the project's folder, grades your notebooks in a process of their
-# own.
+# `progress()` shows all puzzles with your best results so far. If a result has to count, in a class for example, run
+# `.venv/bin/python -m lib grade` at a shell in the project's folder. It grades your notebooks outside Jupyter, every
+# run in a process of its own.

@@ -277,8 +277,8 @@ def test_every_cost_that_a_spec_may_name_prices_every_operation() -> None:
 def test_docstrings_read_their_prices_off_the_default_cost() -> None:
     for kind in in_lane("compute", "collective", "message"):
         assert Cost().in_words(kind) in (getattr(Model, kind).__doc__ or "")
-    assert Cost().in_words("forward") == "1 tick a micro-batch" and Cost().in_words("loss") == "no time"
-    assert Cost().in_words("update") == "0.5 ticks" and Cost().in_words("pass_to") == "0.2 ticks (1 across boxes)"
+    assert Cost().in_words("forward") == "1 tick per micro-batch" and Cost().in_words("loss") == "no time"
+    assert Cost().in_words("update") == "0.5 ticks" and Cost().in_words("pass_to") == "0.2 ticks (1 between boxes)"
 
 
 def test_no_price_stands_anywhere_else() -> None:

@@ -60,7 +60,7 @@ def test_the_table_has_the_figures_and_marks_the_best() -> None:
         assert f"{made.memory:,}" in shown
         assert f"{made.time:g}" in shown
     assert {"first", "second", "peak memory", "communication"} <= set(shown)
-    assert "of it between" not in shown
+    assert "sent between" not in shown
     bold = set(re.findall(r'font-weight="700"[^>]*>([^<]+)<', figure.svg()))
     assert {f"{min(a.time, b.time):g}", f"{min(a.memory, b.memory):,}"} <= bold
     assert f"{max(a.time, b.time):g}" not in bold

@@ -49,8 +49,8 @@ DERIVED = [
     ("p00_basic", f"A model of {80 / 2:.0f} billion parameters would just fit"),
     ("p00_basic", f"room for {80 * BILLION / state(1) / 1e9:.0f} billion parameters"),
     ("p00_basic", f"about {GPT3 / 1e9:.1f} GB of activations"),
-    ("p01_grad_accum", f"keeps {GPT3 / 1e9:.1f} GB of activations"),
-    ("p01_grad_accum", f"makes {96 * GPT3 / 1e9:.0f} GB for one sequence"),
+    ("p01_grad_accum", f"keeps {GPT3 / 1e9:.2f} GB of activations"),
+    ("p01_grad_accum", f"96 layers keep {96 * GPT3 / 1e9:.0f} GB"),
     ("p01_grad_accum", f"about {round(SEQUENCES, -1):,.0f} sequences of 2,048 tokens"),
     ("p01_grad_accum", f"{96 * GPT3 * SEQUENCES / 1e12:.0f} TB"),
     ("p02_ddp", {7.5: "seven and a half minutes"}[STEP / 60]),
@@ -62,7 +62,7 @@ DERIVED = [
     ("p03_wsdp", f"have {64 * 80 / 1000:.1f} TB of memory between them"),
     ("p03_wsdp", f"16 bytes x 7.5 billion = {state(7.5):.0f} GB"),
     ("p04_fsdp", f"70 billion x 14 / 64 = {70 * 14 / 64:.0f} GB"),
-    ("p04_fsdp", f"{2 * 70} GB on each GPU, of the 80 GB that it has"),
+    ("p04_fsdp", f"they take {2 * 70} GB on a GPU that has 80"),
     (
         "p04_fsdp",
         f"is {2 * LAYER / 1e9:.2f} GB. Over NVLink, at {GB_IN} GB/s, it takes {2 * LAYER / GB_IN / 1e6:.1f} ms",
@@ -139,9 +139,9 @@ def test_data_parallel_is_right_and_slower_and_fatter_than_ddp_as_quoted() -> No
     text = text_of("p02_ddp")
     assert f"takes {at_4.time} ticks on 4 ranks, {at_8.time} on 8 and {at_16.time} on 16, where `ddp` takes" in text
     assert f"where `ddp` takes {ddp.time} each time" in text
-    assert f"the figures on 16 ranks are {by_size[0]:.1f} and {by_size[1]:.1f}." in text
+    assert f"16 ranks take {by_size[0]:.1f} ticks with `DataParallel` and {by_size[1]:.1f} with `ddp`." in text
     assert f": {at_4.memory:,} elements on 4 ranks and {at_16.memory:,} on 16, where" in text
-    assert f"no rank of `ddp` holds more than {ddp.memory:,}" in text
+    assert f"no rank of our `ddp` holds more than {ddp.memory:,}" in text
 
 
 def test_units_take_the_time_and_memory_of_the_table() -> None:

@@ -65,9 +65,9 @@ class PuzzleError(AssertionError):
     """What a learner sees when something is not right.
 
     Its parts stay apart to the end: ``problem`` (what is wrong), ``place`` (where), ``expected``, ``got``, ``cure``
-    (what to write instead) and ``line`` (the learner's). ``run`` is the Run up to the error, where there was one.
+    (what to write instead) and ``line`` (of your code). ``run`` is the Run up to the error, where there was one.
 
-    An AssertionError, so that code that catches those goes on working; raised under ``python -O`` as well.
+    It is an AssertionError, so code that catches AssertionError goes on working; it is raised under ``python -O``, too.
     """
 
     sticks = True  # whether it fails a graded run even if it is caught

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ..basics.arguments import describe
-from ..basics.errors import PuzzleError
+from ..basics.errors import PuzzleError, numbered
 from ..basics.units import show_ticks
 from ..course.sketches import sketch
 from ..course.specs import Puzzle, after, cost_named, find, written
-from ..record.codes import grid, legend
+from ..record.codes import code_of, grid, legend
 from ..record.table import OPERATIONS
 from ..record.training import FORWARD
 from ..running.execution import name_of
@@ -56,11 +56,12 @@ class Shown:
 def grade(
     fn: Callable[[Any], Any], puzzle: str | None = None, *, seed: int | None = None, timeout: float | None = 10.0
 ) -> Shown:
-    """The verdict on a function: right or not, at the puzzle's size and others; time and memory against the target.
+    """The verdict on a function: whether it is right, at the puzzle's size and at others, and how its time and memory
+    compare with the target.
 
-    The puzzle is found by the function's name, or named. The other sizes are drawn at random; the seed
-    is shown, and can be given again. ``timeout`` bounds the seconds of each run. Raises PuzzleError for an
-    unknown puzzle or what is no function.
+    The puzzle is the one with the function's name, unless ``puzzle`` names another. The other sizes are chosen at
+    random; the seed is shown, and with the same ``seed`` you get the same sizes. ``timeout`` is in seconds, for each
+    run. Raises PuzzleError for an unknown puzzle, and for anything that is not a function.
     """
     if not callable(fn):
         raise PuzzleError("grade takes a function", got=describe(fn), cure="grade(fsdp)")
@@ -132,9 +133,13 @@ class Hint:
             return self.text
         half = sketch(self.puzzle)
         until = f"The first {show_ticks(half.until)} of {show_ticks(half.time)} ticks of a schedule"
-        happened = {event.kind for event in half.events}
-        known = "; ".join(legend(row.kind) for row in OPERATIONS.values() if row.kind in happened - {FORWARD.kind})
-        return f"{self.text}\n\n{until} (2F0: layer 2 forward, micro-batch 0; {known}):\n\n{grid(half.events)}"
+        *_, last = [event for event in half.events if event.kind == FORWARD.kind]
+        happened = {event.kind for event in half.events} - {FORWARD.kind}
+        known = [f"{code_of(last)}: layer {last.layer} forward, {numbered('micro-batch', last.batches)}"]
+        known += [legend(row.kind) for row in OPERATIONS.values() if row.kind in happened]
+        drawn = grid(half.events)
+        known += ["a + joins what starts at the same tick"] * ("+" in drawn)
+        return f"{self.text}\n\n{until} ({'; '.join(known)}):\n\n{drawn}"
 
     __repr__ = __str__
 
@@ -147,10 +152,10 @@ _given: dict[str, int] = {}  # how many hints, in this session; longer than that
 
 
 def hint(puzzle: str = "", number: int | None = None) -> Hint:
-    """The next hint of a puzzle, or that of a number, from 1 up; after the last one, the last again.
+    """The next hint for a puzzle, or hint ``number``, from 1 up. After the last hint you get the last one again.
 
-    If your last program is right, but too slow or too large, hints that speak of something else are passed over.
-    Raises PuzzleError for an unknown puzzle, or a number that no hint has.
+    If your last program is right, but too slow or too large, it goes straight to the hint that is about that. Raises
+    PuzzleError for an unknown puzzle, and for a hint that does not exist.
     """
     spec = find(getattr(puzzle, "__name__", puzzle))
     if number is not None:
@@ -180,14 +185,14 @@ def _fitting(spec: Puzzle) -> tuple[int, str]:
 
 
 def progress() -> Progress:
-    """All puzzles and the best so far, from the file beside the notebook."""
+    """All puzzles with your best results so far, from progress.json beside the notebook."""
     return Progress()
 
 
 def attempt(puzzle: str) -> Callable[[Any], Any]:
-    """Your own function for a puzzle, out of its notebook in this folder.
+    """Your own function for a puzzle, read from its notebook in this folder.
 
-    Raises PuzzleError for an unknown puzzle, and where there is no such notebook (in Colab).
+    Raises PuzzleError for an unknown puzzle, and if that notebook is not here (in Colab).
     """
     spec = find(getattr(puzzle, "__name__", puzzle))
     for path in (Path(f"{spec.file}{ending}") for ending in (".ipynb", ".py")):
@@ -207,10 +212,10 @@ class Answer(str):
 
 
 def start_from(puzzle: str, new: str = "") -> Answer:
-    """Your own answer to a puzzle in a new cell below, renamed to ``new``, another puzzle, or else to the next one.
+    """Puts your own answer to a puzzle into a new cell below, renamed to ``new`` or, without it, to the next puzzle.
 
-    It comes from the puzzle's notebook in this folder as it was last saved; without one, it is the code with which you
-    have passed. Raises PuzzleError for an unknown puzzle, and where there is no answer of yours.
+    It comes from the puzzle's notebook in this folder as it was last saved or, if there is none, it is the code that
+    has passed. Raises PuzzleError for an unknown puzzle, and if there is no answer of yours.
     """
     old = find(getattr(puzzle, "__name__", puzzle))
     into = find(getattr(new, "__name__", new)) if new else after(old)
@@ -234,9 +239,9 @@ def start_from(puzzle: str, new: str = "") -> Answer:
 
 
 def solution(puzzle: str, sure: bool = False) -> Answer:
-    """The solution of a puzzle with its explanation, once it is solved, or if you are ``sure``.
+    """The solution of a puzzle, explained: once you have solved it, or at any time with ``sure=True``.
 
-    Raises PuzzleError for an unknown puzzle, and where there are no solutions (in Colab).
+    Raises PuzzleError for an unknown puzzle, and if the solutions are not here (in Colab).
     """
     spec = find(getattr(puzzle, "__name__", puzzle))
     if spec.name not in Progress().solved and not sure:

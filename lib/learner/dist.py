@@ -13,9 +13,10 @@ from .watch import Watch
 class Dist:
     """``ranks`` simulated GPUs that can communicate.
 
-    ``mesh={"replica": 2, "shard": 4}`` names axes (last axis fastest); their product is ``ranks``.
+    ``mesh={"replica": 2, "shard": 4}`` arranges the ranks along named axes, whose sizes multiply to ``ranks``; they are
+    numbered along the last axis first.
     ``node_size=4`` puts ranks 0 to 3 in one box, 4 to 7 in the next; links between boxes are slower.
-    ``cost`` holds the prices. Raises PuzzleError when these do not fit together.
+    ``cost`` holds the prices. Raises PuzzleError if ranks, mesh, node_size and cost do not fit together.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class Model(Verbs):
     """Rank ``rank`` of the machine ``dist``, training ``layers`` layers on ``batches`` micro-batches.
 
     ``weights``, ``opt_states``, ``activations``, ``grad_activations`` and ``grad_weights`` are the memory of
-    the rank: dictionaries with keys of your choice. What is in none of them is gone after the next operation.
+    the rank: dictionaries with keys of your choice. A tensor that is in none of them is gone after the next operation.
     """
 
     dist: Dist
@@ -112,12 +112,12 @@ class Model(Verbs):
 
     @property
     def LAYERS(self) -> int:
-        """Layers of the model that is trained."""
+        """How many layers the model has."""
         return self._layers
 
     @property
     def BATCHES(self) -> int:
-        """Micro-batches of the batch, over all ranks."""
+        """How many micro-batches the whole batch has, over all ranks."""
         return self._batches
 
     @property
@@ -127,11 +127,11 @@ class Model(Verbs):
 
     @property
     def log(self) -> tuple[Event, ...]:
-        """What the rank has done so far, in the order in which it was issued."""
+        """Everything that the rank has done so far, in the order of its calls."""
         return tuple(self._books.events(self._handle))
 
     def lines(self) -> list[Line | None]:
-        """For each record of ``log``, the line of the learner's code that it comes from."""
+        """For each entry of ``log``, the line of your code that it comes from."""
         places = list(zip(self._codes, self._places, strict=True))
         known = {(code, at): Line(code, line_at(code, at)) if is_learners(code) else None for code, at in set(places)}
         pending = {call.at for call in self._books.waiting(self._handle)}  # they have a line, and no record yet
@@ -153,7 +153,7 @@ class Model(Verbs):
         return None
 
     def storage(self) -> tuple[Storage, Storage, Storage, Storage, Storage]:
-        """The five dictionaries."""
+        """The five dictionaries: weights, opt_states, activations, grad_activations, grad_weights."""
         return self.weights, self.opt_states, self.activations, self.grad_activations, self.grad_weights
 
     def memory(self) -> Elements:
@@ -161,7 +161,7 @@ class Model(Verbs):
         return self._books.stored(self._handle)
 
     def status(self) -> None:
-        """Print what is stored."""
+        """Prints the clock, the memory in use, and every stored tensor."""
         lines = [f"[rank {self.rank}, tick {self.time:g}] {show_elements(self.memory())} elements stored"]
         lines += [f"  {store._name}[{key!r}] = {tensor!r}" for store in self.storage() for key, tensor in store.items()]
         print("\n".join(lines))
@@ -173,16 +173,16 @@ class Model(Verbs):
         )
 
     def axis_index(self, axis: str) -> int:
-        """Where this rank is on a mesh axis."""
+        """The position of this rank on a mesh axis, from 0 up."""
         self.dist._mesh.size(axis)
         return self.dist._mesh.coordinates(self.rank)[axis]
 
     def axis_size(self, axis: str) -> int:
-        """Ranks along a mesh axis."""
+        """How many ranks there are along a mesh axis."""
         return self.dist._mesh.size(axis)
 
     def rank_at(self, **coords: int) -> int:
-        """The rank at these mesh coordinates; own coordinates where an axis is not named."""
+        """The rank at these mesh coordinates. For an axis that you leave out, it is this rank's own coordinate."""
         mesh = self.dist._mesh
         for axis, place in coords.items():
             one_of(axis, place, mesh.size(axis), self._place("rank_at"))
@@ -191,7 +191,8 @@ class Model(Verbs):
     # -- sources ------------------------------------------------------------------------------
 
     def load_weights(self, layer: int, shard: int = 0, total: int = 1) -> tuple[Weight, OptState]:
-        """Piece ``shard`` of ``total`` of a layer's weight and optimizer state, at step 0. Takes no time."""
+        """A layer's weight and optimizer state, not yet updated, or of both piece number ``shard``, counted from 0, of
+        ``total`` equal pieces. Takes no time."""
         if total.__class__ is not int or total < 1:
             total = whole_number("total", total, where=self._place("load_weights"), cure=LOADING)
         weight, state = self._books.load_weights(self._handle, layer, shard, total)
@@ -199,15 +200,15 @@ class Model(Verbs):
         return of_token(weight), of_token(state)  # type: ignore[return-value]
 
     def get_activation(self, batches: Iterable[int]) -> Activation:
-        """The input of layer 0 for some micro-batches. Takes no time."""
+        """The input of layer 0 for these micro-batches. Takes no time."""
         wanted = set_of("batches", batches, where=Place(self._rank, "get_activation"))
         token = self._books.get_activation(self._handle, wanted)
         self._note(sys._getframe(1))
         return of_token(token)  # type: ignore[return-value]
 
     def fake_grad(self, layer: int, batches: Iterable[int]) -> WeightGrad:
-        """A made-up gradient, for demonstrations. With no micro-batches, ``[]``, it is the honest zero:
-        what a rank contributes to a reduction when it has nothing to add."""
+        """A made-up gradient, for demonstrations. With no micro-batches, ``[]``, it is zero, and allowed everywhere: a
+        rank contributes it to an all-reduce or a reduce-scatter when it has nothing to add."""
         wanted = set_of("batches", batches, where=Place(self._rank, "fake_grad"))
         return of_token(self._books.fake_grad(self._handle, layer, wanted))  # type: ignore[return-value]
 
@@ -215,9 +216,9 @@ class Model(Verbs):
 
     @priced
     def forward(self, layer: int, inp: Activation, weight: Weight) -> Activation:
-        """The input of the next layer. Takes {price}.
+        """The layer's output, which is the input of the next layer. Takes {price}.
 
-        Needs the complete weight of ``layer``, not yet updated, and the input of ``layer``.
+        Needs the layer's complete weight, not yet updated, and its input.
         """
         if type(inp) is not Activation or type(weight) is not Weight:
             self._refuse(FORWARD, layer, inp, weight)
@@ -227,7 +228,7 @@ class Model(Verbs):
 
     @priced
     def loss(self, inp: Activation) -> ActivationGrad:
-        """The gradient with respect to the last activation (``inp.layer == LAYERS``). Takes {price}."""
+        """The gradient of the loss with respect to the last activation (``inp.layer == LAYERS``). Takes {price}."""
         if type(inp) is not Activation:
             self._refuse(LOSS, None, inp)
         made = self._books.compute(self._handle, LOSS.kind, None, (inp._token,))
@@ -252,9 +253,9 @@ class Model(Verbs):
     def update(
         self, layer: int, weight_grad: WeightGrad, weight: Weight, opt_state: OptState
     ) -> tuple[Weight, OptState]:
-        """The optimizer step: weight and state with ``step`` one higher. Takes {price}.
+        """The optimizer step: the updated weight and state, with their ``step`` raised by 1. Takes {price}.
 
-        Needs a gradient with every micro-batch exactly once, that covers the pieces of weight and state.
+        Needs a gradient that has every micro-batch exactly once, and at least the shards of weight and state.
         """
         if type(weight_grad) is not WeightGrad or type(weight) is not Weight or type(opt_state) is not OptState:
             self._refuse(UPDATE, layer, weight_grad, weight, opt_state)
@@ -280,7 +281,8 @@ class Model(Verbs):
             expect(self._place(row.kind, layer), name, operand, wanted, verb)
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
-        """The rank's answer for a layer: a weight, or the shards that it has. Takes no time, and is no storage."""
+        """Hands in the rank's answer for a layer: the weight, or the rank's shards of it. Takes no time, and does not
+        store the weight."""
         if type(weight) is not Weight:
             expect(self._place("set_final_weight", layer), "weight", weight, "Weight")
         self._books.set_final_weight(self._handle, layer, weight._token)
@@ -290,21 +292,23 @@ class Model(Verbs):
 
     @priced
     def allreduce(self, v: WeightGrad, layer: int, axis: str | None = None) -> Awaitable[WeightGrad]:
-        """All-reduce: the sum over the group, for everyone. Takes {price}.
+        """All-reduce: sums the gradients of the group, and every rank of the group gets the sum. Takes {price}.
 
-        ``axis`` names a mesh axis: the group is the ranks that differ from this one in that coordinate only.
+        The group is all ranks. With ``axis``, a mesh axis, it is this rank and those that differ from it in that
+        coordinate only.
         """
         return self._meet(ALLREDUCE, v, layer, axis)
 
     @priced
     def allgather(self, v: Any, layer: int, axis: str | None = None) -> Awaitable[Any]:
-        """All-gather: the shards of the group (of a Weight, OptState or WeightGrad) joined, for everyone.
-        Takes {price}."""
+        """All-gather: joins the group's shards of a Weight, OptState or WeightGrad, and every rank of the group gets
+        what they make together. Takes {price}."""
         return self._meet(ALLGATHER, v, layer, axis)
 
     @priced
     def scatterreduce(self, v: WeightGrad, layer: int, axis: str | None = None) -> Awaitable[WeightGrad]:
-        """Reduce-scatter: the sum over the group, of which the i-th rank of the group keeps piece i. Takes {price}."""
+        """Reduce-scatter: sums the gradients of the group, and the i-th rank of the group gets piece i of the sum.
+        Takes {price}."""
         return self._meet(SCATTERREDUCE, v, layer, axis)
 
     def _meet(self, row: Collective, v: Tensor | None, layer: int, axis: str | None) -> Call:
@@ -322,7 +326,7 @@ class Model(Verbs):
 
     @priced
     def pass_to(self, rank: int, v: Any) -> Awaitable[None]:
-        """Send one tensor (or a small plain value: text, a number, None) to a rank. Takes {price}."""
+        """Sends one tensor (or a small plain value: a text, a number, None) to a rank. Takes {price}."""
         tensor = type(v) in TENSORS
         if not tensor and type(v) not in PLAIN:
             problem, cure = "pass_to sends one tensor, or a text, a number or None", "one pass_to for each tensor"
@@ -339,7 +343,7 @@ class Model(Verbs):
 
     @priced
     def receive(self, src: int | None = None) -> Awaitable[Any]:
-        """The next message, or the next from rank ``src``. Takes {price}, once it is there."""
+        """The next message from rank ``src``, or from any rank. Waits until it is there, then takes {price}."""
         if self._by_hand:
             self._share()
         return self._call(self._books.receive(self._handle, src), sys._getframe(1))
@@ -348,9 +352,9 @@ class Model(Verbs):
 
     @staticmethod
     def check(models: Iterable[Model]) -> None:
-        """Whether the final weights of these ranks are what plain training on one device gives.
+        """Checks that the final weights of these ranks are those that plain training on one device gives.
 
-        Prints ``Correct!``, or raises PuzzleError that says what is wrong.
+        Prints ``Correct!``, or raises a PuzzleError that says what is wrong.
         """
         if isinstance(models, Model):
             models = [models]
@@ -362,7 +366,7 @@ class Model(Verbs):
             cure = "let the function end in `return model`, and pass the list of what the ranks return"
             raise PuzzleError("check takes the models of all ranks", got=describe(models), cure=cure)
         made_up = check_finals([model._final_state() for model in models])
-        print("Correct!" + (" (with made-up tensors: shown, not computed)" if made_up else ""))
+        print("Correct!" + (" (But a made-up gradient is in it, which a puzzle refuses.)" if made_up else ""))
 
     def _note(self, frame: FrameType) -> None:
         """The record just made was written there."""

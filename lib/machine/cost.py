@@ -30,11 +30,11 @@ it must be, so nothing is ever rounded."""
 class Cost:
     """Prices in ticks (0.3 means exactly three tenths) and sizes in elements.
 
-    ``forward`` and ``backward`` are per micro-batch; ``..._across`` holds for a group, or a pair
-    of ranks, that does not fit in one box. Raises PuzzleError for a price that is no number or negative.
+    ``forward`` and ``backward`` are per micro-batch; ``..._across`` is for a group, or a pair of ranks, that is not
+    all in one box. Raises PuzzleError for a price that is negative, or not a number.
 
-    A pipeline is measured in whole layers per tick, links in fractions of it; the default ratio
-    of five between links inside a box and between boxes is on the gentle side of real machines.
+    By default a layer takes a whole tick per micro-batch, and a message or collective inside a box a fraction of one.
+    Links between boxes are five times slower, which is on the gentle side of real machines.
 
     Another machine is a subclass: further fields are prices of operations of the same name, and the methods below
     decide everything else. Durations are given in grains (``grains(ticks)``).
@@ -112,13 +112,13 @@ class Cost:
         return self._fixed["receive"]
 
     def in_words(self, kind: str) -> str:
-        """Return the price of an operation for people: ``0.3 ticks (1.5 across boxes)``."""
+        """Return the price of an operation for people: ``0.3 ticks (1.5 between boxes)``."""
         row = operation(kind)
         name = row.price or kind
         price, across = getattr(self, name), getattr(self, f"{name}_across", None)
         if isinstance(row, Computation) and row.by_batch and price:
-            return f"{_ticks(price)} a micro-batch"
-        return _ticks(price) + ("" if across is None else f" ({show_ticks(float(across))} across boxes)")
+            return f"{_ticks(price)} per micro-batch"
+        return _ticks(price) + ("" if across is None else f" ({show_ticks(float(across))} between boxes)")
 
 
 def _ticks(price: Ticks) -> str:
@@ -127,11 +127,11 @@ def _ticks(price: Ticks) -> str:
 
 @dataclass(frozen=True)
 class RingCost(Cost):
-    """Links whose prices depend on sizes: a latency in ticks and a bandwidth in elements a tick, in a box and between
-    boxes. The fields ``collective``, ``send`` and ``receive`` do not count.
+    """Links whose prices depend on sizes: a latency in ticks and a bandwidth in elements per tick, in a box and between
+    boxes. The fields ``collective``, ``send`` and ``receive`` are ignored.
 
-    A ring of n ranks takes (n - 1) latency + (n - 1)/n size/bandwidth, an all-reduce twice that; point to point takes
-    latency + size/bandwidth, and receiving nothing more (the alpha-beta model; Thakur, Rabenseifner, Gropp,
+    A ring of n ranks takes (n - 1) x latency + (n - 1)/n x size/bandwidth, an all-reduce twice that; point to point
+    takes latency + size/bandwidth, and receiving nothing more (the alpha-beta model; Thakur, Rabenseifner, Gropp,
     "Optimization of Collective Communication Operations in MPICH", 2005). A ring that leaves a box is as slow as the
     slowest of its links. Raises PuzzleError for a bandwidth of 0.
     """

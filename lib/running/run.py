@@ -34,7 +34,7 @@ class Run(Outcome):
     """What happened in a run. Shows itself as a picture in a notebook once ``drawing`` is imported.
 
     ``models``: the ranks' Models; ``events``: the log, rank by rank; ``time``: the end of the last operation, in ticks;
-    ``memory``: the peak of all ranks, in elements; ``tick``: seconds that a tick took, where real processes ran.
+    ``memory``: the highest peak of a rank, in elements; ``tick``: the seconds that a tick took, if real processes ran.
     """
 
     tick: float | None = None
@@ -102,19 +102,20 @@ def run(
     _order: Sequence[int] | None = None,
     _strict: bool = True,
 ) -> Run:
-    """Run ``fn(model)``, plain or async, on every rank of a machine; see Dist and Model for the sizes.
+    """Runs ``fn(model)``, plain or async, on every rank of a machine. ``ranks``, ``mesh``, ``node_size`` and ``cost``
+    describe the machine (see Dist), ``layers`` and ``batches`` the training.
 
-    ``timeout`` bounds wall-clock seconds (None: no bound; if it is not given, 10, and more on large machines), also for
-    a loop that never ends where the platform has timers and this is the main thread. Works in scripts, tests, and
-    notebooks whose loop is running. Raises PuzzleError (Deadlock among them) for everything that is wrong with the
-    function; its ``run`` is the run up to the error, which can be drawn.
+    ``timeout`` ends a run that takes longer, in wall-clock seconds (by default 10, and more on large machines; None:
+    never). In the main thread, on platforms with timers, it also ends a loop that never awaits anything. Works in
+    scripts, in tests, and in notebooks, where an event loop is running already. Raises a PuzzleError, such as Deadlock,
+    for anything that is wrong with the function. The error's ``run`` is the run up to that point, and can be drawn.
 
-    ``engine="local"`` gives tensors real numbers, all ranks in this process; ``"processes"`` gives each rank a
-    process of its own. Both need torch. What they train is described by ``layer`` (``"mlp"``: x + tanh(x W);
-    ``"block"``: a transformer block), ``dtype`` (``"float32"`` or ``"float64"``), ``hidden`` numbers a token,
-    ``length`` tokens a micro-batch, and ``seed``. Processes compute on GPUs where there is one for each rank, unless
-    ``device="cpu"``; with a ``pace`` a tick of compute takes that many seconds at least; a ``meter`` counts all tensors
-    that live, stored or not, which costs time.
+    ``engine="local"`` computes with real numbers, all ranks in this process; ``engine="processes"`` does so with each
+    rank in a process of its own. Both need torch. What they train is described by ``layer`` (``"mlp"``: x + tanh(x W);
+    ``"block"``: a transformer block), ``dtype`` (``"float32"`` or ``"float64"``), ``hidden`` (numbers per token),
+    ``length`` (tokens per micro-batch) and ``seed``. Processes use GPUs if there is one for each rank, unless
+    ``device="cpu"``. ``pace``: the least number of seconds that a tick of compute takes. ``meter=True`` counts all
+    tensors that are alive, stored or not, which takes time.
     """
     check_function(fn)
     one_of_names("engine", engine, ENGINES)
@@ -211,7 +212,7 @@ def check_function(fn: object) -> None:
 
 
 def allow_nested_loops() -> None:
-    """Let ``asyncio.run(...)`` work in a notebook's cell. Never needed here: ``await`` and ``run`` do.
+    """Let ``asyncio.run(...)`` work in a notebook's cell. You never need it here: ``await`` and ``run`` are enough.
 
     It patches asyncio for the whole process (by nest_asyncio2 where that is installed, else by nest-asyncio), so it is
     never done unasked. Does nothing when no loop is running. Raises PuzzleError where it would break things:
