@@ -214,7 +214,7 @@ def test_the_map_leads_to_the_puzzles(browser: Browser, lab: Lab, tmp_path: Path
     def work(page: Page) -> Any:
         run_all(page)
         keep(page.screenshot(full_page=True), "lab-map", tmp_path)
-        violations, _ = axe(page, ".jp-OutputArea-output:has(svg.ltp)")
+        violations, _ = axe(page, ".jp-NotebookPanel .jp-OutputArea")
         card = page.locator(f"{OPEN} .jp-OutputArea-output svg.ltp text", has_text="gpipe, 4 ranks").bounding_box()
         assert card is not None
         page.mouse.click(card["x"], card["y"])  # the link lies over it

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..basics.units import show_elements, show_ticks
 from ..course.specs import Puzzle, puzzles
-from .page import CAPTION, HEAD, INK, STAR, badge, in_columns
+from .page import CAPTION, INK, STAR, badge, in_columns
 from .verdict import ERROR, FAIL, PASS, TODO, Verdict, plain
 
 NAME = "progress.json"
@@ -160,13 +160,13 @@ class Progress:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        how = [HEAD] * FIGURES + [NUMBER] * (len(HEADS) - FIGURES)
+        how = [NAMED] * FIGURES + [f"{NAMED};text-align:right"] * (len(HEADS) - FIGURES)
         heads = "".join(
             f'<th scope="col" style="{style}">{escape(head)}</th>' for head, style in zip(HEADS, how, strict=True)
         )
         body = ""
         for number, title, status, *rest in self.rows():
-            body += f'<tr><td>{number}</td><th scope="row" style="{HEAD}">{escape(title)}</th><td>{badge(status)}</td>'
+            body += f'<tr><td>{number}</td><th scope="row" style="{NAMED}">{escape(title)}</th><td>{badge(status)}</td>'
             body += "".join(f'<td style="{NUMBER}">{escape(cell)}</td>' for cell in rest) + "</tr>"
         caption = f'<caption style="{CAPTION}">{self.headline()}</caption>'
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
@@ -182,6 +182,7 @@ def next_hint(given: dict[str, int], puzzle: Puzzle, first: int = 0) -> int:
 
 HEADS = ("#", "puzzle", "status", "star", "ticks", "elements", "target: ticks", "elements", "star: ticks", "elements")
 FIGURES = 4  # from this column on there are figures
+NAMED = "text-align:left;vertical-align:top;padding-right:12px"  # may be broken where there is little room
 NUMBER = "text-align:right;white-space:nowrap;padding-right:12px;font-variant-numeric:tabular-nums"
 
 
