@@ -26,6 +26,10 @@ def solutions() -> Iterator[tuple[Callable[[Model], Any], dict[str, Any]]]:
         yield getattr(module, module.PUZZLE["name"]), module.PUZZLE
 
 
+SLACK = ("ddp", "wsdp", "fsdp", "pipeline", "gpipe", "pipeline_fsdp")
+"""Puzzles for which there is a program that takes all of the target."""
+
+
 def slack(kind: str) -> Callable[[Model], Any]:
     """The program of a puzzle that keeps what the target's slack allows."""
 

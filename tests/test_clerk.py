@@ -26,7 +26,7 @@ from lib.remote.wire import LONGEST, LONGEST_TEXT, Garbled, Wire, pack, shown, u
 from lib.running.execution import execute
 from tests.corpus import Program
 from tests.corpus.honest import HONEST
-from tests.programs import slack, solutions
+from tests.programs import SLACK, slack, solutions
 
 
 def through_a_wire(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
@@ -59,7 +59,7 @@ def through_a_wire(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
 
 @pytest.mark.parametrize(("fn", "spec"), [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()])
 def test_a_run_through_the_wire_is_the_same_run(fn: Any, spec: dict[str, Any]) -> None:
-    for program in (fn, slack(spec["name"])) if spec["name"] not in ("basic", "grad_accum", "replica_fsdp") else (fn,):
+    for program in (fn, slack(spec["name"])) if spec["name"] in SLACK else (fn,):
         near, far = run(program, **spec["size"]), through_a_wire(program, spec["size"])
         assert far.events == near.events
         assert (far.time, far.memory) == (near.time, near.memory)

@@ -25,6 +25,7 @@ from drawing.numbering import plan
 from drawing.picture import LARGEST
 from drawing.trace import trace_of
 from lib import Cost, Dist, Model, PuzzleError, Run, run
+from lib.course.specs import cost_named
 from lib.record.events import MARKS
 from tests.drawing_events import (
     SVG,
@@ -189,7 +190,7 @@ def test_the_head_compares_figures_with_targets_exactly() -> None:
 
 @pytest.mark.parametrize(("fn", "spec"), list(solutions()), ids=[spec["name"] for _, spec in solutions()])
 def test_a_puzzle_at_its_own_size_is_drawn_beside_its_targets(fn: Any, spec: dict[str, Any]) -> None:
-    figure = draw(run(fn, **spec["size"]))
+    figure = draw(run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default"))))
     assert figure.summary.count("met)") == 2
     assert f"target {spec['target']['memory']:,}" in texts(figure)
     larger = spec["size"] | {"layers": 2 * spec["size"]["layers"]}

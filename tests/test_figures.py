@@ -11,7 +11,7 @@ import pytest
 
 from lib import Dist, Model, grade, run
 from lib.course.specs import cost_named
-from tests.programs import slack, solutions
+from tests.programs import SLACK, slack, solutions
 
 TABLE = {
     "basic": (17.0, 2621440, 2621440),
@@ -44,7 +44,7 @@ def test_targets_and_solutions(fn: Any, spec: dict[str, Any], capsys: pytest.Cap
     assert result.memory <= plain
 
 
-@pytest.mark.parametrize("kind", ["ddp", "wsdp", "fsdp", "pipeline", "gpipe", "pipeline_fsdp"])
+@pytest.mark.parametrize("kind", SLACK)
 def test_what_the_slack_allows_gives_the_table(kind: str) -> None:
     spec = next(spec for _, spec in solutions() if spec["name"] == kind)
     result = run(slack(kind), **spec["size"])

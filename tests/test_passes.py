@@ -30,6 +30,9 @@ MEANT = {
     ("one_forward_one_backward", "grad_accum"): ONE_STAGE,
     ("one_forward_one_backward_ahead", "grad_accum"): ONE_STAGE,
     ("repair_local", "grad_accum"): REPAIRED,
+    ("ddp_twice", "ddp"): "with as many micro-batches as ranks each rank has one",
+    ("ddp_twice", "repair_twice"): REPAIRED,
+    ("ddp_twice", "repair_quiet"): REPAIRED,
     ("repair_skip", "ddp"): "with as many micro-batches as ranks nobody is without one",
     ("repair_quiet", "ddp"): "with as many micro-batches as ranks each rank has one",
     ("repair_quiet", "repair_twice"): "it is the same work, and two micro-batches a rank are one of its sizes",
@@ -146,6 +149,7 @@ WEAK = {
     "gpipe": "one_forward_one_backward",
     "pipeline_fsdp": "pipeline_fsdp_in_12_6",
     "replica_fsdp": "replica_fsdp",
+    "zero1": "zero1",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lib import RingCost, run
+from lib.course.specs import cost_named
 from solutions import build
 
 BILLION, YEAR = 10**9, 365.25 * 86_400
@@ -72,6 +73,8 @@ DERIVED = [
     ("p05_pipeline", f"it takes {3 * 2 * 70 / GB_BETWEEN:.1f} seconds"),
     ("p05_pipeline", f"is done after {BATCH:.1f} "),
     ("p05_pipeline", f"{4096 * 8192 * 2 / 1e6:.0f} MB, or {4096 * 8192 * 2 / GB_BETWEEN / 1e6:.1f} milliseconds"),
+    ("p09_zero1", f"takes {state(7.5):.0f} GB to train, and {12 * 7.5:.0f} of them belong to the optimizer"),
+    ("p09_zero1", f"4 + 12/n bytes for each parameter: {7.5 * (4 + 12 / 64):.1f} GB instead of {state(7.5):.0f}"),
     ("p06_gpipe", f"fifteen sixteenths, {15 / 16:.0%}".replace("%", " percent")),
     ("p06_gpipe", f"here 7/4 of 16, which is {16 * 7 // 4} ticks"),
     ("p06_gpipe", f"3/7 or {3 / 7:.0%}".replace("%", " percent")),
@@ -107,6 +110,7 @@ def program(source: str, name: str) -> Any:
 
 FOUR: dict[str, Any] = {"ranks": 4, "layers": 6, "batches": 4}
 EIGHT = FOUR | {"layers": 8}
+TWICE = FOUR | {"batches": 8, "cost": cost_named("two_halves")}
 BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
 MEASURED = [
     ("p02_ddp", "ddp_overlap", FOUR | {"layers": 2}, "{time:g}.0 ticks and all the memory of the target, {memory:,} "),
@@ -114,6 +118,12 @@ MEASURED = [
     ("p06_gpipe", "one_forward_one_backward", EIGHT, "takes {time:g} ticks and {memory:,} elements. With 16"),
     ("p06_gpipe", "one_forward_one_backward", EIGHT | {"batches": 16}, "takes {time:g} ticks and {memory:,} elements,"),
     ("p06_gpipe", "gpipe", EIGHT | {"batches": 16}, "`gpipe` takes {time:g} and {memory:,}."),
+    ("p09_zero1", "zero1", TWICE, "Both take {time:g} ticks."),
+    ("p09_zero1", "zero1", TWICE, "and the second {memory:,}."),
+    ("p09_zero1", "ddp_twice", TWICE, "But the first holds {memory:,} elements"),
+    ("p09_zero1", "ddp_twice", TWICE, "[Data parallel: {time:g} ticks, {memory:,} elements]"),
+    ("p09_zero1", "zero1", TWICE, "[ZeRO-1: {time:g} ticks, {memory:,} elements]"),
+    ("p09_zero1", "zero1_overlap", TWICE, "the last gather are waited for: {time:g} ticks, in the same memory."),
     ("p08_replica_fsdp", "fsdp_on_boxes", BOXES, "It takes {time:g}.0 ticks and {memory:,} elements."),
 ]
 """Where, a program and its size, and the sentence with its figures."""

@@ -37,6 +37,12 @@ def sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     return _of_every_layer(size, final_states, size["ranks"])
 
 
+def states_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
+    """Give every rank all weights, and rank r piece r of ``ranks`` of every state (ZeRO-1 and ZeRO-2)."""
+    parts = [(_piece(0, 1), _piece(state.rank, size["ranks"])) for state in final_states]
+    return [dict.fromkeys(range(size["layers"]), part) for part in parts]
+
+
 def hybrid_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     """Cut weights and states into pieces over ``shard``, the same on every replica."""
     return _of_every_layer(size, final_states, size["mesh"]["shard"])
@@ -72,7 +78,7 @@ def stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
 
 
 LAYOUTS: Mapping[str, Callable[[Size, Sequence[FinalState]], list[Wanted]]] = {
-    layout.__name__: layout for layout in (whole, sharded, stages, hybrid_sharded, replica_sharded)
+    layout.__name__: layout for layout in (whole, sharded, states_sharded, stages, hybrid_sharded, replica_sharded)
 }
 
 

@@ -116,7 +116,11 @@ def _neighbor(puzzle: Puzzle, step: int) -> Puzzle | None:
 
 # -- the costs that a spec may name -----------------------------------------------------------
 
-COSTS: Mapping[str, Cost] = {"default": Cost(), "ring": RingCost()}
+COSTS: Mapping[str, Cost] = {
+    "default": Cost(),
+    "ring": RingCost(),
+    "two_halves": Cost(allreduce=0.6, allreduce_across=3.0),  # an all-reduce is a reduce-scatter and an all-gather
+}
 
 
 def cost_named(name: str) -> Cost:

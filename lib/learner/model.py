@@ -192,7 +192,7 @@ class Model(Verbs):
 
     def load_weights(self, layer: int, shard: int = 0, total: int = 1) -> tuple[Weight, OptState]:
         """A layer's weight and optimizer state, not yet updated, or of both piece number ``shard``, counted from 0, of
-        ``total`` equal pieces. Takes no time."""
+        ``total`` equal pieces. Takes no time. Each piece can be taken once."""
         if total.__class__ is not int or total < 1:
             total = whole_number("total", total, where=self._place("load_weights"), cure=LOADING)
         weight, state = self._books.load_weights(self._handle, layer, shard, total)

@@ -26,12 +26,17 @@ Grains = int | Fraction
 it must be, so nothing is ever rounded."""
 
 
+UNLESS_GIVEN = {"allreduce": "collective", "allreduce_across": "collective_across"}
+"""Prices that a cost need not give, and the price that they are then."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """Prices in ticks (0.3 means exactly three tenths) and sizes in elements.
 
     ``forward`` and ``backward`` are per micro-batch; ``..._across`` is for a group, or a pair of ranks, that is not
-    all in one box. Raises PuzzleError for a price that is negative, or not a number.
+    all in one box. An all-reduce costs what every collective costs, unless it has a price of its own, ``allreduce``.
+    Raises PuzzleError for a price that is negative, or not a number.
 
     By default a layer takes a whole tick per micro-batch, and a message or collective inside a box a fraction of one.
     Links between boxes are five times slower, which is on the gentle side of real machines.
@@ -51,10 +56,14 @@ class Cost:
     receive: Ticks = 0.2
     weight_elements: int = HIDDEN * HIDDEN
     activation_elements: int = HIDDEN * LENGTH
+    allreduce: Ticks | None = None
+    allreduce_across: Ticks | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
             price = getattr(self, field.name)
+            if price is None and field.name in UNLESS_GIVEN:
+                continue
             if not isinstance(price, (int, float, Fraction)) or not price >= 0 or price == float("inf"):
                 raise PuzzleError(
                     f"{field.name} is no price", where="Cost", expected="a number from 0 up", got=describe(price)
@@ -63,7 +72,12 @@ class Cost:
     @cached_property
     def grain(self) -> int:
         """Grains in a tick: every fixed price is a whole number of them."""
-        return common_grain([exact(getattr(self, field.name)) for field in fields(self)])
+        return common_grain([exact(self.price(field.name)) for field in fields(self)])
+
+    def price(self, name: str) -> Ticks:
+        """Return the price of this name: the field's, or what it is unless it is given."""
+        given: Ticks | None = getattr(self, name)
+        return self.price(UNLESS_GIVEN[name]) if given is None else given
 
     def grains(self, ticks: Ticks) -> Grains:
         """Return a time in grains, exactly."""
@@ -73,7 +87,7 @@ class Cost:
     @cached_property
     def _fixed(self) -> dict[str, Grains]:
         """The prices that are fields, in grains: asked for at every operation."""
-        return {field.name: self.grains(getattr(self, field.name)) for field in fields(self)}
+        return {field.name: self.grains(self.price(field.name)) for field in fields(self)}
 
     def elements(self, labels: Labels) -> Elements:
         """Return the size of a tensor, in elements: 0 for a gradient of no micro-batches."""
@@ -95,7 +109,8 @@ class Cost:
     def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> Grains:
         """Return how long a collective takes, in grains. ``size``: elements of the largest tensor that a member brings
         or gets; ``tensor``: labels of one that is brought."""
-        return self._fixed["collective_across" if group.across else "collective"]
+        fixed, across = self._fixed, "_across" if group.across else ""
+        return fixed[kind + across if kind + across in fixed else "collective" + across]
 
     def transfer(self, size: Elements, across: bool) -> Grains:
         """Return how long a send of so many elements takes its sender, in grains; ``across``: to another box."""
@@ -114,8 +129,8 @@ class Cost:
     def in_words(self, kind: str) -> str:
         """Return the price of an operation for people: ``0.3 ticks (1.5 between boxes)``."""
         row = operation(kind)
-        name = row.price or kind
-        price, across = getattr(self, name), getattr(self, f"{name}_across", None)
+        name = kind if hasattr(self, kind) else row.price
+        price, across = self.price(name), self.price(f"{name}_across") if hasattr(self, f"{name}_across") else None
         if isinstance(row, Computation) and row.by_batch and price:
             return f"{_ticks(price)} per micro-batch"
         return _ticks(price) + ("" if across is None else f" ({show_ticks(float(across))} between boxes)")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,3 +63,9 @@ def after(puzzle: str, name: str, source: str, says: str = "", *edits: tuple[str
         kept = kept.replace(old, new)
     kept = kept.replace(f"def {puzzle}(", "def honest(")
     return Program(puzzle, name, HEAD + kept + "\n\n" + source.strip("\n") + "\n", says)
+
+
+def of_each_puzzle(name: str) -> list[Program]:
+    """The programs of this name in the modules that are about one puzzle each."""
+    modules = sorted(Path(__file__).parent.glob("p[0-9][0-9]_*.py"))
+    return [one for path in modules for one in getattr(import_module(f"{__package__}.{path.stem}"), name)]

@@ -1,0 +1,251 @@
+# %% [markdown]
+# # Puzzle 9: ZeRO-1
+#
+# A model of 7.5 billion parameters takes 120 GB to train, and 90 of them belong to the optimizer: 12 of the 16 bytes
+# for each parameter. With data parallel on 64 GPUs, every GPU keeps the same 90 GB. Fully sharded data parallel
+# divides them, but it also gathers every weight twice for every micro-batch, and on slow links you wait for that.
+#
+# Now divide the 90 GB and leave everything else as it is in data parallel. What does that cost?
+
+# %%
+from drawing import beside_target, compare, draw, play
+from lib import Cost, Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 9,
+    "name": "zero1",
+    "title": "ZeRO-1",
+    "size": {"ranks": 4, "layers": 6, "batches": 8},
+    "other_sizes": "two_each",
+    "target": {"time": 30.6, "memory": 4587520},
+    "star": {"time": 27.6, "memory": 4456448},
+    "frontier": [
+        {"time": 27.3, "memory": 4456448, "by": "zero1_overlap"},
+    ],
+    "cost": "two_halves",
+    "layout": "states_sharded",
+    "begins_with": "grad_accum",
+    "rules": [],
+    "difficulty": "medium",
+    "minutes": 25,
+    "hints": [
+        "Start from data parallel with two micro-batches on each rank: accumulate as in puzzle 1, and sum after the "
+        "second. Whose part of the update can a rank do, if it has one piece of the optimizer state?",
+        "An all-reduce is a reduce-scatter followed by an all-gather. Take it apart: reduce-scatter the gradient, "
+        "update your piece of the weight, all-gather the pieces of the new weight. That takes as long as the "
+        "all-reduce did.",
+        "`piece = model.weights[layer].shard(model.rank, model.RANKS)` is your piece of a weight. `update` takes it "
+        "with your piece of the summed gradient and of the state, and gives both back updated. Then "
+        "`model.weights[layer] = await model.allgather(piece, layer)`.",
+    ],
+}
+
+# %% [markdown]
+# ## Your task
+#
+# Data parallel with two micro-batches on each rank, one after the other: rank `r` trains on micro-batches `r` and `r
+# + RANKS`. Every rank holds all weights, and ends with all of them updated. But of every optimizer state, rank `r`
+# holds only shard `r` of `RANKS`, from beginning to end: `weight, state = model.load_weights(layer)`, then keep
+# `state.shard(model.rank, model.RANKS)`.
+#
+# Here an all-reduce takes 0.6 ticks, and a reduce-scatter or an all-gather half of that, since each sends half as
+# much: `cost=Cost(allreduce=0.6, allreduce_across=3.0)`.
+#
+# Target, for 4 ranks, 6 layers and 8 micro-batches: **30.6** ticks, peak memory **4,587,520** elements.
+# The star: **27.6** ticks, **4,456,448** elements.
+
+
+# %%
+async def zero1(model: Model) -> Model:
+    """Data parallel, with every optimizer state in shards."""
+    ### BEGIN SOLUTION
+    for layer in range(model.LAYERS):
+        model.weights[layer], state = model.load_weights(layer)
+        model.opt_states[layer] = state.shard(model.rank, model.RANKS)
+
+    mine = range(model.rank, model.BATCHES, model.RANKS)
+    for mb in mine:
+        model.activations[0] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            inp, weight = model.activations[layer], model.weights[layer]
+            model.activations[layer + 1] = model.forward(layer, inp, weight)
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+        for layer in reversed(range(model.LAYERS)):
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+            if mb != mine[0]:
+                grad = model.grad_weights.pop(layer) + grad
+            if mb != mine[-1]:
+                model.grad_weights[layer] = grad
+                continue
+            grad = await model.scatterreduce(grad, layer)
+            piece = model.weights[layer].shard(model.rank, model.RANKS)
+            piece, model.opt_states[layer] = model.update(
+                layer, grad, piece, model.opt_states[layer]
+            )
+            model.weights[layer] = await model.allgather(piece, layer)
+            model.set_final_weight(layer, model.weights[layer])
+        del model.grad_activations[0]
+    ### END SOLUTION
+    return model
+
+
+# %%
+prices = Cost(allreduce=0.6, allreduce_across=3.0)
+draw(run(zero1, ranks=4, layers=6, batches=8, cost=prices))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(zero1, ranks=4, layers=6, batches=8, cost=prices))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("zero1")
+grade(zero1)
+
+# %% [markdown]
+# ## A free lunch
+#
+# Here is plain data parallel at the same size, above a program that passes. The first sums with six all-reduces in
+# the second half; in the other picture each of them is cut in two, and the update slides in between. Both take 30.6
+# ticks. But the first holds 5,636,096 elements, and the second 4,456,448.
+#
+# ![Data parallel: 30.6 ticks, 5,636,096 elements](picture:with_whole_states)
+#
+# ![ZeRO-1: 30.6 ticks, 4,456,448 elements](picture:with_sharded_states)
+#
+# Nothing was given in exchange. In data parallel all ranks make the same update of the same weight: three of the four
+# do work that the first has done already. Let each rank update a quarter, and the results are collected by the
+# all-gather that used to be the second half of the all-reduce. It carries weights now instead of gradients, and they
+# are of the same size. On n ranks each rank sends (n - 1)/n of the model twice in a step: just what an all-reduce
+# sends.
+
+# %% [markdown] tags=["solution"]
+# ## The program above
+#
+# Data parallel with whole states, and the two pictures.
+
+# %% tags=["solution"]
+from collections.abc import Callable
+from typing import Any
+
+from drawing import Figure
+from lib import Run
+
+
+async def ddp_twice(model: Model) -> Model:
+    """Data parallel with several micro-batches on each rank, summed after the last."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    mine = range(model.rank, model.BATCHES, model.RANKS)
+    for mb in mine:
+        model.activations[0] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            inp, weight = model.activations[layer], model.weights[layer]
+            model.activations[layer + 1] = model.forward(layer, inp, weight)
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+        for layer in reversed(range(model.LAYERS)):
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+            if mb != mine[0]:
+                grad = model.grad_weights.pop(layer) + grad
+            if mb != mine[-1]:
+                model.grad_weights[layer] = grad
+                continue
+            grad = await model.allreduce(grad, layer)
+            model.weights[layer], model.opt_states[layer] = model.update(
+                layer, grad, model.weights[layer], model.opt_states[layer]
+            )
+            model.set_final_weight(layer, model.weights[layer])
+        del model.grad_activations[0]
+    return model
+
+
+def at_these_prices(fn: Callable[[Model], Any]) -> Run:
+    """A run at the puzzle's size."""
+    cost = Cost(allreduce=0.6, allreduce_across=3.0)
+    return run(fn, ranks=4, layers=6, batches=8, cost=cost)
+
+
+def with_whole_states(static: bool = False) -> Figure:
+    """Every rank updates everything."""
+    first = at_these_prices(ddp_twice).models[0]
+    return draw(first, title="data parallel", memory_target=4_587_520, static=static)
+
+
+def with_sharded_states(static: bool = False) -> Figure:
+    """Every rank updates its quarter."""
+    first = at_these_prices(zero1).models[0]
+    return draw(first, title="ZeRO-1", memory_target=4_587_520, static=static)
+
+
+compare(at_these_prices(ddp_twice), at_these_prices(zero1))
+
+# %% [markdown] tags=["solution"]
+# ## Faster: both halves under other work
+#
+# The reduce-scatters run while the backward pass goes on, and the all-gathers while other layers are updated. Only
+# the first sum and the last gather are waited for: 27.3 ticks, in the same memory.
+
+
+# %% tags=["solution"]
+async def zero1_overlap(model: Model) -> Model:
+    """As above, but no rank waits for a sum or a gather before it has to."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], state = model.load_weights(layer)
+        model.opt_states[layer] = state.shard(model.rank, model.RANKS)
+
+    sums, gathers = {}, {}
+    mine = range(model.rank, model.BATCHES, model.RANKS)
+    for mb in mine:
+        model.activations[0] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            inp, weight = model.activations[layer], model.weights[layer]
+            model.activations[layer + 1] = model.forward(layer, inp, weight)
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+        for layer in reversed(range(model.LAYERS)):
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+            if mb != mine[0]:
+                grad = model.grad_weights.pop(layer) + grad
+            if mb == mine[-1]:
+                sums[layer] = model.scatterreduce(grad, layer)
+            else:
+                model.grad_weights[layer] = grad
+        del model.grad_activations[0]
+
+    for layer, call in sums.items():
+        grad = await call
+        piece = model.weights.pop(layer).shard(model.rank, model.RANKS)
+        piece, model.opt_states[layer] = model.update(
+            layer, grad, piece, model.opt_states[layer]
+        )
+        gathers[layer] = model.allgather(piece, layer)
+    for layer, call in gathers.items():
+        model.weights[layer] = await call
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+draw(run(zero1_overlap, ranks=4, layers=6, batches=8, cost=prices))
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# This is stage 1 of ZeRO (arXiv 1910.02054), the *distributed optimizer* of Megatron-LM, and PyTorch's
+# `ZeroRedundancyOptimizer`, which broadcasts the new weights in place of the all-gather. Every GPU keeps 4 + 12/n
+# bytes for each parameter: 31.4 GB instead of 120 for 7.5 billion parameters on 64 GPUs.
+#
+# It is what people use most where weights and gradients fit, together with tensor and pipeline parallelism. There a
+# rank works on many micro-batches in a step, and nothing but its last one has to wait for the others.
