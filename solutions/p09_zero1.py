@@ -22,7 +22,7 @@ PUZZLE = {
     "target": {"time": 30.6, "memory": 4587520},
     "star": {"time": 27.6, "memory": 4456448},
     "frontier": [
-        {"time": 27.3, "memory": 4456448, "by": "zero1_overlap"},
+        {"time": 27.3, "memory": 3473408, "by": "zero2_overlap"},
     ],
     "cost": "two_halves",
     "layout": "states_sharded",

@@ -60,3 +60,20 @@ def test_zero1_sends_what_data_parallel_sends_and_divides_the_states(ranks: int,
     assert kept(zero1, "Weight") == at_most(zero1, "weight_grads") == whole
     assert at_most(zero1, "opt_states") * ranks == at_most(plain, "opt_states") == whole
     assert zero1.time == plain.time
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("each", [1, 2, 5])
+def test_zero2_keeps_a_piece_of_the_gradients_and_sends_one_more_than_it_has_micro_batches(
+    ranks: int, each: int
+) -> None:
+    """2 + 14/n of the 16 bytes of a parameter, besides one layer's gradient on its way; (K + 1) times the model."""
+    layers = 5
+    done = run(program("p10_zero2", "zero2"), ranks, layers, each * ranks, cost=HALVES)
+    whole = layers * WEIGHT
+    assert sent(done) == (each + 1) * Fraction(ranks - 1, ranks) * whole
+    assert kept(done, "Weight") == at_most(done, "opt_states") * ranks == whole
+    one_layer = WEIGHT - (Fraction(WEIGHT, ranks) if each == 1 else 0)  # in its place there is no piece of a sum yet
+    assert at_most(done, "weight_grads") == Fraction(whole, ranks) + one_layer
+    first_update = next(event for event in done.models[0].log if event.kind == "update")
+    assert first_update.held[MEMORY_KINDS.index("weight_grads")] * ranks == whole

@@ -30,6 +30,7 @@ MEANT = {
     ("one_forward_one_backward", "grad_accum"): ONE_STAGE,
     ("one_forward_one_backward_ahead", "grad_accum"): ONE_STAGE,
     ("repair_local", "grad_accum"): REPAIRED,
+    ("zero2_overlap", "zero1"): "gradients in pieces are the better technique",
     ("ddp_twice", "ddp"): "with as many micro-batches as ranks each rank has one",
     ("ddp_twice", "repair_twice"): REPAIRED,
     ("ddp_twice", "repair_quiet"): REPAIRED,
@@ -150,6 +151,7 @@ WEAK = {
     "pipeline_fsdp": "pipeline_fsdp_in_12_6",
     "replica_fsdp": "replica_fsdp",
     "zero1": "zero1",
+    "zero2": "zero2",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

@@ -75,6 +75,9 @@ DERIVED = [
     ("p05_pipeline", f"{4096 * 8192 * 2 / 1e6:.0f} MB, or {4096 * 8192 * 2 / GB_BETWEEN / 1e6:.1f} milliseconds"),
     ("p09_zero1", f"takes {state(7.5):.0f} GB to train, and {12 * 7.5:.0f} of them belong to the optimizer"),
     ("p09_zero1", f"4 + 12/n bytes for each parameter: {7.5 * (4 + 12 / 64):.1f} GB instead of {state(7.5):.0f}"),
+    ("p10_zero2", f"takes {7.5 * (4 + 12 / 64):.1f} GB on each of 64 GPUs. {2 * 7.5:.0f} of them are gradients"),
+    ("p10_zero2", f"That is {2 * 7.5 / 64:.2f} GB."),
+    ("p10_zero2", f"| {7.5 * (4 + 12 / 64):.1f} GB | {7.5 * (2 + 14 / 64):.1f} GB |"),
     ("p06_gpipe", f"fifteen sixteenths, {15 / 16:.0%}".replace("%", " percent")),
     ("p06_gpipe", f"here 7/4 of 16, which is {16 * 7 // 4} ticks"),
     ("p06_gpipe", f"3/7 or {3 / 7:.0%}".replace("%", " percent")),
@@ -124,6 +127,7 @@ MEASURED = [
     ("p09_zero1", "ddp_twice", TWICE, "[Data parallel: {time:g} ticks, {memory:,} elements]"),
     ("p09_zero1", "zero1", TWICE, "[ZeRO-1: {time:g} ticks, {memory:,} elements]"),
     ("p09_zero1", "zero1_overlap", TWICE, "the last gather are waited for: {time:g} ticks, in the same memory."),
+    ("p10_zero2", "zero2_overlap", TWICE, "That takes {time:g} ticks and half an activation more memory"),
     ("p08_replica_fsdp", "fsdp_on_boxes", BOXES, "It takes {time:g}.0 ticks and {memory:,} elements."),
 ]
 """Where, a program and its size, and the sentence with its figures."""

@@ -1,0 +1,188 @@
+# %% [markdown]
+# # Puzzle 10: ZeRO-2
+#
+# With ZeRO-1, a model of 7.5 billion parameters takes 31.4 GB on each of 64 GPUs. 15 of them are gradients: a rank
+# adds up whole gradients from one micro-batch to the next, and in the end it uses one 64th of them for its update. That
+# is 0.23 GB. The rest is kept all the time and then given away.
+#
+# Does a rank ever need more than its own piece of the sum?
+
+# %%
+from drawing import beside_target, compare, draw, play
+from lib import Cost, Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 10,
+    "name": "zero2",
+    "title": "ZeRO-2",
+    "size": {"ranks": 4, "layers": 6, "batches": 8},
+    "other_sizes": "two_each",
+    "target": {"time": 32.4, "memory": 3538944},
+    "star": {"time": 27.6, "memory": 3473408},
+    "frontier": [
+        {"time": 27.3, "memory": 3473408, "by": "zero2_overlap"},
+        {"time": 32.4, "memory": 3407872, "by": "zero2"},
+    ],
+    "cost": "two_halves",
+    "layout": "states_sharded",
+    "hints_for": {"slow": 2},
+    "rules": [],
+    "difficulty": "medium",
+    "minutes": 20,
+    "hints": [
+        "Look at the gradients in your picture of puzzle 9. From the first micro-batch on, six whole ones are waiting. "
+        "Of how many of their elements will this rank make use?",
+        "Reduce-scatter each gradient right after its `backward`, in every micro-batch, and add up the pieces. An "
+        "all-reduce that is cut afterwards brings the same pieces, and takes twice as long.",
+        "`grad = await model.scatterreduce(grad, layer)`, then add: `model.grad_weights[layer] + grad` from the second "
+        "micro-batch on. Update and gather at the end as in puzzle 9.",
+    ],
+}
+
+# %% [markdown]
+# ## Your task
+#
+# The same machine, the same prices and the same pieces as in puzzle 9: all weights on every rank, of every optimizer
+# state only shard `r` of `RANKS` on rank `r`, two micro-batches on each rank. Now use less memory for the gradients.
+#
+# Target, for 4 ranks, 6 layers and 8 micro-batches: **32.4** ticks, peak memory **3,538,944** elements.
+# The star: **27.6** ticks, **3,473,408** elements.
+
+
+# %%
+async def zero2(model: Model) -> Model:
+    """Data parallel, with optimizer states and the sums of gradients in shards."""
+    ### BEGIN SOLUTION
+    for layer in range(model.LAYERS):
+        model.weights[layer], state = model.load_weights(layer)
+        model.opt_states[layer] = state.shard(model.rank, model.RANKS)
+
+    mine = range(model.rank, model.BATCHES, model.RANKS)
+    for mb in mine:
+        model.activations[0] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            inp, weight = model.activations[layer], model.weights[layer]
+            model.activations[layer + 1] = model.forward(layer, inp, weight)
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+        for layer in reversed(range(model.LAYERS)):
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+            grad = await model.scatterreduce(grad, layer)
+            so_far = model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + grad if so_far else grad
+        del model.grad_activations[0]
+
+    for layer in range(model.LAYERS):
+        piece = model.weights[layer].shard(model.rank, model.RANKS)
+        piece, model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), piece, model.opt_states[layer]
+        )
+        model.weights[layer] = await model.allgather(piece, layer)
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+prices = Cost(allreduce=0.6, allreduce_across=3.0)
+draw(run(zero2, ranks=4, layers=6, batches=8, cost=prices))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(zero2, ranks=4, layers=6, batches=8, cost=prices))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("zero2")
+grade(zero2)
+
+# %% [markdown]
+# ## What it costs now
+#
+# The lunch is not quite free any more. ZeRO-1 sends the model's size twice in a step, whatever the number of
+# micro-batches: one reduce-scatter of each gradient, one all-gather of each weight. Here every micro-batch has its own
+# reduce-scatters. With K micro-batches on a rank that makes K + 1 times the model's size instead of 2. At our size it
+# takes 1.8 ticks more than puzzle 9 if you wait for each sum, and nothing if the sums run under the next backward.
+#
+# | | ZeRO-1 | ZeRO-2 |
+# |---|---|---|
+# | times the model's size that a rank sends, K micro-batches | 2 | K + 1 |
+# | gradients that a rank keeps, in bytes per parameter | 2 | 2/n |
+# | what it keeps of 7.5 billion parameters on 64 GPUs | 31.4 GB | 16.6 GB |
+#
+# (Every figure is to be multiplied by (n - 1)/n for what is sent on n ranks. And while one layer's gradient is on its
+# way, it is still whole: a rank needs room for that, too.)
+#
+# So was puzzle 3 a stage of ZeRO? No. There weights and states were in shards and gradients whole. Stage 1 shards the
+# states, stage 2 also the gradients, stage 3 also the weights: from the largest saving to the dearest. Whole gradients
+# beside sharded weights are the wrong way round, and only good for learning one thing at a time.
+
+# %% [markdown] tags=["solution"]
+# ## Faster: sums under other work
+#
+# Each sum is fetched one layer later, and those of the first micro-batch at the latest in the next forward pass. The
+# gathers of the new weights run while other layers are updated, as in puzzle 9. That takes 27.3 ticks and half an
+# activation more memory, for a gradient in flight.
+
+
+# %% tags=["solution"]
+async def zero2_overlap(model: Model) -> Model:
+    """As above, but no rank waits for a sum or a gather before it has to."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], state = model.load_weights(layer)
+        model.opt_states[layer] = state.shard(model.rank, model.RANKS)
+
+    sums, gathers = {}, {}
+
+    async def fetch(layer: int) -> None:
+        """Add the sum of a layer that is on its way, if there is one."""
+        if layer in sums:
+            grad, so_far = await sums.pop(layer), model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + grad if so_far else grad
+
+    for mb in range(model.rank, model.BATCHES, model.RANKS):
+        model.activations[0] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            inp, weight = model.activations[layer], model.weights[layer]
+            model.activations[layer + 1] = model.forward(layer, inp, weight)
+            await fetch(layer)
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+        for layer in reversed(range(model.LAYERS)):
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+            sums[layer] = model.scatterreduce(grad, layer)
+            await fetch(layer + 1)
+        del model.grad_activations[0]
+
+    for layer in reversed(range(model.LAYERS)):
+        await fetch(layer)
+        grad, piece = model.grad_weights.pop(layer), model.weights.pop(layer)
+        piece, model.opt_states[layer] = model.update(
+            layer, grad, piece.shard(model.rank, model.RANKS), model.opt_states[layer]
+        )
+        gathers[layer] = model.allgather(piece, layer)
+    for layer, call in gathers.items():
+        model.weights[layer] = await call
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+compare(*[run(fn, ranks=4, layers=6, batches=8, cost=prices) for fn in (zero2, zero2_overlap)])
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# DeepSpeed has it as `"stage": 2` (ZeRO, arXiv 1910.02054). In DeepSpeed, gradients are reduced while the backward
+# pass runs, in buckets, and each rank keeps its own part of the sum.
+#
+# PyTorch's `SHARD_GRAD_OP` is often called ZeRO-2. It keeps less: between steps a rank has only its shard of the
+# weights, too. It gathers them in the forward pass of each micro-batch, keeps them whole until that micro-batch's
+# backward pass is over, and then frees them. So it sends K all-gathers and K reduce-scatters in a step, 2K times the
+# model's size, where ZeRO-2 sends K + 1. Full sharding gathers once more in each backward pass and sends 3K.

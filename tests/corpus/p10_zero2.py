@@ -1,0 +1,46 @@
+"""Puzzle 10, ZeRO-2: honest styles, natural mistakes, and ways round the work by the public names alone."""
+
+from __future__ import annotations
+
+from . import changed
+
+SUM = "            grad = await model.scatterreduce(grad, layer)\n"
+ADD = "model.grad_weights[layer] = so_far + grad if so_far else grad"
+PIECE = "        piece = model.weights[layer].shard(model.rank, model.RANKS)\n"
+STATE = "model.opt_states[layer] = state.shard(model.rank, model.RANKS)"
+MINE = "range(model.rank, model.BATCHES, model.RANKS)"
+GATHER = "model.weights[layer] = await model.allgather(piece, layer)"
+
+HONEST = [
+    changed("zero2", "sums and gathers under other work", base="zero2_overlap"),
+    changed("zero2", "neighbors take neighboring micro-batches",
+            (MINE, "range(model.rank * model.BATCHES // model.RANKS, (model.rank + 1) * model.BATCHES // model.RANKS)")),
+    changed("zero2", "from the last layer down", ("    for layer in range(model.LAYERS):\n" + PIECE, "    for layer in reversed(range(model.LAYERS)):\n" + PIECE)),
+    changed("zero2", "pieces kept by micro-batch, and added at once",
+            ("            so_far = model.grad_weights.get(layer)\n            " + ADD, "            model.grad_weights[layer, mb] = grad"),
+            ("    for layer in range(model.LAYERS):\n" + PIECE,
+             "    for layer in range(model.LAYERS):\n        for mb in mine:\n            grad = model.grad_weights.pop((layer, mb))\n"
+             "            model.grad_weights[layer] = model.grad_weights[layer] + grad if mb != mine[0] else grad\n" + PIECE)),
+    changed("zero2", "sums awaited together", (SUM, "            sums[layer] = model.scatterreduce(grad, layer)\n            grad = await sums.pop(layer)\n"),
+            ("    mine = ", "    sums = {}\n    mine = ")),
+]  # fmt: skip
+
+MISTAKES = [
+    changed("zero2", "ZeRO-1: whole gradients", base="zero1", says="over the target: 4,456,448"),
+    changed("zero2", "all-reduced and cut", (SUM, "            grad = (await model.allreduce(grad, layer)).shard(model.rank, model.RANKS)\n"), says="over the target: 36 ticks"),
+    changed("zero2", "data parallel", base="ddp_twice", says="the wrong pieces of the OptState of layer 0"),
+    changed("zero2", "replaced, not added", (ADD, "model.grad_weights[layer] = grad"), says="missing micro-batches 0-3"),
+    changed("zero2", "a sum of sums", (ADD, "model.grad_weights[layer] = grad + grad"), says="would be counted twice"),
+    changed("zero2", "only one micro-batch", (MINE, "[model.rank]"), says="missing micro-batches 4-7"),
+    changed("zero2", "the same micro-batches on all", (MINE, "range(2)"), says="would be counted twice"),
+    changed("zero2", "never gathered", (GATHER, "model.weights[layer] = piece"), says="ends with (set_final_weight) the wrong pieces"),
+    changed("zero2", "cut, not summed", (SUM, "            grad = grad.shard(model.rank, model.RANKS)\n"), says="missing micro-batch"),
+    changed("zero2", "the neighbor's piece", (PIECE, PIECE.replace("model.rank,", "(model.rank + 1) % model.RANKS,")), says="hold different shards"),
+    changed("zero2", "updated after each micro-batch", ("        del model.grad_activations[0]\n", "        for layer in range(model.LAYERS):\n            piece = model.weights[layer].shard(model.rank, model.RANKS)\n            model.update(layer, model.grad_weights[layer], piece, model.opt_states[layer])\n        del model.grad_activations[0]\n"), says="missing micro-batch"),
+    # -- round the work -------------------------------------------------------------------------------------
+    changed("zero2", "the old weights gathered", (GATHER, "model.weights[layer] = await model.allgather(model.weights[layer].shard(model.rank, model.RANKS), layer)"), says="after one optimizer step|of different steps"),
+    changed("zero2", "rank 0 keeps all states", (STATE, "model.opt_states[layer] = state if model.rank == 0 else state.shard(model.rank, model.RANKS)"), says="the wrong pieces of the OptState|hold different shards"),
+    changed("zero2", "the second half made up", (SUM, SUM + "            grad = grad + model.fake_grad(layer, [(mb + 1) % model.BATCHES]).shard(model.rank, model.RANKS)\n"), says="counted twice|made up"),
+    changed("zero2", "one rank's final weight for all", ("model.set_final_weight(layer, model.weights[layer])", "model.set_final_weight(layer, model.weights[layer]) if model.rank == 0 else None"), says="ends with (set_final_weight) the wrong pieces|no final weight"),
+    changed("zero2", "gradients dropped and made anew", (ADD, ADD + "\n            if mb == mine[-1]: model.grad_weights[layer] = model.fake_grad(layer, range(model.BATCHES)).shard(model.rank, model.RANKS)"), says="made up"),
+]  # fmt: skip
