@@ -126,6 +126,9 @@ class Network:
             if axis is None and self.mesh.axes and not error.cure:
                 axes = " or ".join(f'axis="{name}"' for name in self.mesh.axes)
                 error.cure = f"without an axis all ranks take part; name the one that is meant, {axes}"
+            elif axis is not None:  # a rank's place in such a group is not its number
+                place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
+                error.cure = error.cure.replace("model.rank, model.RANKS", f"{place}, {size}")
             raise
         origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
         shared = len({*map(id, outputs)}) == 1  # where everyone gets the same, it is made once
