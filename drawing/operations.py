@@ -62,9 +62,14 @@ def _pass(kind: str, place: Rect, color: str, text: str, size: float) -> Diagram
         line = 0.75 if width >= 8 and height >= theme.OUTLINED else 0.0
         how = style(color, color, 2 * line, theme.TINT if line else theme.STRONG_TINT)
         body, ink = box(x + line, y + line, width - 2 * line, height - 2 * line, how, radius), theme.INK
-    if not text:
-        return body
-    return together([body, label(x + width / 2, y + height / 2, text, size, style(ink), weight=600)])
+    parts: list[Diagram] = [body]
+    if kind in theme.BANDS:
+        band = height * theme.BAND
+        parts.append(box(x, y + theme.BANDS[kind] * (height - band), width, band, style(color), min(radius, band / 2)))
+    if text:
+        middle = y + height / 2 + height * theme.BAND / 2 * (1 - 2 * theme.BANDS.get(kind, 0.5))
+        parts.append(label(x + width / 2, middle, text, size, style(ink), weight=600))
+    return together(parts) if len(parts) > 1 else body
 
 
 def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:

@@ -65,7 +65,7 @@ class Reference:
             for group, names in (MODEL | verbs).items()
         }
         found["Running, grading, drawing"] = [(_written(f.__name__, f), _says(f)) for f in FUNCTIONS]
-        prices = [(field.name, f"{Cost().price(field.name):,}") for field in fields(Cost)]
+        prices = [(field.name, f"{float(Cost().price(field.name)):,.10g}") for field in fields(Cost)]
         found["Prices: Cost(...), in ticks (_across: between boxes), and sizes in elements"] = prices
         return found
 

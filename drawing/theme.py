@@ -26,6 +26,8 @@ GOLD = "#b07a00"
 """Of a star, on light and on dark pages."""
 TINT, STRONG_TINT = 0.22, 0.4
 """Opacity of the layer's color in a backward, inside an outline and without one."""
+BAND = 0.26
+"""Height of the band of a half of a backward, as a part of its box."""
 OUTLINED = 8.0
 """Boxes lower than so many pixels have no outline."""
 
@@ -45,6 +47,8 @@ GLYPHS = {
     "pass_to": "right",
     "receive": "left",
 }
+BANDS = {"backward_input": 0.0, "backward_weight": 1.0}
+"""Halves of a backward have a band at the top of their box, or at its bottom: so they are told apart without color."""
 TENSOR_COLORS = {
     "Weight": "#3f6fb0",
     "OptState": "#93b5e1",

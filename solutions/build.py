@@ -72,10 +72,17 @@ SPEC = {
     "hints": (list,),
 }
 """The keys of a spec cell, all required, and their types."""
-OPTIONAL = {"cost": (str,), "star": (dict,), "hints_for": (dict,), "begins_with": (str,)}
+OPTIONAL = {
+    "cost": (str,),
+    "star": (dict,),
+    "hints_for": (dict,),
+    "begins_with": (str,),
+    "words": (list,),
+}
 """Keys that a spec cell may have: without ``cost``, the machine's is the default one; a repair has no ``star``;
 ``hints_for`` says with which hint (from 1) to begin for a program that is right but slow, or large; ``begins_with``
-names the puzzle whose answer is a good beginning, where that is not the one before."""
+names the puzzle whose answer is a good beginning, where that is not the one before; ``words`` are the operations and
+options that it grants besides those that every puzzle has."""
 OVER = {"slow": (int,), "large": (int,)}
 DIFFICULTIES = ("easy", "medium", "hard")
 WORDS = {
@@ -83,6 +90,7 @@ WORDS = {
     "other_sizes": tuple(SIZES),
     "rules": tuple(RULES),
     "cost": tuple(COSTS),
+    "words": tuple(dict.fromkeys(word for row in OPERATIONS.values() for word in row.words)),
     "difficulty": DIFFICULTIES,
 }
 """Keys whose values are words, or lists of words, and the words that are known."""

@@ -1,4 +1,4 @@
-# Finds lib and drawing in one of the folders that contain this notebook. Run it first; it is safe to run again.
+# Finds lib and drawing in a folder above this notebook. Run it first; it is safe to run again.
 import sys
 from pathlib import Path
 

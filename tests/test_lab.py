@@ -168,7 +168,7 @@ def test_the_first_screen_of_a_puzzle_has_its_title_and_no_plumbing(browser: Bro
 
     title, folded, code, news = browser.visit(lab.url("p03_wsdp.ipynb"), work, height=800)
     assert title.startswith("Puzzle 3: ")
-    assert folded.startswith("# Finds lib and drawing in one of the folders that contain this notebook.")
+    assert folded.startswith("# Finds lib and drawing in a folder above this notebook.")
     assert "from lib import" in code and "sys.path" not in code
     assert news == 0
 

@@ -327,7 +327,7 @@ def test_what_is_no_operation_of_the_compute_lane_is_refused(kind: Any) -> None:
         books.compute(rank, kind, 0, [])
     with pytest.raises(PuzzleError, match=says) as raised:
         computation(kind)
-    assert raised.value.expected.startswith("forward, loss, backward, update")
+    assert raised.value.expected.startswith("forward, loss, backward, backward_input, backward_weight, update")
 
 
 @pytest.mark.parametrize("kind", ["toy_broadcast", "forward", "receive", "", None])

@@ -11,8 +11,7 @@ from ..machine.outcome import Outcome
 from ..record.collectives import ALLGATHER, SCATTERREDUCE
 from ..record.events import Event
 from ..record.labels import Labels
-from ..record.table import RECEIVE, SEND, training
-from ..record.training import BACKWARD
+from ..record.table import RECEIVE, SEND, makes_weight_grads, training
 
 
 def _broken(event: Event, problem: str, expected: str, cure: str = "") -> PuzzleError:
@@ -79,7 +78,7 @@ def _arrivals(events: Sequence[Event]) -> Iterator[_Arrival]:
     """Return what ranks receive of gradients to which others have contributed."""
     trained, meetings = defaultdict[object, set[int]](set), defaultdict[object, list[Event]](list)
     for event in events:
-        if event.kind == BACKWARD.kind:
+        if makes_weight_grads(event.kind):
             trained[event.rank, event.layer] |= event.batches
         elif event.tensor == "WeightGrad" and event.kind != SEND.kind:
             meetings[event.op].append(event)

@@ -39,6 +39,7 @@ class Puzzle(NamedTuple):
     cost: str = "default"  # the cost of its machine: a name from COSTS
     star: dict[str, Any] | None = None
     hints_for: dict[str, int] | None = None  # for a right program that is "slow" or "large": the hint to begin with
+    words: tuple[str, ...] = ()  # operations and options that it grants, and most other puzzles do not
     begins_with: str = ""  # the puzzle whose answer is a good beginning, where that is not the one before
 
     @property
@@ -68,6 +69,11 @@ class Puzzle(NamedTuple):
 def puzzles() -> dict[str, Puzzle]:
     """Return all puzzles by name, in order."""
     return {name: Puzzle(**spec) for name, spec in kept("specs.json").items()}
+
+
+def subject_of(word: str) -> Puzzle | None:
+    """Return the puzzle that is about a word, which is the first that grants it."""
+    return next((puzzle for puzzle in puzzles().values() if word in puzzle.words), None)
 
 
 @cache

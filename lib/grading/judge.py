@@ -6,19 +6,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random, SystemRandom
 
-from ..basics.errors import PuzzleError, show_call
+from ..basics.errors import Place, PuzzleError, show_call
 from ..basics.units import show_elements, show_ticks
 from ..course.layouts import Size, check_layout, corners, show_size
 from ..course.rules import RULES
 from ..course.sketches import Elsewhere, at_home, elsewhere, work_at_home
-from ..course.specs import Puzzle
+from ..course.specs import Puzzle, subject_of
 from ..learner.model import written
 from ..machine.check import check_finals
 from ..machine.outcome import Outcome
 from ..record.events import MARKS
 from ..record.kinds import KINDS, MEMORY_KINDS
 from ..record.score import idle_share, peak_event, work
-from ..record.table import OPERATIONS, in_lane
+from ..record.table import OPERATIONS, in_lane, makes_weight_grads
+from ..record.training import BACKWARD
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 MORE_SIZES = 2  # sizes at which an attempt has to hold besides the puzzle's own, and those that are extremes
@@ -66,17 +67,34 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
         raise PuzzleError("no operation was run", line="")
     if half_done := comes_next(outcome):
         raise PuzzleError(f"the function is not finished yet: {half_done}", line="")
+    check_words(outcome, puzzle)
     check_finals(outcome.final_states)
     check_layout(puzzle.layout, size, outcome.final_states)
     for rule in puzzle.rules:
         RULES[rule](outcome)
 
 
+def check_words(outcome: Outcome, puzzle: Puzzle) -> None:
+    """Raise PuzzleError for an operation or an option that the puzzle does not grant."""
+    for event in outcome.events:
+        for word in event.words:
+            if word not in puzzle.words:
+                subject = subject_of(word)
+                about = f", which is the subject of puzzle {subject.number}" if subject else ""
+                place = Place(
+                    event.rank, event.kind, event.layer, tick=event.issued, detail=f"at tick {event.issued:g}"
+                )
+                problem = f"puzzle {puzzle.number} is solved without `{word}`{about}"
+                cure = "`run` and `draw` take it, if you want to see what it would do"
+                raise PuzzleError(problem, where=place, cure=cure, line="")
+
+
 def comes_next(outcome: Outcome) -> str:
     """Return what a function that stops half-way does not do yet, or an empty text for one that does something of all
     that training needs."""
-    steps = ["load_weights", "get_activation", *in_lane("compute")]
+    steps = ["load_weights", "get_activation", *(kind for kind in in_lane("compute") if not OPERATIONS[kind].words)]
     done = {event.kind for event in outcome.events}
+    done |= {BACKWARD.kind} if any(makes_weight_grads(kind) for kind in done) else set()
     left = [step for step in steps if step not in done]
     if not left or any(step in done for step in steps[steps.index(left[0]) :]):
         return ""

@@ -22,7 +22,7 @@ from ..record.events import Event
 from ..record.kinds import KINDS
 from ..record.operations import Collective, Computation
 from ..record.table import Verbs
-from ..record.training import BACKWARD, FORWARD, LOSS, UPDATE
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .calls import Call, Caller
 from .dist import Dist
 from .storage import Answers, Storage
@@ -248,6 +248,24 @@ class Model(Verbs):
         made = self._books.compute(self._handle, BACKWARD.kind, layer, (inp._token, grad._token, weight._token))
         self._note(sys._getframe(1))
         return of_token(made[0]), of_token(made[1])  # type: ignore[return-value]
+
+    @priced
+    def backward_input(self, layer: int, inp: Activation, grad: ActivationGrad, weight: Weight) -> ActivationGrad:
+        """The half of backward that gives the gradient of the layer's input, and none of its weight. Takes {price}.
+
+        Needs what backward needs. The other half may come before it, or much later. A puzzle has to allow it.
+        """
+        made = self._compute(BACKWARD_INPUT, layer, inp, grad, weight)
+        return made[0]  # type: ignore[no-any-return]
+
+    @priced
+    def backward_weight(self, layer: int, inp: Activation, grad: ActivationGrad, weight: Weight) -> WeightGrad:
+        """The half of backward that gives the gradient of the layer's weight, and none of its input. Takes {price}.
+
+        Needs what backward needs, so until then input and gradient have to be kept. A puzzle has to allow it.
+        """
+        made = self._compute(BACKWARD_WEIGHT, layer, inp, grad, weight)
+        return made[0]  # type: ignore[no-any-return]
 
     @priced
     def update(

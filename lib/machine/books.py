@@ -126,7 +126,7 @@ class LocalBooks:
                 raise
         made = row.makes(rank, layer, labels)  # type: ignore[arg-type]
         values = row.value(rank.values, [*map(value_of, operands)])
-        rank.record(kind, layer, labels[0].batches, operands, rank.cost.compute(kind, *labels))
+        rank.record(row, layer, labels[0].batches, operands, rank.cost.compute(kind, *labels))
         if len(made) != len(values):
             raise ValueError(f"{kind} makes {len(made)} tensors of {len(values)} values")
         return [*map(rank.mint, made, values, repeat(origin))]

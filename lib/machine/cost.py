@@ -26,8 +26,7 @@ Grains = int | Fraction
 it must be, so nothing is ever rounded."""
 
 
-UNLESS_GIVEN = {"allreduce": "collective", "allreduce_across": "collective_across"}
-"""Prices that a cost need not give, and the price that they are then."""
+ACROSS = "_across"  # ends the name of a price between boxes
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,8 @@ class Cost:
     """Prices in ticks (0.3 means exactly three tenths) and sizes in elements.
 
     ``forward`` and ``backward`` are per micro-batch; ``..._across`` is for a group, or a pair of ranks, that is not
-    all in one box. An all-reduce costs what every collective costs, unless it has a price of its own, ``allreduce``.
+    all in one box. An all-reduce costs what every collective costs, unless it has a price of its own, ``allreduce``,
+    and each half of a backward, ``backward_input`` and ``backward_weight``, the half of it.
     Raises PuzzleError for a price that is negative, or not a number.
 
     By default a layer takes a whole tick per micro-batch, and a message or collective inside a box a fraction of one.
@@ -58,11 +58,13 @@ class Cost:
     activation_elements: int = HIDDEN * LENGTH
     allreduce: Ticks | None = None
     allreduce_across: Ticks | None = None
+    backward_input: Ticks | None = None
+    backward_weight: Ticks | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
             price = getattr(self, field.name)
-            if price is None and field.name in UNLESS_GIVEN:
+            if price is None and _other(field.name):
                 continue
             if not isinstance(price, (int, float, Fraction)) or not price >= 0 or price == float("inf"):
                 raise PuzzleError(
@@ -77,7 +79,8 @@ class Cost:
     def price(self, name: str) -> Ticks:
         """Return the price of this name: the field's, or what it is unless it is given."""
         given: Ticks | None = getattr(self, name)
-        return self.price(UNLESS_GIVEN[name]) if given is None else given
+        other = _other(name)
+        return exact(self.price(other[0])) / other[1] if given is None and other else given  # type: ignore[return-value]
 
     def grains(self, ticks: Ticks) -> Grains:
         """Return a time in grains, exactly."""
@@ -109,7 +112,7 @@ class Cost:
     def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> Grains:
         """Return how long a collective takes, in grains. ``size``: elements of the largest tensor that a member brings
         or gets; ``tensor``: labels of one that is brought."""
-        fixed, across = self._fixed, "_across" if group.across else ""
+        fixed, across = self._fixed, ACROSS if group.across else ""
         return fixed[kind + across if kind + across in fixed else "collective" + across]
 
     def transfer(self, size: Elements, across: bool) -> Grains:
@@ -134,6 +137,15 @@ class Cost:
         if isinstance(row, Computation) and row.by_batch and price:
             return f"{_ticks(price)} per micro-batch"
         return _ticks(price) + ("" if across is None else f" ({show_ticks(float(across))} between boxes)")
+
+
+def _other(name: str) -> tuple[str, int] | None:
+    """Return of which other price this one is which part unless it is given, if it need not be given."""
+    row = OPERATIONS.get(name.removesuffix(ACROSS))
+    if row is None or row.unless_given is None:
+        return None
+    other, part = row.unless_given
+    return other + ACROSS * name.endswith(ACROSS), part
 
 
 def _ticks(price: Ticks) -> str:

@@ -78,7 +78,7 @@ class InFlight:
         return make_event((
             self.rank.rank, self.kind, self.layer, labels.batches if labels else NONE,
             self.tick, start, end, self.held, self.op or None,
-            ends, labels.kind if labels else None, self.memory,
+            ends, labels.kind if labels else None, self.memory, (),
         ))  # fmt: skip
 
     @property

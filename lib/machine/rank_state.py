@@ -18,8 +18,8 @@ from ..basics.units import Elements
 from ..record.events import MARKS, Event, make_event
 from ..record.kinds import KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import NONE, Cuts, Labels, cut, join, overlap, total_of
-from ..record.operations import Value, Values
-from ..record.table import RECEIVE, sums, work_on_layers
+from ..record.operations import Computation, Value, Values
+from ..record.table import RECEIVE, makes_weight_grads, sums, work_on_layers
 from ..record.training import not_in_place
 from .cost import Cost, Grains
 from .fingerprints import Fingerprints
@@ -334,9 +334,9 @@ class RankState:
                 return record.kind
         return ""
 
-    def worked_on(self, kind: str, layer: int) -> frozenset[int]:
-        """Return the micro-batches on which this rank has done such an operation, of this layer."""
-        done = [record for record in self.log if record.kind == kind and record.layer == layer]
+    def with_gradients(self, layer: int) -> frozenset[int]:
+        """Return the micro-batches for which this rank has computed the gradient of a layer's weight."""
+        done = [record for record in self.log if record.layer == layer and makes_weight_grads(record.kind)]
         return frozenset[int]().union(*[record.batches for record in done if isinstance(record, Event)])
 
     def sample(self, operands: Sequence[TensorState]) -> tuple[Elements, ...]:
@@ -362,21 +362,30 @@ class RankState:
         return tuple(counted or held)
 
     def record(
-        self, kind: str, layer: int | None, batches: frozenset[int], operands: Sequence[TensorState], length: Grains
+        self,
+        row: Computation,
+        layer: int | None,
+        batches: frozenset[int],
+        operands: Sequence[TensorState],
+        length: Grains,
     ) -> None:
         """Carry out an operation of the compute lane that takes ``length`` grains: sample, clock and log."""
         held, start = self.sample(operands), self.tick
         if length:
             self.clock += length
             self.tick = float(self.clock / self.grain)
-        self.log.append(make_event((self.rank, kind, layer, batches, start, start, self.tick, held, None, (), None, 0)))
+        self.log.append(
+            make_event(
+                (self.rank, row.kind, layer, batches, start, start, self.tick, held, None, (), None, 0, row.words)
+            )
+        )
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE) -> None:
         """Take a sample at a moment that is no operation: it ends no life."""
         now = self.tick
         self.clocks.append(self.clock)
         self.log.append(
-            make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), None, 0))
+            make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), None, 0, ()))
         )
 
     def ended_by(self, tensor: TensorState) -> tuple[str, int | None]:

@@ -66,6 +66,7 @@ ALLREDUCE = Collective(
     result=allreduce,
     move=lambda carrier, value, inputs, outputs: carrier.total(value, outputs[carrier.place]),
     example=own_gradient,
+    unless_given=("collective", 1),
     rounds=2,
 )
 

@@ -35,6 +35,7 @@ class Event(NamedTuple):
     group: tuple[int, ...] = ()
     tensor: str | None = None  # what a communication carries: ``Weight``, ``WeightGrad`` ..., or None for a plain value
     elements: Elements = 0  # size of what is carried
+    words: tuple[str, ...] = ()  # what it uses that a puzzle has to grant
 
     @property
     def lane(self) -> str:

@@ -69,8 +69,8 @@ class Rank(Protocol):
     def reduced(self, layer: int, batches: frozenset[int]) -> str:
         """Return the reduction to which this rank has brought a gradient of these micro-batches, or an empty text."""
 
-    def worked_on(self, kind: str, layer: int) -> frozenset[int]:
-        """Return the micro-batches on which this rank has done such an operation, of this layer."""
+    def with_gradients(self, layer: int) -> frozenset[int]:
+        """Return the micro-batches for which this rank has computed the gradient of a layer's weight."""
 
 
 class Carrier(Protocol):
@@ -109,8 +109,11 @@ class Operation:
     """Whether it works on micro-batches one by one: its price is that of one, and its code names them."""
     trains: bool = False  # whether it carries micro-batches through a layer
     backward: bool = False  # whether it does so backwards
+    words: tuple[str, ...] = ()  # of an operation that a puzzle has to grant: by what name its spec does so
     elsewhere: Sequence[str] = ()  # names that torch has for it
     price: str = ""  # the field of ``Cost`` with its price, where that is not named like its verb
+    unless_given: tuple[str, int] | None = None
+    """Of which other price, divided by what, it costs, where a ``Cost`` gives it none of its own."""
     verb: Callable[..., Any] | None = None
     """What ``model.kind(...)`` calls, with the model first, where Model has no method of that name."""
 
@@ -128,6 +131,7 @@ class Computation(Operation):
     rule: Callable[[Rank, int, Sequence[Labels]], None] = lambda rank, layer, labels: None
     """``rule(rank, layer, labels)`` raises PuzzleError where operands do not fit."""
     by_batch: bool = True
+    weight_grads: bool = False  # whether it makes gradients of weights
 
 
 @dataclass(frozen=True, kw_only=True)

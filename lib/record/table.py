@@ -3,13 +3,17 @@
 from ..basics.errors import PuzzleError
 from .collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from .operations import Collective, Computation, Message, Operation
-from .training import BACKWARD, FORWARD, LOSS, UPDATE
+from .training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 
 SEND = Message(kind="pass_to", code=">", word="send", elsewhere=("send", "isend"), price="send")
 RECEIVE = Message(kind="receive", code="<", word="receive", elsewhere=("recv", "irecv"))
 
 OPERATIONS: dict[str, Operation] = {
-    row.kind: row for row in (FORWARD, LOSS, BACKWARD, UPDATE, ALLREDUCE, ALLGATHER, SCATTERREDUCE, SEND, RECEIVE)
+    row.kind: row
+    for row in (
+        *(FORWARD, LOSS, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, UPDATE),
+        *(ALLREDUCE, ALLGATHER, SCATTERREDUCE, SEND, RECEIVE),
+    )
 }
 """Every operation by its verb, in the order in which they are listed for people."""
 
@@ -70,6 +74,12 @@ def lane_of(kind: str) -> str:
     """Return the lane of an operation, or an empty text for a mark in the log."""
     row = OPERATIONS.get(kind)
     return row.lane if row else ""
+
+
+def makes_weight_grads(kind: str) -> bool:
+    """Return whether an operation makes gradients of weights."""
+    row = OPERATIONS.get(kind)
+    return isinstance(row, Computation) and row.weight_grads
 
 
 def training() -> list[str]:

@@ -123,16 +123,49 @@ LOSS = Computation(
     value=lambda values, given: [values.loss(given[0])],
 )
 
+_BACKWARD_TAKES = {"inp": "Activation", "grad": "ActivationGrad", "weight": "Weight"}
+
 BACKWARD = Computation(
     kind="backward",
     code="B",
     word="backward",
     trains=True,
     backward=True,
-    takes={"inp": "Activation", "grad": "ActivationGrad", "weight": "Weight"},
+    takes=_BACKWARD_TAKES,
     rule=backward_rule,
     makes=_gradients,
     value=lambda values, given: values.backward(given[0], given[1], given[2]),
+    weight_grads=True,
+)
+
+# The two halves of it, each with the gradient that the other leaves out.
+BACKWARD_INPUT = Computation(
+    kind="backward_input",
+    code="BI",
+    word="backward for the input",
+    trains=True,
+    backward=True,
+    words=("backward_input",),
+    unless_given=("backward", 2),
+    takes=_BACKWARD_TAKES,
+    rule=backward_rule,
+    makes=lambda rank, layer, labels: _gradients(rank, layer, labels)[1:],
+    value=lambda values, given: values.backward(given[0], given[1], given[2])[1:],
+)
+
+BACKWARD_WEIGHT = Computation(
+    kind="backward_weight",
+    code="BW",
+    word="backward for the weight",
+    trains=True,
+    backward=True,
+    words=("backward_weight",),
+    unless_given=("backward", 2),
+    takes=_BACKWARD_TAKES,
+    rule=backward_rule,
+    makes=lambda rank, layer, labels: _gradients(rank, layer, labels)[:1],
+    value=lambda values, given: values.backward(given[0], given[1], given[2])[:1],
+    weight_grads=True,
 )
 
 # -- the optimizer step ---------------------------------------------------------------------------
@@ -169,7 +202,7 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         cure = "add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update"
         if verb := rank.reduced(layer, grad.batches):
             cure = not_in_place(verb)
-        elif own := missing & rank.worked_on(BACKWARD.kind, layer):
+        elif own := missing & rank.with_gradients(layer):
             cure = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: add it "
             cure += f"to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
         expected, got = f"all of {show_set(range(rank.batches))}", show_set(grad.batches)

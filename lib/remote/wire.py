@@ -115,7 +115,8 @@ def unpack_event(packed: list[Any]) -> Event:
     event = Event(*packed)
     held, elements = tuple(map(unpack_elements, event.held)), unpack_elements(event.elements)  # type: ignore[arg-type]
     op, group = event.op and tuple(event.op), tuple(event.group)
-    return event._replace(batches=frozenset(event.batches), held=held, op=op, group=group, elements=elements)
+    sets = {"batches": frozenset(event.batches), "words": tuple(event.words)}
+    return event._replace(**sets, held=held, op=op, group=group, elements=elements)  # type: ignore[arg-type]
 
 
 TEXTS = ("problem", "expected", "got", "cure", "line")  # the parts of an error that are texts
