@@ -377,6 +377,7 @@ PUZZLE = {
     "target": {"time": 34.8, "memory": 2621440},
     "frontier": [
         {"time": 21.8, "memory": 2490368, "by": "one_forward_one_backward_ahead"},
+        {"time": 23.0, "memory": 2228224, "by": "never_split"},
     ],
     "layout": "stages",
     "rules": ["own_layers"],

@@ -62,6 +62,29 @@ def test_zero1_sends_what_data_parallel_sends_and_divides_the_states(ranks: int,
     assert zero1.time == plain.time
 
 
+PIPELINES = [(p, m) for p in (2, 3, 4, 6) for m in (p, p + 1, 2 * p, 13)]
+HALVES_AT = [(Fraction(1, 2), Fraction(1, 2)), (1, 1), (1, Fraction(1, 4)), (Fraction(3, 4), Fraction(1, 2))]
+
+
+@pytest.mark.parametrize(("p", "m"), PIPELINES)
+@pytest.mark.parametrize(("b", "w"), HALVES_AT)
+def test_zero_bubble_takes_what_zb_h1_takes_and_holds_p_micro_batches(p: int, m: int, b: Any, w: Any) -> None:
+    """m(F + B + W) + (p - 1)(F + B - W) for W up to F (Qi et al., arXiv 2401.10241), and the update."""
+    free = Cost(send=0, send_across=0, receive=0, backward=b + w, backward_input=b, backward_weight=w)
+    done = run(program("p16_zero_bubble", "zb_h1"), p, p, m, cost=free)
+    whole = run(program("p16_zero_bubble", "never_split"), p, p, m, cost=free)
+    assert done.time == m * (1 + b + w) + (p - 1) * (1 + b - w) + Fraction(1, 2)
+    assert whole.time == m * (1 + b + w) + (p - 1) * (1 + b + w) + Fraction(1, 2)
+    for rank in range(p):
+        ahead = [event.batches for event in done.models[rank].log if event.kind in ("forward", "backward_weight")]
+        alive: set[int] = set()
+        most = 0
+        for batches in ahead:
+            alive ^= batches  # comes with its forward, goes with the half for its weight
+            most = max(most, len(alive))
+        assert most == min(p, m)
+
+
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("each", [1, 2, 5])
 def test_zero2_keeps_a_piece_of_the_gradients_and_sends_one_more_than_it_has_micro_batches(

@@ -79,6 +79,7 @@ TRIED: dict[str, dict[str, Any]] = {
     },
     "pipeline": {"ranks": {2, 3, 5}, "layers a rank": {1, 2, 3}, "batches": {1, 2, 3, 8}},
     "two_stages": {"ranks": {2}, "layers a rank": {1, 2, 4}, "batches": {1, 2, 3, 8}},
+    "one_layer_each": {"ranks": {2, 3, 5, 6}, "layers a rank": {1}, "batches": (2, 13)},
     "pipeline_fsdp": {"ranks": {16}, "layers": {8, 12}, "batches": {4}},
     "replica_fsdp": {
         "ranks": {4, 6, 8, 12},

@@ -30,6 +30,11 @@ MEANT = {
     ("one_forward_one_backward", "grad_accum"): ONE_STAGE,
     ("one_forward_one_backward_ahead", "grad_accum"): ONE_STAGE,
     ("repair_local", "grad_accum"): REPAIRED,
+    **{
+        (name, puzzle): ONE_STAGE if puzzle in ("basic", "grad_accum", "repair_local") else "micro-batches one by one"
+        for name in ("never_split",)
+        for puzzle in ("basic", "grad_accum", "repair_local", "pipeline", "gpipe", "repair_deadlock")
+    },
     ("zero2_overlap", "zero1"): "gradients in pieces are the better technique",
     ("ddp_twice", "ddp"): "with as many micro-batches as ranks each rank has one",
     ("ddp_twice", "repair_twice"): REPAIRED,
@@ -152,6 +157,7 @@ WEAK = {
     "replica_fsdp": "replica_fsdp",
     "zero1": "zero1",
     "zero2": "zero2",
+    "zero_bubble": "zero_bubble",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

@@ -76,6 +76,7 @@ DERIVED = [
     ("p09_zero1", f"takes {state(7.5):.0f} GB to train, and {12 * 7.5:.0f} of them belong to the optimizer"),
     ("p09_zero1", f"4 + 12/n bytes for each parameter: {7.5 * (4 + 12 / 64):.1f} GB instead of {state(7.5):.0f}"),
     ("p10_zero2", f"takes {7.5 * (4 + 12 / 64):.1f} GB on each of 64 GPUs. {2 * 7.5:.0f} of them are gradients"),
+    ("p16_zero_bubble", f"leaves 3/11 of the time empty: {3 / 11:.0%}".replace("%", " percent")),
     ("p10_zero2", f"That is {2 * 7.5 / 64:.2f} GB."),
     ("p10_zero2", f"| {7.5 * (4 + 12 / 64):.1f} GB | {7.5 * (2 + 14 / 64):.1f} GB |"),
     ("p06_gpipe", f"fifteen sixteenths, {15 / 16:.0%}".replace("%", " percent")),
@@ -113,6 +114,7 @@ def program(source: str, name: str) -> Any:
 
 FOUR: dict[str, Any] = {"ranks": 4, "layers": 6, "batches": 4}
 EIGHT = FOUR | {"layers": 8}
+ZERO: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 8, "cost": cost_named("free_links")}
 TWICE = FOUR | {"batches": 8, "cost": cost_named("two_halves")}
 BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
 MEASURED = [
@@ -127,6 +129,16 @@ MEASURED = [
     ("p09_zero1", "ddp_twice", TWICE, "[Data parallel: {time:g} ticks, {memory:,} elements]"),
     ("p09_zero1", "zero1", TWICE, "[ZeRO-1: {time:g} ticks, {memory:,} elements]"),
     ("p09_zero1", "zero1_overlap", TWICE, "the last gather are waited for: {time:g} ticks, in the same memory."),
+    *(
+        ("p16_zero_bubble", name, ZERO, said)
+        for name, said in (
+            ("never_split", "[Whole backwards: {time:g} ticks, {memory:,} elements]"),
+            ("zb_h1", "[Halves: {time:g} ticks, {memory:,} elements]"),
+            ("zero_bubble", "to pass, with {time:g} ticks in the memory of whole backwards."),
+            ("zb_h1", "takes less than {time:g}."),
+            ("zb_h1", "late by `r` micro-batches it is {time:g} ticks"),
+        )
+    ),
     ("p10_zero2", "zero2_overlap", TWICE, "That takes {time:g} ticks and half an activation more memory"),
     ("p08_replica_fsdp", "fsdp_on_boxes", BOXES, "It takes {time:g}.0 ticks and {memory:,} elements."),
 ]

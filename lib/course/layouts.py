@@ -187,6 +187,12 @@ def two_stages(size: Size) -> list[Size]:
     return [size | {"layers": layers, "batches": batches} for layers in (2, 4, 8) for batches in (1, 2, 3, 8)]
 
 
+def one_layer_each(size: Size) -> list[Size]:
+    """Return sizes with other ranks, as many layers, and other micro-batches: as many as ranks, or more."""
+    ranks = (2, 3, 5, 6)
+    return [size | {"ranks": n, "layers": n, "batches": batches} for n in ranks for batches in (n, n + 1, 2 * n, 13)]
+
+
 def pipeline_fsdp(size: Size) -> list[Size]:
     """Return sizes with other layers: a multiple of the four stages."""
     return [size | {"layers": layers} for layers in (8, 12)]
@@ -206,7 +212,7 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
     way.__name__: way
     for way in (
         *(one_rank, data_parallel, two_each, one_or_three_each, uneven),
-        *(pipeline, two_stages, pipeline_fsdp, replica_fsdp),
+        *(pipeline, two_stages, one_layer_each, pipeline_fsdp, replica_fsdp),
     )
 }
 

@@ -1,0 +1,48 @@
+"""Puzzle 16, zero bubble: honest styles, natural mistakes, and ways round the work by the public names alone."""
+
+from __future__ import annotations
+
+from . import changed
+
+INPUT = "            model.grad_activations[layer, mb] = model.backward_input(\n                layer, inp, grad, model.weights[layer]\n            )\n"
+WEIGHT = "            of_weight = model.backward_weight(layer, inp, grad, model.weights[layer])\n"
+WHOLE = "            of_weight, _ = model.backward(layer, inp, grad, model.weights[layer])\n"
+ADD = "model.grad_weights[layer] = so_far + of_weight if so_far else of_weight"
+LATE = "ahead, late = min(model.RANKS - model.rank, model.BATCHES), int(is_last)"
+REST = "    for mb in range(max(model.BATCHES - late, 0), model.BATCHES):\n        for_the_weight(mb)\n"
+WAITING = "        if mb >= late:\n            for_the_weight(mb - late)\n"
+PASSED = "        if not is_first:\n            await model.pass_to(model.rank - 1, grad)\n"
+
+HONEST = [
+    changed("zero_bubble", "later the farther down", (LATE, LATE.replace("int(is_last)", "model.rank"))),
+    changed("zero_bubble", "one more forward ahead", ("ahead, late = min(model.RANKS - model.rank,", "ahead, late = min(model.RANKS - model.rank + (not is_last and 0),")),
+    changed("zero_bubble", "a queue of what is late", ("    ahead, late =", "    queue = []\n    ahead, late ="),
+            (WAITING, "        queue.append(mb)\n        if len(queue) > late:\n            for_the_weight(queue.pop(0))\n"),
+            (REST, "    while queue:\n        for_the_weight(queue.pop(0))\n")),
+    changed("zero_bubble", "the forward before the late half", (WAITING, ""),
+            ("            await forward(mb + ahead)\n    for mb in range(max", "            await forward(mb + ahead)\n" + WAITING + "    for mb in range(max")),
+    changed("zero_bubble", "the last of all: whole backwards where both halves meet",
+            ("    def for_the_weight", "    unused = None\n\n    def for_the_weight")),
+]  # fmt: skip
+
+MISTAKES = [
+    changed("zero_bubble", "whole backwards", (INPUT, INPUT.replace("backward_input(", "backward(").replace(" = model", " = (model").replace("            )\n", "            ))[1]\n")),
+            (WEIGHT, WHOLE), says="over the target"),
+    changed("zero_bubble", "both halves at once", (LATE, LATE.replace("int(is_last)", "0")), says="over the target: 21 ticks"),
+    changed("zero_bubble", "late on the first rank", (LATE, LATE.replace("is_last", "is_first")), says="over the target: 21"),
+    changed("zero_bubble", "all weight halves at the end", (LATE, LATE.replace("int(is_last)", "model.BATCHES")), says="over the target: 21 ticks"),
+    changed("zero_bubble", "the weight halves forgotten", (REST, ""), says="the gradient is missing micro-batch"),
+    changed("zero_bubble", "the weight half of another micro-batch", ("grad = model.grad_activations.pop((layer + 1, mb))", "grad = model.grad_activations.pop((layer + 1, max(mb - 1, 0)), None) or model.grad_activations[layer + 1, mb]"),
+            says="input and gradient are of different micro-batches|nothing is stored"),
+    changed("zero_bubble", "the input given back too early", ("inp, grad = model.activations[layer, mb], model.grad_activations[layer + 1, mb]", "inp, grad = model.activations.pop((layer, mb)), model.grad_activations[layer + 1, mb]"),
+            says="nothing is stored in activations"),
+    changed("zero_bubble", "a half taken for the whole", (INPUT, INPUT.replace("model.grad_activations[layer, mb] =", "model.grad_weights[layer], model.grad_activations[layer, mb] =")),
+            says="cannot unpack|not enough values|object is not iterable"),
+    changed("zero_bubble", "only the half for the weight", (PASSED, ""), says="deadlock"),
+    changed("zero_bubble", "counted twice", (ADD, "model.grad_weights[layer] = so_far + of_weight + of_weight if so_far else of_weight"), says="counted twice"),
+    # -- round the work -------------------------------------------------------------------------------------
+    changed("zero_bubble", "all stages on all ranks", ("mine = range(model.rank * share, (model.rank + 1) * share)", "mine = range(model.LAYERS)"), says="deadlock|layers"),
+    changed("zero_bubble", "GPipe, which is not enough", base="gpipe", says="over the target: 22.5 ticks"),
+    changed("zero_bubble", "the input half of nothing", (WEIGHT, "            of_weight = model.fake_grad(layer, [mb])\n"), says="made up"),
+    changed("zero_bubble", "the whole batch at once", ("    ahead, late =", "    del forward, for_the_input\n    ahead, late =") , says="UnboundLocal|NameError|cannot access|not associated"),
+]  # fmt: skip
