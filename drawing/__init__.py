@@ -28,7 +28,9 @@ perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``
 sketch             half of a schedule; yours beside the target's outline: ``draw_sketch``, ``beside_target``
+plane              the plane of time and memory
 attempts           right attempts as points of time and memory: ``draw_attempts``
+sweep              many runs as points of time and memory: ``draw_sweep``
 course             the map of all puzzles: ``draw_course``
 reference          the whole interface on one page: ``reference``
 notebook           how runs and tensors show themselves
@@ -48,6 +50,7 @@ from .player import Player, play
 from .primitives import draw_primitive
 from .reference import reference
 from .sketch import beside_target, draw_sketch
+from .sweep import draw_sweep
 from .tensors import draw_tensor
 from .trace import Trace
 
@@ -63,6 +66,7 @@ __all__ = [
     "draw_group",
     "draw_primitive",
     "draw_sketch",
+    "draw_sweep",
     "draw_tensor",
     "perfetto",
     "play",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from lib.basics.units import show_ticks
 from lib.course.sketches import at_home
@@ -13,50 +11,11 @@ from lib.grading.progress import Point, Progress
 
 from . import theme
 from .figure import Figure
-from .layout import PAD, ticks
+from .layout import PAD
 from .marks import Diagram, Titled, box, label, lines, poly, star, style, together
 from .picture import WIDTH, card
+from .plane import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, Plane, axes, plane_of
 from .words import plural, si, size_of
-
-LEFT, RIGHT, TOP, BOTTOM, HEIGHT = PAD + 46.0, 700.0, 92.0, 392.0, 436.0
-"""In pixels: where the plane is, and the height of the picture."""
-ROOM, FARTHEST = 0.14, 2.0
-"""Room around the points, as a part of what they span; points beyond so many times the target are at the edge."""
-
-
-class Scale(NamedTuple):
-    """From a figure to its place in pixels."""
-
-    least: float
-    most: float
-    start: float
-    end: float
-
-    def at(self, value: float) -> float:
-        """Return the place of a figure: that of one beyond the scale is at its end."""
-        part = (min(max(value, self.least), self.most) - self.least) / (self.most - self.least)
-        return self.start + part * (self.end - self.start)
-
-    def ticks(self, about: int) -> list[float]:
-        """Return about so many round figures of the scale."""
-        steps = ticks(self.most - self.least, about)
-        first = math.ceil(self.least / steps[1])
-        return [place * steps[1] for place in range(first, int(self.most / steps[1]) + 1)]
-
-
-class Plane(NamedTuple):
-    """Time to the right, memory upwards."""
-
-    x: Scale
-    y: Scale
-
-    def at(self, point: Point) -> tuple[float, float]:
-        """Return the place of a point, which is at the edge for one that is beyond it."""
-        return self.x.at(point.time), self.y.at(point.memory)
-
-    def has(self, point: Point) -> bool:
-        """Return whether a point is not beyond the edge."""
-        return point.time <= self.x.most and point.memory <= self.y.most
 
 
 def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
@@ -73,7 +32,7 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
     parts: list[Diagram] = [
         label(PAD, 26, title, 17, style(theme.INK), "start", 650),
         label(PAD, 46, said[0], 11.5, style(theme.MUTE), "start"),
-        *_axes(plane),
+        *axes(plane),
         *_known(spec, plane, trail),
         *_trail(spec, plane, trail),
         *_legend(spec, trail),
@@ -104,33 +63,7 @@ def _landmarks(puzzle: Puzzle) -> dict[str, list[Point]]:
 def _plane(puzzle: Puzzle, trail: Sequence[Point]) -> Plane:
     """Return a plane that has room for all points that are not too far out."""
     known = [point for points in _landmarks(puzzle).values() for point in points]
-    target = known[0]
-
-    def scale(values: list[float], target: float, start: float, end: float) -> Scale:
-        near = [value for value in values if value <= FARTHEST * target]
-        least, most = min(near), max(near)
-        room = max(ROOM * (most - least), 0.06 * most)
-        return Scale(max(0.0, least - room), most + room, start, end)
-
-    points = [*known, *trail]
-    return Plane(
-        scale([point.time for point in points], target.time, LEFT, RIGHT),
-        scale([point.memory for point in points], target.memory, BOTTOM, TOP),
-    )
-
-
-def _axes(plane: Plane) -> list[Diagram]:
-    times, sizes = plane.x.ticks(8), plane.y.ticks(6)
-    grid = [(plane.x.at(time), TOP, plane.x.at(time), BOTTOM) for time in times]
-    grid += [(LEFT, plane.y.at(size), RIGHT, plane.y.at(size)) for size in sizes]
-    mute, ink = style(theme.MUTE), style(theme.INK)
-    return [
-        lines(grid, style(None, theme.GRID, 1)),
-        *[label(plane.x.at(time), BOTTOM + 13, show_ticks(time), 10, mute) for time in times],
-        *[label(LEFT - 8, plane.y.at(size), si(size), 10, mute, "end") for size in sizes],
-        label(PAD, TOP - 18, "\N{UPWARDS ARROW} peak memory, in elements", 11, ink, "start"),
-        label(RIGHT, BOTTOM + 31, "time, in ticks \N{RIGHTWARDS ARROW}", 11, ink, "end"),
-    ]
+    return plane_of([*known, *trail], known[0])
 
 
 def _known(puzzle: Puzzle, plane: Plane, trail: Sequence[Point]) -> list[Diagram]:

@@ -10,10 +10,13 @@ from lib.basics.errors import PuzzleError
 from lib.grading.notebook import Hint
 from lib.learner.tensors import TENSORS, Tensor
 from lib.running.run import Run
+from lib.running.sweep import Sweep
 
 from .picture import draw
 from .player import play
 from .sketch import draw_sketch
+from .svg import escape
+from .sweep import draw_sweep
 from .tensors import draw_tensor
 
 
@@ -26,6 +29,7 @@ def register() -> None:
         return
     html = formatter.formatters["text/html"]
     html.for_type(Run, _show_run)
+    html.for_type(Sweep, _show_sweep)
     for kind in TENSORS:
         html.for_type(kind, _show_tensor)
     formatter.formatters["text/markdown"].for_type(Hint, _show_hint)
@@ -34,6 +38,12 @@ def register() -> None:
 
 def _show_run(run: Run) -> str:
     return draw(run)._repr_html_()
+
+
+def _show_sweep(sweep: Sweep) -> str:
+    """Return the picture, if any run is right, and the table below it."""
+    picture = draw_sweep(sweep)._repr_html_() if sweep.front() else ""
+    return f"{picture}<pre>{escape(str(sweep))}</pre>"
 
 
 def _show_failure(result: Any) -> None:

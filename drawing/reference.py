@@ -15,6 +15,7 @@ from lib.learner.model import Model
 from lib.machine.cost import Cost
 from lib.record.table import in_lane, lane_of, operation
 from lib.running.run import run
+from lib.running.sweep import sweep
 
 from .attempts import draw_attempts
 from .compare import compare
@@ -25,6 +26,7 @@ from .player import play
 from .primitives import draw_primitive, primitives
 from .sketch import beside_target
 from .svg import escape
+from .sweep import draw_sweep
 
 MODEL: dict[str, tuple[str, ...]] = {
     "What a rank knows about itself": ("rank", "RANKS", "LAYERS", "BATCHES", "time", "log"),
@@ -44,6 +46,8 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     compare,
     beside_target,
     draw_attempts,
+    sweep,
+    draw_sweep,
     play,
     draw_group,
     draw_primitive,

@@ -1,0 +1,95 @@
+"""The plane of time and memory: time to the right, memory upwards, in round figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from lib.basics.units import Elements, show_ticks
+
+from . import theme
+from .layout import PAD, ticks
+from .marks import Diagram, label, lines, style
+from .words import si
+
+LEFT, RIGHT, TOP, BOTTOM, HEIGHT = PAD + 46.0, 700.0, 92.0, 392.0, 436.0
+"""In pixels: where the plane is, and the height of the picture."""
+ROOM, FARTHEST = 0.14, 2.0
+"""Room around the points, as a part of what they span; points beyond so many times a target are at the edge."""
+
+
+class Placed(Protocol):
+    """Whatever has a time and a memory."""
+
+    @property
+    def time(self) -> float:
+        """In ticks."""
+
+    @property
+    def memory(self) -> Elements | float:
+        """In elements."""
+
+
+class Scale(NamedTuple):
+    """From a figure to its place in pixels."""
+
+    least: float
+    most: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """Return the place of a figure: that of one beyond the scale is at its end."""
+        part = (min(max(value, self.least), self.most) - self.least) / (self.most - self.least)
+        return self.start + part * (self.end - self.start)
+
+    def ticks(self, about: int) -> list[float]:
+        """Return about so many round figures of the scale."""
+        steps = ticks(self.most - self.least, about)
+        first = math.ceil(self.least / steps[1])
+        return [place * steps[1] for place in range(first, int(self.most / steps[1]) + 1)]
+
+
+class Plane(NamedTuple):
+    """Time to the right, memory upwards."""
+
+    x: Scale
+    y: Scale
+
+    def at(self, point: Placed) -> tuple[float, float]:
+        """Return the place of a point, which is at the edge for one that is beyond it."""
+        return self.x.at(point.time), self.y.at(float(point.memory))
+
+    def has(self, point: Placed) -> bool:
+        """Return whether a point is not beyond the edge."""
+        return point.time <= self.x.most and float(point.memory) <= self.y.most
+
+
+def plane_of(points: Sequence[Placed], target: Placed | None = None) -> Plane:
+    """Return a plane that has room for all points, but for those that are far beyond a target."""
+
+    def scale(values: list[float], target: float, start: float, end: float) -> Scale:
+        near = [value for value in values if value <= FARTHEST * target]
+        least, most = min(near), max(near)
+        room = max(ROOM * (most - least), 0.06 * most)
+        return Scale(max(0.0, least - room), most + room, start, end)
+
+    times, sizes = [point.time for point in points], [float(point.memory) for point in points]
+    limits = (target.time, float(target.memory)) if target else (math.inf, math.inf)
+    return Plane(scale(times, limits[0], LEFT, RIGHT), scale(sizes, limits[1], BOTTOM, TOP))
+
+
+def axes(plane: Plane) -> list[Diagram]:
+    """Return a grid with its figures, and what they are."""
+    times, sizes = plane.x.ticks(8), plane.y.ticks(6)
+    grid = [(plane.x.at(time), TOP, plane.x.at(time), BOTTOM) for time in times]
+    grid += [(LEFT, plane.y.at(size), RIGHT, plane.y.at(size)) for size in sizes]
+    mute, ink = style(theme.MUTE), style(theme.INK)
+    return [
+        lines(grid, style(None, theme.GRID, 1)),
+        *[label(plane.x.at(time), BOTTOM + 13, show_ticks(time), 10, mute) for time in times],
+        *[label(LEFT - 8, plane.y.at(size), si(size), 10, mute, "end") for size in sizes],
+        label(PAD, TOP - 18, "\N{UPWARDS ARROW} peak memory, in elements", 11, ink, "start"),
+        label(RIGHT, BOTTOM + 31, "time, in ticks \N{RIGHTWARDS ARROW}", 11, ink, "end"),
+    ]

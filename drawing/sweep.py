@@ -1,0 +1,107 @@
+"""A sweep as points in the plane of time and memory, with the Pareto front of each size."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from lib.basics.errors import PuzzleError
+from lib.basics.units import show_elements, show_ticks
+from lib.running.sweep import Sweep, Trial
+
+from . import theme
+from .figure import Figure
+from .layout import PAD
+from .marks import Diagram, Titled, box, label, poly, style
+from .picture import WIDTH, card
+from .plane import HEIGHT, RIGHT, TOP, Plane, axes, plane_of
+from .words import plural
+
+SHOWN = 14
+"""So many programs have a row of their own in the legend."""
+
+
+def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
+    """The trials of a sweep as points, time to the right and memory upwards. The points of a size that no other one of
+    that size beats are filled, and joined by a line: the Pareto front. Programs that are wrong at a size are left out.
+
+    Raises PuzzleError for anything that is not a sweep, and for one in which no trial is right.
+    """
+    if not isinstance(sweep, Sweep):
+        raise PuzzleError(
+            "draw_sweep takes a sweep", where="draw_sweep", cure="draw_sweep(sweep([ddp, fsdp], ranks=4))"
+        )
+    right, front = [trial for trial in sweep.trials if not trial.error], sweep.front()
+    if not right:
+        raise PuzzleError("no program of the sweep is right at any size", where="draw_sweep", cure="print(sweep)")
+    names = list(dict.fromkeys(trial.name for trial in sweep.trials))
+    plane = plane_of(right)
+    wrong = len(sweep.trials) - len(right)
+    said = f"{len(right)} run{plural(len(right))}" + (
+        f", and {wrong} that {'is' if wrong == 1 else 'are'} wrong" * (wrong > 0)
+    )
+    title = "Time and memory"
+    parts: list[Diagram] = [
+        label(PAD, 26, title, 17, style(theme.INK), "start", 650),
+        label(PAD, 46, said, 11.5, style(theme.MUTE), "start"),
+        *axes(plane),
+        *_fronts(front, plane),
+        *[_point(trial, plane, names, trial in front) for trial in right],
+        *_legend(names),
+    ]
+    words = " ".join(f"{trial.name}, {_size(trial)}: {_figures(trial)}." for trial in front)
+    return card(parts, WIDTH, HEIGHT, f"{title}: {said}. On the front: {words}", static, title)
+
+
+def _fronts(front: list[Trial], plane: Plane) -> list[Diagram]:
+    """Return a stair for each size that has several points on its front, from fast to small."""
+    parts: list[Diagram] = []
+    for _, alike in groupby(sorted(front, key=_size), key=_size):
+        places = [plane.at(trial) for trial in sorted(alike, key=lambda trial: trial.time)]
+        stairs = places[:1]
+        for x, y in places[1:]:
+            stairs += [(x, stairs[-1][1]), (x, y)]
+        if len(places) > 1:
+            parts.append(poly(stairs, style(None, theme.MUTE, 1.2, dash=(4, 3)), closed=False))
+    return parts
+
+
+def _point(trial: Trial, plane: Plane, names: list[str], best: bool) -> Diagram:
+    x, y = plane.at(trial)
+    return Titled(
+        f"{trial.name}\n{_size(trial)}\n{_figures(trial)}", _mark(names.index(trial.name), x, y, best, len(names))
+    )
+
+
+def _mark(number: int, x: float, y: float, best: bool, of: int) -> Diagram:
+    """Return the sign of a program: its color, and one of four shapes, so that color alone tells nothing."""
+    color, k = theme.layer_color(number, max(of, 2)), 5.5
+    how = style(color, theme.CARD, 1) if best else style(theme.CARD, color, 2)
+    shapes = (
+        None,
+        [(x, y - k - 1), (x + k + 1, y), (x, y + k + 1), (x - k - 1, y)],
+        [(x, y - k - 1), (x + k + 1, y + k), (x - k - 1, y + k)],
+        [(x - k, y - k), (x + k, y - k), (x + k, y + k), (x - k, y + k)],
+    )
+    shape = shapes[number % len(shapes)]
+    return box(x - k, y - k, 2 * k, 2 * k, how, k) if shape is None else poly(shape, how)
+
+
+def _legend(names: list[str]) -> list[Diagram]:
+    parts: list[Diagram] = []
+    x, y = RIGHT + 38.0, TOP
+    for number, name in enumerate(names[:SHOWN]):
+        parts += [_mark(number, x, y, True, len(names)), label(x + 22, y, name, 11.5, style(theme.INK), "start", 600)]
+        y += 22
+    if len(names) > SHOWN:
+        parts.append(label(x + 22, y, f"and {len(names) - SHOWN} more", 11.5, style(theme.MUTE), "start"))
+    y += 10
+    parts += [label(x - 8, y, "filled: on the front of its size", 10.5, style(theme.MUTE), "start")]
+    return parts
+
+
+def _size(trial: Trial) -> str:
+    return ", ".join(f"{name} {value}" for name, value in trial.size.items() if value is not None)
+
+
+def _figures(trial: Trial) -> str:
+    return f"{show_ticks(trial.time)} ticks, {show_elements(trial.memory)} elements"

@@ -1,0 +1,199 @@
+"""Many runs at once: several programs at many sizes, as a table of time and memory."""
+
+import csv
+import io
+import itertools
+import multiprocessing
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import redirect_stdout
+from typing import Any, NamedTuple
+
+from ..basics.arguments import describe, whole_number
+from ..basics.errors import PuzzleError
+from ..basics.units import Elements, show_elements, show_ticks
+from ..machine.cost import Cost
+from ..record.score import idle_share
+from .execution import name_of
+from .run import check_function, run
+
+SIZES = ("ranks", "layers", "batches", "mesh", "node_size")
+MOST = 2000  # runs of a sweep
+BAR = 30  # characters of the bar that shows how far a sweep has come
+
+
+class Trial(NamedTuple):
+    """One program at one size. ``error``: what is wrong with it there; then time and memory say nothing."""
+
+    name: str
+    size: dict[str, Any]
+    time: float = 0.0
+    memory: Elements = 0
+    idle: float = 0.0
+    error: str = ""
+
+    def better_than(self, other: "Trial") -> bool:
+        """Return whether it is at least as fast and as small as another one, and not just the same."""
+        mine, others = (self.time, self.memory), (other.time, other.memory)
+        return mine != others and mine[0] <= others[0] and mine[1] <= others[1]
+
+
+class Sweep:
+    """What came out of a sweep: ``trials``, in the order of sizes and programs. Shows itself as a table."""
+
+    def __init__(self, trials: Sequence[Trial]) -> None:
+        self.trials = list(trials)
+
+    def front(self) -> list[Trial]:
+        """Return the right trials that no other one of the same size beats in time and memory: the Pareto front."""
+        right = [trial for trial in self.trials if not trial.error]
+        return [
+            trial
+            for trial in right
+            if not any(other.size == trial.size and other.better_than(trial) for other in right)
+        ]
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return program, size, ticks, elements, idle share, and a mark for those on the front, as texts."""
+        front, shown = self.front(), list[tuple[str, ...]]()
+        for trial in self.trials:
+            size = ", ".join(f"{name} {describe(value)}" for name, value in trial.size.items() if value is not None)
+            figures = (show_ticks(trial.time), show_elements(trial.memory), f"{100 * trial.idle:.0f}%")
+            mark = "front" if trial in front else ""
+            shown.append((trial.name, size, *(figures if not trial.error else ("", "", "")), trial.error or mark))
+        return shown
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all trials as a .csv file."""
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            table = csv.writer(file)
+            table.writerow(["program", *SIZES, "ticks", "elements", "idle", "front", "error"])
+            front = self.front()
+            for trial in self.trials:
+                sizes = ["" if trial.size[name] is None else trial.size[name] for name in SIZES]
+                memory = int(trial.memory) if trial.memory == int(trial.memory) else float(trial.memory)
+                figures = [trial.time, memory, round(trial.idle, 4)] if not trial.error else ["", "", ""]
+                table.writerow([trial.name, *sizes, *figures, int(trial in front), trial.error])
+
+    def __str__(self) -> str:
+        rows = [HEADS, *self.rows()]
+        wide = [max(len(row[place]) for row in rows) for place in range(len(HEADS) - 1)]
+        lines = []
+        for row in rows:
+            cells = [cell.rjust(wide[at]) if 2 <= at < 5 else cell.ljust(wide[at]) for at, cell in enumerate(row[:-1])]
+            lines.append("  ".join([*cells, row[-1]]).rstrip())
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+HEADS = ("program", "size", "ticks", "elements", "idle", "")
+
+Varied = object
+"""A size, several to be tried, or a function that gives it for a number of ranks."""
+
+
+def sweep(
+    programs: Iterable[Callable[[Any], Any]],
+    *,
+    ranks: Varied = 4,
+    layers: Varied = 6,
+    batches: Varied = lambda ranks: ranks,
+    mesh: Varied = None,
+    node_size: Varied = None,
+    cost: Cost | None = None,
+    timeout: float = 10.0,
+    processes: int | None = None,
+) -> Sweep:
+    """Runs several programs at several sizes, and compares their time and memory.
+
+    Every argument of a size is one value, or a list of values to be tried, or a function of the number of ranks:
+    ``sweep([ddp, fsdp], ranks=[4, 8, 16], batches=lambda ranks: 2 * ranks)``. Every program runs at every combination,
+    with what is wrong with it in its row. ``timeout``: seconds for each run; ``processes``: how many runs at a time
+    (as many as there are processors, where the system can fork). Raises PuzzleError for what is not a function, and
+    for more than 2,000 runs.
+    """
+    if callable(programs):
+        programs = [programs]
+    functions = [*programs]
+    for fn in functions:
+        check_function(fn)
+    sizes = _sizes(ranks, layers, batches, mesh, node_size)
+    tasks = [(at, size) for size in sizes for at in range(len(functions))]
+    if not tasks or len(tasks) > MOST:
+        cure = "fewer sizes, or fewer programs" if tasks else "sweep([ddp, fsdp], ranks=[4, 8])"
+        raise PuzzleError(f"a sweep is of 1 to {MOST:,} runs", where="sweep", got=f"{len(tasks):,}", cure=cure)
+    several = os.cpu_count() or 1 if processes is None else whole_number("processes", processes)
+    if several > 1 and len(tasks) > 1 and "fork" in multiprocessing.get_all_start_methods() and sys.platform == "linux":
+        return Sweep(_side_by_side(functions, tasks, cost, timeout, several))
+    trials = []
+    for at, size in tasks:
+        trials.append(_trial(functions[at], size, cost, timeout))
+        _show(len(trials), len(tasks))
+    return Sweep(trials)
+
+
+def _sizes(ranks: Varied, *others: Varied) -> list[dict[str, Any]]:
+    """Return all combinations, as arguments of ``run``, the number of ranks varying slowest."""
+    found: list[dict[str, Any]] = []
+    for n in _values(ranks, 0):
+        found += [
+            dict(zip(SIZES, (n, *rest), strict=True)) for rest in itertools.product(*(_values(o, n) for o in others))
+        ]
+    return found
+
+
+def _values(given: Varied, ranks: Any) -> list[Any]:
+    if callable(given):
+        given = given(ranks)
+    several = isinstance(given, Iterable) and not isinstance(given, (str, Mapping))
+    return list(given) if several else [given]  # type: ignore[call-overload]
+
+
+def _trial(fn: Callable[[Any], Any], size: dict[str, Any], cost: Cost | None, timeout: float) -> Trial:
+    name = name_of(fn)
+    try:
+        with redirect_stdout(io.StringIO()):  # of many runs at a time nobody could read what they print
+            done = run(fn, **size, cost=cost, timeout=timeout)
+        done.verify()
+    except PuzzleError as error:
+        return Trial(name, size, error=str(error).split("\n", 1)[0])
+    return Trial(name, size, done.time, done.memory, idle_share(done.events, done.ranks))
+
+
+# -- side by side -----------------------------------------------------------------------------------
+
+_shared: list[Any] = []  # what a forked process finds: functions of a notebook cannot be sent to it
+
+
+def _side_by_side(
+    functions: Sequence[Callable[[Any], Any]], tasks: Sequence[Any], cost: Cost | None, timeout: float, several: int
+) -> list[Trial]:
+    _shared[:] = functions, cost, timeout
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: of forks where there are threads
+            with ProcessPoolExecutor(several, multiprocessing.get_context("fork")) as pool:
+                waiting: list[Future[Trial]] = [pool.submit(_there, *task) for task in tasks]
+                try:
+                    for count, _ in enumerate(as_completed(waiting), 1):
+                        _show(count, len(tasks))
+                    return [one.result() for one in waiting]
+                finally:  # after an interrupt no more is begun
+                    pool.shutdown(wait=False, cancel_futures=True)
+    finally:
+        _shared.clear()
+
+
+def _there(at: int, size: dict[str, Any]) -> Trial:
+    functions, cost, timeout = _shared
+    return _trial(functions[at], size, cost, timeout)
+
+
+def _show(count: int, total: int) -> None:
+    """Show how far it has come, in a line that is written anew, and that is gone at the end."""
+    bar = f"[{'#' * (BAR * count // total):{BAR}}] {count} of {total} runs"
+    print(f"\r{bar}" if count < total else f"\r{' ' * len(bar)}\r", end="", file=sys.stderr, flush=True)

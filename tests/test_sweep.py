@@ -1,0 +1,128 @@
+"""Many runs at once: every combination, the same figures as one by one, the front, what is wrong, and the picture."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from drawing import draw_sweep
+from lib import Cost, Model, PuzzleError, Sweep, run, sweep
+from lib.running.sweep import Trial
+from tests.browser import Browser
+from tests.test_grading import SOLUTIONS
+
+PROGRAMS = [SOLUTIONS[name] for name in ("ddp", "wsdp", "fsdp", "zero1")]
+
+
+def wrong(model: Model) -> None:
+    model.load_weights(99)
+
+
+def loud(model: Model) -> Model:
+    print("many words")
+    return SOLUTIONS["basic"](model)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.process)])
+def test_every_program_runs_at_every_size_with_the_figures_of_a_single_run(processes: int) -> None:
+    cost = Cost(allreduce=0.6)
+    done = sweep(PROGRAMS, ranks=[2, 4], layers=(1, 3), batches=lambda n: [n, 2 * n], cost=cost, processes=processes)
+    wanted = [
+        (fn.__name__, {"ranks": n, "layers": layers, "batches": batches, "mesh": None, "node_size": None})
+        for n in (2, 4)
+        for layers in (1, 3)
+        for batches in (n, 2 * n)
+        for fn in PROGRAMS
+    ]
+    assert [(trial.name, trial.size) for trial in done.trials] == wanted
+    for trial, fn in zip(done.trials, 8 * PROGRAMS, strict=True):
+        try:
+            alone = run(fn, **trial.size, cost=cost)
+            alone.verify()
+        except PuzzleError as error:
+            assert trial.error == str(error).split("\n")[0]
+        else:
+            assert (trial.time, trial.memory, trial.error) == (alone.time, alone.memory, "")
+    assert sum(bool(trial.error) for trial in done.trials) == 12  # all but zero1 have one micro-batch for each rank
+
+
+def test_a_mesh_may_follow_from_the_ranks() -> None:
+    fn = SOLUTIONS["replica_fsdp"]
+    two_boxes = {"mesh": lambda n: {"replica": 2, "shard": n // 2}, "node_size": lambda n: n // 2}
+    done = sweep(fn, ranks=[4, 8], batches=lambda n: 2 * n, **two_boxes, processes=1)  # type: ignore[arg-type]
+    assert [(trial.size["mesh"], trial.size["node_size"], trial.error) for trial in done.trials] == [
+        ({"replica": 2, "shard": 2}, 2, ""),
+        ({"replica": 2, "shard": 4}, 4, ""),
+    ]
+    assert done.trials[1].time == 55.8
+
+
+def trials(*figures: tuple[float, int]) -> Sweep:
+    return Sweep([Trial(f"p{at}", {"ranks": 2}, time, memory) for at, (time, memory) in enumerate(figures)])
+
+
+def test_the_front_is_what_nothing_of_the_same_size_beats() -> None:
+    made = trials((1, 9), (2, 5), (2, 6), (3, 5), (4, 1), (1, 9))
+    assert [trial.name for trial in made.front()] == ["p0", "p1", "p4", "p5"]
+    elsewhere = Trial("q", {"ranks": 4}, 9, 9)
+    assert Sweep([*made.trials, elsewhere]).front()[-1] == elsewhere
+    broken = Trial("r", {"ranks": 2}, 0, 0, error="no")
+    assert broken not in Sweep([*made.trials, broken]).front()
+
+
+def test_a_wrong_program_has_its_error_in_its_row_and_what_is_printed_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    done = sweep([wrong, loud], ranks=1, layers=2, batches=4, processes=1)
+    assert [bool(trial.error) for trial in done.trials] == [True, False]
+    assert "layer is out of range" in str(done) and "front" in str(done)
+    printed = capsys.readouterr()
+    assert printed.out == "" and "many words" not in printed.err
+    assert "1 of 2 runs" in printed.err and printed.err.endswith("\r")
+
+
+def test_a_sweep_is_written_as_a_table(tmp_path: Path) -> None:
+    done = sweep([*PROGRAMS[:2], wrong], ranks=4, processes=1)
+    done.save(tmp_path / "sweep.csv")
+    with open(tmp_path / "sweep.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["program"], row["ticks"], row["elements"], row["front"]) for row in rows] == [
+        ("ddp", "16.8", "4194304", "1"),
+        ("wsdp", "20.4", "1966080", "1"),
+        ("wrong", "", "", "0"),
+    ]
+    assert rows[2]["error"].startswith("rank 0, load_weights: layer is out of range")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: sweep([3]), "takes a function"),  # type: ignore[list-item]
+        (lambda: sweep([]), "a sweep is of 1 to 2,000 runs"),
+        (lambda: sweep(PROGRAMS, ranks=[]), "a sweep is of 1 to 2,000 runs"),
+        (lambda: sweep(PROGRAMS, ranks=range(1, 999)), "a sweep is of 1 to 2,000 runs"),
+        (lambda: sweep(PROGRAMS, processes=0), "processes must be a whole number from 1 up"),
+        (lambda: draw_sweep(3), "draw_sweep takes a sweep"),  # type: ignore[arg-type]
+        (lambda: draw_sweep(Sweep([Trial("a", {}, error="no")])), "no program of the sweep is right"),
+    ],
+)
+def test_what_is_no_sweep_is_refused(call: object, says: str) -> None:
+    with pytest.raises(PuzzleError, match=says):
+        call()  # type: ignore[operator]
+
+
+def test_the_picture_has_a_point_for_each_right_trial() -> None:
+    done = sweep(PROGRAMS[:3], ranks=[2, 4], processes=1)
+    root = ElementTree.fromstring(draw_sweep(done).svg())
+    titles = [element.text for element in root.iter() if element.tag.endswith("title")]
+    for trial in done.trials:
+        assert sum(f"{trial.name}\nranks {trial.size['ranks']}" in (title or "") for title in titles) == 1
+    assert "On the front: ddp, ranks 2" in draw_sweep(done).summary
+
+
+def test_the_picture_has_no_violation_in_a_browser(browser: Browser) -> None:
+    sight = browser.show(draw_sweep(sweep(PROGRAMS[:3], ranks=[2, 4], processes=1))._repr_html_())
+    assert sight.violations == {} and sight.colors > 20
