@@ -31,6 +31,7 @@ sketch             half of a schedule; yours beside the target's outline: ``draw
 plane              the plane of time and memory
 attempts           right attempts as points of time and memory: ``draw_attempts``
 sweep              many runs as points of time and memory: ``draw_sweep``
+explore            sliders for the size, above the picture: ``explore``
 course             the map of all puzzles: ``draw_course``
 reference          the whole interface on one page: ``reference``
 notebook           how runs and tensors show themselves
@@ -41,6 +42,7 @@ shell              ``python -m lib draw``
 from .attempts import draw_attempts
 from .compare import compare
 from .course import draw_course
+from .explore import explore
 from .figure import Figure
 from .group import draw_group
 from .notebook import register
@@ -68,6 +70,7 @@ __all__ = [
     "draw_sketch",
     "draw_sweep",
     "draw_tensor",
+    "explore",
     "perfetto",
     "play",
     "reference",

@@ -47,7 +47,12 @@ SHOWN = "p06_gpipe"
 """The source whose picture README.md shows."""
 PLACEHOLDER = "# Your code here."
 PICTURE = re.compile(r"!\[[^\]]*\]\(picture:(\w+)\)")
-NAMES = {"index": "index", "tour": "machine_tour", "for_real": "for_real"}
+NAMES = {
+    "index": "index",
+    "tour": "machine_tour",
+    "laboratory": "laboratory",
+    "for_real": "for_real",
+}
 """Sources that are no puzzles, and names of their notebooks."""
 KEPT = ("raises-exception", "start")
 """Tags that are kept in notebooks: with the first, cells below one that fails are run all the same; the second is of
@@ -127,8 +132,8 @@ class Cell(NamedTuple):
 
 
 def sources(folder: Path) -> list[Path]:
-    """The source files of a folder in the order of the course: overview, tour, puzzles, repairs, real processes."""
-    first, last = ("index", "tour"), (REPAIRS, "for_real")
+    """The source files of a folder in the order of the course: overview, tour, puzzles, repairs, laboratory, real processes."""
+    first, last = ("index", "tour"), (REPAIRS, "laboratory", "for_real")
     named = [
         [path for name in names if (path := folder / f"{name}.py").exists()]
         for names in (first, last)

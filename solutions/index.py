@@ -29,7 +29,8 @@
 #
 # Along the way there is [What is wrong here?](repairs.ipynb): eight short programs, R1 to R8, with one mistake each,
 # for the detective in you. The first needs puzzle 1, the last needs puzzle 8. And once you have solved puzzle 4,
-# there is [For real](for_real.ipynb), where your function runs on real processes with real tensors.
+# there are [The laboratory](laboratory.ipynb), where you compare your programs at many sizes, and [For
+# real](for_real.ipynb), where your function runs on real processes with real tensors.
 #
 # ## The words in the picture
 #

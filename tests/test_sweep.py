@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from drawing import draw_sweep
+from drawing import draw_sweep, explore
+from drawing.explore import picture
 from lib import Cost, Model, PuzzleError, Sweep, run, sweep
 from lib.running.sweep import Trial
 from tests.browser import Browser
@@ -126,3 +128,31 @@ def test_the_picture_has_a_point_for_each_right_trial() -> None:
 def test_the_picture_has_no_violation_in_a_browser(browser: Browser) -> None:
     sight = browser.show(draw_sweep(sweep(PROGRAMS[:3], ranks=[2, 4], processes=1))._repr_html_())
     assert sight.violations == {} and sight.colors > 20
+
+
+def test_the_picture_of_a_slider_follows_the_size_and_tells_what_is_wrong() -> None:
+    ddp = SOLUTIONS["ddp"]
+    at_8, slow = picture(ddp, 8, 2, 1, 1), picture(ddp, 8, 2, 1, 10)
+    assert "8 ranks" in at_8 and "5.6" in at_8
+    assert run(ddp, ranks=8, layers=2, batches=8, cost=Cost(collective=3.0, send=2.0)).time == 11.0 and "11" in slow
+    wrong = picture(ddp, 2, 2, 2, 1)  # two micro-batches on each rank are too many for it
+    assert wrong.startswith("<pre>") and "missing micro-batches 2, 3" in wrong and "<svg" in wrong
+
+
+def test_without_widgets_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["drawing.explore"], "find_spec", lambda name: None)
+    with pytest.raises(PuzzleError, match="sliders need ipywidgets") as raised:
+        explore(SOLUTIONS["ddp"])
+    assert "pip install ipywidgets" in raised.value.cure
+    with pytest.raises(PuzzleError, match="takes a function"):
+        explore(3)  # type: ignore[arg-type]
+
+
+def test_moving_a_slider_draws_anew() -> None:
+    box = explore(SOLUTIONS["ddp"], layers=2)
+    ranks, layers, each, slower, shown = box.children
+    assert [one.value for one in (ranks, layers, each, slower)] == [4, 2, 1, 1] and "4 ranks" in shown.value
+    ranks.value = 16
+    assert "16 ranks" in shown.value
+    each.value = 2
+    assert "missing micro-batches" in shown.value

@@ -1,0 +1,64 @@
+"""Sliders for the size of a machine: the picture of a learner's function follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from lib.basics.errors import PuzzleError
+from lib.learner.model import Model
+from lib.machine.cost import Cost
+from lib.running.run import check_function, run
+
+from .picture import draw
+from .svg import escape
+
+RANKS, LAYERS, EACH, SLOWER = 64, 24, 8, 10
+"""The ends of the sliders."""
+TIMEOUT = 5.0
+"""Seconds for a run: who moves a slider wants to see something soon."""
+
+
+def explore(fn: Callable[[Model], Any], *, ranks: int = 4, layers: int = 6, each: int = 1) -> Any:
+    """Sliders for ranks, layers, micro-batches per rank and the speed of the links, above the picture of your function.
+
+    ``ranks``, ``layers`` and ``each`` (micro-batches for each rank) are where the sliders begin. What is wrong with the
+    function at a size is shown in place of the picture. Raises PuzzleError for what is not a function, and where there
+    is no ipywidgets, which Jupyter brings along.
+    """
+    check_function(fn)
+    if find_spec("ipywidgets") is None:
+        problem = "sliders need ipywidgets, which is not installed here"
+        raise PuzzleError(problem, where="explore", cure="pip install ipywidgets, or draw(run(fsdp, ranks=8, ...))")
+    from ipywidgets import HTML, IntSlider, VBox, interactive_output
+
+    def slider(value: int, most: int, name: str) -> Any:
+        how = {"description": name, "continuous_update": False, "style": {"description_width": "16em"}}
+        return IntSlider(min(max(value, 1), most), 1, most, layout={"width": "32em"}, **how)
+
+    sliders = {
+        "ranks": slider(ranks, RANKS, "ranks"),
+        "layers": slider(layers, LAYERS, "layers"),
+        "each": slider(each, EACH, "micro-batches per rank"),
+        "slower": slider(1, SLOWER, "links slower by a factor of"),
+    }
+    shown = HTML()
+
+    def follow(**sizes: int) -> None:
+        shown.value = picture(fn, **sizes)
+
+    interactive_output(follow, sliders)
+    return VBox([*sliders.values(), shown])
+
+
+def picture(fn: Callable[[Model], Any], ranks: int, layers: int, each: int, slower: int) -> str:
+    """Return the picture of a run at this size as HTML, or what is wrong with it and the run up to there."""
+    usual = Cost()
+    cost = Cost(collective=usual.collective * slower, send=usual.send * slower, receive=usual.receive)
+    try:
+        done = run(fn, ranks=ranks, layers=layers, batches=ranks * each, cost=cost, timeout=TIMEOUT)
+    except PuzzleError as error:
+        failed = draw(error.run)._repr_html_() if error.run is not None else ""
+        return f"<pre>{escape(str(error))}</pre>{failed}"
+    return draw(done)._repr_html_()

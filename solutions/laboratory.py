@@ -1,0 +1,91 @@
+# %% [markdown]
+# # The laboratory
+#
+# A puzzle asks for one program at one size. Which program would you choose for *your* machine: 8 GPUs, or 64? A few
+# large micro-batches, or many small ones? Here you can try them all.
+
+# %%
+from drawing import explore
+from lib import Model, PuzzleError, RingCost, attempt, sweep
+
+# %% [markdown]
+# ## Your programs
+#
+# `attempt("fsdp")` takes your function out of the notebook of its puzzle beside this one, as you last saved it. A
+# puzzle that you have not solved yet is left out. (In Colab, where the other notebooks are not beside this one, paste
+# your functions into this cell instead, and put them into the list.)
+
+# %%
+programs = []
+for name in ("ddp", "wsdp", "fsdp", "zero1", "zero2"):
+    try:
+        programs.append(attempt(name))
+    except PuzzleError as error:
+        print(error.problem)
+
+
+# %% [markdown]
+# So that there is something to see in any case, here is one that needs no puzzle: data parallel that waits for every
+# sum.
+
+
+# %%
+async def data_parallel(model: Model) -> Model:
+    """Data parallel with any number of micro-batches on each rank."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    for mb in range(model.rank, model.BATCHES, model.RANKS):
+        model.activations[0] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            inp, weight = model.activations[layer], model.weights[layer]
+            model.activations[layer + 1] = model.forward(layer, inp, weight)
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+        for layer in reversed(range(model.LAYERS)):
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+            so_far = model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + grad if so_far else grad
+        del model.grad_activations[0]
+    for layer in reversed(range(model.LAYERS)):
+        grad = await model.allreduce(model.grad_weights.pop(layer), layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+programs.append(data_parallel)
+
+# %% [markdown]
+# ## Time against memory
+#
+# `sweep` runs all programs at all sizes, and draws each as a point: time to the right, memory upwards. Further to the
+# left and further down is better. Where no other program is better in both, a point is filled: those are the ones to
+# choose from, and together they are called the *Pareto front*. A size is a value, or a list of values, or a function
+# of the number of ranks.
+
+# %%
+swept = sweep(programs, ranks=[2, 4, 8, 16], layers=6, batches=lambda ranks: 2 * ranks)
+swept
+
+# %% [markdown]
+# A program that was written for one micro-batch on each rank is wrong at this size, and its row says so. Try
+# `batches=lambda ranks: ranks`. All figures can be saved for a spreadsheet: `swept.save("sweep.csv")`.
+#
+# The prices decide, too. With `RingCost` an all-reduce costs twice as much as a gather, and every collective costs
+# more the more ranks there are:
+
+# %%
+sweep(programs, ranks=[2, 4, 8, 16], layers=6, batches=lambda ranks: 2 * ranks, cost=RingCost())
+
+# %% [markdown]
+# ## One program, with sliders
+#
+# `explore` draws a program at the size that four sliders say. Move one and let go of it. When does communication take
+# more time than computing? Do more layers change that, or more micro-batches?
+
+# %%
+explore(data_parallel)
