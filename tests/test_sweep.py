@@ -76,14 +76,18 @@ def test_the_front_is_what_nothing_of_the_same_size_beats() -> None:
 
 
 def test_a_wrong_program_has_its_error_in_its_row_and_what_is_printed_is_left_out(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     done = sweep([wrong, loud], ranks=1, layers=2, batches=4, processes=1)
     assert [bool(trial.error) for trial in done.trials] == [True, False]
     assert "layer is out of range" in str(done) and "front" in str(done)
     printed = capsys.readouterr()
-    assert printed.out == "" and "many words" not in printed.err
-    assert "1 of 2 runs" in printed.err and printed.err.endswith("\r")
+    assert "many words" not in printed.out and printed.err == ""
+    assert "1 of 2 runs" in printed.out and printed.out.endswith("\r")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    sweep([wrong, loud], processes=1)
+    assert capsys.readouterr().out == ""  # in a file nobody looks at a bar
 
 
 def test_a_sweep_is_written_as_a_table(tmp_path: Path) -> None:

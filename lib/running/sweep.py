@@ -194,6 +194,8 @@ def _there(at: int, size: dict[str, Any]) -> Trial:
 
 
 def _show(count: int, total: int) -> None:
-    """Show how far it has come, in a line that is written anew, and that is gone at the end."""
+    """Show how far it has come, in a line that is written anew, and that is gone at the end: to whoever is looking."""
+    if not sys.stdout.isatty() and "ipykernel" not in sys.modules:
+        return
     bar = f"[{'#' * (BAR * count // total):{BAR}}] {count} of {total} runs"
-    print(f"\r{bar}" if count < total else f"\r{' ' * len(bar)}\r", end="", file=sys.stderr, flush=True)
+    print(f"\r{bar}" if count < total else f"\r{' ' * len(bar)}\r", end="", flush=True)
