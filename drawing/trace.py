@@ -11,7 +11,8 @@ from numbers import Real
 from lib.basics.arguments import describe
 from lib.basics.errors import Line, PuzzleError
 from lib.basics.units import MS, TICKS, Elements, Unit
-from lib.course.specs import cost_named, puzzles
+from lib.course.specs import Puzzle, cost_named, puzzles
+from lib.grading.judge import check
 from lib.learner.model import Model
 from lib.machine.failure import Failure, Wait
 from lib.record.events import MARKS, Event
@@ -154,8 +155,9 @@ def trace_of(
         failure, fault = source.failure, source.fault if _trains(source) else ""
         if failure is not None:
             by_rank = {rank: by_rank.get(rank, ()) for rank in range(source.ranks)}
-        elif time_target is None and memory_target is None:
-            time_target, memory_target = _targets(source)
+        elif time_target is None and memory_target is None and (puzzle := _puzzle_of(source)) is not None:
+            time_target, memory_target = puzzle.target["time"], puzzle.target["memory"]
+            fault = fault or _refused(source, puzzle)
     else:
         models, by_rank = _logs(models)
     return Trace(
@@ -203,8 +205,17 @@ def _trains(run: Run) -> bool:
     return run.failed or ends or run.name in puzzles() or any(event.kind == UPDATE.kind for event in run.events)
 
 
-def _targets(run: Run) -> tuple[float | None, Elements | None]:
-    """Return the time and memory that the puzzle of this name asks for, if this is its machine."""
+def _refused(run: Run, puzzle: Puzzle) -> str:
+    """Return what the puzzle refuses of a run that trains the model, in a line: other pieces, or another way."""
+    try:
+        check(run, puzzle, puzzle.size)
+    except PuzzleError as error:
+        return str(error).split("\n", 1)[0]
+    return ""
+
+
+def _puzzle_of(run: Run) -> Puzzle | None:
+    """Return the puzzle of this name, if this is its machine."""
     puzzle = puzzles().get(run.name)
     dist = run.models[0].dist
     sizes = ("ranks", "layers", "batches", "mesh", "node_size")
@@ -213,8 +224,8 @@ def _targets(run: Run) -> tuple[float | None, Elements | None]:
         or dist.cost != cost_named(puzzle.cost)
         or any(getattr(run, name) != puzzle.size.get(name) for name in sizes)
     ):
-        return None, None
-    return puzzle.target["time"], puzzle.target["memory"]
+        return None
+    return puzzle
 
 
 def _models(source: object) -> list[Model]:
@@ -239,7 +250,7 @@ def _cure(source: object) -> str:
         return "did you forget `await`?"
     if isinstance(source, Iterable):
         return "let the function end in `return model`, and pass the list of what the ranks return"
-    return "draw(run(fsdp, ranks=4, layers=6, batches=4))"
+    return f"draw(run({getattr(source, '__name__', 'fsdp')}, ranks=4, layers=6, batches=4))"
 
 
 def _split(events: Iterable[Event]) -> dict[int, Sequence[Event]]:

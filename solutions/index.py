@@ -28,9 +28,9 @@
 # 16. [Zero bubble](p16_zero_bubble.ipynb): a backward in two halves, one of which can wait
 #
 # Along the way there is [What is wrong here?](repairs.ipynb): eight short programs, R1 to R8, with one mistake each,
-# for the detective in you. The first needs puzzle 1, the last needs puzzle 8. And once you have solved puzzle 4,
-# there are [The laboratory](laboratory.ipynb), where you compare your programs at many sizes, and [For
-# real](for_real.ipynb), where your function runs on real processes with real tensors.
+# for the detective in you. The first needs puzzle 1, the last needs puzzle 8. Once you have solved puzzle 4, there are
+# two more: in [The laboratory](laboratory.ipynb) you compare your programs at many sizes, and in
+# [For real](for_real.ipynb) your function runs on real processes with real tensors.
 #
 # ## The words in the picture
 #

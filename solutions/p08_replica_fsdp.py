@@ -124,13 +124,14 @@ draw(run(fsdp_on_boxes, ranks=8, layers=6, batches=16, **boxes), memory=False)
 # ## Your task
 #
 # Weights are sharded over `shard`: a quarter for each rank, so that *each box has all of them*. Optimizer states are
-# sharded over both axes: an eighth for each rank, piece `shard_index * 2 + replica_index` of 8. Rank `r` trains the
+# sharded over both axes: an eighth for each rank, piece `shard_index * 2 + replica_index` of 8. Rank `r` trains on
 # micro-batches `2r` and `2r + 1`, one after the other.
 #
 # - For each micro-batch: gather each weight in the box, then forward. Gather it again, then backward, reduce-scatter
 #   in the box, and add the result to your own piece of the gradient.
 # - After the last one, for each layer: reduce-scatter across the replicas, update the eighth whose state you have,
-#   and all-gather across the replicas.
+#   and all-gather across the replicas. (An all-reduce across the replicas passes, too, since our machine charges the
+#   same for it. On real links it sends twice as much, and you would update with half of what you received.)
 #
 # Each rank ends with its quarter of the weights and its eighth of the states, updated. As in puzzle 4, no rank ever
 # receives a whole summed gradient.

@@ -41,7 +41,7 @@ def test_a_sketch_is_the_first_half_and_no_more(puzzle: Puzzle) -> None:
 @pytest.mark.parametrize("name", SOLUTIONS)
 def test_sketch_and_outline_are_those_of_the_solution(name: str) -> None:
     fn, spec = SOLUTIONS[name]
-    played = run(fn, **spec["size"])
+    played = run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default")))
     shown, until = outline(puzzles()[name]), sketch(puzzles()[name]).until
     for rank in range(played.ranks):
         own = [event for event in played.events if event.rank == rank and event.kind not in MARKS]

@@ -845,13 +845,13 @@ def test_what_is_missing_to_the_star_is_said_and_how_good_it_is_without_it() -> 
     assert reached("wsdp", 18.6, 1966180) == f"{passed} For the star, save another 100 elements."
     assert reached("wsdp", 18.6, 1966080) == "Correct, and the star is yours."
     assert reached("wsdp", 15.3, 2228224) == (
-        f"{passed} For the star, save another 262,144 elements. It is among the best known."
+        f"{passed} For the star, save another 262,144 elements. These figures are among the best known."
     )
-    assert reached("ddp", 5.0, 1835008) == "Correct, and the star is yours. It is among the best known."
+    assert reached("ddp", 5.0, 1835008) == "Correct, and the star is yours. These figures are among the best known."
     better = "Better than the best known: nothing that we know is as fast in so little memory!"
     assert reached("ddp", 4.9, 1835008) == f"Correct, and the star is yours. {better}"
     assert reached("ddp", 5.3, 1700000) == f"{passed} For the star, save another 0.3 ticks. {better}"
-    assert reached("repair_skip", 5.6, 1572864) == f"{passed} It is among the best known."
+    assert reached("repair_skip", 5.6, 1572864) == f"{passed} These figures are among the best known."
     assert reached("repair_skip", 5.6, 1572863) == f"{passed} {better}"
 
 

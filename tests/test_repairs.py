@@ -116,7 +116,8 @@ def test_each_says_after_which_puzzle_it_comes_and_they_are_in_that_order() -> N
 def test_they_have_numbers_of_their_own() -> None:
     known = [puzzles()[name] for name in REPAIRS]
     assert [puzzle.number for puzzle in known] == [f"R{place}" for place in range(1, len(known) + 1)]
-    assert [puzzle.number for puzzle in puzzles().values() if not puzzle.repair] == list(range(len(COURSE)))
+    others = [puzzle.number for puzzle in puzzles().values() if not puzzle.repair]
+    assert others == sorted({int(number) for number in others}) and len(others) == len(COURSE)
     for called in ("R1", "r1", "repair_local"):
         assert find(called) == known[0]
     with pytest.raises(PuzzleError, match="there is no puzzle 'R99'"):

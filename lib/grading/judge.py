@@ -205,7 +205,7 @@ def praise(outcome: Outcome, puzzle: Puzzle) -> str:
         missing += [f"{show_elements(elements)} elements"] if elements > 0 else []
         said += [f"For the star, save another {' and '.join(missing)}."] if missing else []
     if (time, memory) in [(point["time"], point["memory"]) for point in puzzle.frontier]:
-        said.append("It is among the best known.")
+        said.append("These figures are among the best known.")
     elif puzzle.beats_all(time, memory):
         said.append("Better than the best known: nothing that we know is as fast in so little memory!")
     return " ".join(said)

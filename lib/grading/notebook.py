@@ -64,7 +64,8 @@ def grade(
     run. Raises PuzzleError for an unknown puzzle, and for anything that is not a function.
     """
     if not callable(fn):
-        raise PuzzleError("grade takes a function", got=describe(fn), cure="grade(fsdp)")
+        named = fn if isinstance(fn, str) else getattr(fn, "name", "fsdp")
+        raise PuzzleError("grade takes a function", got=describe(fn), cure=f"grade({named})")
     spec = find(puzzle if puzzle is not None else getattr(fn, "__name__", fn))
     seed = new_seed() if seed is None else seed
     begun = time.perf_counter()

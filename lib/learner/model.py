@@ -21,7 +21,7 @@ from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS
 from ..record.operations import Collective, Computation
-from ..record.table import Verbs
+from ..record.table import Verbs, sums
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .calls import Call, Caller
 from .dist import Dist
@@ -334,6 +334,10 @@ class Model(Verbs):
         if (v is not None or row.everyone) and type(v).__name__ not in row.takes:
             where = self._place(row.kind, layer if isinstance(layer, int) else None)
             problem, cure = f"{row.kind} takes a {' or '.join(row.takes)}", forgotten_await(v) or written(row.kind)
+            if v is None and sums(row.kind):
+                cure = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
+            elif isinstance(v, Storage):
+                cure = f"one tensor of it: model.{v._name}[{layer}]"
             raise PuzzleError(problem, where=where, got=describe(v), cure=cure)
         if self._by_hand:
             self._share()

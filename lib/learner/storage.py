@@ -42,7 +42,13 @@ class Storage(dict[Hashable, Any]):
         self.pop(key)
 
     def __missing__(self, key: Hashable) -> Tensor:
-        cure = FIRST if self._name == "grad_weights" else f"model.{self._name}[{key!r}] = ... before that"
+        cure = (
+            f"model.{self._name}[{key!r}] = ... before that; or was it taken out already, or stored under another key?"
+        )
+        if self._name == "grad_weights":
+            cure = FIRST
+        elif near := next((one for one in self if isinstance(one, tuple) and key in one[:1]), None):
+            cure = f"did you mean model.{self._name}[{near!r}]?"
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
         raise MissingTensor(problem, where=self._place(key), got=got, cure=cure)

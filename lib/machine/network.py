@@ -164,7 +164,7 @@ class Network:
                     where=Place(call.rank.rank, call.kind, call.layer, tick=call.tick),
                     expected=f"{meeting.group} call the same collectives, for the same layers, in the same order",
                     got=f"number {meeting.op[2]} of their collectives, counted from 0, differs",
-                    cure="do the layers in the same order on every rank, whatever its number",
+                    cure=_same_for_all(one, two),
                     line="",
                 )
                 waiter, call.waiter = call.waiter, None
@@ -408,6 +408,16 @@ class Network:
         return deadlock
 
 
+def _same_for_all(one: InFlight, two: InFlight) -> str:
+    """Return what to do about two ranks of a group that are in different collectives."""
+    if one.kind == two.kind:
+        return "do the layers in the same order on every rank, whatever its number"
+    return (
+        "every rank takes part in every collective of its group, in the same order; one that has nothing to add to a "
+        "sum brings model.fake_grad(layer, [])"
+    )
+
+
 def _way_out(waits: Sequence[InFlight], ended: frozenset[int]) -> str:
     """Return what may be done about a deadlock in which ranks wait for these calls, and others have ended."""
     for call in waits:
@@ -418,6 +428,9 @@ def _way_out(waits: Sequence[InFlight], ended: frozenset[int]) -> str:
                 "also one that has nothing to add"
             )
     receives = [call for call in waits if not call.sends and call.group is None]
+    if quiet := ended.intersection(call.peer for call in receives if call.peer is not None):
+        have = "has" if len(quiet) == 1 else "have"
+        return f"{numbered('rank', quiet)} {have} finished without the pass_to that others wait for"
     if len(receives) == len(waits) > 1:
         return "all wait to receive, and nobody has sent: some rank has to send before it receives"
     if receives and any(call.group for call in waits):

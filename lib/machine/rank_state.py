@@ -184,6 +184,10 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     kind, layer = rank.ended_by(tensor)
     problem = f"{tensor.labels} was not stored when rank {rank.rank} issued {show_call(kind, layer)}"
     cure = f"store it to keep it, in model.{KINDS[tensor.labels.kind].store}[...], as soon as it is made"
+    if tensor.labels.kind == "Weight" and not tensor.labels.step and tensor.labels.is_whole():
+        cure += (
+            ", which takes its memory; or gather it again where it is needed. An update takes the shard, not the whole"
+        )
     if sums(kind) and rank.reduced(tensor.labels.layer, tensor.labels.batches) == kind:
         cure = not_in_place(kind)
     return PuzzleError(problem, where=where, cure=cure)
@@ -302,7 +306,8 @@ class RankState:
         if tensor.origin is MADE_UP:
             problem = f"{tensor.labels} is made up: no operation of this run computed it"
             expected = "a tensor that came out of load_weights, get_activation or an operation"
-            cure = "fake_grad with micro-batches, and tensors made by hand, are for demonstrations"
+            cure = "fake_grad with micro-batches, and tensors made by hand, are for demonstrations; a rank that has "
+            cure += "nothing to add brings model.fake_grad(layer, [])"
             raise PuzzleError(problem, where=self.place(operation, layer), expected=expected, cure=cure)
         if tensor.rank is not self:
             owner = f"rank {tensor.rank.rank}" if tensor.rank else "no rank"

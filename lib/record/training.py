@@ -81,7 +81,10 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         where = rank.place("loss", None, inp.batches)
         problem = "the loss reads the output of the last layer"
         expected = f"an Activation with layer={rank.layers}: what forward({rank.layers - 1}, ...) gives"
-        cure = "run every layer from 0 to model.LAYERS - 1 first; by habit: model.loss(model.activations[model.LAYERS])"
+        cure = (
+            "run every layer from 0 to model.LAYERS - 1 first, by habit model.loss(model.activations[model.LAYERS]); "
+        )
+        cure += "in a pipeline only the last stage has that"
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), cure=cure)
 
 
@@ -217,8 +220,8 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         cure = "cut both alike: weight.shard(i, n) and opt_state.shard(i, n)"
         raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), cure=cure)
     problem = "the gradient does not cover the weight"
-    cure = "hold the piece of weight and state whose gradient this rank has: load_weights(layer, rank, RANKS), as a "
-    cure += "reduce-scatter gives piece i to the i-th rank"
+    cure = "hold the piece of weight and state whose gradient this rank has, as a reduce-scatter gives piece i to the "
+    cure += "i-th rank of its group; after two of them, one after the other, it is piece j of piece i"
     raise PuzzleError(problem, where=where, expected=f"at least {pieces}", got=str(grad), cure=cure)
 
 

@@ -13,6 +13,7 @@ from ..learner.dist import Dist
 from ..learner.model import Model, written
 from ..learner.storage import Answers, Storage
 from ..learner.tensors import Tensor
+from ..record.kinds import KINDS
 from ..record.table import OPERATIONS
 
 ELSEWHERE = {
@@ -38,9 +39,22 @@ def advice(error: BaseException) -> tuple[str, str]:
         return "", f"did you mean {near}?" if near else ""
     if isinstance(error, TypeError) and (call := re.match(r"Model\.(\w+)\(\) (.*)", str(error))):
         return f"model.{call[1]}() {call[2]}", written(call[1])
-    if isinstance(error, TypeError) and str(error).startswith("object method can't be used in 'await'"):
-        return "", "a method is called with parentheses: await model.allreduce(v, layer)"
+    if isinstance(error, TypeError):
+        return "", _of_types(str(error))
     return "", ""
+
+
+def _of_types(message: str) -> str:
+    """Return what to write instead of what Python refuses for its types."""
+    if message.startswith("object method can't be used in 'await'"):
+        return "a method is called with parentheses: await model.allreduce(v, layer)"
+    if any(message.startswith(f"object {name} can't be used in 'await'") for name in KINDS):
+        return "only what communicates is awaited: leave out await"
+    if message.startswith("unsupported operand type(s) for /: 'WeightGrad'"):
+        return "gradients are summed here, and the loss is already that of the whole batch: leave out the division"
+    if message == "'float' object cannot be interpreted as an integer":
+        return "of whole numbers // gives a whole number, / does not: model.LAYERS // model.RANKS"
+    return ""
 
 
 def _attribute(owner: object, name: str) -> tuple[str, str]:
