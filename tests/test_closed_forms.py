@@ -60,3 +60,46 @@ def test_zero1_sends_what_data_parallel_sends_and_divides_the_states(ranks: int,
     assert kept(zero1, "Weight") == at_most(zero1, "weight_grads") == whole
     assert at_most(zero1, "opt_states") * ranks == at_most(plain, "opt_states") == whole
     assert zero1.time == plain.time
+
+
+PRICES = [
+    # forward, backward, collective: a forward hides a gather, and a backward a gather and a sum
+    (1, 2, Fraction(4, 5)),
+    (1, 2, 1),
+    (1, 1, Fraction(3, 10)),
+    (2, 3, Fraction(3, 2)),
+    (Fraction(1, 2), 2, Fraction(1, 2)),
+]
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("layers", [1, 2, 3, 6])
+@pytest.mark.parametrize(("forward", "backward", "collective"), PRICES)
+def test_prefetching_hides_all_but_what_nothing_is_computed_beside(
+    ranks: int, layers: int, forward: Fraction, backward: Fraction, collective: Fraction
+) -> None:
+    """With c <= F and 2c <= B: the first gather of each pass and the last sum. The bound: the first gather alone."""
+    cost = Cost(forward=forward, backward=backward, collective=collective)
+    size = {"ranks": ranks, "layers": layers, "batches": ranks, "cost": cost}
+    names = ("fsdp_blocking", "prefetch", "prefetch_in_21_8")
+    blocking, prefetch, best = (run(program("p12_prefetch", name), **size) for name in names)
+    update = Fraction(1, 2)
+    computing = layers * (forward + backward + update)
+    assert Fraction(str(blocking.time)) == computing + 3 * layers * collective
+    assert Fraction(str(prefetch.time)) == computing + 3 * collective
+    beside_the_last_sum = min(layers - 1, 2) * update
+    assert Fraction(str(best.time)) == computing + collective + max(0, collective - beside_the_last_sum)
+    assert sent(blocking) == sent(prefetch) == 3 * Fraction(ranks - 1, ranks) * layers * WEIGHT
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("layers", [3, 6, 12])
+def test_prefetching_holds_two_whole_weights_and_one_whole_gradient(ranks: int, layers: int) -> None:
+    """What PyTorch's documentation says of BACKWARD_PRE, beside the shards and the activations."""
+    cost = Cost(backward=2, collective=0.8)
+    done = run(program("p12_prefetch", "prefetch"), ranks=ranks, layers=layers, batches=ranks, cost=cost)
+    shard, activation = Fraction(WEIGHT, ranks), Fraction(WEIGHT, 2)
+    shards = 2 * layers * shard  # of the weights and of the states
+    activations = (layers - 1 + 1) * activation  # without that of the highest layer, and a gradient
+    assert done.memory == shards + 2 * WEIGHT + (WEIGHT + shard) + activations
+    assert at_most(done, "in_flight") == 2 * WEIGHT + shard

@@ -33,6 +33,15 @@ MEANT = {
     ("ddp_twice", "ddp"): "with as many micro-batches as ranks each rank has one",
     ("ddp_twice", "repair_twice"): REPAIRED,
     ("ddp_twice", "repair_quiet"): REPAIRED,
+    ("fsdp_blocking", "wsdp"): "gradients in pieces are the better technique",
+    ("fsdp_blocking", "fsdp"): "it is puzzle 4's program, to be compared",
+    ("fsdp_blocking", "repair_bargain"): REPAIRED,
+    ("prefetch", "wsdp"): "gradients in pieces are the better technique, and the next weight ahead is, too",
+    ("prefetch_overlapped", "wsdp"): "gradients in pieces are the better technique, and the next weight ahead is, too",
+    ("prefetch_overlapped", "fsdp"): "some of its settings are small enough",
+    ("prefetch_overlapped", "repair_bargain"): "some of its settings are small enough",
+    ("fsdp_overlapped", "prefetch"): "one of its settings gathers before the first backward, and keeps the last weight",
+    ("pipeline_fsdp_overlapped", "prefetch"): "with as many micro-batches as ranks it has one stage, and that setting",
     ("repair_skip", "ddp"): "with as many micro-batches as ranks nobody is without one",
     ("repair_quiet", "ddp"): "with as many micro-batches as ranks each rank has one",
     ("repair_quiet", "repair_twice"): "it is the same work, and two micro-batches a rank are one of its sizes",
@@ -150,6 +159,7 @@ WEAK = {
     "pipeline_fsdp": "pipeline_fsdp_in_12_6",
     "replica_fsdp": "replica_fsdp",
     "zero1": "zero1",
+    "prefetch": "prefetch",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

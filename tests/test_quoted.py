@@ -75,6 +75,11 @@ DERIVED = [
     ("p05_pipeline", f"{4096 * 8192 * 2 / 1e6:.0f} MB, or {4096 * 8192 * 2 / GB_BETWEEN / 1e6:.1f} milliseconds"),
     ("p09_zero1", f"takes {state(7.5):.0f} GB to train, and {12 * 7.5:.0f} of them belong to the optimizer"),
     ("p09_zero1", f"4 + 12/n bytes for each parameter: {7.5 * (4 + 12 / 64):.1f} GB instead of {state(7.5):.0f}"),
+    ("p12_prefetch", f"million weights, {2 * LAYER / 1e9:.2f} GB: {2 * LAYER / GB_BETWEEN / 1e6:.0f} ms to gather"),
+    ("p12_prefetch", f"on 10,000 tokens takes {2 * LAYER * 10_000 / PER_SECOND * 1000:.0f} ms"),
+    ("p12_prefetch", f"takes {2 / GB_BETWEEN / (2 * 10_000 / PER_SECOND * 1e9):.1f} ticks, as between those boxes"),
+    ("p12_prefetch", f"4 x 10¹⁴ / (50 x 10⁹) = {PER_SECOND / GB_BETWEEN / 1e9:,.0f} tokens"),
+    ("p12_prefetch", f"a second, {round(PER_SECOND / GB_IN / 1e9, -2):.0f} would do"),
     ("p06_gpipe", f"fifteen sixteenths, {15 / 16:.0%}".replace("%", " percent")),
     ("p06_gpipe", f"here 7/4 of 16, which is {16 * 7 // 4} ticks"),
     ("p06_gpipe", f"3/7 or {3 / 7:.0%}".replace("%", " percent")),
@@ -111,6 +116,7 @@ def program(source: str, name: str) -> Any:
 FOUR: dict[str, Any] = {"ranks": 4, "layers": 6, "batches": 4}
 EIGHT = FOUR | {"layers": 8}
 TWICE = FOUR | {"batches": 8, "cost": cost_named("two_halves")}
+LONG = FOUR | {"cost": cost_named("long_gathers")}
 BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
 MEASURED = [
     ("p02_ddp", "ddp_overlap", FOUR | {"layers": 2}, "{time:g}.0 ticks and all the memory of the target, {memory:,} "),
@@ -124,6 +130,12 @@ MEASURED = [
     ("p09_zero1", "ddp_twice", TWICE, "[Data parallel: {time:g} ticks, {memory:,} elements]"),
     ("p09_zero1", "zero1", TWICE, "[ZeRO-1: {time:g} ticks, {memory:,} elements]"),
     ("p09_zero1", "zero1_overlap", TWICE, "the last gather are waited for: {time:g} ticks, in the same memory."),
+    ("p12_prefetch", "fsdp_blocking", LONG, "a plain answer to puzzle 4 takes {time:g} ticks"),
+    ("p12_prefetch", "fsdp_blocking", LONG, "[One after the other: {time:g} ticks, {memory:,} elements]"),
+    ("p12_prefetch", "fsdp_blocking", LONG, "elements instead of {memory:,}."),
+    ("p12_prefetch", "prefetch", LONG, "[The next gather ahead: {time:g} ticks, {memory:,} elements]"),
+    ("p12_prefetch", "prefetch", LONG, "The price is memory: {memory:,} elements"),
+    ("p12_prefetch", "prefetch_in_21_8", LONG, "all the computing, and nothing else: {time:g} ticks."),
     ("p08_replica_fsdp", "fsdp_on_boxes", BOXES, "It takes {time:g}.0 ticks and {memory:,} elements."),
 ]
 """Where, a program and its size, and the sentence with its figures."""
@@ -179,3 +191,27 @@ def test_two_micro_batches_a_rank_take_what_puzzle_4_says(reduce: str) -> None:
     assert f"two micro-batches a rank: {done.time} ticks, {done.memory:,} elements" in text
     sentence = {"allreduce": "{} ticks with all-reduces", "scatterreduce": "still {} with reduce-scatters"}[reduce]
     assert sentence.format(by_size.time) in text
+
+
+def test_prefetching_takes_the_ticks_of_the_table_and_hides_what_the_text_says() -> None:
+    text, at = text_of("p12_prefetch"), program("p12_prefetch", "with_collectives_of")
+    prices = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0)
+    assert f"| a collective takes | {' | '.join(map(str, prices))} |" in text
+    for name, row in (("fsdp_blocking", "each call awaited"), ("prefetch", "the next gather ahead")):
+        times = [at(price, program("p12_prefetch", name)).time for price in prices]
+        assert f"| {row} | {' | '.join(map(str, times))} |" in text
+    waiting = {}
+    for name in ("fsdp_blocking", "prefetch"):
+        log = at(0.8, program("p12_prefetch", name)).models[0].log
+        calls = [event for event in log if event.group]
+        work = [event for event in log if event.end > event.start and not event.group]
+        beside = [any(one.start < call.end and call.start < one.end for one in work) for call in calls]
+        assert len(calls) == 18
+        waiting[name] = [(call.kind, call.layer) for call, hidden in zip(calls, beside, strict=True) if not hidden]
+    assert len(waiting["fsdp_blocking"]) == 18 and "Both make the same 18 calls" in text
+    assert waiting["prefetch"] == [("allgather", 0), ("allgather", 5), ("scatterreduce", 0)] and "all but three" in text
+    idle = 18 * Fraction(4, 5)
+    took = Fraction(str(at(0.8, program("p12_prefetch", "fsdp_blocking")).time))
+    assert f"for {float(idle):g} of them, {float(idle / took):.0%}".replace("%", " percent") in text
+    gathers = sum(kind == "allgather" for kind, _ in waiting["fsdp_blocking"])
+    assert f"{({Fraction(2, 3): 'Two thirds'})[Fraction(gathers, 18)]} of this time go to weights" in text
