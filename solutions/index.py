@@ -25,6 +25,7 @@
 # 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two boxes of GPUs, with slow links between them
 # 9. [ZeRO-1](p09_zero1.ipynb): only the optimizer states are divided, for free
 # 12. [Prefetching](p12_prefetch.ipynb): the next weights are gathered while this layer computes
+# 13. [1F1B](p13_one_f_one_b.ipynb): a pipeline that keeps few micro-batches in memory, however many there are
 #
 # Along the way there is [What is wrong here?](repairs.ipynb): eight short programs, R1 to R8, with one mistake each,
 # for the detective in you. The first needs puzzle 1, the last needs puzzle 8. And once you have solved puzzle 4,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from importlib.util import find_spec
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -56,3 +58,33 @@ def test_prefetching_starts_the_collectives_of_fsdp2_in_their_order() -> None:
     assert ours == theirs and len(ours) == 18
     late = run(program("p12_prefetch", "fsdp_blocking"), **size).models[0].log
     assert [(event.kind, str(event.layer)) for event in late if event.group] != theirs
+
+
+def order_of(schedule: str, stage: int, stages: int, batches: int) -> list[tuple[str, int]]:
+    """What PyTorch's schedule of that name does on a stage: forwards and backwards of micro-batches."""
+    schedules = importlib.import_module("torch.distributed.pipelining.schedules")
+    done: list[tuple[str, int]] = []
+    stand_in = Mock(_num_stages=stages, _n_microbatches=batches)  # for a schedule with a stage, and nobody to talk to
+    stand_in._check_inputs.return_value = ([()] * batches, [{}] * batches)
+    stand_in._stage.stage_index, stand_in._stage.is_last = stage, stage == stages - 1
+    for messages in ("get_fwd_recv_ops", "get_fwd_send_ops", "get_bwd_recv_ops", "get_bwd_send_ops"):
+        getattr(stand_in._stage, messages).return_value = []
+    stand_in._stage.forward_one_chunk.side_effect = lambda batch, *_, **__: done.append(("forward", batch))
+    stand_in._stage.backward_one_chunk.side_effect = lambda batch, *_, **__: done.append(("backward", batch))
+    getattr(schedules, schedule)._step_microbatches(stand_in)
+    return done
+
+
+@pytest.mark.parametrize(("ranks", "batches"), [(2, 2), (4, 4), (4, 8), (5, 16)])
+@pytest.mark.parametrize(
+    ("schedule", "source", "name"),
+    [("Schedule1F1B", "p13_one_f_one_b", "one_f_one_b"), ("ScheduleGPipe", "p06_gpipe", "gpipe")],
+)
+def test_pipelines_do_their_work_in_the_order_of_pytorchs_schedules(
+    schedule: str, source: str, name: str, ranks: int, batches: int
+) -> None:
+    done = run(program(source, name), ranks=ranks, layers=ranks, batches=batches)
+    for model in done.models:
+        ours = [(event.kind, *event.batches) for event in model.log if event.kind in ("forward", "backward")]
+        assert ours == order_of(schedule, model.rank, ranks, batches)
+        assert len(ours) == 2 * batches

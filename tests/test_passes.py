@@ -20,6 +20,7 @@ from lib.grading.verdict import PASS, Verdict
 from solutions import build
 
 ONE_STAGE = "with one rank a pipeline is one stage, and its micro-batches are accumulated"
+ONE_F_ONE_B = ("one_f_one_b", "one_f_one_b_overlapped")
 REPAIRED = "the repaired program is that of this puzzle"
 MEANT = {
     ("grad_accum", "basic"): "the batch may travel in pieces",
@@ -74,6 +75,11 @@ MEANT = {
     ("pipeline of p06_gpipe", "repair_deadlock"): "it is a pipeline of two stages",
     ("one_forward_one_backward", "repair_deadlock"): "a pipeline of two stages, with the better schedule",
     ("one_forward_one_backward_ahead", "repair_deadlock"): "a pipeline of two stages, with the better schedule",
+    **{(name, one): ONE_STAGE for name in ONE_F_ONE_B for one in ("basic", "grad_accum", "repair_local")},
+    **{(name, "pipeline"): "micro-batches one by one are the better schedule" for name in ONE_F_ONE_B},
+    **{(name, "gpipe"): "it is GPipe with the better schedule" for name in ONE_F_ONE_B},
+    **{(name, "repair_deadlock"): "a pipeline of two stages, with the better schedule" for name in ONE_F_ONE_B},
+    ("one_forward_one_backward", "one_f_one_b"): "it is this puzzle's schedule, with one more forward",
 }
 """(program, puzzle of another file): why it is meant to pass there."""
 
@@ -160,6 +166,7 @@ WEAK = {
     "replica_fsdp": "replica_fsdp",
     "zero1": "zero1",
     "prefetch": "prefetch",
+    "one_f_one_b": "one_f_one_b",
 }
 """Programs that pass, and have not the idea that the star is for."""
 
