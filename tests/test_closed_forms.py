@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -100,3 +100,122 @@ def test_zero2_keeps_a_piece_of_the_gradients_and_sends_one_more_than_it_has_mic
     assert at_most(done, "weight_grads") == Fraction(whole, ranks) + one_layer
     first_update = next(event for event in done.models[0].log if event.kind == "update")
     assert first_update.held[MEMORY_KINDS.index("weight_grads")] * ranks == whole
+
+
+PRICES = [
+    # forward, backward, collective: a forward hides a gather, and a backward a gather and a sum
+    (1, 2, Fraction(4, 5)),
+    (1, 2, 1),
+    (1, 1, Fraction(3, 10)),
+    (2, 3, Fraction(3, 2)),
+    (Fraction(1, 2), 2, Fraction(1, 2)),
+]
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("layers", [1, 2, 3, 6])
+@pytest.mark.parametrize(("forward", "backward", "collective"), PRICES)
+def test_prefetching_hides_all_but_what_nothing_is_computed_beside(
+    ranks: int, layers: int, forward: Fraction, backward: Fraction, collective: Fraction
+) -> None:
+    """With c <= F and 2c <= B: the first gather of each pass and the last sum. The bound: the first gather alone."""
+    cost = Cost(forward=forward, backward=backward, collective=collective)
+    size = {"ranks": ranks, "layers": layers, "batches": ranks, "cost": cost}
+    names = ("fsdp_blocking", "prefetch", "prefetch_in_21_8")
+    blocking, prefetch, best = (run(program("p12_prefetch", name), **size) for name in names)
+    update = Fraction(1, 2)
+    computing = layers * (forward + backward + update)
+    assert Fraction(str(blocking.time)) == computing + 3 * layers * collective
+    assert Fraction(str(prefetch.time)) == computing + 3 * collective
+    beside_the_last_sum = min(layers - 1, 2) * update
+    assert Fraction(str(best.time)) == computing + collective + max(0, collective - beside_the_last_sum)
+    assert sent(blocking) == sent(prefetch) == 3 * Fraction(ranks - 1, ranks) * layers * WEIGHT
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("layers", [3, 6, 12])
+def test_prefetching_holds_two_whole_weights_and_one_whole_gradient(ranks: int, layers: int) -> None:
+    """What PyTorch's documentation says of BACKWARD_PRE, beside the shards and the activations."""
+    cost = Cost(backward=2, collective=0.8)
+    done = run(program("p12_prefetch", "prefetch"), ranks=ranks, layers=layers, batches=ranks, cost=cost)
+    shard, activation = Fraction(WEIGHT, ranks), Fraction(WEIGHT, 2)
+    shards = 2 * layers * shard  # of the weights and of the states
+    activations = (layers - 1 + 1) * activation  # without that of the highest layer, and a gradient
+    assert done.memory == shards + 2 * WEIGHT + (WEIGHT + shard) + activations
+    assert at_most(done, "in_flight") == 2 * WEIGHT + shard
+
+
+def most_in_flight(done: Run, rank: int) -> int:
+    """The most micro-batches that have begun their forward on a rank, and not ended their backward there."""
+    most = now = 0
+    log = [event for event in done.models[rank].log if event.kind in ("forward", "backward")]
+    first = min(event.layer for event in log)
+    for event in log:
+        if event.layer == first:
+            now += 1 if event.kind == "forward" else -1
+            most = max(most, now)
+    return most
+
+
+def by_turns(most: str, hidden: str = "") -> Callable[[Model], Any]:
+    """Micro-batches through a pipeline, with so many forwards first."""
+    return partial(program("p13_one_f_one_b", "taking_turns"), most=program("p13_one_f_one_b", most), hidden=hidden)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 8])
+@pytest.mark.parametrize("batches", [1, 2, 3, 4, 8, 16])
+@pytest.mark.parametrize(("forward", "backward", "share"), [(1, 1, 1), (1, 2, 2), (Fraction(3, 2), Fraction(1, 2), 1)])
+def test_on_free_links_1f1b_takes_the_time_of_gpipe_with_fewer_in_flight(
+    ranks: int, batches: int, forward: Fraction, backward: Fraction, share: int
+) -> None:
+    """(m + p - 1)(F + B) of a stage and the update, for both; m in flight on every rank, or min(p - r, m) on rank r."""
+    cost = Cost(forward=forward, backward=backward, send=0, receive=0)
+    size = {"ranks": ranks, "layers": ranks * share, "batches": batches, "cost": cost}
+    takes = (batches + ranks - 1) * (forward + backward) * share + share * Fraction(1, 2)
+    everything = [batches] * ranks
+    stairs = [min(ranks - rank, batches) for rank in range(ranks)]
+    for fn, in_flight in (
+        (program("p06_gpipe", "gpipe"), everything),
+        (by_turns("all_of_them"), everything),
+        (program("p13_one_f_one_b", "one_f_one_b"), stairs),
+        (by_turns("just_enough"), stairs),
+    ):
+        done = run(fn, **size)
+        assert Fraction(str(done.time)) == takes
+        assert [most_in_flight(done, rank) for rank in range(ranks)] == in_flight
+
+
+LINKS = [(Fraction(1, 5), Fraction(1, 5)), (Fraction(1, 10), 0), (Fraction(1, 2), Fraction(1, 2))]
+"""Ticks to send and to receive: a message there and one back take no longer than a forward and a backward."""
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6])
+@pytest.mark.parametrize("batches", [1, 3, 8, 24])
+@pytest.mark.parametrize(("send", "receive"), LINKS)
+def test_two_more_than_the_next_rank_hide_all_messages_but_the_first_and_the_last(
+    ranks: int, batches: int, send: Fraction, receive: Fraction
+) -> None:
+    """Eager 1F1B, 2(p - r) - 1 in flight (arXiv 2211.05322), meets the bound of one piece a rank."""
+    cost = Cost(send=send, receive=receive)
+    size = {"ranks": ranks, "layers": ranks, "batches": batches, "cost": cost}
+    done = run(by_turns("twice_as_many", "sends and receives"), **size)
+    bound = 2 * (ranks - 1) * (1 + send + receive) + 2 * batches + Fraction(1, 2)
+    assert Fraction(str(done.time)) == bound
+    assert [most_in_flight(done, rank) for rank in range(ranks)] == [
+        min(2 * (ranks - rank) - 1, batches) for rank in range(ranks)
+    ]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6])
+@pytest.mark.parametrize(("send", "receive"), LINKS)
+def test_as_many_as_there_are_stages_go_round_once_in_a_round_trip(
+    ranks: int, send: Fraction, receive: Fraction
+) -> None:
+    """p in flight, each p(F + B) and 2(p - 1) messages on its way: so p more of them take so much longer."""
+    cost = Cost(send=send, receive=receive)
+    size = {"ranks": ranks, "layers": ranks, "cost": cost}
+    times = [
+        run(by_turns("just_enough", "sends and receives"), **size, batches=rounds * ranks).time for rounds in (4, 5)
+    ]
+    round_trip = 2 * ranks + 2 * (ranks - 1) * (send + receive)
+    assert Fraction(str(times[1])) - Fraction(str(times[0])) == round_trip

@@ -20,6 +20,7 @@ from lib.grading.verdict import PASS, Verdict
 from solutions import build
 
 ONE_STAGE = "with one rank a pipeline is one stage, and its micro-batches are accumulated"
+ONE_F_ONE_B = ("one_f_one_b", "one_f_one_b_overlapped")
 REPAIRED = "the repaired program is that of this puzzle"
 MEANT = {
     ("grad_accum", "basic"): "the batch may travel in pieces",
@@ -33,12 +34,21 @@ MEANT = {
     **{
         (name, puzzle): ONE_STAGE if puzzle in ("basic", "grad_accum", "repair_local") else "micro-batches one by one"
         for name in ("never_split",)
-        for puzzle in ("basic", "grad_accum", "repair_local", "pipeline", "gpipe", "repair_deadlock")
+        for puzzle in ("basic", "grad_accum", "repair_local", "pipeline", "gpipe", "one_f_one_b", "repair_deadlock")
     },
     ("zero2_overlap", "zero1"): "gradients in pieces are the better technique",
     ("ddp_twice", "ddp"): "with as many micro-batches as ranks each rank has one",
     ("ddp_twice", "repair_twice"): REPAIRED,
     ("ddp_twice", "repair_quiet"): REPAIRED,
+    ("fsdp_blocking", "wsdp"): "gradients in pieces are the better technique",
+    ("fsdp_blocking", "fsdp"): "it is puzzle 4's program, to be compared",
+    ("fsdp_blocking", "repair_bargain"): REPAIRED,
+    ("prefetch", "wsdp"): "gradients in pieces are the better technique, and the next weight ahead is, too",
+    ("prefetch_overlapped", "wsdp"): "gradients in pieces are the better technique, and the next weight ahead is, too",
+    ("prefetch_overlapped", "fsdp"): "some of its settings are small enough",
+    ("prefetch_overlapped", "repair_bargain"): "some of its settings are small enough",
+    ("fsdp_overlapped", "prefetch"): "one of its settings gathers before the first backward, and keeps the last weight",
+    ("pipeline_fsdp_overlapped", "prefetch"): "with as many micro-batches as ranks it has one stage, and that setting",
     ("repair_skip", "ddp"): "with as many micro-batches as ranks nobody is without one",
     ("repair_quiet", "ddp"): "with as many micro-batches as ranks each rank has one",
     ("repair_quiet", "repair_twice"): "it is the same work, and two micro-batches a rank are one of its sizes",
@@ -71,6 +81,11 @@ MEANT = {
     ("pipeline of p06_gpipe", "repair_deadlock"): "it is a pipeline of two stages",
     ("one_forward_one_backward", "repair_deadlock"): "a pipeline of two stages, with the better schedule",
     ("one_forward_one_backward_ahead", "repair_deadlock"): "a pipeline of two stages, with the better schedule",
+    **{(name, one): ONE_STAGE for name in ONE_F_ONE_B for one in ("basic", "grad_accum", "repair_local")},
+    **{(name, "pipeline"): "micro-batches one by one are the better schedule" for name in ONE_F_ONE_B},
+    **{(name, "gpipe"): "it is GPipe with the better schedule" for name in ONE_F_ONE_B},
+    **{(name, "repair_deadlock"): "a pipeline of two stages, with the better schedule" for name in ONE_F_ONE_B},
+    ("one_forward_one_backward", "one_f_one_b"): "it is this puzzle's schedule, with one more forward",
 }
 """(program, puzzle of another file): why it is meant to pass there."""
 
@@ -158,6 +173,8 @@ WEAK = {
     "zero1": "zero1",
     "zero2": "zero2",
     "zero_bubble": "zero_bubble",
+    "prefetch": "prefetch",
+    "one_f_one_b": "one_f_one_b",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

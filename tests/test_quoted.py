@@ -31,6 +31,7 @@ def state(parameters: float) -> float:
 
 LAYER = 70 * BILLION / 80
 GPT3 = 2048 * 12288 * (34 + 5 * 96 * 2048 / 12288)  # bytes of activations, one layer, one sequence: 2205.05198
+INPUT = 2 * 2048 * 12288 / 1e9  # GB of the input of one layer, of GPT-3 and one sequence
 SEQUENCES = 3.2e6 / 2048
 STEP = operations(7.5 * BILLION, 4e6) / PER_SECOND
 BATCH = operations(70 * BILLION, 4096) / PER_SECOND
@@ -79,6 +80,25 @@ DERIVED = [
     ("p16_zero_bubble", f"leaves 3/11 of the time empty: {3 / 11:.0%}".replace("%", " percent")),
     ("p10_zero2", f"That is {2 * 7.5 / 64:.2f} GB."),
     ("p10_zero2", f"| {7.5 * (4 + 12 / 64):.1f} GB | {7.5 * (2 + 14 / 64):.1f} GB |"),
+    ("p12_prefetch", f"million weights, {2 * LAYER / 1e9:.2f} GB: {2 * LAYER / GB_BETWEEN / 1e6:.0f} ms to gather"),
+    ("p12_prefetch", f"on 10,000 tokens takes {2 * LAYER * 10_000 / PER_SECOND * 1000:.0f} ms"),
+    ("p12_prefetch", f"takes {2 / GB_BETWEEN / (2 * 10_000 / PER_SECOND * 1e9):.1f} ticks, as between those boxes"),
+    ("p12_prefetch", f"4 x 10¹⁴ / (50 x 10⁹) = {PER_SECOND / GB_BETWEEN / 1e9:,.0f} tokens"),
+    ("p12_prefetch", f"a second, {round(PER_SECOND / GB_IN / 1e9, -2):.0f} would do"),
+    ("p13_one_f_one_b", f"4 of them leave {3 / 7:.0%} of".replace("%", " percent")),
+    ("p13_one_f_one_b", f"8 leave {3 / 11:.0%} and 16 leave {3 / 19 * 100:.0f}.".replace("%", " percent")),
+    ("p13_one_f_one_b", f"2,048 tokens takes {12 * INPUT:.1f} GB of each stage"),
+    ("p13_one_f_one_b", f"a bubble of {7 / 71:.0%} you need 64".replace("%", " percent")),
+    ("p13_one_f_one_b", f"at a time: {64 * 12 * INPUT:.0f} GB"),
+    (
+        "p13_one_f_one_b",
+        f"{8 * 12 * INPUT:.1f} GB instead of {64 * 12 * INPUT:.0f}, and {12 * INPUT:.1f} GB on the last",
+    ),
+    ("p13_one_f_one_b", f"(8 + 3) x (2 + 2) + 1 = {11 * 4 + 1}."),
+    ("p13_one_f_one_b", f"shrinks to 3/35, {3 / 35:.0%}".replace("%", " percent")),
+    ("p13_one_f_one_b", f"and 6 messages go by, {4 * 4 + 6 * 0.4:.1f} ticks"),
+    ("p13_one_f_one_b", f"could do 18.4 / 4 = {18.4 / 4:.1f} micro-batches"),
+    ("p13_one_f_one_b", f"3 x 2.4 + 32 + 3 x 2.4 + 1 = {3 * 2.4 + 32 + 3 * 2.4 + 1:.1f}."),
     ("p06_gpipe", f"fifteen sixteenths, {15 / 16:.0%}".replace("%", " percent")),
     ("p06_gpipe", f"here 7/4 of 16, which is {16 * 7 // 4} ticks"),
     ("p06_gpipe", f"3/7 or {3 / 7:.0%}".replace("%", " percent")),
@@ -116,6 +136,7 @@ FOUR: dict[str, Any] = {"ranks": 4, "layers": 6, "batches": 4}
 EIGHT = FOUR | {"layers": 8}
 ZERO: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 8, "cost": cost_named("free_links")}
 TWICE = FOUR | {"batches": 8, "cost": cost_named("two_halves")}
+LONG = FOUR | {"cost": cost_named("long_gathers")}
 BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
 MEASURED = [
     ("p02_ddp", "ddp_overlap", FOUR | {"layers": 2}, "{time:g}.0 ticks and all the memory of the target, {memory:,} "),
@@ -140,6 +161,12 @@ MEASURED = [
         )
     ),
     ("p10_zero2", "zero2_overlap", TWICE, "That takes {time:g} ticks and half an activation more memory"),
+    ("p12_prefetch", "fsdp_blocking", LONG, "a plain answer to puzzle 4 takes {time:g} ticks"),
+    ("p12_prefetch", "fsdp_blocking", LONG, "[One after the other: {time:g} ticks, {memory:,} elements]"),
+    ("p12_prefetch", "fsdp_blocking", LONG, "elements instead of {memory:,}."),
+    ("p12_prefetch", "prefetch", LONG, "[The next gather ahead: {time:g} ticks, {memory:,} elements]"),
+    ("p12_prefetch", "prefetch", LONG, "The price is memory: {memory:,} elements"),
+    ("p12_prefetch", "prefetch_in_21_8", LONG, "all the computing, and nothing else: {time:g} ticks."),
     ("p08_replica_fsdp", "fsdp_on_boxes", BOXES, "It takes {time:g}.0 ticks and {memory:,} elements."),
 ]
 """Where, a program and its size, and the sentence with its figures."""
@@ -195,3 +222,57 @@ def test_two_micro_batches_a_rank_take_what_puzzle_4_says(reduce: str) -> None:
     assert f"two micro-batches a rank: {done.time} ticks, {done.memory:,} elements" in text
     sentence = {"allreduce": "{} ticks with all-reduces", "scatterreduce": "still {} with reduce-scatters"}[reduce]
     assert sentence.format(by_size.time) in text
+
+
+def test_prefetching_takes_the_ticks_of_the_table_and_hides_what_the_text_says() -> None:
+    text, at = text_of("p12_prefetch"), program("p12_prefetch", "with_collectives_of")
+    prices = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0)
+    assert f"| a collective takes | {' | '.join(map(str, prices))} |" in text
+    for name, row in (("fsdp_blocking", "each call awaited"), ("prefetch", "the next gather ahead")):
+        times = [at(price, program("p12_prefetch", name)).time for price in prices]
+        assert f"| {row} | {' | '.join(map(str, times))} |" in text
+    waiting = {}
+    for name in ("fsdp_blocking", "prefetch"):
+        log = at(0.8, program("p12_prefetch", name)).models[0].log
+        calls = [event for event in log if event.group]
+        work = [event for event in log if event.end > event.start and not event.group]
+        beside = [any(one.start < call.end and call.start < one.end for one in work) for call in calls]
+        assert len(calls) == 18
+        waiting[name] = [(call.kind, call.layer) for call, hidden in zip(calls, beside, strict=True) if not hidden]
+    assert len(waiting["fsdp_blocking"]) == 18 and "Both make the same 18 calls" in text
+    assert waiting["prefetch"] == [("allgather", 0), ("allgather", 5), ("scatterreduce", 0)] and "all but three" in text
+    idle = 18 * Fraction(4, 5)
+    took = Fraction(str(at(0.8, program("p12_prefetch", "fsdp_blocking")).time))
+    assert f"for {float(idle):g} of them, {float(idle / took):.0%}".replace("%", " percent") in text
+    gathers = sum(kind == "allgather" for kind, _ in waiting["fsdp_blocking"])
+    assert f"{({Fraction(2, 3): 'Two thirds'})[Fraction(gathers, 18)]} of this time go to weights" in text
+
+
+def test_1f1b_takes_what_its_tables_say() -> None:
+    text, in_flight = text_of("p13_one_f_one_b"), program("p13_one_f_one_b", "in_flight")
+    hill, stairs, one_more, two_more, twice = (
+        program("p13_one_f_one_b", name)
+        for name in ("all_of_them", "just_enough", "one_more", "two_more", "twice_as_many")
+    )
+    counts = (4, 8, 16, 32)
+    assert f"| micro-batches | {' | '.join(map(str, counts))} |" in text
+    gpipe, own = ([in_flight(most, batches=count) for count in counts] for most in (hill, stairs))
+    for name, runs in (("GPipe", gpipe), ("1F1B", own)):
+        assert f"| {name}: elements | {' | '.join(f'{int(done.memory):,}' for done in runs)} |" in text
+        assert f"| {name}: ticks | {' | '.join(str(done.time) for done in runs)} |" in text
+        took = f"{runs[1].time} ticks, {int(runs[1].memory):,} elements"
+        assert f"[{name}: {took}](picture:" in text
+    first = gpipe[:3]
+    with_4, with_8, with_16 = (f"{int(done.memory):,}" for done in first)
+    assert f"comes to {with_4} elements with 4 micro-batches, {with_8} with 8, and {with_16} with 16." in text
+    assert f"GPipe takes {gpipe[1].time} ticks for them, which is nearly good enough, and {with_8} elements" in text
+    free = [(count + 3) * (2 + 2) + 1 for count in counts]  # test_closed_forms.py holds the formula
+    assert f"| both, if messages took no time: ticks | {' | '.join(f'{ticks}.0' for ticks in free)} |" in text
+    for name, most in (("4, 3, 2, 1", stairs), ("5, 4, 3, 1: one more", one_more), ("6, 5, 4, 1: two more", two_more)):
+        both = [in_flight(most, hidden) for hidden in ("", "sends and receives")]
+        figures = " | ".join(f"{done.time} ticks, {int(done.memory):,} elements" for done in both)
+        assert f"| {name} | {figures} |" in text
+        assert name.startswith(", ".join(str(most(model)) for model in both[0].models))
+    late, hidden = [in_flight(most, "sends and receives", 32).time for most in (one_more, twice)]
+    assert f"5, 4, 3, 1 take {late} ticks." in text and f"7, 5, 3, 1, it is {hidden}, which is the bound" in text
+    assert hidden == 2 * 3 * 2.4 + 32 * 4 + 1

@@ -1,0 +1,304 @@
+# %% [markdown]
+# # Puzzle 12: Prefetching
+#
+# Fully sharded data parallel gathers each weight twice in a step, and every time the GPU waits for it. How bad is
+# that between boxes, where a GPU receives 50 GB a second? A layer of our model with 70 billion parameters has 875
+# million weights, 1.75 GB: 35 ms to gather. Its forward pass on 10,000 tokens takes 44 ms. So before every piece of
+# work a GPU waits nearly as long as the work takes, and after every backward pass it waits for a sum, too. At these
+# prices a plain answer to puzzle 4 takes 35.4 ticks, and for 14.4 of them, 41 percent, nobody computes.
+#
+# Two thirds of this time go to weights that everybody knew would be needed, and when. Why ask for them so late?
+
+# %%
+from drawing import beside_target, compare, draw, play
+from lib import Cost, Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 12,
+    "name": "prefetch",
+    "title": "Prefetching",
+    "size": {"ranks": 4, "layers": 6, "batches": 4},
+    "other_sizes": "data_parallel",
+    "target": {"time": 23.4, "memory": 2621440},
+    "star": {"time": 22.1, "memory": 2424832},
+    "frontier": [
+        {"time": 21.8, "memory": 2424832, "by": "prefetch_in_21_8"},
+        {"time": 22.1, "memory": 2293760, "by": "prefetch_in_22_1"},
+        {"time": 22.4, "memory": 2228224, "by": "prefetch_in_22_4"},
+        {"time": 23.2, "memory": 2162688, "by": "prefetch_in_23_2"},
+    ],
+    "cost": "long_gathers",
+    "layout": "sharded",
+    "begins_with": "fsdp",
+    "hints_for": {"slow": 2, "large": 3},
+    "rules": ["no_whole_gradient"],
+    "difficulty": "medium",
+    "minutes": 30,
+    "hints": [
+        "A rank's network does nothing while the rank computes. Look at the picture of your answer to puzzle 4: which "
+        "gather could move to the left, under a forward or a backward, and how far?",
+        "Start the gather of the next weight before this layer's forward, or before its backward, and await it when "
+        "that layer's turn comes. After the backward is too late: the network makes one call at a time, in the order "
+        "in which you start them, and then the sum of the gradient is in it, too. Don't wait for that sum, either, "
+        "before the next backward is done.",
+        "A turn of the backward loop: `model.weights['whole'] = await ahead`; then `ahead = "
+        "model.allgather(model.weights[layer - 1], layer - 1)`, if there is a layer below; then `backward` with "
+        "`model.weights.pop('whole')`; then `sums[layer] = model.scatterreduce(grad, layer)`; and take the sum that "
+        "you started one turn ago: `model.grad_weights[layer + 1] = await sums.pop(layer + 1)`. So no rank has more "
+        "than two whole weights and one whole gradient.",
+    ],
+}
+
+# %% [markdown]
+# ## Your task
+#
+# The same as in puzzle 4, with two other prices: a collective takes 0.8 ticks, as between those boxes, and a backward
+# pass takes twice as long as a forward pass, as on a real GPU: `cost=Cost(backward=2, collective=0.8)`. Rank `r`
+# holds shard `r` of every weight and state, trains on micro-batch `r`, and no rank ever receives a whole summed
+# gradient. All collectives of puzzle 4 are still needed. It's up to you when they begin.
+#
+# Two things to know. The network of a rank carries out its calls **one at a time, in the order in which you start
+# them**. And what is on its way takes up memory: the whole weight from the moment you call `allgather`, and a
+# gradient until its sum has arrived.
+#
+# Target, for 4 ranks and 6 layers: **23.4** ticks, peak memory **2,621,440** elements.
+# The star: **22.1** ticks, **2,424,832** elements.
+
+
+# %%
+async def prefetch(model: Model) -> Model:
+    """Fully sharded data parallel, with the next weight on its way while this layer computes."""
+    ### BEGIN SOLUTION
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    model.activations[0] = model.get_activation([model.rank])
+    ahead = model.allgather(model.weights[0], 0)
+    for layer in range(model.LAYERS):
+        model.weights["whole"] = await ahead
+        if layer + 1 < model.LAYERS:
+            ahead = model.allgather(model.weights[layer + 1], layer + 1)
+        inp, weight = model.activations[layer], model.weights.pop("whole")
+        model.activations[layer + 1] = model.forward(layer, inp, weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    sums = {}
+    ahead = model.allgather(model.weights[model.LAYERS - 1], model.LAYERS - 1)
+    for layer in reversed(range(model.LAYERS)):
+        model.weights["whole"] = await ahead
+        if layer > 0:
+            ahead = model.allgather(model.weights[layer - 1], layer - 1)
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        weight = model.weights.pop("whole")
+        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
+        sums[layer] = model.scatterreduce(grad, layer)
+        if layer + 1 in sums:
+            model.grad_weights[layer + 1] = await sums.pop(layer + 1)
+    model.grad_weights[0] = await sums.pop(0)
+
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+prices = Cost(backward=2, collective=0.8)
+draw(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(prefetch, ranks=4, layers=6, batches=4, cost=prices))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("prefetch")
+grade(prefetch)
+
+# %% [markdown]
+# ## What fits is hidden
+#
+# Here is an answer to puzzle 4 at these prices, above a program that passes. (Only rank 0 is drawn; the others do the
+# same at the same time.) Both make the same 18 calls. In the second picture all but three lie under something that is
+# computed. The three are the first gather of each pass, which nothing can hide, and the last sum.
+#
+# ![One after the other: 35.4 ticks, 1,966,080 elements](picture:one_after_the_other)
+#
+# ![The next gather ahead: 23.4 ticks, 2,424,832 elements](picture:one_ahead)
+#
+# The price is memory: 2,424,832 elements instead of 1,966,080. What is on its way is the gray band. In the backward
+# pass there are two whole weights at a time, the one in use and the next, and beside them the gradient of the layer
+# above, which is being summed. Gather two ahead, and there are three whole weights, for nothing: the network is not
+# done any earlier.
+#
+# How far does this go? Here are both programs at other prices of a collective:
+#
+# | a collective takes | 0.3 | 0.5 | 0.8 | 1.0 | 1.5 | 2.0 |
+# |---|---|---|---|---|---|---|
+# | each call awaited | 26.4 | 30.0 | 35.4 | 39.0 | 48.0 | 57.0 |
+# | the next gather ahead | 21.9 | 22.5 | 23.4 | 24.0 | 32.0 | 40.0 |
+#
+# Up to 1.0 the second program pays for three calls instead of 18. A forward of 1 tick hides one gather, and a
+# backward of 2 ticks hides a gather and a sum. Beyond that, what does not fit is waited for, and a tenth of a tick
+# costs nearly as much in the one program as in the other. No order of calls can help you then, only fewer calls or
+# more work for each of them.
+#
+# More work means more tokens. A forward pass takes 2 operations for each weight and token, and a GPU makes 4 x 10¹⁴ a
+# second; a gather brings 2 bytes for each weight, 50 x 10⁹ of them a second. They take equally long with 4 x 10¹⁴ /
+# (50 x 10⁹) = 8,000 tokens on each GPU, **however large the layer is**. A backward pass takes twice as long and has
+# twice as much to hide, so it needs the same 8,000. Over NVLink, with 450 GB a second, 900 would do.
+
+# %% [markdown] tags=["solution"]
+# ## The programs above
+#
+# Puzzle 4 as it was, and the pictures.
+
+# %% tags=["solution"]
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from drawing import Figure
+from lib import Run
+
+
+async def fsdp_blocking(model: Model) -> Model:
+    """Every call is awaited at once."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        weight = await model.allgather(model.weights[layer], layer)
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        weight = await model.allgather(model.weights[layer], layer)
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
+        model.grad_weights[layer] = await model.scatterreduce(grad, layer)
+
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+def with_collectives_of(price: float, fn: Callable[[Model], Any]) -> Run:
+    """A run at the puzzle's size, with this price for a collective."""
+    return run(fn, ranks=4, layers=6, batches=4, cost=Cost(backward=2, collective=price))
+
+
+def one_after_the_other(static: bool = False) -> Figure:
+    """The network waits while the rank computes, and the rank while the network works."""
+    first = with_collectives_of(0.8, fsdp_blocking).models[0]
+    return draw(first, title="each call awaited", memory_target=2_621_440, static=static)
+
+
+def one_ahead(static: bool = False) -> Figure:
+    """They work at the same time."""
+    first = with_collectives_of(0.8, prefetch).models[0]
+    return draw(first, title="the next gather ahead", memory_target=2_621_440, static=static)
+
+
+both = [with_collectives_of(0.8, fn) for fn in (fsdp_blocking, prefetch)]
+compare(*both, titles=["each call awaited", "the next gather ahead"])
+
+# %% [markdown] tags=["solution"]
+# ## As far as we know
+#
+# Two of the three waits can be avoided. The last weight of the forward pass is the first of the backward pass, so
+# keep it. And don't wait for the last sum before the first update: while it is on its way, update other layers. Then
+# a step takes the first gather, all the computing, and nothing else: 21.8 ticks. No program can be faster, since
+# nothing can be computed before the first weight is there.
+#
+# A gather that begins after the backward of its turn, but before the gradient is summed, takes less room, and costs
+# what does not fit. The letters say for each turn whether the next weight is gathered before the backward (`b`) or
+# after it (`a`). Of all that we have tried, none takes as few ticks in less memory.
+
+
+# %% tags=["solution"]
+async def prefetch_overlapped(model: Model, gathers: str) -> Model:
+    """Keep the last weight, gather ahead as the letters say, update while the last sum is on its way."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    model.activations[0] = model.get_activation([model.rank])
+    ahead = model.allgather(model.weights[0], 0)
+    for layer in range(model.LAYERS):
+        model.weights["whole"] = await ahead
+        if layer + 1 < model.LAYERS:
+            ahead = model.allgather(model.weights[layer + 1], layer + 1)
+        inp, weight = model.activations[layer], model.weights["whole"]
+        model.activations[layer + 1] = model.forward(layer, inp, weight)
+        if layer + 1 < model.LAYERS:
+            del model.weights["whole"]
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    async def update(layer: int) -> None:
+        grad = await sums.pop(layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+    sums = {}
+    for turn, layer in enumerate(reversed(range(model.LAYERS))):
+        when = gathers[min(turn, len(gathers) - 1)] if layer else "never"
+        if turn:
+            model.weights["whole"] = await ahead
+        if when == "b":
+            ahead = model.allgather(model.weights[layer - 1], layer - 1)
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        model.grad_weights[layer], model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights.pop("whole")
+        )
+        if when == "a":
+            ahead = model.allgather(model.weights[layer - 1], layer - 1)
+        sums[layer] = model.scatterreduce(model.grad_weights.pop(layer), layer)
+        if turn and layer >= 2:  # the last three updates are for the time of the last sum
+            await update(layer + 1)
+    del model.grad_activations[0]
+    for layer in list(sums):
+        await update(layer)
+    return model
+
+
+prefetch_in_21_8 = partial(prefetch_overlapped, gathers="b")
+prefetch_in_22_1 = partial(prefetch_overlapped, gathers="bab")
+prefetch_in_22_4 = partial(prefetch_overlapped, gathers="baab")
+prefetch_in_23_2 = partial(prefetch_overlapped, gathers="aaab")
+
+draw(run(prefetch_in_21_8, ranks=4, layers=6, batches=4, cost=prices))
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# PyTorch's FSDP does what you did. Its first version lets you choose when the next weights are gathered in the
+# backward pass: `BACKWARD_PRE`, the default, begins before the gradient of the current layer is computed, and
+# `BACKWARD_POST` after it. The documentation says that the first "enables the most overlap but increases memory usage
+# the most". FSDP2 (`fully_shard`) always begins before. If you trace its calls for six blocks, there are 12 gathers
+# and 6 sums, in the order in which you started yours.
+#
+# In the forward pass PyTorch need not start anything earlier. The CPU only *queues* work for the GPU, and runs ahead
+# of it: when the forward of layer 0 is queued, the gather of layer 1 is queued right behind it, on a *stream* of its
+# own, and both run at the same time. PyTorch calls this implicit prefetching. So that the CPU doesn't run too far
+# ahead and fill the memory with gathered weights, no more than two gathers are under way at a time (FSDP, arXiv
+# 2304.11277).
+#
+# By default FSDP2 frees the last block after its forward pass and gathers it again at once, for nothing. So torchtitan
+# writes `reshard_after_forward=layer_id < len(model.layers) - 1`, and the last block stays whole. DeepSpeed's ZeRO-3
+# notes in which order the layers are used, and gathers ahead by that list (ZeRO-Infinity, arXiv 2104.07857).

@@ -1,0 +1,330 @@
+# %% [markdown]
+# # Puzzle 13: 1F1B
+#
+# The cure for the bubble is more micro-batches. With 4 stages, 4 of them leave 43 percent of the time idle, 8 leave
+# 27 percent and 16 leave 16. But GPipe has to keep the activations of all of them until its backwards begin. In
+# puzzle 6 that comes to 2,883,584 elements with 4 micro-batches, 4,456,448 with 8, and 7,602,176 with 16.
+#
+# Or take GPT-3 on 8 stages of 12 layers. Even if a GPU keeps only the input of each layer and computes everything
+# else again, a sequence of 2,048 tokens takes 0.6 GB of each stage. For a bubble of 10 percent you need 64 of them at
+# a time: 39 GB.
+#
+# Yet the first micro-batch is through all stages long before the last one begins. Why is it still in memory?
+
+# %%
+from drawing import beside_target, compare, draw, play
+from lib import Cost, Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 13,
+    "name": "one_f_one_b",
+    "title": "1F1B",
+    "size": {"ranks": 4, "layers": 8, "batches": 8},
+    "other_sizes": "pipeline",
+    "target": {"time": 52.6, "memory": 3145728},
+    "star": {"time": 47.4, "memory": 3145728},
+    "frontier": [
+        {"time": 47.4, "memory": 3145728, "by": "one_f_one_b_in_47_4"},
+        {"time": 48.8, "memory": 3014656, "by": "one_f_one_b_in_48_8"},
+        {"time": 51.4, "memory": 2883584, "by": "one_f_one_b_in_51_4"},
+        {"time": 51.6, "memory": 2752512, "by": "one_f_one_b_in_51_6"},
+    ],
+    "layout": "stages",
+    "begins_with": "gpipe",
+    "hints_for": {"slow": 2},
+    "rules": ["own_layers", "one_micro_batch"],
+    "difficulty": "medium",
+    "minutes": 30,
+    "hints": [
+        "A forward takes room, a backward gives it back. In GPipe, when could the last rank do its first backward at "
+        "the earliest? And when could the others do theirs, if it did?",
+        "Begin with a few forwards, then take turns: one backward, which frees the activations of a micro-batch, then "
+        "one forward, which needs room for the next. Only the order is new. How many forwards come first? The last "
+        "rank needs one of them, the rank before it two, since its first gradient comes back later. With too few the "
+        "rank waits, with too many it keeps what it need not keep. And there may be fewer micro-batches than that.",
+        "Make two functions of the two loops of GPipe, `async def forward(mb)` and `async def backward(mb)`. Then, "
+        "with `ahead = min(model.RANKS - model.rank, model.BATCHES)`: `forward(mb)` for the first `ahead` "
+        "micro-batches; after that, for every `mb`, `backward(mb)`, and `forward(mb + ahead)` if there is such a "
+        "micro-batch.",
+    ],
+}
+
+# %% [markdown]
+# ## Your task
+#
+# Train as in puzzle 6: the layers split over the ranks, the micro-batches one by one. There are **8 micro-batches**
+# now, twice as many as ranks. GPipe takes 53.0 ticks for them, which is nearly good enough, and 4,456,448 elements,
+# which is far too much.
+#
+# The order in which a rank does its forwards and backwards is up to you.
+#
+# Target, for 4 ranks, 8 layers and 8 micro-batches: **52.6** ticks, peak memory **3,145,728** elements.
+# The star: **47.4** ticks, **3,145,728** elements.
+
+
+# %%
+async def one_f_one_b(model: Model) -> Model:
+    """A pipeline that keeps few micro-batches in memory."""
+    ### BEGIN SOLUTION
+    share = model.LAYERS // model.RANKS
+    first, end = model.rank * share, (model.rank + 1) * share
+    is_first, is_last = model.rank == 0, model.rank == model.RANKS - 1
+    for layer in range(first, end):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    async def forward(mb: int) -> None:
+        if is_first:
+            model.activations[first, mb] = model.get_activation([mb])
+        else:
+            model.activations[first, mb] = await model.receive(src=model.rank - 1)
+        for layer in range(first, end):
+            inp, weight = model.activations[layer, mb], model.weights[layer]
+            model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
+        if not is_last:
+            await model.pass_to(model.rank + 1, model.activations.pop((end, mb)))
+
+    async def backward(mb: int) -> None:
+        if is_last:
+            model.grad_activations[end] = model.loss(model.activations.pop((end, mb)))
+        else:
+            model.grad_activations[end] = await model.receive(src=model.rank + 1)
+        for layer in reversed(range(first, end)):
+            inp, grad_out = (
+                model.activations.pop((layer, mb)),
+                model.grad_activations.pop(layer + 1),
+            )
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+            model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad
+        grad_in = model.grad_activations.pop(first)
+        if not is_first:
+            await model.pass_to(model.rank - 1, grad_in)
+
+    ahead = min(model.RANKS - model.rank, model.BATCHES)
+    for mb in range(ahead):
+        await forward(mb)
+    for mb in range(model.BATCHES):
+        await backward(mb)
+        if mb + ahead < model.BATCHES:
+            await forward(mb + ahead)
+
+    for layer in range(first, end):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+draw(run(one_f_one_b, ranks=4, layers=8, batches=8))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(one_f_one_b, ranks=4, layers=8, batches=8))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("one_f_one_b")
+grade(one_f_one_b)
+
+# %% [markdown]
+# ## A hill and stairs
+#
+# First GPipe, then a program that passes. Look at the memory of the four ranks.
+#
+# ![GPipe: 53.0 ticks, 4,456,448 elements](picture:the_hill)
+#
+# ![1F1B: 52.6 ticks, 2,752,512 elements](picture:the_stairs)
+#
+# With GPipe every rank climbs the same hill, eight micro-batches high. In the second picture the ranks are stairs:
+# there are four micro-batches on rank 0, then three, two and one. A micro-batch whose forward has begun on a rank,
+# and whose backward is not done there, is *in flight*. While it goes from rank r of p through the p - r - 1 stages
+# below, the rank can take in one more for each of them. So **rank r has at most min(p - r, m) of m micro-batches in
+# flight**, however many there are. Here are four stages again, with more and more micro-batches:
+#
+# | micro-batches | 4 | 8 | 16 | 32 |
+# |---|---|---|---|---|
+# | GPipe: elements | 2,883,584 | 4,456,448 | 7,602,176 | 13,893,632 |
+# | 1F1B: elements | 2,490,368 | 2,752,512 | 2,752,512 | 2,752,512 |
+# | GPipe: ticks | 33.8 | 53.0 | 91.4 | 168.2 |
+# | 1F1B: ticks | 33.4 | 52.6 | 91.0 | 167.8 |
+# | both, if messages took no time: ticks | 29.0 | 45.0 | 77.0 | 141.0 |
+#
+# **1F1B saves memory, not time.** Each rank does the same work as before, and the first and the last rank still wait
+# for each other at both ends. The last row is the formula of puzzle 6 for both: (m + p - 1)(F + B) and the update,
+# where F and B are a stage's forward and backward. For 8 micro-batches that is (8 + 3) x (2 + 2) + 1 = 45. But now
+# you can afford 32 micro-batches, and with them the bubble shrinks to 3/35, 9 percent. The GPUs of GPT-3 above keep 8
+# micro-batches instead of 64 on the first stage, 4.8 GB instead of 39, and 0.6 GB on the last.
+
+# %% [markdown] tags=["solution"]
+# ## The pictures, and other orders
+#
+# One program for all of them. `most` says how many forwards come first, for each rank. With as many as there are
+# micro-batches it is GPipe.
+
+
+# %% tags=["solution"]
+from collections.abc import Callable
+from functools import partial
+
+from drawing import Figure
+from lib import Run
+
+
+async def taking_turns(model: Model, most: Callable[[Model], int], hidden: str = "") -> Model:
+    """So many forwards, then one backward and one forward by turns. ``hidden``: no rank waits for its "sends", or for
+    its "sends and receives", before it has to."""
+    share = model.LAYERS // model.RANKS
+    first, end = model.rank * share, (model.rank + 1) * share
+    is_first, is_last = model.rank == 0, model.rank == model.RANKS - 1
+    for layer in range(first, end):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    some = min(most(model), model.BATCHES)
+    work = [("forward", mb) for mb in range(some)]
+    for mb in range(model.BATCHES):
+        work.append(("backward", mb))
+        if mb + some < model.BATCHES:
+            work.append(("forward", mb + some))
+    mine = {"forward": is_first, "backward": is_last}  # what this rank begins by itself
+    sender = {"forward": model.rank - 1, "backward": model.rank + 1}
+    senders = [sender[what] for what, _ in work if not mine[what]]
+    mail, sends = [], []
+
+    for what, mb in work:
+        if not mine[what] and not mail:
+            mail.append(model.receive(src=senders.pop(0)))
+        got = None if mine[what] else await mail.pop(0)
+        if what == "forward":
+            model.activations[first, mb] = got or model.get_activation([mb])
+        else:
+            model.grad_activations[end] = got or model.loss(model.activations.pop((end, mb)))
+        if hidden == "sends and receives" and senders and not mail:
+            mail.append(model.receive(src=senders.pop(0)))
+
+        if what == "forward":
+            for layer in range(first, end):
+                inp, weight = model.activations[layer, mb], model.weights[layer]
+                model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
+            if not is_last:
+                sends.append(model.pass_to(model.rank + 1, model.activations.pop((end, mb))))
+        else:
+            for layer in reversed(range(first, end)):
+                inp, grad_out = (
+                    model.activations.pop((layer, mb)),
+                    model.grad_activations.pop(layer + 1),
+                )
+                grad, model.grad_activations[layer] = model.backward(
+                    layer, inp, grad_out, model.weights[layer]
+                )
+                so_far = model.grad_weights.get(layer)
+                model.grad_weights[layer] = so_far + grad if so_far else grad
+            grad_in = model.grad_activations.pop(first)
+            if not is_first:
+                sends.append(model.pass_to(model.rank - 1, grad_in))
+        while sends and not hidden:
+            await sends.pop()
+
+    for layer in range(first, end):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    for send in sends:
+        await send
+    return model
+
+
+def all_of_them(model: Model) -> int:
+    """GPipe."""
+    return model.BATCHES
+
+
+def just_enough(model: Model) -> int:
+    """1F1B."""
+    return model.RANKS - model.rank
+
+
+def one_more(model: Model) -> int:
+    """1F1B on links that take time. The last rank begins its backwards by itself."""
+    return 1 if model.rank == model.RANKS - 1 else model.RANKS - model.rank + 1
+
+
+def two_more(model: Model) -> int:
+    """And one more."""
+    return 1 if model.rank == model.RANKS - 1 else model.RANKS - model.rank + 2
+
+
+def twice_as_many(model: Model) -> int:
+    """Eager 1F1B: two more than the next rank."""
+    return 2 * (model.RANKS - model.rank) - 1
+
+
+def in_flight(most: Callable[[Model], int], hidden: str = "", batches: int = 8) -> Run:
+    """A run at the puzzle's size, or with other micro-batches."""
+    fn = partial(taking_turns, most=most, hidden=hidden)
+    return run(fn, ranks=4, layers=8, batches=batches)
+
+
+def the_hill(static: bool = False) -> Figure:
+    """GPipe."""
+    done = in_flight(all_of_them)
+    return draw(done, title="GPipe", memory_target=3_145_728, static=static)
+
+
+def the_stairs(static: bool = False) -> Figure:
+    """1F1B."""
+    done = in_flight(just_enough)
+    return draw(done, title="1F1B", memory_target=3_145_728, static=static)
+
+
+compare(in_flight(all_of_them), in_flight(just_enough), titles=["GPipe", "1F1B"])
+
+# %% [markdown] tags=["solution"]
+# ## What one more forward buys
+#
+# A message takes 0.4 ticks from rank to rank: 0.2 to send it and 0.2 to receive it. So from the moment a micro-batch
+# begins on rank 0 until it is done there, 4 x 4 ticks of computing and 6 messages go by, 18.4 ticks. In this time
+# rank 0 could do 18.4 / 4 = 4.6 micro-batches. Four in flight are too few, and it waits. One more fills the time, and
+# takes up room. (The last rank has nobody to wait for.)
+#
+# | forwards that come first on ranks 0 to 3 | each call awaited | no rank waits for messages |
+# |---|---|---|
+# | 4, 3, 2, 1 | 52.6 ticks, 2,752,512 elements | 51.4 ticks, 2,883,584 elements |
+# | 5, 4, 3, 1: one more | 50.2 ticks, 3,014,656 elements | 47.4 ticks, 3,145,728 elements |
+# | 6, 5, 4, 1: two more | 50.2 ticks, 3,276,800 elements | 47.4 ticks, 3,407,872 elements |
+#
+# In the last column sends are awaited at the end, and the next message is asked for before this piece of work is
+# computed. It takes both, one more forward and no waiting, to come to 47.4. As long as each rank has its layers in
+# one piece, no order is faster: the last rank cannot begin before three forwards and three messages, then it has 8 x
+# 4 ticks to do, and then there are three messages and three backwards before rank 0 can update. 3 x 2.4 + 32 + 3 x
+# 2.4 + 1 = 47.4.
+#
+# Two more buy nothing here. In the long run, though, one more is not enough: a rank that strictly takes turns, with
+# only one micro-batch more than the next rank, falls behind a little with each of them. With 32 micro-batches, 5, 4,
+# 3, 1 take 155.4 ticks. With **two more than the next rank**, 7, 5, 3, 1, it is 143.4, which is the bound again, and
+# so it is for any number of micro-batches. That order is called *eager 1F1B* (arXiv 2211.05322).
+
+# %% tags=["solution"]
+one_f_one_b_in_47_4 = partial(taking_turns, most=one_more, hidden="sends and receives")
+one_f_one_b_in_48_8 = partial(taking_turns, most=one_more, hidden="sends")
+one_f_one_b_in_51_4 = partial(taking_turns, most=just_enough, hidden="sends and receives")
+one_f_one_b_in_51_6 = partial(taking_turns, most=just_enough, hidden="sends")
+
+draw(run(one_f_one_b_in_47_4, ranks=4, layers=8, batches=8))
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# This order is called *one forward, one backward*, 1F1B, or PipeDream-flush (arXiv 2006.09503). Megatron-LM trains
+# with it (arXiv 2104.04473), and PyTorch has it as `Schedule1F1B`, in which every rank does its forwards and
+# backwards in the same order as on the stairs above. DeepSpeed has it, too, and reserves room for min(p - r, m)
+# micro-batches on stage r, and for two at least.
+#
+# The stairs are a nuisance, as well: the first rank holds the activations of p micro-batches, the last of one, and
+# the model has to fit on the first. The largest Llama 3 (arXiv 2407.21783) has one layer fewer on the first stage,
+# where the embedding and most micro-batches are, and one fewer on the last, which computes the loss.
