@@ -376,7 +376,7 @@ PUZZLE = {
     "other_sizes": "two_stages",
     "target": {"time": 34.8, "memory": 2621440},
     "frontier": [
-        {"time": 21.8, "memory": 2490368, "by": "one_forward_one_backward_ahead"},
+        {"time": 20.9, "memory": 2490368, "by": "interleaved_ahead"},
     ],
     "layout": "stages",
     "rules": ["own_layers"],

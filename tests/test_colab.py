@@ -65,7 +65,7 @@ def test_all_of_lib_and_drawing_is_taken_along_and_nothing_else() -> None:
     archive = re.search('^ARCHIVE = "(.*)"$', colab.first_cell(build.ROOT), re.MULTILINE)
     assert archive is not None
     names = zipfile.ZipFile(io.BytesIO(lzma.decompress(base64.b85decode(archive[1])))).namelist()
-    tracked = ["git", "ls-files", "lib", "drawing", "solutions/p0*.py", "solutions/repairs.py"]
+    tracked = ["git", "ls-files", "lib", "drawing", "solutions/p[0-9][0-9]_*.py", "solutions/repairs.py"]
     there = subprocess.run(tracked, cwd=build.ROOT, capture_output=True, text=True, check=True).stdout.split()
     assert sorted(names) == sorted(there)
 

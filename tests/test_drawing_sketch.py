@@ -12,7 +12,7 @@ from drawing import Figure, beside_target, draw_sketch
 from drawing.notebook import _show_hint
 from lib import Model, PuzzleError, RingCost, grade, hint, run
 from lib.course.sketches import as_kept, outline, sketch
-from lib.course.specs import Puzzle, puzzles
+from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.notebook import Hint
 from lib.record.events import MARKS
 from tests.programs import slack, solutions
@@ -41,7 +41,7 @@ def test_a_sketch_is_the_first_half_and_no_more(puzzle: Puzzle) -> None:
 @pytest.mark.parametrize("name", SOLUTIONS)
 def test_sketch_and_outline_are_those_of_the_solution(name: str) -> None:
     fn, spec = SOLUTIONS[name]
-    played = run(fn, **spec["size"])
+    played = run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default")))
     shown, until = outline(puzzles()[name]), sketch(puzzles()[name]).until
     for rank in range(played.ranks):
         own = [event for event in played.events if event.rank == rank and event.kind not in MARKS]

@@ -120,6 +120,7 @@ COSTS: Mapping[str, Cost] = {
     "default": Cost(),
     "ring": RingCost(),
     "two_halves": Cost(allreduce=0.6, allreduce_across=3.0),  # an all-reduce is a reduce-scatter and an all-gather
+    "quick_messages": Cost(send=0.1, receive=0.1),  # for pipelines with many thin stages
 }
 
 
