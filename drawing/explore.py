@@ -24,14 +24,12 @@ def explore(fn: Callable[[Model], Any], *, ranks: int = 4, layers: int = 6, each
     """Sliders for ranks, layers, micro-batches per rank and the speed of the links, above the picture of your function.
 
     ``ranks``, ``layers`` and ``each`` (micro-batches for each rank) are where the sliders begin. What is wrong with the
-    function at a size is shown in place of the picture. Without ipywidgets, which Jupyter brings along, it is one picture
-    and a sentence that says so. Raises PuzzleError for anything that is not a function.
+    function at a size is shown in place of the picture. Without ipywidgets, which Jupyter brings along, there is one
+    picture, and a sentence that says so. Raises PuzzleError for anything that is not a function.
     """
     check_function(fn)
     if find_spec("ipywidgets") is None:
-        print(
-            "Sliders need ipywidgets, which is not installed here: pip install ipywidgets. This is how they would begin."
-        )
+        print("Sliders need ipywidgets, which is not here: pip install ipywidgets. This is how they would begin.")
         return draw(run(fn, ranks=ranks, layers=layers, batches=ranks * each))
     from ipywidgets import HTML, IntSlider, VBox, interactive_output
 

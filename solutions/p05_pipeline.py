@@ -25,7 +25,7 @@ PUZZLE = {
     "target": {"time": 67.4, "memory": 3145728},
     "star": {"time": 67.4, "memory": 2621440},
     "frontier": [
-        {"time": 31.4, "memory": 2490368, "by": "one_forward_one_backward_ahead"},
+        {"time": 28.1, "memory": 2490368, "by": "interleaved_ahead"},
     ],
     "layout": "stages",
     "begins_with": "basic",

@@ -26,8 +26,8 @@ PUZZLE = {
     "target": {"time": 52.6, "memory": 3145728},
     "star": {"time": 47.4, "memory": 3145728},
     "frontier": [
-        {"time": 47.4, "memory": 3145728, "by": "one_f_one_b_in_47_4"},
-        {"time": 48.8, "memory": 3014656, "by": "one_f_one_b_in_48_8"},
+        {"time": 45.1, "memory": 3145728, "by": "interleaved_in_40_5"},
+        {"time": 46.9, "memory": 3014656, "by": "interleaved_in_41_9"},
         {"time": 51.4, "memory": 2883584, "by": "one_f_one_b_in_51_4"},
         {"time": 51.6, "memory": 2752512, "by": "one_f_one_b_in_51_6"},
     ],

@@ -376,7 +376,7 @@ PUZZLE = {
     "other_sizes": "two_stages",
     "target": {"time": 34.8, "memory": 2621440},
     "frontier": [
-        {"time": 21.8, "memory": 2490368, "by": "one_forward_one_backward_ahead"},
+        {"time": 20.9, "memory": 2490368, "by": "interleaved_ahead"},
         {"time": 22.6, "memory": 2359296, "by": "one_f_one_b_in_51_4"},
         {"time": 23.0, "memory": 2228224, "by": "one_f_one_b"},
     ],

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lib import Cost, Model, Run, run
+from lib.course.specs import cost_named, puzzles
 from lib.grading.submission import load
 from lib.record.kinds import MEMORY_KINDS
 from solutions import build
@@ -219,3 +220,56 @@ def test_as_many_as_there_are_stages_go_round_once_in_a_round_trip(
     ]
     round_trip = 2 * ranks + 2 * (ranks - 1) * (send + receive)
     assert Fraction(str(times[1])) - Fraction(str(times[0])) == round_trip
+
+
+# -- pipelines ----------------------------------------------------------------------------------------------
+
+FREE = {"send": 0, "receive": 0}
+PIPELINES = [
+    (ranks, chunks, ranks * rounds) for ranks in (2, 3, 4, 6) for chunks in (1, 2, 3, 4) for rounds in (1, 2, 3)
+]
+"""Ranks, chunks of layers on each, and micro-batches."""
+
+
+def in_flight(done: Run, rank: int) -> int:
+    """How many forwards a rank has done, at most, whose backwards it has not."""
+    now = most = 0
+    for event in done.models[rank].log:
+        now += {"forward": 1, "backward": -1}.get(event.kind, 0)
+        most = max(most, now)
+    return most
+
+
+def sends(done: Run, rank: int) -> int:
+    return sum(event.kind == "pass_to" for event in done.models[rank].log)
+
+
+@pytest.mark.parametrize(("forward", "backward"), [(1, 1), (1, 2), (3, 1)])
+@pytest.mark.parametrize(("ranks", "chunks", "batches"), PIPELINES)
+def test_interleaved_stages_divide_the_bubble_and_what_is_in_flight_is_megatrons(
+    ranks: int, chunks: int, batches: int, forward: int, backward: int
+) -> None:
+    """(m + (p - 1)/v)(F + B), with F and B of all of a rank's layers, and updates (arXiv 2104.04473). In flight are
+    min(m v, 2(p - 1 - r) + (v - 1)p + 1) chunks. Each goes v times round the ring."""
+    cost = Cost(forward=forward, backward=backward, **FREE)
+    size = {"ranks": ranks, "layers": ranks * chunks, "batches": batches}
+    done = run(program("p14_interleaved", "interleaved"), **size, cost=cost)
+    done.check()
+    of_a_rank = chunks * (forward + backward)
+    assert done.time == (batches + Fraction(ranks - 1, chunks)) * of_a_rank + Fraction(chunks, 2)
+    for rank in range(ranks):
+        most = 2 * (ranks - 1 - rank) + (chunks - 1) * ranks + 1
+        assert in_flight(done, rank) == min(batches * chunks, most)
+        ends = rank in (0, ranks - 1)
+        assert sends(done, rank) == (2 * chunks - ends) * batches
+    if batches >= 2 * ranks:  # more than 1F1B's p v layers, by the factor of arXiv 2205.05198
+        assert in_flight(done, 0) == ranks * chunks * (1 + Fraction(ranks - 1, ranks * chunks))
+
+
+def test_no_pipeline_with_one_stage_a_rank_is_fast_enough_for_puzzle_14() -> None:
+    """Three times there and three times back a whole stage and a message, all micro-batches, and the updates."""
+    size, cost = {"ranks": 4, "layers": 8, "batches": 8}, cost_named("quick_messages")
+    bound = 3 * (2 + 0.2) + 8 * (2 + 2) + 3 * (2 + 0.2) + 2 * 0.5
+    for name in ("gpipe_ahead", "one_forward_one_backward_ahead"):
+        assert run(program("p06_gpipe", name), **size, cost=cost).time == pytest.approx(bound)
+    assert bound > puzzles()["interleaved"].target["time"]

@@ -25,6 +25,8 @@ TABLE = {
     "replica_fsdp": (55.8, 2162688, 2162688),
 }
 """Puzzle: time, memory of the target, memory that a plain solution reaches at least. Of later ones the spec says it."""
+FASTER = {"interleaved": 44.8}
+"""Of a later puzzle whose target leaves room in time as well: the ticks of the solution."""
 CASES = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()]
 
 
@@ -40,7 +42,7 @@ def test_targets_and_solutions(fn: Any, spec: dict[str, Any], capsys: pytest.Cap
     result = run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default")))
     result.check()
     assert capsys.readouterr().out == "Correct!\n"
-    assert result.time == time
+    assert result.time == FASTER.get(spec["name"], time) <= time
     assert result.memory <= plain
 
 

@@ -78,6 +78,7 @@ TRIED: dict[str, dict[str, Any]] = {
         "batches a rank": (Fraction(1, 8), Fraction(7, 8)),
     },
     "pipeline": {"ranks": {2, 3, 5}, "layers a rank": {1, 2, 3}, "batches": {1, 2, 3, 8}},
+    "rounds": {"ranks": {2, 3, 5}, "layers a rank": {2, 4}, "batches a rank": {1, 2, 3}},
     "two_stages": {"ranks": {2}, "layers a rank": {1, 2, 4}, "batches": {1, 2, 3, 8}},
     "one_layer_each": {"ranks": {2, 3, 5, 6}, "layers a rank": {1}, "batches": (2, 13)},
     "pipeline_fsdp": {"ranks": {16}, "layers": {8, 12}, "batches": {4}},

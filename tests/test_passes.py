@@ -22,6 +22,7 @@ from solutions import build
 ONE_STAGE = "with one rank a pipeline is one stage, and its micro-batches are accumulated"
 ONE_F_ONE_B = ("one_f_one_b", "one_f_one_b_overlapped")
 REPAIRED = "the repaired program is that of this puzzle"
+ROUND_THE_RING = "stages in thin pieces are the better schedule"
 MEANT = {
     ("grad_accum", "basic"): "the batch may travel in pieces",
     ("one_forward_one_backward", "basic"): ONE_STAGE,
@@ -77,6 +78,13 @@ MEANT = {
     ("one_forward_one_backward_ahead", "basic"): ONE_STAGE,
     ("gpipe_ahead", "pipeline"): "micro-batches one by one are the better schedule",
     ("one_forward_one_backward_ahead", "pipeline"): "micro-batches one by one are the better schedule",
+    ("interleaved_overlapped", "one_f_one_b"): ROUND_THE_RING,
+    ("interleaved_ahead", "pipeline"): ROUND_THE_RING,
+    ("interleaved_overlapped", "pipeline"): ROUND_THE_RING,
+    ("interleaved_ahead", "gpipe"): ROUND_THE_RING,
+    ("interleaved_overlapped", "gpipe"): ROUND_THE_RING,
+    ("interleaved_ahead", "repair_deadlock"): ROUND_THE_RING,
+    ("interleaved_overlapped", "repair_deadlock"): ROUND_THE_RING,
     ("pipeline", "repair_deadlock"): "it is a pipeline of two stages",
     ("pipeline of p06_gpipe", "repair_deadlock"): "it is a pipeline of two stages",
     ("one_forward_one_backward", "repair_deadlock"): "a pipeline of two stages, with the better schedule",
@@ -175,6 +183,7 @@ WEAK = {
     "zero_bubble": "zero_bubble",
     "prefetch": "prefetch",
     "one_f_one_b": "one_f_one_b",
+    "interleaved": "interleaved",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

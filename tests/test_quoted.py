@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lib import RingCost, run
+from lib import Cost, RingCost, run
 from lib.course.specs import cost_named
 from solutions import build
 
@@ -99,6 +99,17 @@ DERIVED = [
     ("p13_one_f_one_b", f"and 6 messages go by, {4 * 4 + 6 * 0.4:.1f} ticks"),
     ("p13_one_f_one_b", f"could do 18.4 / 4 = {18.4 / 4:.1f} micro-batches"),
     ("p13_one_f_one_b", f"3 x 2.4 + 32 + 3 x 2.4 + 1 = {3 * 2.4 + 32 + 3 * 2.4 + 1:.1f}."),
+    ("p14_interleaved", f"{16_384:,} GPUs, in {16_384 // (16 * 8)} pipelines of 16 stages, with eight GPUs to a stage"),
+    ("p14_interleaved", f"A batch is 2,048 sequences, which is {2_048 // 128} for each pipeline"),
+    ("p14_interleaved", f"the bubble takes 15/31 of each step: {15 / (16 + 15):.0%}".replace("%", " percent")),
+    ("p14_interleaved", f"the bubble: {12 / 45:.0%} of the ranks' time, and".replace("%", " percent")),
+    ("p14_interleaved", f"the ranks' time, and {6 / 39:.0%}.".replace("%", "")),
+    (
+        "p14_interleaved",
+        f"A rank still has {8 * 2 * 2} ticks of forwards and backwards to do, and {2 * 0.5:g} of updates",
+    ),
+    ("p14_interleaved", f"the bubble is {3 * 2} ticks instead of {3 * 4}"),
+    ("p14_interleaved", f"p v + p - 1: {4 * 2 + 4 - 1} instead of {4 * 2}"),
     ("p06_gpipe", f"fifteen sixteenths, {15 / 16:.0%}".replace("%", " percent")),
     ("p06_gpipe", f"here 7/4 of 16, which is {16 * 7 // 4} ticks"),
     ("p06_gpipe", f"3/7 or {3 / 7:.0%}".replace("%", " percent")),
@@ -137,6 +148,8 @@ EIGHT = FOUR | {"layers": 8}
 ZERO: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 8, "cost": cost_named("free_links")}
 TWICE = FOUR | {"batches": 8, "cost": cost_named("two_halves")}
 LONG = FOUR | {"cost": cost_named("long_gathers")}
+ROUNDS = EIGHT | {"batches": 8}
+QUICK = ROUNDS | {"cost": cost_named("quick_messages")}
 BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
 MEASURED = [
     ("p02_ddp", "ddp_overlap", FOUR | {"layers": 2}, "{time:g}.0 ticks and all the memory of the target, {memory:,} "),
@@ -167,6 +180,14 @@ MEASURED = [
     ("p12_prefetch", "prefetch", LONG, "[The next gather ahead: {time:g} ticks, {memory:,} elements]"),
     ("p12_prefetch", "prefetch", LONG, "The price is memory: {memory:,} elements"),
     ("p12_prefetch", "prefetch_in_21_8", LONG, "all the computing, and nothing else: {time:g} ticks."),
+    ("p14_interleaved", "interleaved", ROUNDS, "this schedule takes {time:g} ticks, and"),
+    (
+        "p14_interleaved",
+        "interleaved_ahead",
+        QUICK,
+        "that takes {time:g} ticks and {memory:,} elements. That is half a tick",
+    ),
+    ("p14_interleaved", "interleaved_in_40_5", QUICK, "do meanwhile: {time:g} ticks and {memory:,} elements."),
     ("p08_replica_fsdp", "fsdp_on_boxes", BOXES, "It takes {time:g}.0 ticks and {memory:,} elements."),
 ]
 """Where, a program and its size, and the sentence with its figures."""
@@ -276,3 +297,16 @@ def test_1f1b_takes_what_its_tables_say() -> None:
     late, hidden = [in_flight(most, "sends and receives", 32).time for most in (one_more, twice)]
     assert f"5, 4, 3, 1 take {late} ticks." in text and f"7, 5, 3, 1, it is {hidden}, which is the bound" in text
     assert hidden == 2 * 3 * 2.4 + 32 * 4 + 1
+
+
+def test_thin_stages_and_thick_ones_take_what_puzzle_14_says() -> None:
+    text = text_of("p14_interleaved")
+    thick, thin = program("p06_gpipe", "one_forward_one_backward"), program("p14_interleaved", "interleaved")
+    assert f"1F1B with one thick stage takes {run(thick, **ROUNDS).time:g}." in text
+    free = run(thin, **ROUNDS, cost=Cost(send=0, receive=0))
+    assert f"[Two thin stages a rank: {free.time:g} ticks]" in text
+    for name, time, idle in (("in_one_piece", 45, 27), ("in_two_pieces", free.time, 15)):
+        summary = program("p14_interleaved", name)().summary
+        assert f"{time:g} ticks" in summary and f"{idle}%" in summary
+    star = program("p14_interleaved", "PUZZLE")["star"]
+    assert star["time"] - run(program("p14_interleaved", "interleaved_ahead"), **QUICK).time == 0.5

@@ -142,7 +142,7 @@ def test_their_numbers_are_asked_for_at_a_shell_and_shown_in_every_report(
     assert [one["name"].split(":")[0] for one in tests] == ["Puzzle 2", "Puzzle R1"]
     assert main(["grade", "--hint", called]) == 0 and main(["grade", "--list"]) == 0
     assert re.findall(r"(?m)^( \d|\d\d|R\d)  \w", capsys.readouterr().out) == [
-        *(f"{number:>2}" for number in range(len(COURSE))),
+        *(f"{puzzles()[name].number:>2}" for name in COURSE),
         *(f"R{place + 1}" for place in range(len(REPAIRS))),
     ]
 

@@ -69,7 +69,8 @@ def stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
             problem += f", of which rank {owner[twice[0]]} has loaded {show_set(twice)}" if twice else ""
             expected = f"{share} layer{'s' * (share > 1)} for each rank, each layer on one rank"
             cure = (
-                "share = model.LAYERS // model.RANKS; this rank loads layers model.rank * share and up, `share` of them"
+                "share = model.LAYERS // model.RANKS; this rank loads layers model.rank * share and up, `share` of "
+                "them; or, dealt out like cards, every RANKS-th: range(model.rank, model.LAYERS, model.RANKS)"
             )
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
         owner.update(dict.fromkeys(layers, state.rank))
@@ -182,6 +183,12 @@ def pipeline(size: Size) -> list[Size]:
     return [other | {"batches": batches} for other in stages for batches in (1, 2, 3, 8)]
 
 
+def rounds(size: Size) -> list[Size]:
+    """Return sizes with other ranks, two or four layers on each, and a multiple of the ranks as micro-batches."""
+    machines = [size | {"ranks": ranks, "layers": ranks * each} for ranks in (2, 3, 5) for each in (2, 4)]
+    return [other | {"batches": other["ranks"] * each} for other in machines for each in (1, 2, 3)]
+
+
 def two_stages(size: Size) -> list[Size]:
     """Return sizes with two ranks, an even number of layers, and other micro-batches."""
     return [size | {"layers": layers, "batches": batches} for layers in (2, 4, 8) for batches in (1, 2, 3, 8)]
@@ -212,7 +219,7 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
     way.__name__: way
     for way in (
         *(one_rank, data_parallel, two_each, one_or_three_each, uneven),
-        *(pipeline, two_stages, one_layer_each, pipeline_fsdp, replica_fsdp),
+        *(pipeline, rounds, two_stages, one_layer_each, pipeline_fsdp, replica_fsdp),
     )
 }
 

@@ -128,6 +128,7 @@ COSTS: Mapping[str, Cost] = {
     "free_links": Cost(send=0, send_across=0, receive=0),
     "two_halves": Cost(allreduce=0.6, allreduce_across=3.0),  # an all-reduce is a reduce-scatter and an all-gather
     "long_gathers": Cost(backward=2, collective=0.8),  # between boxes, with few tokens
+    "quick_messages": Cost(send=0.1, receive=0.1),  # for pipelines with many thin stages
 }
 
 

@@ -22,8 +22,10 @@ from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
 labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
-NO_NEIGHBOR = "the first rank has none before it, the last rank none after it: ask model.rank, or for the stage, first"
 LOADING = "model.load_weights(layer, shard, total): number `shard` of `total` equal pieces"
+NEIGHBORS = (
+    "the first rank has none before it, the last none after it; on a ring, (model.rank - 1) % model.RANKS and + 1"
+)
 
 
 def books_of(shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None) -> AnyBooks:
@@ -156,7 +158,7 @@ class LocalBooks:
 
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
         if receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks:  # the text costs more than the check
-            receiver = one_of("rank", receiver, self.mesh.ranks, rank.place("pass_to"), NO_NEIGHBOR)
+            receiver = one_of("rank", receiver, self.mesh.ranks, rank.place("pass_to"), NEIGHBORS)
         if receiver == rank.rank:
             raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), cure="keep it stored")
         if operand is not None and not operand.is_free(rank):
@@ -166,7 +168,7 @@ class LocalBooks:
     def receive(self, rank: RankState, src: int | None) -> InFlight:
         if src is not None:
             if src.__class__ is not int or not 0 <= src < self.mesh.ranks:
-                src = one_of("src", src, self.mesh.ranks, rank.place("receive"), NO_NEIGHBOR)
+                src = one_of("src", src, self.mesh.ranks, rank.place("receive"), NEIGHBORS)
             if src == rank.rank:
                 where, cure = (
                     rank.place("receive"),

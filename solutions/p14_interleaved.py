@@ -1,0 +1,326 @@
+# %% [markdown]
+# # Puzzle 14: Interleaved 1F1B
+#
+# Llama 3 405B was trained on 16,384 GPUs, in 128 pipelines of 16 stages, with eight GPUs to a stage. A batch is 2,048
+# sequences, which is 16 for each pipeline (arXiv 2407.21783). With one sequence in a micro-batch and the schedules of
+# puzzles 6 and 13, the bubble takes 15/31 of each step: 48 percent of the time of 16,384 GPUs.
+#
+# More micro-batches would help, but the batch is as large as training tolerates. Fewer stages would help, but then
+# the model does not fit. Is there anything left to change?
+
+# %%
+from drawing import beside_target, compare, draw, play
+from lib import Cost, Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 14,
+    "name": "interleaved",
+    "title": "Interleaved 1F1B",
+    "size": {"ranks": 4, "layers": 8, "batches": 8},
+    "other_sizes": "rounds",
+    "target": {"time": 45.2, "memory": 3407872},
+    "star": {"time": 41.8, "memory": 3276800},
+    "frontier": [
+        {"time": 40.5, "memory": 3145728, "by": "interleaved_in_40_5"},
+        {"time": 41.9, "memory": 3014656, "by": "interleaved_in_41_9"},
+    ],
+    "cost": "quick_messages",
+    "layout": "stages",
+    "begins_with": "gpipe",
+    "rules": ["own_layers", "one_micro_batch"],
+    "hints_for": {"large": 2},
+    "difficulty": "hard",
+    "minutes": 45,
+    "hints": [
+        "Draw the first ticks of four ranks. When is the first micro-batch back at rank 0, and what can rank 0 do until "
+        "then? That is why a round has as many micro-batches as there are ranks. And when can the last rank begin its "
+        "first backward?",
+        "Write `forward(layer, mb)` and `backward(layer, mb)`, each with its `receive` and its `pass_to`, and two lists "
+        "with the order of the forwards and of the backwards: `for some in rounds: for layer in mine: for mb in some`, "
+        "where a round is as many micro-batches as there are ranks; backwards with `reversed(mine)`. Then do some of "
+        "the forwards, and after that one backward and one forward by turns.",
+        "How many forwards come before the first backward? With v layers on each of p ranks, the last rank needs "
+        "(v - 1) * p + 1, a round for each of its layers but the last, and one. Each rank before it needs two more than "
+        "the next: `2 * (p - 1 - model.rank) + (v - 1) * p + 1`. With fewer, a rank looks for what cannot be there yet; "
+        "with many more, it takes longer, and more memory.",
+    ],
+}
+
+# %% [markdown]
+# ## Your task
+#
+# 1F1B, one forward and one backward by turns, as in puzzles 6 and 13; but now each rank has *several* stages, each of
+# one layer. The layers are dealt out like cards: of 8 layers on 4 ranks, rank 0 has layers 0 and 4, rank 1 has 1 and
+# 5, and so on. After layer 3 a micro-batch goes back to rank 0 for layer 4: the pipeline is a ring, and every
+# micro-batch goes round it twice. The stages of a rank are also called its *chunks*.
+#
+# The order is the whole puzzle. In the forward pass, a rank takes as many micro-batches as there are ranks through
+# its first layer, then the same ones through its second, and so on, and then the next *round* of micro-batches. The
+# backward pass goes in the same rounds, from the last layer to the first.
+#
+# There are twice as many messages as before, so links must be quick. Here a send takes 0.1 ticks, and so does a
+# receive: `cost=Cost(send=0.1, receive=0.1)`.
+#
+# Target, for 4 ranks, 8 layers and 8 micro-batches: **45.2** ticks, peak memory **3,407,872** elements.
+# The star: **41.8** ticks, **3,276,800** elements.
+#
+# At the other sizes, layers are a multiple of twice the ranks, and micro-batches a multiple of the ranks.
+
+
+# %%
+async def interleaved(model: Model) -> Model:
+    """Layers dealt out to the ranks like cards, and one forward, one backward by turns."""
+    ### BEGIN SOLUTION
+    ranks, top = model.RANKS, model.LAYERS - 1
+    before, after = (model.rank - 1) % ranks, (model.rank + 1) % ranks
+    mine = range(model.rank, model.LAYERS, ranks)
+    for layer in mine:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    async def forward(layer: int, mb: int) -> None:
+        if layer == 0:
+            model.activations[layer, mb] = model.get_activation([mb])
+        else:
+            model.activations[layer, mb] = await model.receive(src=before)
+        out = model.forward(layer, model.activations[layer, mb], model.weights[layer])
+        if layer == top:
+            model.activations[top + 1, mb] = out
+        else:
+            await model.pass_to(after, out)
+
+    async def backward(layer: int, mb: int) -> None:
+        if layer == top:
+            grad_out = model.loss(model.activations.pop((top + 1, mb)))
+        else:
+            grad_out = await model.receive(src=after)
+        inp = model.activations.pop((layer, mb))
+        grad, grad_in = model.backward(layer, inp, grad_out, model.weights[layer])
+        model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad
+        if layer > 0:
+            await model.pass_to(before, grad_in)
+
+    rounds = [range(first, first + ranks) for first in range(0, model.BATCHES, ranks)]
+    forwards = [(layer, mb) for some in rounds for layer in mine for mb in some]
+    backwards = [(layer, mb) for some in rounds for layer in reversed(mine) for mb in some]
+    ahead = 2 * (ranks - 1 - model.rank) + (len(mine) - 1) * ranks + 1
+    for work in forwards[:ahead]:
+        await forward(*work)
+    for turn, work in enumerate(backwards, ahead):
+        await backward(*work)
+        if turn < len(forwards):
+            await forward(*forwards[turn])
+
+    for layer in mine:
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+prices = Cost(send=0.1, receive=0.1)
+draw(run(interleaved, ranks=4, layers=8, batches=8, cost=prices))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(interleaved, ranks=4, layers=8, batches=8, cost=prices))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("interleaved")
+grade(interleaved)
+
+# %% [markdown]
+# ## Half a triangle
+#
+# Here is the same work in two ways, without any cost of messages: each rank with one thick stage, and with two thin
+# ones. The hatched parts are the bubble: 27 percent of the ranks' time, and 15.
+#
+# ![One thick stage a rank: 45 ticks](picture:in_one_piece)
+#
+# ![Two thin stages a rank: 39 ticks](picture:in_two_pieces)
+#
+# A rank still has 32 ticks of forwards and backwards to do, and 1 of updates. But the last rank gets its first
+# micro-batch after three thin stages instead of three thick ones, and rank 0 gets its last gradient as much sooner:
+# the bubble is 6 ticks instead of 12. With v chunks a rank it is a v-th part of what it was. If F and B are the times
+# of all of a rank's layers, forward and backward for one micro-batch, p ranks take (m + (p - 1)/v)(F + B) for m
+# micro-batches, plus updates.
+#
+# It is not free. Every micro-batch is sent v times as often: at the prices of puzzle 6, where a send and a receive
+# take 0.2 ticks each, this schedule takes 51 ticks, and 1F1B with one thick stage takes 50.2. And more is in
+# flight. With one thick stage, rank 0 has at most p micro-batches of v layers in memory, so p v layers' worth. Here
+# it is 2(p - 1) + (v - 1)p + 1 = p v + p - 1: 11 instead of 8.
+
+# %% [markdown] tags=["solution"]
+# ## Faster: no rank waits for messages
+#
+# As in puzzle 6, sends need not be awaited, and the next message can be asked for while this piece of work is done.
+# With the same order of work, that takes 41.3 ticks and 3,276,800 elements. That is half a tick less than the star,
+# because rank 0 updates layer 4 while it waits for the last gradients of layer 0.
+#
+# There is still a gap after each round. When rank 0 has taken four micro-batches through layer 0, the first of them
+# has been through four forwards and four messages, so it is not back yet. With one micro-batch more in the first
+# round there is something to do meanwhile: 40.5 ticks and 3,145,728 elements.
+#
+# With only two ranks, the one before and the one after are the same. Then activations and gradients come from one
+# sender, and not always in the order in which they are needed. So what comes is filed under what it is.
+
+
+# %% tags=["solution"]
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from lib import Activation
+
+
+async def looped(model: Model, work: list[tuple[str, int, int]]) -> Model:
+    """A pipeline whose rank does these pieces of work one after the other, each a word, a layer and a micro-batch."""
+    ranks, top = model.RANKS, model.LAYERS - 1
+    before, after = (model.rank - 1) % ranks, (model.rank + 1) % ranks
+    for layer in range(model.rank, model.LAYERS, ranks):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    stores: dict[str, Any] = {"forward": model.activations, "backward": model.grad_activations}
+    sender = {"forward": before, "backward": after}
+    here = ("forward", 0), ("backward", top)  # what begins on this rank
+    senders = [sender[what] for what, layer, _ in work if (what, layer) not in here]
+    mail = [model.receive(src=senders.pop(0))] if senders else []
+    sends = []
+    for what, layer, mb in work:
+        if (what, layer) == ("forward", 0):
+            model.activations[0, mb] = model.get_activation([mb])
+        if (what, layer) == ("backward", top):
+            model.grad_activations[top, mb] = model.loss(model.activations.pop((top + 1, mb)))
+        while (layer, mb) not in stores[what]:
+            got = await mail.pop()
+            kind = "forward" if isinstance(got, Activation) else "backward"
+            stores[kind][got.layer, min(got.batches)] = got
+            if senders:
+                mail.append(model.receive(src=senders.pop(0)))
+
+        if what == "forward":
+            out = model.forward(layer, model.activations[layer, mb], model.weights[layer])
+            if layer == top:
+                model.activations[top + 1, mb] = out
+            else:
+                sends.append(model.pass_to(after, out))
+            continue
+        inp, grad_out = (
+            model.activations.pop((layer, mb)),
+            model.grad_activations.pop((layer, mb)),
+        )
+        grad, grad_in = model.backward(layer, inp, grad_out, model.weights[layer])
+        so_far = model.grad_weights.get(layer)
+        model.grad_weights[layer] = so_far + grad if so_far else grad
+        if layer > 0:
+            sends.append(model.pass_to(before, grad_in))
+        if len(model.grad_weights[layer].batches) == model.BATCHES:
+            grad = model.grad_weights.pop(layer)
+            model.weights[layer], model.opt_states[layer] = model.update(
+                layer, grad, model.weights[layer], model.opt_states[layer]
+            )
+            model.set_final_weight(layer, model.weights[layer])
+    for send in sends:
+        await send
+    return model
+
+
+def by_turns(
+    model: Model, ahead: int, wide: int = 0, wide_back: int = 0
+) -> list[tuple[str, int, int]]:
+    """So many forwards, then one backward and one forward by turns. The first round has ``wide`` micro-batches more than
+    there are ranks, and that of the backwards ``wide_back`` more."""
+    mine = range(model.rank, model.LAYERS, model.RANKS)
+
+    def order(kind: str, layers: list[int], more: int) -> list[tuple[str, int, int]]:
+        ends = [0, *range(model.RANKS + more, model.BATCHES, model.RANKS), model.BATCHES]
+        rounds = [range(start, end) for start, end in pairwise(ends)]
+        return [(kind, layer, mb) for some in rounds for layer in layers for mb in some]
+
+    forwards = order("forward", [*mine], wide)
+    work = forwards[:ahead]
+    for turn, backward in enumerate(order("backward", [*reversed(mine)], wide_back), ahead):
+        work += [backward, *forwards[turn : turn + 1]]
+    return work
+
+
+async def interleaved_ahead(model: Model) -> Model:
+    """The order of the solution above, but no rank waits for messages."""
+    later, rounds = model.RANKS - 1 - model.rank, model.LAYERS // model.RANKS - 1
+    return await looped(model, by_turns(model, 2 * later + rounds * model.RANKS + 1))
+
+
+async def interleaved_overlapped(model: Model, wide_back: int, more: int) -> Model:
+    """The first round is larger by one micro-batch, and fewer forwards come before the first backward: so many ``more``
+    than have to."""
+    later, rounds = model.RANKS - 1 - model.rank, model.LAYERS // model.RANKS - 1
+    ahead = later + (later > 0) + rounds * min(model.RANKS + 1, model.BATCHES) + 1 + more
+    return await looped(model, by_turns(model, ahead, 1, wide_back))
+
+
+interleaved_in_40_5 = partial(interleaved_overlapped, wide_back=0, more=1)
+interleaved_in_41_9 = partial(interleaved_overlapped, wide_back=1, more=0)
+
+compare(
+    run(interleaved, ranks=4, layers=8, batches=8, cost=prices),
+    run(interleaved_ahead, ranks=4, layers=8, batches=8, cost=prices),
+    run(interleaved_in_40_5, ranks=4, layers=8, batches=8, cost=prices),
+)
+
+# %% [markdown] tags=["solution"]
+# ## The pictures above
+#
+# A thick stage is drawn as one layer that takes twice as long, and has twice as much to keep.
+
+# %% tags=["solution"]
+from dataclasses import replace
+
+from drawing import Figure
+
+
+async def one_layer_each(model: Model) -> Model:
+    """1F1B: rank r of p begins with p - r forwards."""
+    return await looped(model, by_turns(model, model.RANKS - model.rank))
+
+
+def in_one_piece(static: bool = False) -> Figure:
+    """1F1B: four layers, each of them as large as two."""
+    thin = Cost(send=0, receive=0)
+    weight, activation = 2 * thin.weight_elements, 2 * thin.activation_elements
+    cost = replace(
+        thin,
+        forward=2,
+        backward=2,
+        update=1,
+        weight_elements=weight,
+        activation_elements=activation,
+    )
+    done = run(one_layer_each, ranks=4, layers=4, batches=8, cost=cost)
+    return draw(done, title="one thick stage a rank", memory=False, links="none", static=static)
+
+
+def in_two_pieces(static: bool = False) -> Figure:
+    """Interleaved: eight layers, two on each rank."""
+    cost = Cost(send=0, receive=0)
+    done = run(interleaved, ranks=4, layers=8, batches=8, cost=cost)
+    return draw(done, title="two thin stages a rank", memory=False, links="none", static=static)
+
+
+in_two_pieces()
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# Megatron-LM introduced it (arXiv 2104.04473), and measured more than ten percent more throughput. Its option is
+# `--num-layers-per-virtual-pipeline-stage`. It counts the forwards before the first backward just as the third hint
+# does, and wants the micro-batches to be a multiple of the stages. PyTorch has it as `ScheduleInterleaved1F1B`. That
+# more is in flight than with 1F1B, by a factor of 1 + (p - 1)/(p v), is said in arXiv 2205.05198.
+#
+# Rounds need not be as large as the pipeline is long. Megatron's `--microbatch-group-size-per-virtual-pipeline-stage`
+# sets another number, and Llama 3 was trained with one that could be chosen freely: larger rounds leave more time for
+# messages, and cost memory. If the round is the whole batch, each layer does all of its micro-batches before the
+# next one begins. That has a name of its own, and a reason of its own: puzzle 15.
