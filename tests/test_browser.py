@@ -194,6 +194,29 @@ PLAY = """async () => {
 }"""
 
 
+FOLLOWS = """async () => {
+    const frame = document.querySelector("iframe");
+    while (frame.contentDocument?.readyState !== "complete" || !frame.contentDocument.querySelector("#ranks li"))
+        await new Promise(resolve => setTimeout(resolve, 20));
+    const inside = frame.contentDocument, seen = [];
+    const note = async () => {
+        await new Promise(resolve => setTimeout(resolve, 50));
+        const of = (what, how) => frame.contentWindow.getComputedStyle(inside.querySelector(what))[how];
+        seen.push([of("#ranks li", "backgroundColor"), of(".veil", "fill"), of("#clock", "color")]);
+    };
+    await note();
+    for (const light of ["false", "true"]) { document.body.dataset.jpThemeLight = light; await note(); }
+    return seen;
+}"""
+
+
+def test_the_player_follows_a_change_of_theme(browser: Browser) -> None:
+    shown = play(staged_run(2, 2))._repr_html_()
+    light, dark, again = browser.show(shown, FOLLOWS, body='data-jp-theme-light="true"').measured
+    assert light == again and light[:2] == ["rgb(255, 255, 255)"] * 2 and dark[:2] == ["rgb(22, 25, 31)"] * 2
+    assert dark[2] != light[2]
+
+
 @pytest.mark.parametrize("host", ["light", "jupyter-dark"])
 def test_the_player_plays(browser: Browser, host: str, tmp_path: Path) -> None:
     scheme, seen, body, html = HOSTS[host]
