@@ -25,6 +25,7 @@
 # 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two boxes of GPUs, with slow links between them
 # 9. [ZeRO-1](p09_zero1.ipynb): only the optimizer states are divided, for free
 # 14. [Interleaved 1F1B](p14_interleaved.ipynb): several thin stages on each rank, and half of the bubble
+# 15. [Breadth-first pipeline](p15_breadth_first.ipynb): a pipeline with FSDP, and each layer gathered once a pass
 #
 # Along the way there is [What is wrong here?](repairs.ipynb): eight short programs, R1 to R8, with one mistake each,
 # for the detective in you. The first needs puzzle 1, the last needs puzzle 8. And once you have solved puzzle 4,

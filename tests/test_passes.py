@@ -158,6 +158,7 @@ WEAK = {
     "replica_fsdp": "replica_fsdp",
     "zero1": "zero1",
     "interleaved": "interleaved",
+    "breadth_first": "breadth_first",
 }
 """Programs that pass, and have not the idea that the star is for."""
 
