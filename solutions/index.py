@@ -28,6 +28,7 @@
 # 12. [Prefetching](p12_prefetch.ipynb): the next weights are gathered while this layer computes
 # 13. [1F1B](p13_one_f_one_b.ipynb): a pipeline that keeps few micro-batches in memory, however many there are
 # 14. [Interleaved 1F1B](p14_interleaved.ipynb): several thin stages on each rank, and half of the bubble
+# 15. [Breadth-first pipeline](p15_breadth_first.ipynb): a pipeline with FSDP, and each layer gathered once a pass
 # 16. [Zero bubble](p16_zero_bubble.ipynb): a backward in two halves, one of which can wait
 #
 # Along the way there is [What is wrong here?](repairs.ipynb): eight short programs, R1 to R8, with one mistake each,

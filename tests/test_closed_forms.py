@@ -273,3 +273,60 @@ def test_no_pipeline_with_one_stage_a_rank_is_fast_enough_for_puzzle_14() -> Non
     for name in ("gpipe_ahead", "one_forward_one_backward_ahead"):
         assert run(program("p06_gpipe", name), **size, cost=cost).time == pytest.approx(bound)
     assert bound > puzzles()["interleaved"].target["time"]
+
+
+RINGS = [
+    (stages, shards, chunks, each)
+    for stages, shards in ((2, 2), (3, 2), (4, 2), (2, 3), (4, 1))
+    for chunks in (1, 2, 3)
+    for each in (stages, stages + 1, 3 * stages)
+]
+"""Stages, shards, layers of a stage, and micro-batches of a pipeline, at least as many as stages."""
+
+
+def ring(stages: int, shards: int, chunks: int, each: int) -> dict[str, Any]:
+    mesh = {"stage": stages, "shard": shards}
+    return {"ranks": stages * shards, "layers": stages * chunks, "batches": shards * each, "mesh": mesh}
+
+
+def meetings(done: Run, rank: int, layer: int) -> tuple[int, int]:
+    """How many gathers and how many reduce-scatters of a layer a rank takes part in."""
+    kinds = [event.kind for event in done.models[rank].log if event.layer == layer]
+    return kinds.count("allgather"), kinds.count("scatterreduce")
+
+
+@pytest.mark.parametrize(("forward", "backward"), [(1, 1), (1, 2)])
+@pytest.mark.parametrize(("stages", "shards", "chunks", "each"), RINGS)
+def test_breadth_first_has_a_small_bubble_and_gathers_a_layer_twice(
+    stages: int, shards: int, chunks: int, each: int, forward: int, backward: int
+) -> None:
+    """(m + (p - 1)/v)(F + B): a bubble of (p - 1)/(v m). Two gathers and one reduce-scatter of each layer, however many
+    micro-batches there are; and m v chunks in flight (arXiv 2211.05953)."""
+    cost = Cost(forward=forward, backward=backward, update=0, collective=0, **FREE)
+    done = run(program("p15_breadth_first", "breadth_first"), **ring(stages, shards, chunks, each), cost=cost)
+    done.check()
+    work = each * chunks * (forward + backward)
+    assert done.time == work * (1 + Fraction(stages - 1, chunks * each))
+    for rank in range(stages * shards):
+        mine = range(rank // shards, stages * chunks, stages)
+        assert {meetings(done, rank, layer) for layer in mine} == {(2, 1)}
+        assert in_flight(done, rank) == each * chunks
+        assert sends(done, rank) == (2 * chunks - (rank // shards in (0, stages - 1))) * each
+
+
+@pytest.mark.parametrize(("stages", "shards", "chunks"), [(2, 2, 2), (4, 2, 2), (3, 2, 3)])
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_depth_first_gathers_a_layer_twice_for_each_micro_batch(
+    stages: int, shards: int, chunks: int, rounds: int
+) -> None:
+    """2m gathers and m reduce-scatters, and with free links the same time as breadth first."""
+    size, cost = ring(stages, shards, chunks, rounds * stages), Cost(update=0, collective=0, **FREE)
+    names = ("depth_first", "depth_first_kept", "breadth_first")
+    each, kept, breadth = (run(program("p15_breadth_first", name), **size, cost=cost) for name in names)
+    for rank in range(stages * shards):
+        layer = rank // shards
+        assert meetings(each, rank, layer) == (2 * rounds * stages, rounds * stages)
+        assert meetings(kept, rank, layer) == (1, 1)
+        most = 2 * (stages - 1 - layer) + (chunks - 1) * stages + 1
+        assert in_flight(each, rank) == min(rounds * stages * chunks, most)
+    assert each.time == kept.time == breadth.time

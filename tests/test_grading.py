@@ -79,6 +79,13 @@ TRIED: dict[str, dict[str, Any]] = {
     },
     "pipeline": {"ranks": {2, 3, 5}, "layers a rank": {1, 2, 3}, "batches": {1, 2, 3, 8}},
     "rounds": {"ranks": {2, 3, 5}, "layers a rank": {2, 4}, "batches a rank": {1, 2, 3}},
+    "rings": {
+        "ranks": {4, 6, 10, 12},
+        "stage": {2, 3, 5},
+        "shard": {2, 3, 4},
+        "layers a stage": {1, 2, 3},
+        "batches a pipeline": (2, 9),
+    },
     "two_stages": {"ranks": {2}, "layers a rank": {1, 2, 4}, "batches": {1, 2, 3, 8}},
     "one_layer_each": {"ranks": {2, 3, 5, 6}, "layers a rank": {1}, "batches": (2, 13)},
     "pipeline_fsdp": {"ranks": {16}, "layers": {8, 12}, "batches": {4}},
@@ -101,7 +108,15 @@ def test_an_attempt_has_to_hold_from_one_layer_and_one_micro_batch_on(name: str)
     seen: dict[str, set[Any]] = {}
     for size in sizes:
         mesh = size.get("mesh") or {}
-        if mesh:
+        if "stage" in mesh:  # a pipeline has at least as many micro-batches as stages, and they as many layers
+            assert mesh["stage"] * mesh["shard"] == size["ranks"] and "node_size" not in size
+            pipeline = {"layers a stage": size["layers"] // mesh["stage"]}
+            pipeline["batches a pipeline"] = size["batches"] // mesh["shard"]
+            assert pipeline["batches a pipeline"] >= mesh["stage"]
+            assert size["layers"] % mesh["stage"] == size["batches"] % mesh["shard"] == 0
+            for what, number in pipeline.items():
+                seen.setdefault(what, set()).add(number)
+        elif mesh:
             assert mesh["replica"] * mesh["shard"] == size["ranks"] and size["node_size"] == mesh["shard"]
             assert size["batches"] * own["ranks"] == own["batches"] * size["ranks"]  # as many a rank
         more = {f"{what} a rank": Fraction(size[what], size["ranks"]) for what in ("layers", "batches")}
@@ -225,6 +240,7 @@ LAID = {
     "sharded": ("fsdp", {"ranks": 3, "layers": 2, "batches": 3}),
     "states_sharded": ("zero1", {"ranks": 3, "layers": 2, "batches": 6}),
     "stages": ("gpipe", {"ranks": 2, "layers": 4, "batches": 3}),
+    "sharded_stages": ("breadth_first", {"ranks": 6, "layers": 4, "batches": 15, "mesh": {"stage": 2, "shard": 3}}),
     "hybrid_sharded": ("repair_groups", {"ranks": 6, "layers": 2, "batches": 6, "mesh": {"replica": 2, "shard": 3}}),
     "replica_sharded": ("replica_fsdp", {"ranks": 6, "layers": 2, "batches": 12, "mesh": {"replica": 2, "shard": 3}}),
 }
@@ -341,6 +357,29 @@ def test_a_stage_loads_its_own_layers_and_as_many_as_the_others() -> None:
     one = {"ranks": 2, "layers": 2, "batches": 1}
     error = refused("stages", one, run(SOLUTIONS["gpipe"], **one).final_states, 0, began=())
     assert (error.problem, error.expected) == ("it loads layers {}", "1 layer for each rank, each layer on one rank")
+
+
+def test_the_ranks_of_a_stage_load_the_same_layers_and_other_stages_others() -> None:
+    size, states = ended("sharded_stages")
+    expected = "2 layers for each stage, each layer on one stage"
+    cure = 'range(model.axis_index("stage"), model.LAYERS, model.axis_size("stage")), on all ranks of a stage'
+    first, second = states[:3], states[3:]
+    for state in first[1:]:  # with the layers of the other stage
+        error = refused("sharded_stages", size, states, state.rank, began=second[0].began)
+        assert error.problem == "it loads layers {1, 3}, and rank 0, of the same stage, {0, 2}"
+        assert (error.expected, error.cure) == (expected, cure)
+    for state in second:
+        error = refused("sharded_stages", size, states, state.rank, began=first[0].began)
+        assert error.problem == "it loads layers {0, 2}, of which rank 0 has loaded {0, 2}"
+        assert (error.expected, error.cure) == (expected, cure)
+    for state in states:
+        for few in (state.began[:2], state.began[2:], ()):
+            error = refused("sharded_stages", size, states, state.rank, began=few)
+            assert error.problem.startswith(f"it loads layers {show_set({part.layer for part in few})}")
+            assert ("of the same stage" in error.problem) == (state not in (first[0], second[0]))
+            assert (error.expected, error.cure) == (expected, cure)
+    moved = [state._replace(rank=rank) for rank, state in enumerate((*second, *first))]
+    check_layout("sharded_stages", size, moved)  # which stage has which layers is free
 
 
 def test_a_form_fells_a_verdict() -> None:

@@ -184,6 +184,7 @@ WEAK = {
     "prefetch": "prefetch",
     "one_f_one_b": "one_f_one_b",
     "interleaved": "interleaved",
+    "breadth_first": "breadth_first",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

@@ -37,6 +37,7 @@ STEP = operations(7.5 * BILLION, 4e6) / PER_SECOND
 BATCH = operations(70 * BILLION, 4096) / PER_SECOND
 SMALL = 2 * 7.5  # GB of weights
 
+LARGE = cost_named("large_weights")
 DERIVED = [
     ("index", f"takes {state(70 * BILLION) / 1e12:.1f} TB of memory"),
     ("index", f"= {state(70 * BILLION) / 1e12:.2f} TB"),
@@ -110,6 +111,21 @@ DERIVED = [
     ),
     ("p14_interleaved", f"the bubble is {3 * 2} ticks instead of {3 * 4}"),
     ("p14_interleaved", f"p v + p - 1: {4 * 2 + 4 - 1} instead of {4 * 2}"),
+    ("p15_breadth_first", f"into eight stages, and each stage still takes {state(70 / 8):.0f} GB to train"),
+    (
+        "p15_breadth_first",
+        f"For the {2 * 70 / 8:g} GB of a stage, that takes 3 x 17.5 / 50 = {3 * 17.5 / GB_BETWEEN:.2f} s",
+    ),
+    ("p15_breadth_first", f"takes {operations(70 / 8 * BILLION, 4096) / PER_SECOND:.2f} s to compute"),
+    ("p15_breadth_first", {2: "Two thirds of the time"}[round(3 * 1.05 / (1.05 + 0.54))]),
+    ("p15_breadth_first", {16: "sixteen times as many elements"}[LARGE.weight_elements // LARGE.activation_elements]),
+    ("p15_breadth_first", f"here {8 * 2} instead of {4 * 2 + 4 - 1}"),
+    ("p15_breadth_first", f"the weights of a layer are {2 * 12 * 12288**2 / BILLION:.1f} GB in 16 bits"),
+    (
+        "p15_breadth_first",
+        f"take {2048 * 12288 * (34 + 5 * 96 * 2048 / 12288) / BILLION:.1f} GB for each sequence of 2,048",
+    ),
+    ("p15_breadth_first", f"and {2 * 2048 * 12288 / BILLION:.2f} GB if all but the layer's input"),
     ("p06_gpipe", f"fifteen sixteenths, {15 / 16:.0%}".replace("%", " percent")),
     ("p06_gpipe", f"here 7/4 of 16, which is {16 * 7 // 4} ticks"),
     ("p06_gpipe", f"3/7 or {3 / 7:.0%}".replace("%", " percent")),
@@ -150,6 +166,7 @@ TWICE = FOUR | {"batches": 8, "cost": cost_named("two_halves")}
 LONG = FOUR | {"cost": cost_named("long_gathers")}
 ROUNDS = EIGHT | {"batches": 8}
 QUICK = ROUNDS | {"cost": cost_named("quick_messages")}
+RING = {"ranks": 8, "layers": 8, "batches": 16, "mesh": {"stage": 4, "shard": 2}, "cost": LARGE}
 BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
 MEASURED = [
     ("p02_ddp", "ddp_overlap", FOUR | {"layers": 2}, "{time:g}.0 ticks and all the memory of the target, {memory:,} "),
@@ -188,6 +205,32 @@ MEASURED = [
         "that takes {time:g} ticks and {memory:,} elements. That is half a tick",
     ),
     ("p14_interleaved", "interleaved_in_40_5", QUICK, "do meanwhile: {time:g} ticks and {memory:,} elements."),
+    ("p15_breadth_first", "depth_first", RING, "It takes {time:g} ticks and {memory:,} elements."),
+    (
+        "p15_breadth_first",
+        "depth_first",
+        RING,
+        "[Depth first: {time:g} ticks, 16 gathers and 8 reductions of each layer]",
+    ),
+    ("p15_breadth_first", "depth_first_kept", RING, "only once, it takes {time:g} ticks and {memory:,} elements"),
+    (
+        "p15_breadth_first",
+        "breadth_first",
+        RING,
+        "[Breadth first: {time:g} ticks, 2 gathers and 1 reduction of each layer]",
+    ),
+    (
+        "p15_breadth_first",
+        "breadth_first_in_45_2",
+        RING,
+        "piece of work is done: {time:g} ticks, and still {memory:,} elements.",
+    ),
+    (
+        "p15_breadth_first",
+        "breadth_first_in_43",
+        RING,
+        "can be awaited after the next: {time:g} ticks and {memory:,} elements.",
+    ),
     ("p08_replica_fsdp", "fsdp_on_boxes", BOXES, "It takes {time:g}.0 ticks and {memory:,} elements."),
 ]
 """Where, a program and its size, and the sentence with its figures."""

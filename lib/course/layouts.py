@@ -58,28 +58,48 @@ def replica_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Want
 
 def stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     """Give each layer to the rank that loads it. Raise PuzzleError unless all load equally many, and different ones."""
-    share = size["layers"] // size["ranks"]
+    cure = (
+        "share = model.LAYERS // model.RANKS; this rank loads layers model.rank * share and up, `share` of "
+        "them; or, dealt out like cards, every RANKS-th: range(model.rank, model.LAYERS, model.RANKS)"
+    )
+    return _by_stage(size, final_states, 1, "rank", cure)
+
+
+def sharded_stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
+    """Give each layer to the stage that loads it, cut into pieces over ``shard``. Raise PuzzleError unless all stages
+    load equally many, and different ones, and all ranks of a stage the same."""
+    cure = 'range(model.axis_index("stage"), model.LAYERS, model.axis_size("stage")), on all ranks of a stage'
+    return _by_stage(size, final_states, size["mesh"]["shard"], "stage", cure)
+
+
+def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose: str, cure: str) -> list[Wanted]:
+    """Give each layer, in so many pieces, to the ranks of the stage that loads it; ``shards`` ranks that follow each
+    other are one."""
+    share = size["layers"] * shards // size["ranks"]
     owner: dict[int, int] = {}
     wanted: list[Wanted] = []
     for state in final_states:
+        stage, shard = divmod(state.rank, shards)
         layers = {labels.layer for labels in state.began}
-        twice = sorted(layers & owner.keys())
-        if twice or len(layers) != share:
+        first = stage * shards
+        twice = sorted(layer for layer in layers if owner.get(layer, first) != first)
+        fellows = wanted[first].keys() if shard else layers
+        if twice or len(layers) != share or layers != fellows:
             problem = f"it loads layers {show_set(layers)}"
-            problem += f", of which rank {owner[twice[0]]} has loaded {show_set(twice)}" if twice else ""
-            expected = f"{share} layer{'s' * (share > 1)} for each rank, each layer on one rank"
-            cure = (
-                "share = model.LAYERS // model.RANKS; this rank loads layers model.rank * share and up, `share` of "
-                "them; or, dealt out like cards, every RANKS-th: range(model.rank, model.LAYERS, model.RANKS)"
-            )
+            if twice:
+                problem += f", of which rank {owner[twice[0]]} has loaded {show_set(twice)}"
+            elif layers != fellows:
+                problem += f", and rank {first}, of the same stage, {show_set(fellows)}"
+            expected = f"{share} layer{'s' * (share > 1)} for each {whose}, each layer on one {whose}"
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
-        owner.update(dict.fromkeys(layers, state.rank))
-        wanted.append(dict.fromkeys(layers, (_piece(0, 1), _piece(0, 1))))
+        owner.update(dict.fromkeys(layers, first))
+        wanted.append(dict.fromkeys(layers, (_piece(shard, shards), _piece(shard, shards))))
     return wanted
 
 
 LAYOUTS: Mapping[str, Callable[[Size, Sequence[FinalState]], list[Wanted]]] = {
-    layout.__name__: layout for layout in (whole, sharded, states_sharded, stages, hybrid_sharded, replica_sharded)
+    layout.__name__: layout
+    for layout in (whole, sharded, states_sharded, stages, sharded_stages, hybrid_sharded, replica_sharded)
 }
 
 
@@ -189,6 +209,19 @@ def rounds(size: Size) -> list[Size]:
     return [other | {"batches": other["ranks"] * each} for other in machines for each in (1, 2, 3)]
 
 
+def rings(size: Size) -> list[Size]:
+    """Return sizes with another mesh of stages and shards, other layers on each stage, and at least as many
+    micro-batches for each pipeline as stages."""
+    meshes = [{"stage": stage, "shard": shard} for stage, shard in ((2, 2), (2, 3), (3, 2), (5, 2), (3, 4))]
+    machines = [size | {"ranks": mesh["stage"] * mesh["shard"], "mesh": mesh} for mesh in meshes]
+    deeper = [other | {"layers": other["mesh"]["stage"] * each} for other in machines for each in (1, 2, 3)]
+    return [
+        other | {"batches": other["mesh"]["shard"] * (other["mesh"]["stage"] + more)}
+        for other in deeper
+        for more in (0, 1, 4)
+    ]
+
+
 def two_stages(size: Size) -> list[Size]:
     """Return sizes with two ranks, an even number of layers, and other micro-batches."""
     return [size | {"layers": layers, "batches": batches} for layers in (2, 4, 8) for batches in (1, 2, 3, 8)]
@@ -219,7 +252,7 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
     way.__name__: way
     for way in (
         *(one_rank, data_parallel, two_each, one_or_three_each, uneven),
-        *(pipeline, rounds, two_stages, one_layer_each, pipeline_fsdp, replica_fsdp),
+        *(pipeline, rounds, rings, two_stages, one_layer_each, pipeline_fsdp, replica_fsdp),
     )
 }
 

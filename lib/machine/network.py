@@ -123,10 +123,8 @@ class Network:
         except PuzzleError as error:
             where = error.place._replace(operation=row.kind, layer=meeting.layer, detail=f"of {group}")
             error.place = where._replace(tick=calls[0].rank.tick)
-            if axis is None and self.mesh.axes and not error.cure:
-                axes = " or ".join(f'axis="{name}"' for name in self.mesh.axes)
-                error.cure = f"without an axis all ranks take part; name the one that is meant, {axes}"
-            elif axis is not None:  # a rank's place in such a group is not its number
+            error.cure = error.cure or self._which_axis(axis)
+            if axis is not None:  # a rank's place in such a group is not its number
                 place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
                 error.cure = error.cure.replace("model.rank, model.RANKS", f"{place}, {size}")
             raise
@@ -150,6 +148,13 @@ class Network:
             if call.waiter is not None:
                 self._ended(call)
 
+    def _which_axis(self, axis: object) -> str:
+        """Return what to write where a mesh has axes, and none was named."""
+        if axis is not None or not self.mesh.axes:
+            return ""
+        axes = " or ".join(f'axis="{name}"' for name in self.mesh.axes)
+        return f"without an axis all ranks take part; name the one that is meant, {axes}"
+
     def _refuse_mixed(self) -> None:
         """Everyone waits, so all have come that ever will: end collectives that are not the same for all with an error,
         for each member from its side."""
@@ -164,7 +169,7 @@ class Network:
                     where=Place(call.rank.rank, call.kind, call.layer, tick=call.tick),
                     expected=f"{meeting.group} call the same collectives, for the same layers, in the same order",
                     got=f"number {meeting.op[2]} of their collectives, counted from 0, differs",
-                    cure=_same_for_all(one, two),
+                    cure=self._which_axis(meeting.op[0]) or _same_for_all(one, two),
                     line="",
                 )
                 waiter, call.waiter = call.waiter, None

@@ -1,0 +1,389 @@
+# %% [markdown]
+# # Puzzle 15: Breadth-first pipeline
+#
+# Cut a model of 70 billion parameters into eight stages, and each stage still takes 140 GB to train. The GPU has 80,
+# so each stage has to be sharded, too, as in puzzle 7. There every pipeline had one micro-batch. But a pipeline wants
+# many, and for each of them FSDP gathers the weights twice and reduces the gradients once. For the 17.5 GB of a
+# stage, that takes 3 x 17.5 / 50 = 1.05 s between boxes, and a micro-batch of 4,096 tokens takes 0.54 s to compute.
+# Two thirds of the time would go into fetching weights that were there a moment ago.
+#
+# Keep them, then? Then every GPU has its stage whole, which is what sharding was to avoid.
+
+# %%
+from drawing import beside_target, compare, draw, play
+from lib import Cost, Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 15,
+    "name": "breadth_first",
+    "title": "Breadth-first pipeline",
+    "size": {"ranks": 8, "layers": 8, "batches": 16, "mesh": {"stage": 4, "shard": 2}},
+    "other_sizes": "rings",
+    "target": {"time": 54.4, "memory": 12058624},
+    "star": {"time": 45.2, "memory": 11403264},
+    "frontier": [
+        {"time": 43.0, "memory": 11403264, "by": "breadth_first_in_43"},
+    ],
+    "cost": "large_weights",
+    "layout": "sharded_stages",
+    "rules": ["own_layers", "one_micro_batch", "no_whole_gradient"],
+    "hints_for": {"slow": 1, "large": 2},
+    "difficulty": "hard",
+    "minutes": 45,
+    "hints": [
+        "Look at the times at which a rank works with layer 0 when it takes one forward and one backward by turns. How "
+        "often does it drop the whole weight and gather it again? In which order of the same work would it be done with "
+        "a layer before it begins another?",
+        "Two loops, one in the other: over the layers of this rank, and in it over the micro-batches of this pipeline. "
+        "Gather the weight before the inner loop and drop it after. First all forwards in this order, then all "
+        "backwards, from the last layer to the first. Gradients add up in the inner loop, and are reduced after it.",
+        "In the inner loop of the forwards: `receive(src=(model.rank - shards) % model.RANKS)`, `forward` with "
+        '`model.weights["whole"]`, `pass_to((model.rank + shards) % model.RANKS, out)`, where `shards = '
+        'model.axis_size("shard")`. In that of the backwards the other way round. After it: '
+        '`grad = await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="shard")`, and `update` of your '
+        "piece.",
+    ],
+}
+
+# %% [markdown]
+# ## Who does what
+#
+# `mesh={"stage": 4, "shard": 2}` makes four stages of two ranks each: two pipelines, side by side. Layers are dealt out
+# to the stages like cards, as in puzzle 14, so each pipeline is a ring. The two ranks of a stage share its layers, and
+# each of them has half of every weight and state.
+#
+# | | stage 0: layers 0, 4 | stage 1: layers 1, 5 | stage 2: layers 2, 6 | stage 3: layers 3, 7 |
+# |---|---|---|---|---|
+# | pipeline 0: micro-batches 0, 2, 4, ... | rank 0 | rank 2 | rank 4 | rank 6 |
+# | pipeline 1: micro-batches 1, 3, 5, ... | rank 1 | rank 3 | rank 5 | rank 7 |
+#
+# So the next rank of a pipeline is `(model.rank + shards) % model.RANKS`, where `shards = model.axis_size("shard")`. A
+# collective with `axis="shard"` joins the ranks of a stage. `model.axis_index("stage")` is the number of your stage.
+
+# %% [markdown]
+# ## Your task
+#
+# Train with both at once: a pipeline, and FSDP within each stage. A rank loads its piece of its stage's layers,
+# `model.load_weights(layer, shard, shards)`, and ends with it updated. It gathers a weight to use it, and drops it. No
+# rank ever receives a whole summed gradient.
+#
+# Here weights are large, as in real models: a layer has sixteen times as many elements as an activation of one
+# micro-batch. A collective takes 0.8 ticks, a send and a receive 0.1 each: `cost=Cost(weight_elements=2_097_152,
+# collective=0.8, send=0.1, receive=0.1)`.
+#
+# Target, for 8 ranks, 8 layers and 16 micro-batches: **54.4** ticks, peak memory **12,058,624** elements.
+# The star: **45.2** ticks, **11,403,264** elements.
+#
+# The grader tries other meshes, so ask the model for their sizes. Every stage has equally many layers, every pipeline
+# has equally many micro-batches, and there are at least as many of them as stages.
+
+
+# %%
+async def breadth_first(model: Model) -> Model:
+    """A pipeline on a ring of stages, and FSDP within each stage."""
+    ### BEGIN SOLUTION
+    stage, stages = model.axis_index("stage"), model.axis_size("stage")
+    shard, shards = model.axis_index("shard"), model.axis_size("shard")
+    before, after = (model.rank - shards) % model.RANKS, (model.rank + shards) % model.RANKS
+    top = model.LAYERS - 1
+    mine, batch = range(stage, model.LAYERS, stages), range(shard, model.BATCHES, shards)
+    for layer in mine:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, shard, shards)
+
+    for layer in mine:
+        whole = await model.allgather(model.weights[layer], layer, axis="shard")
+        model.weights["whole"] = whole
+        for mb in batch:
+            if layer == 0:
+                model.activations[layer, mb] = model.get_activation([mb])
+            else:
+                model.activations[layer, mb] = await model.receive(src=before)
+            out = model.forward(layer, model.activations[layer, mb], whole)
+            if layer == top:
+                model.activations[top + 1, mb] = out
+            else:
+                await model.pass_to(after, out)
+        del model.weights["whole"]
+
+    for layer in reversed(mine):
+        whole = await model.allgather(model.weights[layer], layer, axis="shard")
+        model.weights["whole"] = whole
+        for mb in batch:
+            if layer == top:
+                grad_out = model.loss(model.activations.pop((top + 1, mb)))
+            else:
+                grad_out = await model.receive(src=after)
+            inp = model.activations.pop((layer, mb))
+            grad, grad_in = model.backward(layer, inp, grad_out, whole)
+            so_far = model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + grad if so_far else grad
+            if layer > 0:
+                await model.pass_to(before, grad_in)
+        del model.weights["whole"]
+        grad = await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="shard")
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+prices = Cost(weight_elements=2_097_152, collective=0.8, send=0.1, receive=0.1)
+machine = {"ranks": 8, "layers": 8, "batches": 16, "mesh": {"stage": 4, "shard": 2}}
+draw(run(breadth_first, **machine, cost=prices))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(breadth_first, **machine, cost=prices))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("breadth_first")
+grade(breadth_first)
+
+# %% [markdown]
+# ## Two gathers instead of sixteen
+#
+# Here is rank 0 in both orders of the same work. First the order of puzzle 14, *depth first*: each micro-batch goes on
+# as far as it can, and each time a layer is needed, its weight is gathered. Then *breadth first*: a layer does all
+# micro-batches before another begins. Gathers and reductions are the thin columns.
+#
+# ![Depth first: 90.4 ticks, 16 gathers and 8 reductions of each layer](picture:depth)
+#
+# ![Breadth first: 51 ticks, 2 gathers and 1 reduction of each layer](picture:breadth)
+#
+# With m micro-batches, depth first gathers a layer 2m times in a step and reduces its gradient m times. Breadth first
+# gathers it twice and reduces it once, however many micro-batches there are. The bubble is as small in both. If F and
+# B are the times of all of a rank's layers for one micro-batch, a rank works for m(F + B) and, with free links, waits
+# for (p - 1)/v (F + B): that is (p - 1)/(v m) of its work.
+#
+# It is not free. All micro-batches have gone through all layers of a rank before the first backward begins, so
+# m v activations are in memory, where depth first has p v + p - 1 at most: here 16 instead of 11. That is a bargain as
+# long as weights are larger than activations. In GPT-3 the weights of a layer are 3.6 GB in 16 bits. Its activations
+# take 2.9 GB for each sequence of 2,048 tokens if all of them are kept, and 0.05 GB if all but the layer's input are
+# computed again in the backward pass (puzzle 11).
+
+# %% [markdown] tags=["solution"]
+# ## Depth first
+#
+# The program of the first picture: puzzle 14, with FSDP in each stage. It takes 90.4 ticks and 10,092,544 elements.
+# If it keeps the weights and gathers each only once, it takes 52.8 ticks and 14,286,848 elements: what sharding saves
+# is spent.
+
+# %% tags=["solution"]
+from functools import partial
+from typing import Any
+
+from drawing import Figure
+
+
+async def depth_first_overlapped(model: Model, kept: bool) -> Model:
+    """Interleaved 1F1B on sharded stages. ``kept``: weights and gradients stay whole for the whole step."""
+    stage, stages = model.axis_index("stage"), model.axis_size("stage")
+    shard, shards = model.axis_index("shard"), model.axis_size("shard")
+    before, after = (model.rank - shards) % model.RANKS, (model.rank + shards) % model.RANKS
+    top = model.LAYERS - 1
+    mine, batch = range(stage, model.LAYERS, stages), range(shard, model.BATCHES, shards)
+    for layer in mine:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, shard, shards)
+
+    async def gather(layer: int) -> None:
+        if ("whole", layer) not in model.weights:
+            whole = await model.allgather(model.weights[layer], layer, axis="shard")
+            model.weights["whole", layer] = whole
+
+    async def forward(layer: int, mb: int) -> None:
+        if layer == 0:
+            model.activations[layer, mb] = model.get_activation([mb])
+        else:
+            model.activations[layer, mb] = await model.receive(src=before)
+        await gather(layer)
+        inp, whole = model.activations[layer, mb], model.weights["whole", layer]
+        out = model.forward(layer, inp, whole)
+        if layer == top:
+            model.activations[top + 1, mb] = out
+        else:
+            await model.pass_to(after, out)
+        if not kept:
+            del model.weights["whole", layer]
+
+    async def backward(layer: int, mb: int) -> None:
+        if layer == top:
+            model.grad_activations[layer] = model.loss(model.activations.pop((top + 1, mb)))
+        else:
+            model.grad_activations[layer] = await model.receive(src=after)
+        await gather(layer)
+        inp, grad_out = model.activations.pop((layer, mb)), model.grad_activations.pop(layer)
+        whole = model.weights["whole", layer]
+        grad, model.grad_activations["in"] = model.backward(layer, inp, grad_out, whole)
+        if not kept:
+            del model.weights["whole", layer]
+            grad = await model.scatterreduce(grad, layer, axis="shard")
+        so_far = model.grad_weights.get(layer)
+        model.grad_weights[layer] = so_far + grad if so_far else grad
+        grad_in = model.grad_activations.pop("in")
+        if layer > 0:
+            await model.pass_to(before, grad_in)
+
+    rounds = [batch[first : first + stages] for first in range(0, len(batch), stages)]
+    forwards = [(layer, mb) for some in rounds for layer in mine for mb in some]
+    backwards = [(layer, mb) for some in rounds for layer in reversed(mine) for mb in some]
+    ahead = 2 * (stages - 1 - stage) + (len(mine) - 1) * stages + 1
+    for work in forwards[:ahead]:
+        await forward(*work)
+    for turn, work in enumerate(backwards, ahead):
+        await backward(*work)
+        if turn < len(forwards):
+            await forward(*forwards[turn])
+
+    for layer in mine:
+        grad = model.grad_weights.pop(layer)
+        if kept:
+            del model.weights["whole", layer]
+            grad = await model.scatterreduce(grad, layer, axis="shard")
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+depth_first = partial(depth_first_overlapped, kept=False)
+depth_first_kept = partial(depth_first_overlapped, kept=True)
+
+
+def first_rank(program: Any, title: str, static: bool) -> Figure:
+    """What rank 0 does at the puzzle's size."""
+    cost = Cost(weight_elements=2_097_152, collective=0.8, send=0.1, receive=0.1)
+    mesh = {"stage": 4, "shard": 2}
+    done = run(program, ranks=8, layers=8, batches=16, mesh=mesh, cost=cost)
+    return draw(done.models[0], title=title, memory_target=12_058_624, static=static)
+
+
+def depth(static: bool = False) -> Figure:
+    """Puzzle 14 with FSDP in each stage."""
+    return first_rank(depth_first, "depth first", static)
+
+
+def breadth(static: bool = False) -> Figure:
+    """This puzzle."""
+    return first_rank(breadth_first, "breadth first", static)
+
+
+compare(
+    run(depth_first, **machine, cost=prices),
+    run(depth_first_kept, **machine, cost=prices),
+    run(breadth_first, **machine, cost=prices),
+    titles=["depth first", "depth first, weights kept", "breadth first"],
+)
+
+# %% [markdown] tags=["solution"]
+# ## Faster: no rank waits for messages, and gathers are ahead
+#
+# As before, sends need not be awaited, and the next message can be asked for while this piece of work is done: 45.2
+# ticks, and still 11,403,264 elements. In the forward pass there is room for the next weight beside this one, so it
+# can be gathered meanwhile. The last weight of the forward pass is the first of the backward pass, and stays. And the
+# sum of one layer can be awaited after the next: 43 ticks and 11,403,264 elements. In the backward pass, a second
+# whole weight would be too much.
+
+
+# %% tags=["solution"]
+from lib import WeightGrad
+
+
+async def breadth_first_overlapped(model: Model, early: bool) -> Model:
+    """No rank waits for messages. ``early``: it waits for fewer gathers and sums, too."""
+    stage, stages = model.axis_index("stage"), model.axis_size("stage")
+    shard, shards = model.axis_index("shard"), model.axis_size("shard")
+    before, after = (model.rank - shards) % model.RANKS, (model.rank + shards) % model.RANKS
+    top = model.LAYERS - 1
+    mine, batch = range(stage, model.LAYERS, stages), range(shard, model.BATCHES, shards)
+    for layer in mine:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, shard, shards)
+
+    senders = [before for layer in mine if layer > 0 for _ in batch]
+    senders += [after for layer in mine if layer < top for _ in batch]
+    mail, sends = [model.receive(src=senders.pop(0))], []
+
+    async def take(store: Any, key: Any) -> None:
+        store[key] = await mail.pop()
+        if senders:
+            mail.append(model.receive(src=senders.pop(0)))
+
+    gathers = {}
+    for layer in mine:
+        call = gathers.pop(layer, None)
+        whole = await (call or model.allgather(model.weights[layer], layer, axis="shard"))
+        model.weights["whole"] = whole
+        for mb in batch:
+            if layer == 0:
+                model.activations[layer, mb] = model.get_activation([mb])
+            else:
+                await take(model.activations, (layer, mb))
+            if early and mb == batch[0] and layer != mine[-1]:
+                after_this = layer + stages
+                piece = model.weights[after_this]
+                gathers[after_this] = model.allgather(piece, after_this, axis="shard")
+            out = model.forward(layer, model.activations[layer, mb], whole)
+            if layer == top:
+                model.activations[top + 1, mb] = out
+            else:
+                sends.append(model.pass_to(after, out))
+        if not early or layer != mine[-1]:
+            del model.weights["whole"]
+
+    def update(layer: int, grad: WeightGrad) -> None:
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+    sums = {}
+    for layer in reversed(mine):
+        if not early or layer != mine[-1]:
+            whole = await model.allgather(model.weights[layer], layer, axis="shard")
+            model.weights["whole"] = whole
+        for mb in batch:
+            if layer == top:
+                last = model.activations.pop((top + 1, mb))
+                model.grad_activations[layer] = model.loss(last)
+            else:
+                await take(model.grad_activations, layer)
+            inp, grad_out = (
+                model.activations.pop((layer, mb)),
+                model.grad_activations.pop(layer),
+            )
+            grad, grad_in = model.backward(layer, inp, grad_out, whole)
+            so_far = model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + grad if so_far else grad
+            if layer > 0:
+                sends.append(model.pass_to(before, grad_in))
+        del model.weights["whole"]
+        sums[layer] = model.scatterreduce(model.grad_weights.pop(layer), layer, axis="shard")
+        due = layer + stages if early else layer
+        if due in sums:
+            update(due, await sums.pop(due))
+    for layer, call in sums.items():
+        update(layer, await call)
+    for send in sends:
+        await send
+    return model
+
+
+breadth_first_in_45_2 = partial(breadth_first_overlapped, early=False)
+breadth_first_in_43 = partial(breadth_first_overlapped, early=True)
+
+draw(run(breadth_first_in_43, **machine, cost=prices))
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# The idea and the name are from arXiv 2211.05953, which trained a model of 52 billion parameters up to 43 percent
+# faster than Megatron-LM did. PyTorch has the order as `ScheduleLoopedBFS`, with backwards from the last micro-batch to
+# the first. Llama 3 (arXiv 2407.21783) was trained with a schedule in between, whose rounds can have any size.
+#
+# Not everybody needs it. Where a GPU has room for its whole stage, the weights can stay for a step: torchtitan keeps
+# them when FSDP meets a pipeline, and Megatron-LM shards the optimizer states only, as in puzzle 9.
