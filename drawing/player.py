@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import linecache
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -182,13 +183,15 @@ class Table:
 
 
 class Code:
-    """The source of the functions in which operations were written, as far as it can be had."""
+    """The source of the functions in which operations were written, as far as it can be had: of code that is in no
+    function, the whole cell or file. What ran first comes first."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         found: dict[tuple[str, int], str] = {}
         for code in dict.fromkeys(line.code for line in lines):
             found |= {(code.co_filename, number): text for number, text in _source(code)}
-        known = sorted(found)[:MOST_CODE]
+        files = {file: place for place, file in enumerate(dict.fromkeys(file for file, _ in found))}
+        known = sorted(found, key=lambda place: (files[place[0]], place[1]))[:MOST_CODE]
         self.lines = [(number, found[file, number]) for file, number in known]
         self._places = {place: at for at, place in enumerate(known)}
 
@@ -198,6 +201,8 @@ class Code:
 
 
 def _source(code: CodeType) -> list[tuple[int, str]]:
+    if code.co_name.startswith(("<module", "<cell")):  # each of a cell's own statements is compiled by itself
+        return [(at, line.rstrip("\n")) for at, line in enumerate(linecache.getlines(code.co_filename), 1)]
     try:
         lines, first = inspect.getsourcelines(code)
     except (OSError, TypeError):

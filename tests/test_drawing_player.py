@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import html
 import json
+import linecache
 import re
 from pathlib import Path
 from typing import Any
@@ -179,3 +181,26 @@ def test_what_is_not_attempted_says_so() -> None:
     assert "fsdp: not attempted yet" in player.page
     with pytest.raises(PuzzleError, match="takes a Run"):
         play(None)
+
+
+def test_code_that_is_in_no_function_is_shown_cell_by_cell_in_the_order_in_which_it_ran() -> None:
+    """As in the tour: a cell's statements are compiled one by one, each under the name of the cell."""
+    cells = {
+        "<zz first>": "from lib import Model\nmodel = Model(layers=1)\nmodel.weights[0], _ = model.load_weights(0)\n",
+        "<aa then>": """x = model.get_activation([0])
+acts = model.activations
+acts[1] = model.forward(
+    0, x, model.weights[0]
+)
+""",
+    }
+    names: dict[str, Any] = {}
+    for file, text in cells.items():
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        for statement in ast.parse(text).body:
+            compiled = compile(ast.Module([statement], []), file, "exec")
+            exec(compiled.replace(co_name=f"<cell line: {statement.lineno}>"), names)
+    shown = data(play(names["model"]))
+    assert [number for number, _ in shown["code"]] == [1, 2, 3, 1, 2, 3, 4, 5]
+    assert [text for _, text in shown["code"]] == "".join(cells.values()).splitlines()
+    assert [shown["code"][op[6]] for op in shown["rows"][0]["ops"]] == [[3, "acts[1] = model.forward("]]
