@@ -315,7 +315,10 @@ compare(
 #   training tolerates (7).
 # - Gradient accumulation (1) goes with all of them, and makes everything cheaper that is sent once a step.
 #
-# ## What these nine leave out
+# ## What comes next, and what is left out
+#
+# The puzzles from 9 on are about what people do when this is not enough: states in shards alone, gathers ahead of time,
+# and pipelines with ever smaller bubbles. What this course leaves out:
 #
 # - **Tensor parallelism**: a third axis, beside replica and shard, that splits every single matrix within a box. Its
 #   relatives split the sequence, or the experts of a mixture.
@@ -325,4 +328,4 @@ compare(
 #   what this course is about.
 # - **Quantization**: weights and gradients in fewer bits, so that everything kept or sent gets smaller.
 #
-# You now know enough to judge each of them: what does it keep, what does it send, and who waits?
+# You know enough to judge each of them: what does it keep, what does it send, and who waits?
