@@ -182,7 +182,7 @@ def shell_grader() -> None:
         start = time.perf_counter()
         subprocess.run([sys.executable, "-m", "lib", "grade", *files], check=True, stdout=subprocess.DEVNULL)
         times.append(time.perf_counter() - start)
-    print(f"{len(files)} puzzles at the shell, every one at its own size and at the extremes of others: {min(times):.1f} s")
+    print(f"{len(files)} puzzles at the shell, each at its own size and at the extremes of others: {min(times):.1f} s")
 
 
 def notebooks() -> None:
