@@ -19,7 +19,7 @@ from .words import plural, si, size_of
 
 
 def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
-    """A chart of your right attempts at a puzzle, in the order in which you graded them: time to the right, memory
+    """A chart of your correct attempts at a puzzle, in the order in which you graded them: time to the right, memory
     upwards. It also has the target as a box, the star, the best figures that are known, and our solution.
 
     The attempts are kept in progress.json beside the notebook. Raises PuzzleError for an unknown puzzle.

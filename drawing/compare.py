@@ -58,9 +58,9 @@ def compare(
 ) -> Figure:
     """A picture of two or more schedules, one below the other on one time axis, with a table of their figures.
 
-    ``titles`` names them (a Run has a name of its own); the rest is as in ``draw``. Time is in ticks, or all in
-    milliseconds if one run is measured; memory is in elements, and everything else in percent of all ranks' time. The
-    best time, memory and idle share are in bold.
+    ``titles`` names them (a Run has a name of its own); the rest is as in ``draw``. Time is in ticks; if
+    a run was measured in real time, all times are in milliseconds. Memory is in elements, everything else in percent of
+    all ranks' time. The best time, memory and idle share are in bold.
     Raises PuzzleError for fewer than two, and for anything that is not a run.
     """
     if len(sources) < 2:

@@ -44,7 +44,7 @@ def draw(
 
     ``memory``: whether the memory of each rank is drawn below; ``links``: arrows from sends to receives ("p2p"), ties
     between the ranks of a collective ("groups"), "all", "none", or "auto" (those that there is room for);
-    ``time_target`` and ``memory_target``: targets to draw, in ticks (in ms for a measured run) and in elements;
+    ``time_target`` and ``memory_target``: targets to draw, in ticks (ms for a run measured in real time), in elements;
     ``width``: in pixels; ``static=True``: an image without hover texts, for notebooks that are saved with their
     outputs. Raises PuzzleError for anything that is not a run.
     """

@@ -17,14 +17,14 @@
 # 0. [Plain training](p00_basic.ipynb): one step, on one GPU
 # 1. [Gradient accumulation](p01_grad_accum.ipynb): the batch in pieces, one after the other
 # 2. [Distributed data parallel](p02_ddp.ipynb): the batch in pieces, side by side
-# 3. [Weight-sharded data parallel](p03_wsdp.ipynb): no GPU stores a whole weight
-# 4. [Fully sharded data parallel](p04_fsdp.ipynb): no GPU receives a whole gradient, either
+# 3. [Weight-sharded data parallel](p03_wsdp.ipynb): each GPU owns a shard of every weight
+# 4. [Fully sharded data parallel](p04_fsdp.ipynb): no GPU receives a whole summed gradient
 # 5. [Pipeline parallel](p05_pipeline.ipynb): each GPU holds some of the layers
 # 6. [GPipe](p06_gpipe.ipynb): pieces of the batch follow one another through the pipeline
 # 7. [Pipeline and FSDP](p07_pipeline_fsdp.ipynb): both at once
 # 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two boxes of GPUs, with slow links between them
-# 9. [ZeRO-1](p09_zero1.ipynb): only the optimizer states are divided, for free
-# 10. [ZeRO-2](p10_zero2.ipynb): and the gradients, piece by piece
+# 9. [ZeRO-1](p09_zero1.ipynb): only the optimizer states are sharded, and no more is sent
+# 10. [ZeRO-2](p10_zero2.ipynb): the gradients are sharded as well
 # 12. [Prefetching](p12_prefetch.ipynb): the next weights are gathered while this layer computes
 # 13. [1F1B](p13_one_f_one_b.ipynb): a pipeline that keeps few micro-batches in memory, however many there are
 # 14. [Interleaved 1F1B](p14_interleaved.ipynb): several thin stages on each rank, and half of the bubble
@@ -32,9 +32,9 @@
 # 16. [Zero bubble](p16_zero_bubble.ipynb): a backward in two halves, one of which can wait
 #
 # Along the way there is [What is wrong here?](repairs.ipynb): eight short programs, R1 to R8, with one mistake each,
-# for the detective in you. The first needs puzzle 1, the last needs puzzle 8. Once you have solved puzzle 4, there are
-# two more: in [The laboratory](laboratory.ipynb) you compare your programs at many sizes, and in
-# [For real](for_real.ipynb) your function runs on real processes with real tensors.
+# for the detective in you. The first needs puzzle 1, the last needs puzzle 8. Once you have solved puzzle 4, there
+# are two more: in [The laboratory](laboratory.ipynb) you compare your programs at many sizes, and in [For
+# real](for_real.ipynb) your function runs on real processes with real tensors.
 #
 # ## The words in the picture
 #
@@ -87,9 +87,9 @@ progress()
 # - `grade(fsdp)` tells you what is wrong with your function, or how good it is. `hint("fsdp")` gives one hint at a
 #   time; the second shows the first half of a schedule that passes. `solution("fsdp")` shows our solution once you
 #   have yours.
-# - Too slow? `beside_target(run(...))` draws your schedule and, below it, when the ranks are busy in one that meets
-#   the target. `draw_attempts("fsdp")` draws your attempts so far as points of time and memory. Both come `from
-#   drawing import beside_target, draw_attempts`.
+# - Too slow? `beside_target(run(...))` draws your schedule and, below it, when each rank is busy in a schedule that
+#   meets the target. `draw_attempts("fsdp")` draws your attempts so far as points of time and memory. To use them,
+#   run `from drawing import beside_target, draw_attempts`.
 # - `from drawing import reference`, then `reference()`: every operation on one page, with the time it takes.
 # - What your function prints is marked with the rank and the tick of its clock. `model.status()` prints what the rank
 #   holds. An error names the rank, the operation and your line. Below it the run is drawn up to that point, with a

@@ -97,8 +97,8 @@ grade(grad_accum)
 # simply call `backward()` several times before one `step()`. Thanks to it you choose the batch size that trains best,
 # whether or not it fits into memory all at once.
 #
-# In our picture it costs nothing, because our ticks only count micro-batches. Very small micro-batches leave a real
-# GPU underused, so people pick the largest that fits.
+# In our picture it costs nothing, because four micro-batches take four ticks in a layer, together or one by one. Very
+# small micro-batches leave a real GPU underused, so people pick the largest that fits.
 #
 # Later it will matter *when* ranks share these gradients: after each micro-batch, or once, after the last. With
 # PyTorch's `no_sync()` they wait until the last. Puzzle 8 shows how much that can save.

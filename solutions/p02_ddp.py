@@ -94,7 +94,8 @@ draw_group(
 # ranks sum a gradient and run a layer that has nothing to do with it: the first program does one after the other, the
 # second both at once. Look at the all-reduces. In the second picture they are thin bars below the forwards: the
 # network works while the GPU computes. The price is memory: until you fetch the result, both the gradient you sent
-# and the sum to come take up memory, shown as *in flight*.
+# and the sum to come take up memory. Compare the peaks in the table: 786,432 and 917,504 elements. (`draw` shows such
+# memory in gray, as *in flight*. *Hidden* is the time in which a rank communicates and computes at once.)
 
 
 # %%
@@ -221,7 +222,7 @@ draw(run(ddp_overlap, ranks=4, layers=2, batches=4))
 # There is a more obvious way to share a batch, and for years it was the one that people met first: PyTorch's
 # `DataParallel`. One process drives all GPUs, and the model lives on the first of them. In each step, rank 0
 #
-# - sends all the others its weights, and each of them a micro-batch,
+# - sends its weights to all the others, and one micro-batch to each,
 # - collects their outputs, computes the losses, and sends each rank the gradient of its output,
 # - sums the weight gradients that they send back, and updates its model. The copies on the others are thrown away.
 #
@@ -299,16 +300,18 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # %% [markdown]
 # ## Where real systems do this
 #
-# This is PyTorch's `DistributedDataParallel`. It goes beyond the target, to the star: while one layer's gradient is
-# summed, it already runs the backward of the layer before. That takes more memory than waiting for each sum, and less
-# time. (You can do it in 1,572,864 elements or in 5.0 ticks, but not both: here you trade memory for time.)
+# This is PyTorch's `DistributedDataParallel`. It goes beyond the target, towards the star: while one layer's gradient
+# is summed, it already runs the backward of the layer before. (For the star you also have to update while a sum is on
+# its way.) That takes more memory than waiting for each sum, and less time. (You can do it in 1,572,864 elements or
+# in 5.0 ticks, but not both: here you trade memory for time.)
 #
 # DDP does not sum layer by layer. It sums in *buckets* of about 25 MiB (the first is 1 MiB, so that the sums start
 # early), because every call has a latency and many small tensors would mean many calls. And it updates all layers at
 # the end, after all sums.
 #
-# On real links the price of an all-reduce depends on how much is sent. In the usual ring algorithm each of n ranks
-# sends 2(n - 1)/n times the gradient: less than twice its size, however many ranks there are.
+# On real links the price of an all-reduce depends on how much is sent. In the usual algorithm the ranks form a ring,
+# and each passes pieces of the gradient on to its neighbor. In all, each of n ranks sends 2(n - 1)/n times the
+# gradient: less than twice its size, however many ranks there are.
 #
 # So the ranks share the work now, but not the memory: every rank still keeps everything, 16 bytes for each parameter.
 # The model of 7.5 billion parameters takes 120 GB on *every* GPU. The next two puzzles are about that.

@@ -71,9 +71,10 @@ draw_group({f"rank {m.rank}": m.weights for m in run(join, ranks=3, layers=1).mo
 # %% [markdown]
 # ## Your task
 #
-# As in puzzle 2, each rank trains on its own micro-batch. But rank `r` holds only shard `r` of `RANKS` of every
-# weight and of every state, from beginning to end. It ends with these shards updated: the weights handed in with
-# `set_final_weight`, the states in `opt_states`. Gradients may be whole.
+# As in puzzle 2, each rank trains on its own micro-batch. But rank `r` loads only shard `r` of `RANKS` of every
+# weight and of every state, keeps these shards from beginning to end, and gathers a whole weight only to use it. It
+# ends with its shards updated: the weights handed in with `set_final_weight`, the states in `opt_states`. Gradients
+# may be whole.
 #
 # `forward` and `backward` need a whole weight. `update` needs a weight and a state with the same shards, and a
 # gradient that has at least those shards (a whole one will do). Remember that a tensor in a local variable lives
@@ -173,7 +174,7 @@ draw(run(wsdp_prefetch, ranks=4, layers=6, batches=4))
 # stone.
 #
 # Sharding just the optimizer states already gives the biggest saving. Of the 16 bytes for each parameter, 12 belong
-# to the optimizer, so on N ranks stage 1 needs 4 + 12/N bytes for each.
+# to the optimizer. So with stage 1 on N ranks, each rank needs 4 + 12/N bytes for each parameter.
 #
 # Real systems *prefetch*: they start a gather before its result is needed, so that it runs while the GPU computes.
 # You can do that here, too. Start with `ahead = model.allgather(...)`, compute something else, then `await ahead`.

@@ -3,7 +3,7 @@
 #
 # Take 64 GPUs and a model of 70 billion parameters. Weights and optimizer states make up 14 of the 16 bytes for each
 # parameter, and sharded as in puzzle 3 they come to 70 billion x 14 / 64 = 15 GB on each GPU. But the gradients, the
-# other 2 bytes, are still whole. If they have to wait until a second micro-batch is added to them, they take 140 GB
+# other 2 bytes, are still whole. If they have to wait until those of a second micro-batch are added, they take 140 GB
 # on a GPU that has 80. And then a rank uses one 64th of them for its update and throws the rest away.
 #
 # In puzzle 3, with four ranks, every rank used a quarter of each sum. Can it receive just that quarter?
@@ -82,9 +82,9 @@ draw_group(
 # As in puzzle 3, rank `r` holds shard `r` of `RANKS` of every weight and state, trains on micro-batch `r`, and ends
 # with its shards updated. The new part: no rank keeps a whole gradient any longer than necessary.
 #
-# A good program for puzzle 3 is as fast as this one needs to be, and small enough. So there is a rule: **no rank ever
-# receives a whole summed gradient**, neither in one call nor by collecting its pieces. Once your program runs, you
-# will see below what that is good for.
+# A good program for puzzle 3 would meet the target below, in time and in memory. So there is a rule: **no rank ever
+# receives a whole summed gradient**, either in one call or by collecting its pieces. Once your program runs, you will
+# see below what that is good for.
 #
 # Target, for 4 ranks and 6 layers: **20.4** ticks, peak memory **2,359,296** elements.
 # The star: **15.6** ticks, **2,162,688** elements.
@@ -146,8 +146,9 @@ grade(fsdp)
 #
 # ![Reduce-scatter, two micro-batches a rank: 37.8 ticks, 2,359,296 elements](picture:with_reduce_scatter)
 #
-# Compare the gradients in the second half. The peaks are 3,538,944 and 2,359,296 elements, and the second is exactly
-# this puzzle's target, now with twice as many micro-batches.
+# Compare the weight gradients in the two memory charts, from tick 18 on, while the second micro-batch runs. The peaks
+# are 3,538,944 and 2,359,296 elements, and the second is exactly this puzzle's target, now with twice as many
+# micro-batches.
 #
 # The ticks are the same only because every collective on our machine has the same price. Think of what an all-reduce
 # does: every rank ends with the whole sum. A reduce-scatter leaves every rank with a piece of the sum, and an
@@ -182,7 +183,7 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # whole. That is the insight of ZeRO: **take the all-reduce apart, and update between its halves.** Reduce-scatter the
 # gradients, update your piece, all-gather the *weights*. That sends no more bytes than data parallel, and each rank
 # keeps only its share of the gradients and states. (FSDP gathers the weights once more, for the backward pass. That
-# is the price of not keeping whole weights, either.)
+# is the price of keeping only shards of the weights, too.)
 
 # %% [markdown]
 # ## How much to gather at once
@@ -192,9 +193,9 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # 1, 2, 3 and 6 layers in a unit. The weights of the last unit stay whole from the forward to the backward pass,
 # because they are needed again at once.
 #
-# Look at two price lists. On the first, the default, gathering or summing a layer costs 0.3 ticks, alone or together
-# with others. On the second, a layer still costs 0.3, but each *call* costs another 0.3 for its latency, as happens
-# with small layers.
+# Look at two price lists. On the first, the default, each layer costs 0.3 ticks to gather or to sum, however many
+# layers share a call: two layers cost 0.6. On the second, a layer still costs 0.3, but each *call* costs another 0.3
+# for its latency, as happens with small layers.
 #
 # | layers in a unit | calls | peak memory | ticks | ticks, with latency |
 # |---|---|---|---|---|
@@ -209,11 +210,11 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 #
 # PyTorch users nearly always choose **one transformer block as the unit**: `fully_shard` on every block and then on
 # the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with 70 billion parameters is
-# 1.75 GB. Over NVLink, at 450 GB/s, it takes 3.9 ms, so the latency of a call hardly matters. And two such blocks fit
-# into memory, as they must if the next one is to be gathered ahead. For models with many small layers,
-# `size_based_auto_wrap_policy` groups layers until a unit has 100 million parameters. If you forget to make units of
-# the blocks (to *wrap* them), the whole model is a single unit, as in the last row, and all 140 GB of its weights are
-# on each GPU at once.
+# 1.75 GB. Over NVLink, the fast link between the GPUs of one box, at 450 GB/s, it takes 3.9 ms to gather, so the
+# latency of a call hardly matters. And two such blocks fit into memory, as they must if the next one is to be
+# gathered ahead. For models with many small layers, `size_based_auto_wrap_policy` groups layers until a unit has 100
+# million parameters. If you forget to make units of the blocks (to *wrap* them), the whole model is a single unit, as
+# in the last row, and all 140 GB of its weights are on each GPU at once.
 
 # %% [markdown] tags=["solution"]
 # ## Two micro-batches a rank
@@ -447,9 +448,9 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 # |---|---|---|---|
 # | 120 | 31.4 | 16.6 | 1.9 |
 #
-# PyTorch has a name for the middle ground as well: `SHARD_GRAD_OP` keeps the weights whole from the forward pass to
-# the backward pass, and so gathers them once for each micro-batch instead of twice. It is often called ZeRO-2, which
-# is not quite right: between steps it keeps only its shard of the weights, whereas ZeRO-2 keeps them whole and
+# PyTorch also has something between ZeRO-2 and ZeRO-3. `SHARD_GRAD_OP` keeps the weights whole from the forward pass
+# to the backward pass, and so gathers them once for each micro-batch instead of twice. It is often called ZeRO-2,
+# which is not quite right: between steps it keeps only its shard of the weights, whereas ZeRO-2 keeps them whole and
 # gathers them once a *step*.
 #
 # The price is communication. On n ranks, each rank sends 3(n - 1)/n times the size of the model *for every

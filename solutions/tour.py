@@ -60,8 +60,9 @@ draw_group({"activations": model.activations})
 # ## Loss, and the first tensor to delete
 #
 # `loss` turns the last activation into the first gradient, in no time. We store that gradient under the same key as
-# its activation: here, 2. (In pictures an activation has the number of the layer that reads it, and its gradient the
-# number of the layer before that one: here 1. So the gradient of the very first input shows as layer -1.)
+# its activation: here, 2. (In pictures an activation has the number of the layer that it goes into; the last one has
+# the number that a next layer would have, here 2. A gradient has the number of the layer whose output it belongs to,
+# here 1. So the gradient of the very first input, which no layer made, shows as layer -1.)
 #
 # Memory is counted in *elements*, and an element is one number in a tensor. A weight has 512 x 512 elements, an
 # optimizer state just as many, and an activation has 512 x 256 for each micro-batch. (In reality the optimizer keeps
@@ -105,8 +106,8 @@ draw_group({"grad_weights": model.grad_weights, "grad_activations": model.grad_a
 # ## Update, and a missing micro-batch
 #
 # `update` is the optimizer's step. It needs the gradient of the *whole* batch, with every micro-batch in it exactly
-# once. We never trained on micro-batch 1. The error says where this happened, what was expected, what it got, and
-# what to do instead.
+# once. We never trained on micro-batch 1. The error says where this happened, what `update` expected, what it got,
+# and what to do instead.
 
 # %%
 try:
@@ -117,7 +118,7 @@ except PuzzleError as error:
 # %% [markdown]
 # Gradients of different micro-batches are added with `+`. To go on with the tour, we make up the missing one with
 # `fake_grad`, which exists for demonstrations. (`WeightGrad(0, 2, [1], 4)`, written by hand, is the same thing: layer
-# 0 of 2, micro-batch 1 of 4.) Puzzles reject made-up gradients.
+# 0 of 2, micro-batch 1 of 4.) Puzzles reject made-up gradients like this one.
 #
 # `update` takes 0.5 ticks and returns the updated weight and state, marked `step=1`. `set_final_weight` hands in your
 # answer, and `Model.check` compares it with training on one device.
@@ -197,8 +198,8 @@ machine = run(hello, ranks=3, layers=2, batches=6)
 # From puzzle 2 on, the ranks talk to each other. Your function is then a *coroutine*: you write `async def`, and you
 # `await` the result of every call that talks to others. `run` takes care of the rest.
 #
-# There is no magic in `run`. Here is the same in plain asyncio, with the same ticks and memory (`ddp` is the function
-# that you will write in puzzle 2):
+# There is no magic in `run`. Here is what `run(ddp, ranks=4, layers=2, batches=4)` does, in plain asyncio, with the
+# same ticks and memory (`ddp` is the function that you will write in puzzle 2):
 #
 # ```python
 # import asyncio

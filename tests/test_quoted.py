@@ -68,7 +68,7 @@ DERIVED = [
     ("p04_fsdp", f"they take {2 * 70} GB on a GPU that has 80"),
     (
         "p04_fsdp",
-        f"is {2 * LAYER / 1e9:.2f} GB. Over NVLink, at {GB_IN} GB/s, it takes {2 * LAYER / GB_IN / 1e6:.1f} ms",
+        f"of one box, at {GB_IN} GB/s, it takes {2 * LAYER / GB_IN / 1e6:.1f} ms to gather",
     ),
     ("p04_fsdp", f"all {2 * 70} GB of its weights"),
     ("p05_pipeline", f"3 x 140 = {3 * 2 * 70} GB"),
@@ -160,6 +160,7 @@ def program(source: str, name: str) -> Any:
 
 
 FOUR: dict[str, Any] = {"ranks": 4, "layers": 6, "batches": 4}
+THREE: dict[str, Any] = {"ranks": 3, "layers": 1, "batches": 3}
 EIGHT = FOUR | {"layers": 8}
 ZERO: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 8, "cost": cost_named("free_links")}
 TWICE = FOUR | {"batches": 8, "cost": cost_named("two_halves")}
@@ -170,6 +171,8 @@ RING = {"ranks": 8, "layers": 8, "batches": 16, "mesh": {"stage": 4, "shard": 2}
 BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
 MEASURED = [
     ("p02_ddp", "ddp_overlap", FOUR | {"layers": 2}, "{time:g}.0 ticks and all the memory of the target, {memory:,} "),
+    ("p02_ddp", "wait_at_once", THREE, "the peaks in the table: {memory:,} and"),
+    ("p02_ddp", "wait_later", THREE, "and {memory:,} elements. (`draw`"),
     ("p03_wsdp", "wsdp_prefetch", FOUR, "That takes {time:g} ticks and no more memory"),
     ("p06_gpipe", "one_forward_one_backward", EIGHT, "takes {time:g} ticks and {memory:,} elements. With 16"),
     ("p06_gpipe", "one_forward_one_backward", EIGHT | {"batches": 16}, "takes {time:g} ticks and {memory:,} elements,"),

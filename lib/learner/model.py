@@ -182,7 +182,7 @@ class Model(Verbs):
         return self.dist._mesh.size(axis)
 
     def rank_at(self, **coords: int) -> int:
-        """The rank at these mesh coordinates. For an axis that you leave out, it is this rank's own coordinate."""
+        """The rank at these mesh coordinates. For an axis that you leave out, this rank's own coordinate is used."""
         mesh = self.dist._mesh
         for axis, place in coords.items():
             one_of(axis, place, mesh.size(axis), self._place("rank_at"))
@@ -191,8 +191,8 @@ class Model(Verbs):
     # -- sources ------------------------------------------------------------------------------
 
     def load_weights(self, layer: int, shard: int = 0, total: int = 1) -> tuple[Weight, OptState]:
-        """A layer's weight and optimizer state, not yet updated, or of both piece number ``shard``, counted from 0, of
-        ``total`` equal pieces. Takes no time. Each piece can be taken once."""
+        """A layer's weight and optimizer state, not yet updated. With ``shard`` and ``total`` it is one piece of each:
+        number ``shard``, from 0, of ``total`` equal pieces. Takes no time. Each piece can be taken once."""
         if total.__class__ is not int or total < 1:
             total = whole_number("total", total, where=self._place("load_weights"), cure=LOADING)
         weight, state = self._books.load_weights(self._handle, layer, shard, total)
@@ -251,18 +251,18 @@ class Model(Verbs):
 
     @priced
     def backward_input(self, layer: int, inp: Activation, grad: ActivationGrad, weight: Weight) -> ActivationGrad:
-        """The half of backward that gives the gradient of the layer's input, and none of its weight. Takes {price}.
+        """The half of backward for the gradient of the layer's input, not that of its weight. Takes {price}.
 
-        Needs what backward needs. The other half may come before it, or much later. A puzzle has to allow it.
+        Needs what backward needs. The other half may come before it, or much later. Only some puzzles allow it.
         """
         made = self._compute(BACKWARD_INPUT, layer, inp, grad, weight)
         return made[0]  # type: ignore[no-any-return]
 
     @priced
     def backward_weight(self, layer: int, inp: Activation, grad: ActivationGrad, weight: Weight) -> WeightGrad:
-        """The half of backward that gives the gradient of the layer's weight, and none of its input. Takes {price}.
+        """The half of backward for the gradient of the layer's weight, not that of its input. Takes {price}.
 
-        Needs what backward needs, so until then input and gradient have to be kept. A puzzle has to allow it.
+        Needs what backward needs, so until then input and gradient have to be kept. Only some puzzles allow it.
         """
         made = self._compute(BACKWARD_WEIGHT, layer, inp, grad, weight)
         return made[0]  # type: ignore[no-any-return]
@@ -273,7 +273,7 @@ class Model(Verbs):
     ) -> tuple[Weight, OptState]:
         """The optimizer step: the updated weight and state, with their ``step`` raised by 1. Takes {price}.
 
-        Needs a gradient that has every micro-batch exactly once, and at least the shards of weight and state.
+        The gradient must have every micro-batch exactly once, and cover the shards of the weight and the state.
         """
         if type(weight_grad) is not WeightGrad or type(weight) is not Weight or type(opt_state) is not OptState:
             self._refuse(UPDATE, layer, weight_grad, weight, opt_state)
@@ -325,7 +325,7 @@ class Model(Verbs):
 
     @priced
     def scatterreduce(self, v: WeightGrad, layer: int, axis: str | None = None) -> Awaitable[WeightGrad]:
-        """Reduce-scatter: sums the gradients of the group, and the i-th rank of the group gets piece i of the sum.
+        """Reduce-scatter: sums the gradients of the group, and rank number i of the group, from 0, gets piece i.
         Takes {price}."""
         return self._meet(SCATTERREDUCE, v, layer, axis)
 
