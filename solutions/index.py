@@ -74,7 +74,7 @@ from drawing import draw_course
 from lib import progress
 
 # How far you have come. (Run this cell again whenever you like.)
-draw_course(progress().solved, progress().starred)
+draw_course(progress().solved, progress().starred, progress().trail)
 
 # %%
 progress()

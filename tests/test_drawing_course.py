@@ -9,6 +9,7 @@ import pytest
 
 from drawing import draw_course, theme
 from lib.course.specs import puzzles
+from lib.grading.progress import Point
 from tests.drawing_events import corners, texts, titles
 
 
@@ -59,3 +60,13 @@ def test_cards_lead_to_the_notebooks_that_are_in_this_folder(tmp_path: Path, mon
     [drawn] = re.findall("<a .*?>", draw_course()._repr_html_())
     assert drawn.startswith('<a href="p02_ddp.ipynb" title="Go to puzzle 2: Distributed data parallel"')
     assert "<a " not in draw_course(static=True)._repr_html_()
+
+
+def test_right_attempts_are_told_on_their_cards() -> None:
+    trail = {"ddp": [Point(5.6, 1835008, True), Point(5.0, 2000000, False)], "wsdp": [Point(20.4, 2621440, True)]}
+    figure = draw_course(["ddp"], trail=trail)
+    shown = figure.svg()
+    assert ">attempt 2: 5 ticks, 2,000,000<" in shown and ">attempt 1: 20.4 ticks, 2,621,440<" in shown
+    assert "solved, attempt 2: 5 ticks, 2,000,000" in figure.summary
+    assert shown.count("attempt ") == 6  # for each its line, its hover text, and in words
+    assert figure.size[1] > draw_course(["ddp"]).size[1] == draw_course(["ddp"], trail={"ddp": []}).size[1]
