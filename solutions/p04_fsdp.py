@@ -204,9 +204,12 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # | 3 | 5 | 2,490,368 | 19.5 | 21.0 |
 # | 6, all of them | 2 | 3,276,800 | 18.6 | 19.2 |
 #
-# Large units save calls and pay in memory: all their weights are whole at the same time, and so are their gradients.
-# Without latency the only gain is that the last unit is not gathered a second time. With latency, going from one
-# layer to two saves 3 ticks for 262,144 elements; going from three to six saves 1.8 ticks for three times as many.
+# ![Units of 1, 2, 3 and 6 layers as points of time and memory, without latency and with it](picture:units)
+#
+# The line on the left is without latency, the one on the right with it. Large units save calls and pay in memory: all
+# their weights are whole at the same time, and so are their gradients. Without latency the only gain is that the last
+# unit is not gathered a second time. With latency, going from one layer to two saves 3 ticks for 262,144 elements;
+# going from three to six saves 1.8 ticks for three times as many.
 #
 # PyTorch users nearly always choose **one transformer block as the unit**: `fully_shard` on every block and then on
 # the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with 70 billion parameters is
@@ -295,6 +298,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from drawing import draw_sweep
+from lib import Sweep
+from lib.running.sweep import Trial
+
 
 async def fsdp_in_units(model: Model, unit: int) -> Model:
     """Gather so many layers at once, and sum their gradients at once."""
@@ -362,6 +369,18 @@ def in_units(unit: int, latency: bool) -> Run:
     """Six layers in units of so many."""
     cost = OneCall(unit=unit) if latency else None
     return run(partial(fsdp_in_units, unit=unit), ranks=4, layers=6, batches=4, cost=cost)
+
+
+def units(static: bool = False) -> Figure:
+    """Each unit as a point for either price list."""
+    trials = []
+    for latency in (False, True):
+        for unit in (1, 2, 3, 6):
+            done = in_units(unit, latency)
+            name = f"{unit} layer{'s' * (unit > 1)} in a unit"
+            prices = {"prices": "with latency" if latency else "without latency"}
+            trials.append(Trial(name, prices, done.time, done.memory))
+    return draw_sweep(Sweep(trials), static=static)
 
 
 compare(*[in_units(unit, latency=True) for unit in (1, 2, 3, 6)], titles=["1", "2", "3", "6"])
