@@ -23,11 +23,12 @@
 # 6. [GPipe](p06_gpipe.ipynb): pieces of the batch follow one another through the pipeline
 # 7. [Pipeline and FSDP](p07_pipeline_fsdp.ipynb): both at once
 # 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two boxes of GPUs, with slow links between them
-# 9. [ZeRO-1](p09_zero1.ipynb): only the optimizer states are sharded, and no more is sent
+# 9. [ZeRO-1](p09_zero1.ipynb): only the optimizer states are sharded, with no more communication than in puzzle 2
 # 10. [ZeRO-2](p10_zero2.ipynb): the gradients are sharded as well
 # 12. [Prefetching](p12_prefetch.ipynb): the next weights are gathered while this layer computes
 # 13. [1F1B](p13_one_f_one_b.ipynb): a pipeline that keeps few micro-batches in memory, however many there are
-# 14. [Interleaved 1F1B](p14_interleaved.ipynb): several thin stages on each rank, and half of the bubble
+# 14. [Interleaved 1F1B](p14_interleaved.ipynb): several thin stages on each rank, and half of the idle time (the
+#    *bubble*)
 # 15. [Breadth-first pipeline](p15_breadth_first.ipynb): a pipeline with FSDP, and each layer gathered once a pass
 # 16. [Zero bubble](p16_zero_bubble.ipynb): a backward in two halves, one of which can wait
 #
@@ -39,7 +40,8 @@
 # ## The words in the picture
 #
 # - A *rank* is one GPU, known by its number. Numbers start from 0.
-# - The *batch* of a step is cut into equal *micro-batches*. One can go through the model alone, or several together.
+# - The *batch* of a step is cut into equal *micro-batches*. A micro-batch can go through the model alone, or several
+#   can go through together.
 # - The *forward pass* takes a micro-batch through the layers, first to last. Its results, the *activations*, are kept
 #   for the *backward pass*, which goes through the layers from last to first and computes the gradients.
 # - Time is in *ticks*. One tick is the time that one micro-batch takes to go forward through one layer. For example,
@@ -87,9 +89,9 @@ progress()
 # - `grade(fsdp)` tells you what is wrong with your function, or how good it is. `hint("fsdp")` gives one hint at a
 #   time; the second shows the first half of a schedule that passes. `solution("fsdp")` shows our solution once you
 #   have yours.
-# - Too slow? `beside_target(run(...))` draws your schedule and, below it, when each rank is busy in a schedule that
-#   meets the target. `draw_attempts("fsdp")` draws your attempts so far as points of time and memory. To use them,
-#   run `from drawing import beside_target, draw_attempts`.
+# - Too slow? `beside_target(run(...))` draws your schedule and, below it, the busy times of each rank in a schedule
+#   that meets the target. `draw_attempts("fsdp")` draws every right attempt that you have made as a point of time and
+#   memory. To use them, run `from drawing import beside_target, draw_attempts`.
 # - `from drawing import reference`, then `reference()`: every operation on one page, with the time it takes.
 # - What your function prints is marked with the rank and the tick of its clock. `model.status()` prints what the rank
 #   holds. An error names the rank, the operation and your line. Below it the run is drawn up to that point, with a

@@ -91,7 +91,7 @@ draw_group(
 # ```
 #
 # If there is enough work in between, the communication costs no extra time. Below are two programs. In each, the
-# ranks sum a gradient and run a layer that has nothing to do with it: the first program does one after the other, the
+# ranks sum a gradient and run a forward that does not need the sum: the first program does one after the other, the
 # second both at once. Look at the all-reduces. In the second picture they are thin bars below the forwards: the
 # network works while the GPU computes. The price is memory: until you fetch the result, both the gradient you sent
 # and the sum to come take up memory. Compare the peaks in the table: 786,432 and 917,504 elements. (`draw` shows such
@@ -227,16 +227,16 @@ draw(run(ddp_overlap, ranks=4, layers=2, batches=4))
 # - sums the weight gradients that they send back, and updates its model. The copies on the others are thrown away.
 #
 # Here it is, message by message, side by side with your `ddp`. (`pass_to(rank, v)` sends a tensor to one rank, and
-# `receive(src)` takes it there; puzzle 5 is about them.) Look at the row of rank 0: it handles every message itself,
-# one after the other, while the others wait. So the time grows with the number of ranks. `DataParallel` takes 9.2
-# ticks on 4 ranks, 14.8 on 8 and 26.0 on 16, where `ddp` takes 5.6 each time. (Our all-reduce takes 0.3 ticks for any
-# number of ranks and any size. With `RingCost`, a price list in which both count, 16 ranks take 17.7 ticks with
-# `DataParallel` and 6.6 with `ddp`.)
+# that rank gets it with `receive(src)`; puzzle 5 is about them.) Look at the row of rank 0: it handles every message
+# itself, one after the other, while the others wait. So the time grows with the number of ranks. `DataParallel` takes
+# 9.2 ticks on 4 ranks, 14.8 on 8 and 26.0 on 16, where `ddp` takes 5.6 each time. (Our all-reduce of a layer takes
+# 0.3 ticks for any number of ranks, however large the layer is. With `RingCost`, a price list in which both count, 16
+# ranks take 17.7 ticks with `DataParallel` and 6.6 with `ddp`.)
 #
 # Rank 0 also runs out of memory first, because everything that the others send piles up there: 2,228,224 elements on
-# 4 ranks and 8,126,464 on 16, where no rank of our `ddp` holds more than 1,572,864. In DDP no rank is special. Each
-# keeps its own copy of the model, so weights and outputs never travel, and the all-reduce spreads the adding over all
-# ranks.
+# 4 ranks and 8,126,464 on 16. In our own `ddp`, which waits for each sum, no rank holds more than 1,572,864 in either
+# case. In DDP no rank is special. Each keeps its own copy of the model, so weights and outputs never travel, and the
+# all-reduce spreads the adding over all ranks.
 #
 # (PyTorch sends the weights in one broadcast, not one message after the other. It also drives all GPUs from one
 # Python process, where only one thread runs at a time, and its documentation recommends DDP even for a single
@@ -301,9 +301,9 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # ## Where real systems do this
 #
 # This is PyTorch's `DistributedDataParallel`. It goes beyond the target, towards the star: while one layer's gradient
-# is summed, it already runs the backward of the layer before. (For the star you also have to update while a sum is on
-# its way.) That takes more memory than waiting for each sum, and less time. (You can do it in 1,572,864 elements or
-# in 5.0 ticks, but not both: here you trade memory for time.)
+# is summed, it already runs the backward of the next layer down. (For the star you also have to update while a sum is
+# on its way.) That takes more memory than waiting for each sum, and less time. (You can solve this puzzle in
+# 1,572,864 elements or in 5.0 ticks, but no program does both: here you trade memory for time.)
 #
 # DDP does not sum layer by layer. It sums in *buckets* of about 25 MiB (the first is 1 MiB, so that the sums start
 # early), because every call has a latency and many small tensors would mean many calls. And it updates all layers at

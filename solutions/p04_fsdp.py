@@ -3,8 +3,9 @@
 #
 # Take 64 GPUs and a model of 70 billion parameters. Weights and optimizer states make up 14 of the 16 bytes for each
 # parameter, and sharded as in puzzle 3 they come to 70 billion x 14 / 64 = 15 GB on each GPU. But the gradients, the
-# other 2 bytes, are still whole. If they have to wait until those of a second micro-batch are added, they take 140 GB
-# on a GPU that has 80. And then a rank uses one 64th of them for its update and throws the rest away.
+# other 2 bytes, are still whole. If each GPU trains on two micro-batches, the gradients of the first have to be kept
+# until those of the second are added, and they take 140 GB on a GPU that has 80. And then a rank uses one 64th of
+# them for its update and throws the rest away.
 #
 # In puzzle 3, with four ranks, every rank used a quarter of each sum. Can it receive just that quarter?
 
@@ -183,7 +184,7 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # whole. That is the insight of ZeRO: **take the all-reduce apart, and update between its halves.** Reduce-scatter the
 # gradients, update your piece, all-gather the *weights*. That sends no more bytes than data parallel, and each rank
 # keeps only its share of the gradients and states. (FSDP gathers the weights once more, for the backward pass. That
-# is the price of keeping only shards of the weights, too.)
+# is the price of sharding the weights as well as the gradients and states.)
 
 # %% [markdown]
 # ## How much to gather at once
@@ -193,9 +194,9 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # 1, 2, 3 and 6 layers in a unit. The weights of the last unit stay whole from the forward to the backward pass,
 # because they are needed again at once.
 #
-# Look at two price lists. On the first, the default, each layer costs 0.3 ticks to gather or to sum, however many
-# layers share a call: two layers cost 0.6. On the second, a layer still costs 0.3, but each *call* costs another 0.3
-# for its latency, as happens with small layers.
+# Look at two price lists. On the first, the default, you pay 0.3 ticks for every layer in a call: a call with two
+# layers costs 0.6, and sharing a call saves nothing. On the second, a layer still costs 0.3, but each *call* costs
+# another 0.3 for its latency, as happens with small layers.
 #
 # | layers in a unit | calls | peak memory | ticks | ticks, with latency |
 # |---|---|---|---|---|
@@ -209,7 +210,7 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 # The line on the left is without latency, the one on the right with it. Large units save calls and pay in memory: all
 # their weights are whole at the same time, and so are their gradients. Without latency the only gain is that the last
 # unit is not gathered a second time. With latency, going from one layer to two saves 3 ticks for 262,144 elements;
-# going from three to six saves 1.8 ticks for three times as many.
+# going from three to six saves only 1.8 ticks and costs 786,432 elements, three times as much memory.
 #
 # PyTorch users nearly always choose **one transformer block as the unit**: `fully_shard` on every block and then on
 # the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with 70 billion parameters is
@@ -469,8 +470,8 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 #
 # PyTorch also has something between ZeRO-2 and ZeRO-3. `SHARD_GRAD_OP` keeps the weights whole from the forward pass
 # to the backward pass, and so gathers them once for each micro-batch instead of twice. It is often called ZeRO-2,
-# which is not quite right: between steps it keeps only its shard of the weights, whereas ZeRO-2 keeps them whole and
-# gathers them once a *step*.
+# which is not quite right: between steps it keeps only its shard of the weights. ZeRO-2 keeps whole weights between
+# steps, too, and gathers just once a *step*: after the update, when each rank has updated only its own piece.
 #
 # The price is communication. On n ranks, each rank sends 3(n - 1)/n times the size of the model *for every
 # micro-batch*: two gathers and a reduce-scatter. Data parallel sends 2(n - 1)/n times its size, *once a step*. So

@@ -60,9 +60,9 @@ draw_group({"activations": model.activations})
 # ## Loss, and the first tensor to delete
 #
 # `loss` turns the last activation into the first gradient, in no time. We store that gradient under the same key as
-# its activation: here, 2. (In pictures an activation has the number of the layer that it goes into; the last one has
-# the number that a next layer would have, here 2. A gradient has the number of the layer whose output it belongs to,
-# here 1. So the gradient of the very first input, which no layer made, shows as layer -1.)
+# its activation: here, 2. (The pictures label gradients differently. An activation is labeled with the layer that it
+# goes into, so the last one is labeled 2. A gradient is labeled with the layer whose output it belongs to, so this
+# one, stored under key 2, is labeled 1. The gradient of the very first input, which no layer made, is labeled -1.)
 #
 # Memory is counted in *elements*, and an element is one number in a tensor. A weight has 512 x 512 elements, an
 # optimizer state just as many, and an activation has 512 x 256 for each micro-batch. (In reality the optimizer keeps
@@ -86,8 +86,8 @@ draw_group({"activations": model.activations, "grad_activations": model.grad_act
 #
 # The *backward pass* goes through the layers from last to first. `backward(layer, inp, grad, weight)` reads *the same
 # input* that `forward` read, and the gradient of what `forward` returned. It returns two gradients: the gradient of
-# the weight, and the gradient of the input, which `backward` of the layer before needs next. Like `forward`, it takes
-# 1 tick for each micro-batch.
+# the weight, and the gradient of the input, which `backward` of layer `layer - 1` needs next. Like `forward`, it
+# takes 1 tick for each micro-batch.
 #
 # `pop` takes a tensor out of its dictionary as you pass it on, so it takes memory for this one operation and no
 # longer.
@@ -180,8 +180,8 @@ except PuzzleError as error:
 # %% [markdown]
 # ## Many ranks
 #
-# In a puzzle you write a function of one model. `run` calls it once on every rank, and `model.rank` and `model.RANKS`
-# tell each rank which part of the work is its own.
+# In a puzzle you write a function that takes one `Model`, that is, one rank. `run` calls it once on every rank, and
+# `model.rank` and `model.RANKS` tell each rank which part of the work is its own.
 
 
 # %%

@@ -260,8 +260,8 @@ def test_data_parallel_is_right_and_slower_and_fatter_than_ddp_as_quoted() -> No
     assert f"takes {at_4.time} ticks on 4 ranks, {at_8.time} on 8 and {at_16.time} on 16, where `ddp` takes" in text
     assert f"where `ddp` takes {ddp.time} each time" in text
     assert f"16 ranks take {by_size[0]:.1f} ticks with `DataParallel` and {by_size[1]:.1f} with `ddp`." in text
-    assert f": {at_4.memory:,} elements on 4 ranks and {at_16.memory:,} on 16, where" in text
-    assert f"no rank of our `ddp` holds more than {ddp.memory:,}" in text
+    assert f": {at_4.memory:,} elements on 4 ranks and {at_16.memory:,} on 16." in text
+    assert f"no rank holds more than {ddp.memory:,} in either case" in text
 
 
 def test_units_take_the_time_and_memory_of_the_table() -> None:
