@@ -49,7 +49,7 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
         *_legend(names),
     ]
     words = " ".join(f"{trial.name}, {_size(trial)}: {_figures(trial)}." for trial in front)
-    return card(parts, WIDTH, HEIGHT, f"{title}: {said}. On the front: {words}", static, title)
+    return card(parts, WIDTH, HEIGHT, f"{title}: {said}. What no other of the same size beats: {words}", static, title)
 
 
 def _fronts(front: list[Trial], plane: Plane) -> list[Diagram]:
@@ -95,7 +95,7 @@ def _legend(names: list[str]) -> list[Diagram]:
     if len(names) > SHOWN:
         parts.append(label(x + 22, y, f"and {len(names) - SHOWN} more", 11.5, style(theme.MUTE), "start"))
     y += 10
-    parts += [label(x - 8, y, "filled: on the front of its size", 10.5, style(theme.MUTE), "start")]
+    parts += [label(x - 8, y, "filled: no other of its size beats it", 10.5, style(theme.MUTE), "start")]
     return parts
 
 

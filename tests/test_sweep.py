@@ -126,7 +126,7 @@ def test_the_picture_has_a_point_for_each_right_trial() -> None:
     titles = [element.text for element in root.iter() if element.tag.endswith("title")]
     for trial in done.trials:
         assert sum(f"{trial.name}\nranks {trial.size['ranks']}" in (title or "") for title in titles) == 1
-    assert "On the front: ddp, ranks 2" in draw_sweep(done).summary
+    assert "What no other of the same size beats: ddp, ranks 2" in draw_sweep(done).summary
 
 
 def test_the_picture_has_no_violation_in_a_browser(browser: Browser) -> None:
