@@ -71,11 +71,9 @@ def notebook(path: Path, root: Path, solved: bool = False) -> build.Json:
     texts = [cell for cell in made["cells"] if cell["cell_type"] == "markdown"]
     texts.append({"source": [build.onward(path)]})
     for cell in texts:
-        lines = (
-            LINK.sub(lambda found: _link(found[1], found[2], where), line)
-            for line in cell["source"]
-        )
-        cell["source"] = [*lines]
+        text = "".join(cell["source"])  # a link may go over the end of a line
+        text = LINK.sub(lambda found: _link(found[1], found[2], where), text)
+        cell["source"] = text.splitlines(keepends=True)
     last = {
         "cell_type": "markdown",
         "id": "onward",

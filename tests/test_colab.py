@@ -82,7 +82,9 @@ def test_links_to_other_notebooks_work_in_colab(monkeypatch: pytest.MonkeyPatch)
     there = "https://colab.research.google.com/github/me/it/blob/colab/"
     assert "](" + there + "p04_fsdp.ipynb)" in texts(colab.notebook(path, build.ROOT))
     assert f'NOTEBOOKS = "{there}"' in colab.first_cell(build.ROOT)
-    assert texts(colab.notebook(SOURCES[0], build.ROOT)).count(f"]({there}") >= len(SOURCES) - 1
+    overview = texts(colab.notebook(SOURCES[0], build.ROOT))
+    assert overview.count(f"]({there}") >= len(SOURCES) - 1
+    assert not re.search(r"\]\(\w+\.ipynb\)", overview)  # no link is left that leads nowhere there
 
 
 @pytest.mark.process
