@@ -18,6 +18,8 @@ from .words import plural
 
 SHOWN = 14
 """So many programs have a row of their own in the legend."""
+TOLD = 4
+"""So many runs are told of to those who cannot see the picture: the table below it has all."""
 
 
 def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
@@ -48,7 +50,8 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
         *[_point(trial, plane, names, trial in front) for trial in right],
         *_legend(names),
     ]
-    words = " ".join(f"{trial.name}, {_size(trial)}: {_figures(trial)}." for trial in front)
+    words = "; ".join(f"{trial.name}, {_size(trial)}: {_figures(trial)}" for trial in front[:TOLD])
+    words += f"; and {len(front) - TOLD} more." if len(front) > TOLD else "."
     return card(parts, WIDTH, HEIGHT, f"{title}: {said}. What no other of the same size beats: {words}", static, title)
 
 
