@@ -46,7 +46,7 @@ def view_of(tensor: Tensor) -> View:
         theme.MEMORY[row.memory][1],
         tensor.layer,
         tensor.layers,
-        getattr(tensor, "shards", None) if row.sharded else None,
+        getattr(tensor, "shards", None) if row.size == "weight" else None,
         getattr(tensor, "total", 1),
         getattr(tensor, "batches", None),
         getattr(tensor, "total_batches", 0),

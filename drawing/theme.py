@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from lib.record.kinds import KINDS
+from lib.record.kinds import KINDS, SAVED
 from lib.record.table import OPERATIONS
 
 ROLES = {
@@ -57,7 +57,9 @@ TENSOR_COLORS = {
     "ActivationGrad": "#f5d58c",
 }
 MEMORY = {
-    **{row.memory: (f"{row.word}s", TENSOR_COLORS.get(name, "#7d9a6c")) for name, row in KINDS.items()},
+    **{
+        row.memory: (f"{row.word}s", TENSOR_COLORS.get(name, "#7d9a6c")) for name, row in KINDS.items() if name != SAVED
+    },
     "in_flight": ("in flight", "#8f8f96"),
     "inbox": ("inbox", "#c9c9cf"),
 }

@@ -25,14 +25,14 @@ from .grading.notebook import attempt, grade, hint, progress, solution, start_fr
 from .grading.seal import seal
 from .learner.dist import Dist
 from .learner.model import Model
-from .learner.tensors import Activation, ActivationGrad, OptState, Weight, WeightGrad
+from .learner.tensors import Activation, ActivationGrad, OptState, Saved, Weight, WeightGrad
 from .machine.cost import Cost, RingCost
 from .running.run import Run, allow_nested_loops, run
 from .running.sweep import Sweep, sweep
 
 LLM_TRAINING_PUZZLES = True  # how a notebook tells this package from any other folder called lib
 
-__all__ = ["Activation", "ActivationGrad", "OptState", "Weight", "WeightGrad"]
+__all__ = ["Activation", "ActivationGrad", "OptState", "Saved", "Weight", "WeightGrad"]
 __all__ += ["HIDDEN", "LENGTH", "Cost", "Deadlock", "Dist", "Model", "PuzzleError", "RingCost", "Run", "run"]
 __all__ += ["Sweep", "allow_nested_loops", "attempt", "grade", "hint", "progress", "solution", "start_from", "sweep"]
 

@@ -40,9 +40,10 @@ def first_input(batch: int) -> Vector:
     return {at: pseudo(4, batch, at) for at in range(WIDTH)}
 
 
-def layer_forward(x: Vector, w: Vector) -> Vector:
-    """tanh(w x + x of the left neighbor / 2)."""
-    return {at: math.tanh(w.get(at, math.nan) * x[at] + 0.5 * x[(at - 1) % WIDTH]) for at in range(WIDTH)}
+def layer_forward(x: Vector, w: Vector, partial: bool = False) -> Vector:
+    """tanh(w x + x of the left neighbor / 2). In pieces: only at the positions that the weight has, and 0 elsewhere."""
+    x, missing = {at: x.get(at, math.nan) for at in range(WIDTH)}, 0.0 if partial else math.nan
+    return {at: math.tanh(w[at] * x[at] + 0.5 * x[(at - 1) % WIDTH]) if at in w else missing for at in range(WIDTH)}
 
 
 def loss_gradient(y: Vector) -> Vector:
@@ -50,12 +51,13 @@ def loss_gradient(y: Vector) -> Vector:
     return {at: 2.0 * y[at] for at in range(WIDTH)}
 
 
-def layer_backward(x: Vector, w: Vector, g: Vector) -> tuple[Vector, Vector]:
-    """Gradients of weight and input."""
-    out = layer_forward(x, w)
-    inner = {at: g[at] * (1.0 - out[at] ** 2) for at in range(WIDTH)}
-    of_weight = {at: inner[at] * x[at] for at in range(WIDTH)}
-    of_input = {at: inner[at] * w.get(at, math.nan) + 0.5 * inner[(at + 1) % WIDTH] for at in range(WIDTH)}
+def layer_backward(x: Vector, w: Vector, g: Vector, partial: bool = False) -> tuple[Vector, Vector]:
+    """Gradients of weight and input; in pieces, what the positions of the weight add to that of the input."""
+    out, missing = layer_forward(x, w, partial), 0.0 if partial else math.nan
+    here = [at for at in range(WIDTH) if at in w or not partial]
+    inner = dict.fromkeys(range(WIDTH), 0.0) | {at: g.get(at, math.nan) * (1.0 - out[at] ** 2) for at in here}
+    of_weight = {at: inner[at] * x.get(at, math.nan) for at in here}
+    of_input = {at: inner[at] * w.get(at, missing) + 0.5 * inner[(at + 1) % WIDTH] for at in range(WIDTH)}
     return of_weight, of_input
 
 
@@ -107,15 +109,22 @@ class Numbers:
     def inputs(self, batches: Iterable[int]) -> dict[int, Vector]:
         return {batch: first_input(batch) for batch in batches}
 
-    def forward(self, inp: dict[int, Vector], weight: Vector) -> dict[int, Vector]:
-        return {batch: layer_forward(x, weight) for batch, x in inp.items()}
+    def forward(self, inp: dict[int, Vector], weight: Vector, partial: bool = False) -> dict[int, Vector]:
+        return {batch: layer_forward(x, weight, partial) for batch, x in inp.items()}
+
+    def keeping(self, inp: dict[int, Vector], weight: Vector, keep: str, partial: bool = False) -> tuple[Any, Any]:
+        return self.forward(inp, weight, partial), {"of": (inp, weight)}
 
     def loss(self, inp: dict[int, Vector]) -> dict[int, Vector]:
         return {batch: loss_gradient(y) for batch, y in inp.items()}
 
-    def backward(self, inp: dict[int, Vector], grad: dict[int, Vector], weight: Vector) -> tuple[Any, Any]:
+    def backward(
+        self, inp: dict[int, Vector], grad: dict[int, Vector], weight: Vector, saved: Any = None, partial: bool = False
+    ) -> tuple[Any, Any]:
         lost = dict.fromkeys(range(WIDTH), math.nan)
-        both = {batch: layer_backward(x, weight, grad.get(batch, lost)) for batch, x in inp.items()}
+        if saved is not None and saved != {"of": (inp, weight)}:
+            grad = {}
+        both = {batch: layer_backward(x, weight, grad.get(batch, lost), partial) for batch, x in inp.items()}
         return self.add([w for w, _ in both.values()]), {batch: x for batch, (_, x) in both.items()}
 
     def update(self, weight: Vector, opt_state: Any, grad: Vector) -> tuple[Any, Any]:
@@ -123,7 +132,9 @@ class Numbers:
         new = {at: adam(w, grad.get(at, math.nan), opt_state.get(at, lost)) for at, w in weight.items()}
         return {at: w for at, (w, _) in new.items()}, {at: state for at, (_, state) in new.items()}
 
-    def add(self, values: Sequence[Vector]) -> Vector:
+    def add(self, values: Sequence[Any]) -> Any:
+        if values[0] and isinstance(next(iter(values[0].values())), dict):  # summands, of each micro-batch
+            return {batch: self.add([value.get(batch, {}) for value in values]) for batch in values[0]}
         real = [value for value in values if value]
         if not real:
             return {}
@@ -132,11 +143,15 @@ class Numbers:
         return total | {at: math.nan for value in real for at in value if at not in where}
 
     def cut(self, value: Any, piece: Any) -> Any:
+        if piece.kind in ("Activation", "ActivationGrad"):
+            return {batch: self.cut(one, piece.changed(kind="Weight")) for batch, one in value.items()}
         bounds = [(shard * WIDTH // piece.total, (shard + 1) * WIDTH // piece.total) for shard in piece.shards]
         return {at: value[at] for first, last in bounds for at in range(first, last) if at in value}
 
     def join(self, values: Sequence[Any]) -> Any:
         joined: dict[int, Any] = {}
+        if values[0] and isinstance(next(iter(values[0].values())), dict):
+            return {batch: self.join([value.get(batch, {}) for value in values]) for batch in values[0]}
         for value in values:
             for at, number in value.items():
                 lost = (math.nan, math.nan) if isinstance(number, tuple) else math.nan

@@ -190,6 +190,9 @@ def clerk(ranks: int = 2) -> Clerk:
     return Clerk(LocalBooks(Shape.of(ranks), graded=True), 2, 2)
 
 
+PLAIN = [[0], 1, ""]
+"""The rare labels of a tensor that has none."""
+
 NONSENSE: dict[str, list[Any]] = {
     "no verb": ["grade", 0, None],
     "a verb that is no text": [["compute"], 0, None],
@@ -200,16 +203,21 @@ NONSENSE: dict[str, list[Any]] = {
     "a coroutine that is text": ["decide_next", 0, "me"],
     "an argument too many": ["decide_next", 0, None, 1],
     "an argument too few": ["compute", 0, None, "forward", 0],
-    "a tensor that is not there": ["compute", 0, None, "loss", None, [0]],
-    "a tensor below 0": ["compute", 0, None, "loss", None, [-1]],
+    "a tensor that is not there": ["compute", 0, None, "loss", None, [0], {}],
+    "a tensor below 0": ["compute", 0, None, "loss", None, [-1], {}],
     "a call that is not there": ["fetch", 0, None, 0],
     "waiting for a call that is not there": ["wait", 0, None, 0],
     "batches that are no list": ["get_activation", 0, None, 0],
     "batches that are lists": ["get_activation", 0, None, [[0]]],
     "a batch that is a float": ["get_activation", 0, None, [0.0]],
     "a number beyond all bounds": ["load_weights", 0, None, 0, 0, 1 << 80],
-    "labels of no kind": ["by_hand", 0, None, ["Tensor", 0, 1, 0, [], 0, [0], 1]],
-    "labels of too many shards": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1 << 20]],
+    "labels of no kind": ["by_hand", 0, None, ["Tensor", 0, 1, 0, [], 0, [0], 1, PLAIN]],
+    "labels of too many shards": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1 << 20, PLAIN]],
+    "labels of too many summands": ["by_hand", 0, None, ["Activation", 0, 1, 0, [], 0, [0], 1, [[0], 1 << 20, ""]]],
+    "labels of summands that are none": ["by_hand", 0, None, ["Activation", 0, 1, 0, [], 0, [0], 1, "all of them"]],
+    "labels that keep something else": ["by_hand", 0, None, ["Saved", 0, 1, 0, [0], 1, [0], 1, [[0], 1, "most"]]],
+    "options that are none": ["compute", 0, None, "loss", None, [0], []],
+    "options that are lists": ["compute", 0, None, "loss", None, [0], {"keep": []}],
     "labels too short": ["by_hand", 0, None, ["Weight"]],
     "lines that are none": ["deadlock", 0, None, "all of them"],
     "a plain value that is a list": ["pass_to", 0, None, 1, None, []],
@@ -241,20 +249,29 @@ def test_kinds_releases_and_ends_are_checked_at_this_end() -> None:
 
     (_, weight, *_), (_, state, *_) = ask("load_weights", 0, 0, 0, 1)
     _, inp, *_ = ask("get_activation", 0, [0])
+    saved = ask("by_hand", 0, ["Saved", 0, 2, 0, [0], 2, [0], 1, [[0], 1, "all"]])[1]
     for message in (
-        ("compute", 0, "forward", 0, [weight, weight]),
-        ("compute", 0, "forward", 0, [inp, state]),
-        ("compute", 0, "forward", 0, [inp]),
-        ("compute", 0, "loss", 0, [inp]),
-        ("compute", 0, "allreduce", 0, [weight]),
-        ("compute", 0, "no operation", 0, [weight]),
-        ("compute", 0, "update", 0, [weight, weight, state]),
+        ("compute", 0, "forward", 0, [weight, weight], {}),
+        ("compute", 0, "forward", 0, [inp, state], {}),
+        ("compute", 0, "forward", 0, [inp], {}),
+        ("compute", 0, "loss", 0, [inp], {}),
+        ("compute", 0, "loss", None, [inp], {"partial": True}),
+        ("compute", 0, "forward", 0, [inp, weight, weight], {}),
+        ("compute", 0, "forward", 0, [inp, weight], {"partial": False}),
+        ("compute", 0, "forward", 0, [inp, weight], {"keep": "most"}),
+        ("compute", 0, "forward", 0, [inp, weight], {"saved": "all"}),
+        ("compute", 0, "allreduce", 0, [weight], {}),
+        ("compute", 0, "no operation", 0, [weight], {}),
+        ("compute", 0, "update", 0, [weight, weight, state], {}),
         ("meet", 0, "forward", weight, 0, None),
         ("meet", 0, "allgather", None, 0, None),
         ("meet", 0, "allreduce", weight, 0, None),
         ("add", 0, weight, weight),
         ("combine", 0, weight, state),
-        ("shard", 0, inp, 0, 2),
+        ("shard", 0, saved, 0, 2),
+        ("combine", 0, saved, saved),
+        ("meet", 0, "allreduce", saved, 0, None),
+        ("meet", 0, "allgather", saved, 0, None),
         ("drop", 1, weight),
     ):
         with pytest.raises(Garbled):
@@ -303,11 +320,11 @@ def test_a_layer_that_is_no_number_is_a_mistake_that_can_be_shown(verb: str, lay
     (_, weight, *_), (_, state, *_) = office.answer(["load_weights", 0, None, 0, 0, 1])[1]
     inp = office.answer(["get_activation", 0, None, [0]])[1][1]
     grad = office.answer(["fake_grad", 0, None, 0, []])[1][1]
-    by_hand = office.answer(["by_hand", 0, None, ["ActivationGrad", 0, 2, 0, [0], 2, [0], 1]])[1][1]
+    by_hand = office.answer(["by_hand", 0, None, ["ActivationGrad", 0, 2, 0, [0], 2, [0], 1, PLAIN]])[1][1]
     message = {
-        "forward": ["compute", "forward", layer, [inp, weight]],
-        "backward": ["compute", "backward", layer, [inp, by_hand, weight]],
-        "update": ["compute", "update", layer, [grad, weight, state]],
+        "forward": ["compute", "forward", layer, [inp, weight], {}],
+        "backward": ["compute", "backward", layer, [inp, by_hand, weight], {}],
+        "update": ["compute", "update", layer, [grad, weight, state], {}],
         "meet": ["meet", "allreduce", grad, layer, None],
         "fake_grad": ["fake_grad", layer, []],
         "set_final_weight": ["set_final_weight", layer, weight],
@@ -327,7 +344,7 @@ def test_a_layer_that_is_a_number_is_a_whole_one_in_the_books(layer: Any) -> Non
     office = clerk()
     weight = office.answer(["load_weights", 0, None, 0, 0, 1])[1][0][1]
     inp = office.answer(["get_activation", 0, None, [0]])[1][1]
-    failed, result, _ = office.answer(["compute", 0, None, "forward", layer, [inp, weight]])
+    failed, result, _ = office.answer(["compute", 0, None, "forward", layer, [inp, weight], {}])
     assert not failed and type(office.tensors[result[0][1]].labels.layer) is int
     assert [type(event.layer) for event in office.books.events(office.ranks[0])] == [int, int, int]
 
@@ -337,7 +354,7 @@ def test_an_error_does_not_grow_with_what_it_is_about() -> None:
     token = witnessed.set(office.errors)
     try:
         for first in range(0, 65536, 5000):
-            labels = ["Weight", 0, 6, 0, [], 0, [*range(first, min(65536, first + 5000), 2)], 65536]
+            labels = ["Weight", 0, 6, 0, [], 0, [*range(first, min(65536, first + 5000), 2)], 65536, PLAIN]
             part = office.answer(["by_hand", 0, None, labels])[1][1]
             number = part if number is None else office.answer(["combine", 0, None, number, part])[1][1]
         failed, result, _ = office.answer(["shard", 0, None, number, 0, 2])

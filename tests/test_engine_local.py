@@ -175,9 +175,9 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
         for call in calls:
             call.result = call.result._replace(memory=counted(call.result.value))
 
-    def sampled(self: RankState, operands: Any) -> Any:
+    def sampled(self: RankState, operands: Any, *workspace: Any) -> Any:
         walk(self, operands)
-        return sample(self, operands)
+        return sample(self, operands, *workspace)
 
     def marked(self: RankState, *args: Any) -> None:
         walk(self, ())

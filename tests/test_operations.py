@@ -21,7 +21,7 @@ from lib.machine.books import LocalBooks
 from lib.machine.cost import Shape
 from lib.machine.rank_state import RankState
 from lib.record.codes import read_code
-from lib.record.kinds import KINDS, MEMORY_KINDS
+from lib.record.kinds import KINDS, MEMORY_KINDS, SLOT
 from lib.record.labels import Labels, of_batches
 from lib.record.table import OPERATIONS, add, collective, computation, operation
 from lib.record.training import FORWARD
@@ -366,7 +366,9 @@ def test_the_names_of_operations_stand_in_few_files() -> None:
 
 
 def test_the_kinds_of_tensor_are_one_table() -> None:
-    assert [row.memory for row in KINDS.values()] == list(MEMORY_KINDS[: len(KINDS)])
+    kinds = list(dict.fromkeys(row.memory for row in KINDS.values()))
+    assert kinds == list(MEMORY_KINDS[: len(kinds)]) and len(kinds) == 5
+    assert {name: MEMORY_KINDS[slot] for name, slot in SLOT.items()} == {n: row.memory for n, row in KINDS.items()}
     assert [store._name for store in Model().storage()] == ["weights", "opt_states", *STORES_IN_ORDER]
     assert {store._name for store in Model().storage()} == {row.store for row in KINDS.values()}
 

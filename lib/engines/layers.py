@@ -5,12 +5,26 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 Shape = tuple[int, ...]
+Cheap = Callable[..., torch.Tensor]
+"""How the part of a layer is computed that is cheap to make again: ``cheap(function, *tensors)``."""
+
+
+def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+    """Compute it, and keep what its backward needs."""
+    return function(*tensors)
+
+
+def again(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+    """Compute it, keep nothing, and make it again in backward."""
+    made: torch.Tensor = checkpoint(function, *tensors, use_reentrant=False, preserve_rng_state=False)
+    return made
 
 
 class Layer(NamedTuple):
@@ -18,28 +32,45 @@ class Layer(NamedTuple):
 
     shapes: Callable[[int], tuple[Shape, ...]]
     """The shapes of the parameters for a hidden size, in the order of the flat weight. One dimension: a gain near 1."""
-    function: Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor]  # the output, for input and parameters
+    function: Callable[[torch.Tensor, Sequence[torch.Tensor], Cheap], torch.Tensor]
+    """The output, for input and parameters."""
+    summand: Callable[[torch.Tensor, torch.Tensor, Cheap], torch.Tensor] | None = None
+    """What some units add to the output, for a kind that can be computed in pieces. The parameters are its units, one
+    after the other: rows of the first of them."""
 
 
-def residual_mlp(x: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return ``x + tanh(x W)``, with as many parameters as a simulated weight has elements."""
-    (w,) = parameters
-    return x + torch.tanh(x @ w)
+def units_of_mlp(x: torch.Tensor, units: torch.Tensor, cheap: Cheap = at_once) -> torch.Tensor:
+    """Return ``gelu(x A) B``. Unit j, (2 hidden,), is column j of A and then row j of B: so what some units add to the
+    output can be computed without the others (Shoeybi and others, "Megatron-LM", 2019, arXiv 1909.08053)."""
+    up, down = units.split(x.shape[-1], 1)
+    return cheap(lambda inner, down: functional.gelu(inner) @ down, x @ up.T, down)
 
 
-def transformer_block(x: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return causal attention among the tokens of x, then an MLP, each after a layer norm and with a bypass."""
+def residual_mlp(x: torch.Tensor, parameters: Sequence[torch.Tensor], cheap: Cheap = at_once) -> torch.Tensor:
+    """Return ``x + gelu(x A) B``. A is (hidden, hidden / 2), so there are as many parameters as a simulated weight has
+    elements."""
+    return x + units_of_mlp(x, parameters[0], cheap)
+
+
+def transformer_block(x: torch.Tensor, parameters: Sequence[torch.Tensor], cheap: Cheap = at_once) -> torch.Tensor:
+    """Return causal attention among the tokens of x, then an MLP, each after a layer norm and with a bypass. Cheap to
+    make again is what lies between the matrices: the attention of each head, and gelu (Korthikanti and others,
+    "Reducing Activation Recomputation in Large Transformer Models", 2022, arXiv 2205.05198)."""
     gain1, to_qkv, from_heads, gain2, up, down = parameters
     hidden = x.shape[-1]
-    queries, keys, values = (
-        part.unflatten(-1, (heads(hidden), -1)).transpose(0, 1)  # (heads, length, hidden / heads)
-        for part in ((functional.layer_norm(x, (hidden,)) * gain1) @ to_qkv).chunk(3, -1)
-    )
-    scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])
-    future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
-    attention = scores.masked_fill(future, -math.inf).softmax(-1)
-    x = x + (attention @ values).transpose(0, 1).flatten(-2) @ from_heads
-    return x + functional.gelu((functional.layer_norm(x, (hidden,)) * gain2) @ up) @ down
+
+    def attend(queries_keys_values: torch.Tensor) -> torch.Tensor:
+        queries, keys, values = (
+            part.unflatten(-1, (heads(hidden), -1)).transpose(0, 1)  # (heads, length, hidden / heads)
+            for part in queries_keys_values.chunk(3, -1)
+        )
+        scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        return (scores.masked_fill(future, -math.inf).softmax(-1) @ values).transpose(0, 1).flatten(-2)
+
+    x = x + cheap(attend, (functional.layer_norm(x, (hidden,)) * gain1) @ to_qkv) @ from_heads
+    inner = (functional.layer_norm(x, (hidden,)) * gain2) @ up
+    return x + cheap(lambda inner, down: functional.gelu(inner) @ down, inner, down)
 
 
 def heads(hidden: int) -> int:
@@ -48,7 +79,7 @@ def heads(hidden: int) -> int:
 
 
 LAYERS = {
-    "mlp": Layer(lambda h: ((h, h),), residual_mlp),
+    "mlp": Layer(lambda h: (((h + 1) // 2, 2 * h),), residual_mlp, units_of_mlp),
     "block": Layer(lambda h: ((h,), (h, 3 * h), (h, h), (h,), (h, 4 * h), (4 * h, h)), transformer_block),
 }
 """The kinds of layer (``lib.running.workload.KINDS``)."""
@@ -59,6 +90,12 @@ def parameters(kind: str, hidden: int) -> int:
     return sum(map(math.prod, LAYERS[kind].shapes(hidden)))
 
 
+def unit(kind: str, hidden: int) -> int | None:
+    """Return how many numbers of the flat weight belong together when a layer is computed in pieces, or None for a kind
+    that cannot be."""
+    return None if LAYERS[kind].summand is None else LAYERS[kind].shapes(hidden)[0][1]
+
+
 def split(kind: str, hidden: int, flat: torch.Tensor) -> list[torch.Tensor]:
     """Return the parameters that a flat weight holds, in their shapes."""
     shapes = LAYERS[kind].shapes(hidden)
@@ -66,6 +103,14 @@ def split(kind: str, hidden: int, flat: torch.Tensor) -> list[torch.Tensor]:
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def apply(kind: str, x: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+def apply(kind: str, x: torch.Tensor, flat: torch.Tensor, cheap: Cheap = at_once) -> torch.Tensor:
     """Return the output of a layer with this flat weight."""
-    return LAYERS[kind].function(x, split(kind, x.shape[-1], flat))
+    return LAYERS[kind].function(x, split(kind, x.shape[-1], flat), cheap)
+
+
+def apply_units(kind: str, x: torch.Tensor, flat: torch.Tensor, bypass: bool, cheap: Cheap = at_once) -> torch.Tensor:
+    """Return what some units of a layer, one after the other in ``flat``, add to its output. With ``bypass`` they are
+    those that add x as well."""
+    summand: Any = LAYERS[kind].summand
+    added: torch.Tensor = summand(x, flat.view(-1, 2 * x.shape[-1]), cheap)
+    return x + added if bypass else added

@@ -13,21 +13,31 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..basics.errors import PuzzleError
 from ..machine.fingerprints import Fingerprints
+from ..record.kinds import ACTIVATIONS
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
-from .layers import apply, parameters
+from .layers import Cheap, again, apply, apply_units, at_once, parameters, unit
 from .pieces import Pieces, Spans, nothing, select, size, spans_of, together
+
+
+class Graphs(NamedTuple):
+    """What forward leaves behind: autograd's own graph of each micro-batch, from the weight and the input to the
+    output. When nobody has it any more, the inner activations in it are gone, too."""
+
+    flat: torch.Tensor
+    by_batch: dict[int, tuple[torch.Tensor, torch.Tensor]]  # input and output
 
 
 class Real(NamedTuple):
     """The value of one tensor. Nothing in it ever changes: ranks in one process share what they send."""
 
     mark: Any  # the fingerprint
-    data: dict[int, torch.Tensor] | Pieces | None
-    """For each micro-batch (length, hidden), or pieces of a weight. None for the gradient of no micro-batches, which
-    adds nothing and fits any shape."""
+    data: dict[int, torch.Tensor | Pieces] | Pieces | Graphs | None
+    """For each micro-batch (length, hidden) or pieces of it, or pieces of a weight. None for the gradient of no
+    micro-batches, which adds nothing and fits any shape."""
 
 
 class Numbers:
@@ -39,6 +49,7 @@ class Numbers:
         self.work, self.device, self.fingerprints = work, device, Fingerprints()
         self.parameters = parameters(work.layer, work.hidden)
         self.whole: Spans = ((0, self.parameters),)
+        self.sequence: Spans = ((0, work.length * work.hidden),)
         self.dtype = getattr(torch, work.dtype)
 
     def weight(self, piece: Labels) -> Real:
@@ -54,31 +65,72 @@ class Numbers:
         numbers = {batch: data.inputs(self.work, batch).to(self.device) for batch in sorted(batches)}
         return Real(self.fingerprints.inputs(batches), numbers)
 
-    def forward(self, inp: Real, weight: Real) -> Real:
-        flat = self._complete(weight)
-        numbers = {batch: apply(self.work.layer, x, flat) for batch, x in _activations(inp).items()}
-        return Real(self.fingerprints.forward(inp.mark, weight.mark), numbers)
+    def forward(self, inp: Real, weight: Real, partial: bool = False) -> Real:
+        flat, layer = self._layer(weight, partial)
+        numbers = {batch: layer(x, flat) for batch, x in self._inputs(inp).items()}
+        return Real(self.fingerprints.forward(inp.mark, weight.mark, partial), numbers)
+
+    def keeping(self, inp: Real, weight: Real, keep: str, partial: bool = False) -> tuple[Real, Real]:
+        """Return what ``forward`` does, and autograd's graph of it, without what is cheap to make again unless all is
+        kept."""
+        flat, layer = self._layer(weight, partial, at_once if keep == "all" else again)
+        graphs = self._graphs(inp, flat, layer)
+        numbers = {batch: y.detach() for batch, (_, y) in graphs.by_batch.items()}
+        out, saved = self.fingerprints.keeping(inp.mark, weight.mark, keep, partial)
+        return Real(out, numbers), Real(saved, graphs)
 
     def loss(self, inp: Real) -> Real:
         """Return the gradient of the loss: half the squared error, by token and micro-batch."""
         scale = data.loss_scale(self.work)
-        activations = _activations(inp).items()
+        activations = self._inputs(inp).items()
         numbers = {batch: (y - data.target(self.work, batch).to(self.device)) / scale for batch, y in activations}
         return Real(self.fingerprints.loss(inp.mark), numbers)
 
-    def backward(self, inp: Real, grad: Real, weight: Real) -> tuple[Real, Real]:
-        """Return the gradients of the weight, summed over micro-batches, and of the input. Computes the layer again."""
-        of_weight, of_input = self.fingerprints.backward(inp.mark, grad.mark, weight.mark)
-        flat, out = self._complete(weight).detach().requires_grad_(), _activations(grad)
-        total, back = torch.zeros_like(flat), {}
-        for batch, x in _activations(inp).items():
+    def backward(
+        self, inp: Real, grad: Real, weight: Real, saved: Real | None = None, partial: bool = False
+    ) -> tuple[Real, Real]:
+        """Return the gradients of the weight, summed over micro-batches, and of the input. Computes the layer again,
+        unless its graph was kept."""
+        mark = None if saved is None else saved.mark
+        of_weight, of_input = self.fingerprints.backward(inp.mark, grad.mark, weight.mark, mark, partial)
+        graphs = None if saved is None else saved.data
+        if not isinstance(graphs, Graphs):
+            graphs = self._graphs(inp, *self._layer(weight, partial))
+        out, spans = self._inputs(grad), _pieces(weight).spans if partial else self.whole
+        total, back = torch.zeros_like(graphs.flat), dict[int, torch.Tensor | Pieces]()
+        for batch, (x, y) in graphs.by_batch.items():
+            seed = out[batch] if batch in out else torch.full_like(x, math.nan)
+            # The graph is the tensor that was kept: both halves of a backward may use it, and it goes when that goes.
+            of_flat, back[batch] = torch.autograd.grad(y, (graphs.flat, x), seed, retain_graph=saved is not None)
+            total = total + of_flat
+        return Real(of_weight, Pieces(spans, total.detach()[None])), Real(of_input, back)
+
+    def _layer(self, weight: Real, partial: bool, cheap: Cheap = at_once) -> tuple[torch.Tensor, Any]:
+        """Return the numbers of a weight, and the layer as a function of an input and these. Raise PuzzleError for a
+        piece of which no part of the layer can be computed."""
+        kind, hidden = self.work.layer, self.work.hidden
+        if not partial:
+            return self._complete(weight), lambda x, flat: apply(kind, x, flat, cheap)
+        pieces, together = _pieces(weight), unit(kind, hidden)
+        if together is None:
+            problem, cure = f"a layer of kind {kind!r} is not computed in pieces here", 'layer="mlp"'
+            raise PuzzleError(problem, where="partial=True", cure=cure)
+        if any(end % together for span in pieces.spans for end in span):
+            units = self.parameters // together
+            problem = f"the weight is cut inside of a unit: with hidden={hidden}, a layer has {units} units"
+            cure = f"a hidden size that is a multiple of twice the pieces of a layer, run(..., hidden={2 * units + 2})"
+            raise PuzzleError(problem, where="partial=True", expected="pieces of whole units", cure=cure)
+        bypass = bool(pieces.spans) and pieces.spans[0][0] == 0
+        return pieces.flat[0], lambda x, flat: apply_units(kind, x, flat, bypass, cheap)
+
+    def _graphs(self, inp: Real, flat: torch.Tensor, layer: Any) -> Graphs:
+        """Compute a layer for each micro-batch, with what autograd needs of it."""
+        flat, found = flat.detach().requires_grad_(), {}
+        for batch, x in self._inputs(inp).items():
             x = x.detach().requires_grad_()
             with torch.enable_grad():
-                y = apply(self.work.layer, x, flat)
-            seed = out[batch] if batch in out else torch.full_like(x, math.nan)
-            of_flat, back[batch] = torch.autograd.grad(y, (flat, x), seed)
-            total = total + of_flat
-        return Real(of_weight, Pieces(self.whole, total.detach()[None])), Real(of_input, back)
+                found[batch] = x, layer(x, flat)
+        return Graphs(flat, found)
 
     def update(self, weight: Real, opt_state: Real, grad: Real) -> tuple[Real, Real]:
         """Return weight and state after an optimizer step. The gradient may be of more pieces than the weight."""
@@ -91,22 +143,30 @@ class Numbers:
         return Real(new_weight, Pieces(old.spans, flat)), Real(new_state, Pieces(old.spans, moments, step))
 
     def add(self, values: Sequence[Real]) -> Real:
-        """Return a sum of gradients, added from the first to the last, or nan if they are of different pieces."""
+        """Return a sum of gradients or of summands, added from the first to the last, or nan if they are of different
+        pieces."""
+        if isinstance(values[0].data, dict):
+            mark, first = self.fingerprints.add([value.mark for value in values]), _activations(values[0])
+            return Real(mark, {batch: _total([_activations(value)[batch] for value in values]) for batch in first})
         summands = [value.data for value in values if isinstance(value.data, Pieces)]
         if not summands:
             return self.zero
-        total = summands[0].flat
-        for other in summands[1:]:
-            total = total + (other.flat if other.spans == summands[0].spans else nothing(total, summands[0].spans))
-        return Real(self.fingerprints.add([value.mark for value in values]), Pieces(summands[0].spans, total))
+        return Real(self.fingerprints.add([value.mark for value in values]), _total(summands))
 
     def cut(self, value: Real, piece: Labels) -> Real:
         if value.data is None:
             return value
-        return Real(self.fingerprints.cut(value.mark, piece), self._part(_pieces(value), piece))
+        mark = self.fingerprints.cut(value.mark, piece)
+        if isinstance(value.data, dict):
+            return Real(mark, {batch: self._slice(one, piece) for batch, one in value.data.items()})
+        return Real(mark, self._part(_pieces(value), piece))
 
     def join(self, values: Sequence[Real]) -> Real:
         mark = self.fingerprints.join([value.mark for value in values])
+        if isinstance(values[0].data, dict):
+            slices = [_activations(value) for value in values]
+            joined = {batch: together([self._in_spans(part[batch]) for part in slices]) for batch in slices[0]}
+            return Real(mark, {batch: self._sequence(one) for batch, one in joined.items()})
         parts = [value.data for value in values if isinstance(value.data, Pieces)]
         return Real(mark, together(parts) if parts else None)
 
@@ -118,8 +178,8 @@ class Numbers:
 
     def shape(self, labels: Labels) -> tuple[int, int]:
         """Return (rows, numbers) of a tensor with these labels: a row for each micro-batch, two for m and v, or one."""
-        if labels.kind in ("Activation", "ActivationGrad"):
-            return len(labels.batches), self.work.length * self.work.hidden
+        if labels.kind in ACTIVATIONS:
+            return len(labels.batches), size(self._spans(labels))
         return 1 + (labels.kind == "OptState"), size(self._spans(labels))
 
     def only_numbers(self, labels: Labels, flat: torch.Tensor) -> Real:
@@ -131,10 +191,11 @@ class Numbers:
         or shard, contiguous, not to be written to. The value may have more shards; a gradient of no micro-batches gives
         zeros."""
         if isinstance(value.data, dict):
-            return torch.stack([value.data[batch].flatten() for batch in sorted(labels.batches)])
+            spans, rows = self._spans(labels), [self._in_spans(value.data[batch]) for batch in sorted(labels.batches)]
+            return torch.stack([select(row, spans)[0] for row in rows])
         if value.data is None:
             return self.empty(labels).zero_()
-        return select(value.data, self._spans(labels)).contiguous()
+        return select(_pieces(value), self._spans(labels)).contiguous()
 
     def of(self, labels: Labels, mark: Any, flat: torch.Tensor) -> Real:
         """Return the value of a tensor with these labels, fingerprint and numbers. It undoes ``expand``.
@@ -145,10 +206,10 @@ class Numbers:
             return self.zero
         if tuple(flat.shape) != self.shape(labels):
             raise ValueError(f"{labels} has shape {self.shape(labels)}, not {tuple(flat.shape)}")
-        if labels.kind in ("Activation", "ActivationGrad"):
-            form = (self.work.length, self.work.hidden)
-            rows = [row.clone() for row in flat] if len(flat) > 1 else list(flat)
-            return Real(mark, {b: row.view(form) for b, row in zip(sorted(labels.batches), rows, strict=True)})
+        if labels.kind in ACTIVATIONS:
+            rows, spans = [row.clone() for row in flat] if len(flat) > 1 else list(flat), self._spans(labels)
+            pairs = zip(sorted(labels.batches), rows, strict=True)
+            return Real(mark, {batch: self._sequence(Pieces(spans, row[None])) for batch, row in pairs})
         step = data.WARM + labels.step if labels.kind == "OptState" else 0
         return Real(mark, Pieces(self._spans(labels), flat, step))
 
@@ -157,7 +218,29 @@ class Numbers:
         return torch.empty(self.shape(labels), dtype=self.dtype, device=self.device)
 
     def _spans(self, labels: Labels) -> Spans:
-        return spans_of(labels.shards, labels.total, self.parameters)
+        """Return which numbers of the flat whole these are: of a weight, or of a sequence, which is cut between
+        tokens."""
+        if labels.kind not in ACTIVATIONS:
+            return spans_of(labels.shards, labels.total, self.parameters)
+        tokens, width = spans_of(labels.shards, labels.total, self.work.length), self.work.hidden
+        return tuple((start * width, stop * width) for start, stop in tokens)
+
+    def _in_spans(self, one: torch.Tensor | Pieces) -> Pieces:
+        """Return an activation of one micro-batch as the part of a sequence that it is."""
+        return one if isinstance(one, Pieces) else Pieces(self.sequence, one.reshape(1, -1))
+
+    def _sequence(self, part: Pieces) -> torch.Tensor | Pieces:
+        """Return a part of a sequence in its form: a whole one is (length, hidden)."""
+        return part.flat.view(self.work.length, self.work.hidden) if part.spans == self.sequence else part
+
+    def _slice(self, one: torch.Tensor | Pieces, piece: Labels) -> torch.Tensor | Pieces:
+        spans = self._spans(piece)
+        return self._sequence(Pieces(spans, select(self._in_spans(one), spans)))
+
+    def _inputs(self, value: Real) -> dict[int, torch.Tensor]:
+        """Return whole activations, (length, hidden) of each micro-batch, with nan for what is missing."""
+        form, found = (self.work.length, self.work.hidden), _activations(value)
+        return {batch: select(self._in_spans(one), self.sequence).view(form) for batch, one in found.items()}
 
     def _part(self, pieces: Pieces, labels: Labels) -> Pieces:
         spans = self._spans(labels)
@@ -180,10 +263,10 @@ def adam(
 
 
 def stored(value: Real) -> list[torch.Tensor]:
-    """Return the tensors that a value is made of."""
+    """Return the tensors that a value is made of, without those inside of autograd's graphs."""
     if isinstance(value.data, dict):
-        return list(value.data.values())
-    return [] if value.data is None else [value.data.flat]
+        return [one.flat if isinstance(one, Pieces) else one for one in value.data.values()]
+    return [value.data.flat] if isinstance(value.data, Pieces) else []
 
 
 def elements(value: Real) -> int:
@@ -191,9 +274,22 @@ def elements(value: Real) -> int:
     return value.data.flat.shape[1] if isinstance(value.data, Pieces) else sum(map(torch.numel, stored(value)))
 
 
-def _activations(value: Real) -> dict[int, torch.Tensor]:
+def _activations(value: Real) -> dict[int, Any]:
     assert isinstance(value.data, dict)
     return value.data
+
+
+def _total(summands: Sequence[Any]) -> Any:
+    """Return a sum of tensors or of pieces, in order, or nan if they are of different pieces."""
+    first = summands[0]
+    if isinstance(first, torch.Tensor):
+        alike = [one if isinstance(one, torch.Tensor) else torch.full_like(first, math.nan) for one in summands]
+        return sum(alike[1:], start=first)
+    total = first.flat
+    for other in summands[1:]:
+        same = isinstance(other, Pieces) and other.spans == first.spans
+        total = total + (other.flat if same else nothing(total, first.spans))
+    return Pieces(first.spans, total)
 
 
 def _pieces(value: Real) -> Pieces:

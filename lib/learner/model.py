@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
@@ -19,14 +19,14 @@ from ..machine.failure import Wait
 from ..machine.interface import CallHandle, FinalState
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
-from ..record.kinds import KINDS
+from ..record.kinds import ACTIVATIONS, STORES
 from ..record.operations import Collective, Computation
 from ..record.table import Verbs, sums
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .calls import Call, Caller
 from .dist import Dist
 from .storage import Answers, Storage
-from .tensors import TENSORS, Activation, ActivationGrad, OptState, Tensor, Weight, WeightGrad, expect, of_token
+from .tensors import TENSORS, Activation, ActivationGrad, OptState, Saved, Tensor, Weight, WeightGrad, expect, of_token
 
 PLAIN = (str, int, float, bool, type(None))
 LONGEST = 1000  # characters of a plain message: messages are priced as if they weighed nothing
@@ -84,14 +84,14 @@ class Model(Verbs):
         self._codes: list[CodeType] = []
         self._places: list[int] = []
         self.final_weights = Answers()
-        for row in KINDS.values():
-            setattr(self, row.store, Storage(self._books, self._handle, row.store))
+        for store in STORES:
+            setattr(self, store, Storage(self._books, self._handle, store))
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute of your own. Raises PuzzleError for what the machine has: it would no longer know of it."""
         replaced = name in Model.__annotations__ and getattr(self, name, value) is not value
         if replaced or (not name.startswith("_") and hasattr(Model, name)):
-            stores = name in [row.store for row in KINDS.values()]
+            stores = name in STORES
             where = Place(self._rank, detail=f"model.{name} = ...")
             instead = f"model.{name}.clear() empties it, model.{name}.update(...) stores several tensors"
             cure = instead if stores else "choose another name for what is your own"
@@ -215,16 +215,24 @@ class Model(Verbs):
     # -- operations ----------------------------------------------------------------------------
 
     @priced
-    def forward(self, layer: int, inp: Activation, weight: Weight) -> Activation:
+    def forward(
+        self, layer: int, inp: Activation, weight: Weight, *, partial: bool = False, keep: str | None = None
+    ) -> Any:
         """The layer's output, which is the input of the next layer. Takes {price}.
 
-        Needs the layer's complete weight, not yet updated, and its input.
+        Needs the layer's complete weight, not yet updated, and its input. With ``partial=True`` the weight may be a
+        piece: it takes that share of the time, and gives one summand of the output. With ``keep="all"``, or
+        ``"selective"`` for less, it gives the output and what it leaves behind for backward, a ``Saved``. Only some
+        puzzles allow these two.
         """
+        if partial is not False or keep is not None:
+            results = self._compute(FORWARD, layer, inp, weight, partial=partial, keep=keep)
+            return results[0] if keep is None else tuple(results)
         if type(inp) is not Activation or type(weight) is not Weight:
             self._refuse(FORWARD, layer, inp, weight)
         made = self._books.compute(self._handle, FORWARD.kind, layer, (inp._token, weight._token))
         self._note(sys._getframe(1))
-        return of_token(made[0])  # type: ignore[return-value]
+        return of_token(made[0])
 
     @priced
     def loss(self, inp: Activation) -> ActivationGrad:
@@ -237,12 +245,24 @@ class Model(Verbs):
 
     @priced
     def backward(
-        self, layer: int, inp: Activation, grad: ActivationGrad, weight: Weight
+        self,
+        layer: int,
+        inp: Activation,
+        grad: ActivationGrad,
+        weight: Weight,
+        saved: Saved | None = None,
+        *,
+        partial: bool = False,
     ) -> tuple[WeightGrad, ActivationGrad]:
         """The gradients of the layer's weight and of its input. Takes {price}.
 
-        Needs what forward needed, and the gradient of the layer's output for the same micro-batches.
+        Needs what forward needed, and the gradient of the layer's output for the same micro-batches. ``saved``: what
+        forward left behind; what it lacks is computed again. With ``partial=True`` the weight may be a piece: then the
+        first gradient is that of the piece, and the second one summand.
         """
+        if saved is not None or partial is not False:
+            of_weight, of_input = self._compute(BACKWARD, layer, inp, grad, weight, saved, partial=partial)
+            return of_weight, of_input
         if type(inp) is not Activation or type(grad) is not ActivationGrad or type(weight) is not Weight:
             self._refuse(BACKWARD, layer, inp, grad, weight)
         made = self._books.compute(self._handle, BACKWARD.kind, layer, (inp._token, grad._token, weight._token))
@@ -250,21 +270,39 @@ class Model(Verbs):
         return of_token(made[0]), of_token(made[1])  # type: ignore[return-value]
 
     @priced
-    def backward_input(self, layer: int, inp: Activation, grad: ActivationGrad, weight: Weight) -> ActivationGrad:
+    def backward_input(
+        self,
+        layer: int,
+        inp: Activation,
+        grad: ActivationGrad,
+        weight: Weight,
+        saved: Saved | None = None,
+        *,
+        partial: bool = False,
+    ) -> ActivationGrad:
         """The half of backward for the gradient of the layer's input, not that of its weight. Takes {price}.
 
         Needs what backward needs. The other half may come before it, or much later. Only some puzzles allow it.
         """
-        made = self._compute(BACKWARD_INPUT, layer, inp, grad, weight)
+        made = self._compute(BACKWARD_INPUT, layer, inp, grad, weight, saved, partial=partial)
         return made[0]  # type: ignore[no-any-return]
 
     @priced
-    def backward_weight(self, layer: int, inp: Activation, grad: ActivationGrad, weight: Weight) -> WeightGrad:
+    def backward_weight(
+        self,
+        layer: int,
+        inp: Activation,
+        grad: ActivationGrad,
+        weight: Weight,
+        saved: Saved | None = None,
+        *,
+        partial: bool = False,
+    ) -> WeightGrad:
         """The half of backward for the gradient of the layer's weight, not that of its input. Takes {price}.
 
         Needs what backward needs, so until then input and gradient have to be kept. Only some puzzles allow it.
         """
-        made = self._compute(BACKWARD_WEIGHT, layer, inp, grad, weight)
+        made = self._compute(BACKWARD_WEIGHT, layer, inp, grad, weight, saved, partial=partial)
         return made[0]  # type: ignore[no-any-return]
 
     @priced
@@ -282,20 +320,39 @@ class Model(Verbs):
         self._note(sys._getframe(1))
         return of_token(made[0]), of_token(made[1])  # type: ignore[return-value]
 
-    def _compute(self, row: Computation, layer: int | None, *operands: Tensor) -> list[Any]:
-        """Carry out any operation of the compute lane, called by its verb. Return what it makes.
+    def _compute(self, row: Computation, layer: int | None, *operands: Tensor | None, **options: object) -> list[Any]:
+        """Carry out any operation of the compute lane, called by its verb. Return what it makes. Operands that need not
+        be given are None at the end, and so are options; one that may be True is False.
 
         The verbs above do the same one by one: with names instead of loops they take half the time.
         """
-        self._refuse(row, layer, *operands)
-        made = self._books.compute(self._handle, row.kind, layer, [operand._token for operand in operands])
+        given = [operand for at, operand in enumerate(operands) if operand is not None or at < len(row.takes)]
+        self._refuse(row, layer, *given)
+        chosen = self._chosen(row, layer, options)
+        tokens = [operand._token for operand in given if operand is not None]
+        made = self._books.compute(self._handle, row.kind, layer, tokens, **chosen)
         self._note(sys._getframe(2))
         return [of_token(token) for token in made]
+
+    def _chosen(self, row: Computation, layer: int | None, options: Mapping[str, object]) -> dict[str, object]:
+        """Return the options that a call names. Raise PuzzleError for a value that one cannot have."""
+        chosen = {}
+        for name, value in options.items():
+            known = row.options[name]
+            unsaid = False if True in known else None
+            if value is unsaid:
+                continue
+            if type(value) is not type(known[0]) or value not in known:
+                expected = " or ".join(map(repr, (*known, unsaid)))
+                where = self._place(row.kind, layer)
+                raise PuzzleError(f"{name} cannot be this", where=where, expected=expected, got=describe(value))
+            chosen[name] = value
+        return chosen
 
     def _refuse(self, row: Computation, layer: int | None, *operands: object) -> None:
         """Raise PuzzleError for the first operand that is of another kind than its row says."""
         verb = f"model.{row.kind}({', '.join([*['layer'] * row.layered, *row.takes])})"
-        for operand, (name, wanted) in zip(operands, row.takes.items(), strict=True):
+        for operand, (name, wanted) in zip(operands, {**row.takes, **row.may_take}.items(), strict=False):
             expect(self._place(row.kind, layer), name, operand, wanted, verb)
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
@@ -333,7 +390,10 @@ class Model(Verbs):
         """Start a collective, called by its verb."""
         if (v is not None or row.everyone) and type(v).__name__ not in row.takes:
             where = self._place(row.kind, layer if isinstance(layer, int) else None)
-            problem, cure = f"{row.kind} takes a {' or '.join(row.takes)}", forgotten_await(v) or written(row.kind)
+            kinds = " or ".join(
+                kind for kind in row.takes if kind not in ACTIVATIONS
+            )  # which are for some puzzles only
+            problem, cure = f"{row.kind} takes a {kinds or row.takes[0]}", forgotten_await(v) or written(row.kind)
             if v is None and sums(row.kind):
                 cure = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
             elif isinstance(v, Storage):

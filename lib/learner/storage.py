@@ -8,8 +8,8 @@ from typing import Any
 from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import Place, PuzzleError
 from ..machine.interface import AnyBooks, RankHandle, Token
-from ..record.kinds import KINDS
-from .tensors import FIRST, TENSORS, Tensor
+from ..record.kinds import KINDS, SAVED
+from .tensors import FIRST, TENSORS, Saved, Tensor
 
 _set, _delete = dict.__setitem__, dict.__delitem__
 _MISSING = object()
@@ -18,15 +18,20 @@ _MISSING = object()
 class Storage(dict[Hashable, Any]):
     """A dictionary of tensors under keys of the learner's choice. Raises PuzzleError for what is no tensor."""
 
-    __slots__ = ("_books", "_drop", "_name", "_rank", "_store")
+    __slots__ = ("_books", "_drop", "_holds", "_name", "_rank", "_store")
 
     def __init__(self, books: AnyBooks, rank: RankHandle, name: str) -> None:
         super().__init__()
         self._books, self._rank, self._name = books, rank, name
         self._store, self._drop = books.store, books.drop
+        self._holds = TENSORS if name == KINDS[SAVED].store else TENSORS - {Saved}
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
-        if type(tensor) not in TENSORS:
+        if type(tensor) not in self._holds:
+            if type(tensor) is Saved:
+                cure = f"model.{KINDS[SAVED].store}[layer, micro_batch, 'saved'] = saved"
+                problem = f"inner activations are not stored in {self._name}"
+                raise PuzzleError(problem, where=self._place(key), got=describe(tensor), cure=cure)
             problem, cure = f"only tensors can be stored in {self._name}", forgotten_await(tensor)
             cure = cure or self._cure(key, tensor)
             raise PuzzleError(problem, where=self._place(key), got=describe(tensor), cure=cure)

@@ -1,4 +1,4 @@
-"""The five kinds of tensor: frozen labels and an opaque token, with no numerics in sight.
+"""The kinds of tensor: frozen labels and an opaque token, with no numerics in sight.
 
 They come out of a model's operations. Made by hand (``Weight(0, 2, 0)``), a tensor is fit for
 demonstrations, and marked as made up.
@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, Self
 
-from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
+from ..basics.arguments import describe, forgotten_await, one_of, one_of_names, set_of, whole_number
 from ..basics.errors import Place, PuzzleError
 from ..basics.units import Elements
 from ..machine.interface import Token
 from ..machine.rank_state import made_by_hand
 from ..record.kinds import KINDS
-from ..record.labels import NONE, WHOLE, Labels, check_fineness
+from ..record.labels import NONE, NOTHING_RARE, WHOLE, Labels, Rare, check_fineness, coarsest
+from ..record.training import KEEP
 
 _new = object.__new__
 
@@ -26,7 +27,7 @@ FROZEN = "operations and collectives make new tensors; their labels follow from 
 
 
 class Tensor:
-    """What all five share. Attributes are the labels: layer, layers and what the kind has besides."""
+    """What all kinds share. Attributes are the labels: layer, layers and what the kind has besides."""
 
     __slots__ = ("_token",)
     layer: int
@@ -38,7 +39,7 @@ class Tensor:
         return self._token.memory
 
     def is_complete(self) -> bool:
-        """Whether all shards are here."""
+        """Whether all shards are here, and all summands."""
         return self._token.labels.is_whole()
 
     def __init_subclass__(cls) -> None:
@@ -159,27 +160,86 @@ class WeightGrad(Sharded):
         return self if type(other) is int and other == 0 else self + other
 
 
-class Batched(Tensor):
-    """A tensor of some micro-batches that cannot be cut into shards."""
+class Batched(Sharded):
+    """A tensor of some micro-batches. Its shards are slices of the sequence. ``parts`` says which summands of how many,
+    ``of``, it is the sum of, when layers are computed in pieces (``partial=True``)."""
 
     __slots__ = ()
     batches: frozenset[int]
     total_batches: int
+    parts: frozenset[int]
+    of: int
 
-    def __new__(cls, layer: int, layers: int, batches: Iterable[int], total_batches: int) -> Self:
-        return _by_hand(cls, layer, layers, WHOLE, 1, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
+    def __new__(
+        cls,
+        layer: int,
+        layers: int,
+        batches: Iterable[int],
+        total_batches: int,
+        shards: Iterable[int] = WHOLE,
+        total: int = 1,
+        parts: Iterable[int] = WHOLE,
+        of: int = 1,
+    ) -> Self:
+        name, of = cls.__name__, whole_number(f"{cls.__name__}: of", of)
+        check_fineness(of)
+        rare = Rare(*coarsest(set_of(f"{name}: parts", parts, of), of))
+        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, rare=rare)  # type: ignore[no-any-return]
+
+    def __add__(self, other: object) -> Any:
+        if type(other) is type(self):
+            cure = f"the summands of several ranks are added up by await model.allreduce(..., {self.layer})"
+            raise PuzzleError(
+                "only weight gradients add up on a rank", where=f"{self} + ...", got=describe(other), cure=cure
+            )
+        return super().__add__(other)
+
+    __radd__ = __add__
 
 
 class Activation(Batched):
-    """The input of ``layer`` for some micro-batches: HIDDEN x LENGTH elements for each."""
+    """The input of ``layer`` for some micro-batches: HIDDEN x LENGTH elements for each, or a slice's share of that."""
 
     __slots__ = ()
 
 
 class ActivationGrad(Batched):
-    """The gradient that ``backward(layer, ...)`` reads: HIDDEN x LENGTH elements for each micro-batch."""
+    """The gradient that ``backward(layer, ...)`` reads: HIDDEN x LENGTH elements for each micro-batch, or a slice's
+    share of that."""
 
     __slots__ = ()
+
+
+class Saved(Tensor):
+    """What forward leaves behind for backward: the inner activations of ``layer``, between its input and its output,
+    for some micro-batches. ``keep`` is "all" or "selective"; shards and total are those of the weight. As large as the
+    cost says (``saved_elements``). It lives in ``activations`` on the rank that has made it."""
+
+    __slots__ = ()
+    batches: frozenset[int]
+    total_batches: int
+    keep: str
+    shards: frozenset[int]
+    total: int
+
+    def __new__(
+        cls,
+        layer: int,
+        layers: int,
+        batches: Iterable[int],
+        total_batches: int,
+        keep: str = "all",
+        shards: Iterable[int] = WHOLE,
+        total: int = 1,
+    ) -> Saved:
+        one_of_names("keep", keep, KEEP)
+        rare = Rare(keep=keep)
+        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, rare=rare)  # type: ignore[no-any-return]
+
+    def shard(self, index: int, total: int) -> Any:
+        """Refused: what forward leaves behind stays as it is."""
+        cure = "a forward with a piece of the weight, partial=True, leaves behind that piece's share"
+        raise PuzzleError("inner activations are not cut", where=f"shard of {self}", cure=cure)
 
 
 TENSORS = frozenset(CLASSES.values())
@@ -203,10 +263,14 @@ def _by_hand(
     step: int = 0,
     batches: Iterable[int] = NONE,
     total_batches: int = 0,
+    rare: Rare = NOTHING_RARE,
 ) -> Any:
     name = cls.__name__
     layers, total = whole_number(f"{name}: layers", layers), whole_number(f"{name}: total", total)
     check_fineness(total)
+    pieces = set_of(f"{name}: shards", shards, total)
+    if KINDS[name].brief:
+        pieces, total = coarsest(pieces, total)
     labels = Labels(
         kind=name,
         layer=whole_number(f"{name}: layer", layer, -1),  # the gradient of the input of layer 0 has layer -1
@@ -214,14 +278,15 @@ def _by_hand(
         step=whole_number(f"{name}: step", step, 0),
         batches=set_of(f"{name}: batches", batches, total_batches),
         total_batches=total_batches,
-        shards=set_of(f"{name}: shards", shards, total),
+        shards=pieces,
         total=total,
+        rare=NOTHING_RARE if rare == NOTHING_RARE else rare,  # the machine asks for the very one
     )
     return of_token(made_by_hand(labels))
 
 
 def _unpickled(fields: dict[str, Any]) -> Tensor:
-    return of_token(made_by_hand(Labels(**fields)))
+    return of_token(made_by_hand(Labels(**{**fields, "rare": Rare(*fields.get("rare", NOTHING_RARE))})))
 
 
 def expect(where: Place, name: str, thing: object, kind: str, verb: str = "") -> None:

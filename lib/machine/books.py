@@ -9,6 +9,7 @@ from ..basics.arguments import one_of
 from ..basics.errors import PuzzleError, show_set
 from ..basics.units import Elements
 from ..record.events import END, Event
+from ..record.kinds import SAVED
 from ..record.labels import FINEST, Labels, one_shard
 from ..record.operations import Values
 from ..record.table import collective, computation
@@ -108,7 +109,7 @@ class LocalBooks:
     # -- operations of the compute lane ---------------------------------------------------
 
     def compute(
-        self, rank: RankState, kind: str, layer: int | None, operands: Sequence[TensorState]
+        self, rank: RankState, kind: str, layer: int | None, operands: Sequence[TensorState], **options: object
     ) -> list[TensorState]:
         """Carry out an operation of the compute lane: its row says what it insists on and what it makes."""
         row = computation(kind)
@@ -123,13 +124,16 @@ class LocalBooks:
                 origin = origin or tensor.origin
         if rank.strict:
             try:
-                row.rule(rank, layer, labels)  # type: ignore[arg-type]
+                row.rule(rank, layer, labels, **options)
             except PuzzleError as error:  # operations may share a rule
                 error.place = error.place._replace(operation=kind)
                 raise
-        made = row.makes(rank, layer, labels)  # type: ignore[arg-type]
-        values = row.value(rank.values, [*map(value_of, operands)])
-        rank.record(row, layer, labels[0].batches, operands, rank.cost.compute(kind, *labels))
+        made = row.makes(rank, layer, labels, **options)
+        values = row.value(rank.values, [*map(value_of, operands)], **options)
+        cost = rank.cost
+        workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
+        words = row.said(options, len(labels)) if options or len(labels) != len(row.takes) else row.words
+        rank.record(row, layer, labels[0].batches, operands, cost.compute(kind, *labels), workspace, words)
         if len(made) != len(values):
             raise ValueError(f"{kind} makes {len(made)} tensors of {len(values)} values")
         return [*map(rank.mint, made, values, repeat(origin))]
@@ -157,6 +161,9 @@ class LocalBooks:
         return self.network.meet(self.network.lanes[rank.rank], row, layer, axis, operand)
 
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
+        if operand is not None and operand.labels.kind == SAVED:
+            problem, cure = "what forward leaves behind is not sent", "use it on the rank that has computed the layer"
+            raise PuzzleError(problem, where=rank.place(f"pass_to({receiver})"), got=str(operand.labels), cure=cure)
         if receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks:  # the text costs more than the check
             receiver = one_of("rank", receiver, self.mesh.ranks, rank.place("pass_to"), NEIGHBORS)
         if receiver == rank.rank:

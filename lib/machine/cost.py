@@ -11,13 +11,13 @@ from functools import cached_property
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError
 from ..basics.units import HIDDEN, LENGTH, Elements, common_grain, divided, exact, show_ticks
-from ..record.kinds import KINDS
-from ..record.labels import Labels
+from ..record.kinds import KINDS, SAVED
+from ..record.labels import Labels, Rare
 from ..record.operations import Computation
 from ..record.table import OPERATIONS, collective, operation
 from .mesh import Group, Mesh
 
-SHARDED = frozenset(name for name, row in KINDS.items() if row.sharded)
+OF_WEIGHTS = frozenset(name for name, row in KINDS.items() if row.size == "weight")
 BATCHED = frozenset(name for name, row in KINDS.items() if row.batched)
 
 Ticks = int | float | Fraction
@@ -36,6 +36,9 @@ class Cost:
     ``forward`` and ``backward`` are per micro-batch; ``..._across`` is for a group, or a pair of ranks, that is not
     all in one box. An all-reduce costs what every collective costs, unless it has a price of its own, ``allreduce``,
     and each half of a backward, ``backward_input`` and ``backward_weight``, the half of it.
+    ``saved_elements`` and ``saved_selective_elements`` are what forward leaves behind a micro-batch, all of it or
+    some. A backward that is given nothing of it takes ``recompute`` ticks more a micro-batch, one that is given some
+    ``recompute_selective``.
     Raises PuzzleError for a price that is negative, or not a number.
 
     By default a layer takes a whole tick per micro-batch, and a message or collective inside a box a fraction of one.
@@ -60,6 +63,10 @@ class Cost:
     allreduce_across: Ticks | None = None
     backward_input: Ticks | None = None
     backward_weight: Ticks | None = None
+    saved_elements: int = 0
+    saved_selective_elements: int = 0
+    recompute: Ticks = 0
+    recompute_selective: Ticks = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -92,22 +99,54 @@ class Cost:
         """The prices that are fields, in grains: asked for at every operation."""
         return {field.name: self.grains(self.price(field.name)) for field in fields(self)}
 
+    @cached_property
+    def _again(self) -> dict[str, Grains]:
+        """What a backward takes longer that is given so much of what forward left behind, in grains."""
+        return {"all": 0, "selective": self._fixed["recompute_selective"], "": self._fixed["recompute"]}
+
     def elements(self, labels: Labels) -> Elements:
         """Return the size of a tensor, in elements: 0 for a gradient of no micro-batches."""
         kind, total = labels.kind, labels.total
-        if kind not in SHARDED:
-            return self.activation_elements * len(labels.batches)
-        if kind in BATCHED and not labels.batches:
-            return 0
-        return self.weight_elements if total == 1 else divided(self.weight_elements * len(labels.shards), total)
+        if kind in OF_WEIGHTS:
+            whole = 0 if kind in BATCHED and not labels.batches else self.weight_elements
+        elif kind == SAVED:
+            each = self.saved_elements if labels.keep == "all" else self.saved_selective_elements
+            whole = each * len(labels.batches)
+        else:
+            whole = self.activation_elements * len(labels.batches)
+        return whole if total == 1 else divided(whole * len(labels.shards), total)
 
     def compute(self, kind: str, *labels: Labels) -> Grains:
-        """Return how long an operation of the compute lane takes on operands with these labels, in grains. Raises
-        PuzzleError for an operation without a price."""
+        """Return how long an operation of the compute lane takes on operands with these labels, in grains: of one that
+        is done with a piece of a weight, the share of it. A backward without what forward left behind makes that again.
+        Raises PuzzleError for an operation without a price."""
         price = self._fixed.get(kind)
         if price is None:
             raise PuzzleError(f"{type(self).__name__} has no price for {kind}", cure=f"a field {kind}", line="")
-        return price * len(labels[0].batches) if OPERATIONS[kind].by_batch else price
+        row, last = OPERATIONS[kind], labels[-1]
+        if row.backward:
+            price += self._again[last.rare.keep]
+        if row.by_batch:
+            price *= len(labels[0].batches)
+        if last.total == 1 or not row.trains:
+            return price
+        # The last one is the weight, or what a forward has left behind, which is of the same piece.
+        share = Fraction(price * len(last.shards), last.total)
+        return share.numerator if share.denominator == 1 else share
+
+    @cached_property
+    def without_workspace(self) -> bool:
+        """Whether no operation holds anything besides its operands. (To ask once saves a hundredth of a run.)"""
+        return not self.saved_elements and type(self).workspace is Cost.workspace
+
+    def workspace(self, kind: str, *labels: Labels) -> Elements:
+        """Return how many elements an operation of the compute lane holds while it runs, besides what is stored and its
+        operands: of a backward, the inner activations that it makes again."""
+        if not self.saved_elements or not OPERATIONS[kind].backward:
+            return 0
+        inp, _, weight, *saved = labels
+        again = Labels(SAVED, inp.layer, inp.layers, batches=inp.batches, shards=weight.shards, total=weight.total)
+        return self.elements(again.changed(rare=Rare(keep="all"))) - sum(map(self.elements, saved))
 
     def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> Grains:
         """Return how long a collective takes, in grains. ``size``: elements of the largest tensor that a member brings

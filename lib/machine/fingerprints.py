@@ -5,15 +5,22 @@ Forward, backward and update are fixed mixing functions; gradients add. Two tens
 is the same, a micro-batch counted twice, a stale weight, a piece instead of the whole or a group too small is not.
 
 An activation is a fingerprint for each micro-batch. A weight, a state or a gradient is a pair: the fingerprint of the
-whole thing, and which piece of it this is. The two are never mixed into one number, so that what pieces give together
-can be computed from what each of them gives.
+whole thing, and which piece of it this is; so is a slice of an activation, for each micro-batch. The two are never
+mixed into one number, so that what pieces give together can be computed from what each of them gives.
+
+A layer that is computed in pieces gives summands. Let H(0) be 0, H(1) the fingerprint of the whole output, and H(q)
+between them a mixing of that and q: then the part of the weight from x to y gives H(y) - H(x). However a weight is cut,
+all summands add up to the whole, and no other set of them does.
 
 This is one of the parts that can be exchanged (``record.operations.Values``).
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import gcd
+from typing import Any
 
+from ..record.kinds import KINDS
 from ..record.labels import NONE, WHOLE, Labels, Shards, coarsest, union
 
 PRIME = (1 << 61) - 1
@@ -21,6 +28,7 @@ PRIME = (1 << 61) - 1
 one kind of platform, and a fifth of the time of a mixing written in Python, which cost a run 5 percent."""
 # One tag for each function.
 WEIGHT, STATE, INPUT, FORWARD, LOSS, BACKWARD, GRADIENT, UPDATE, NEXT_STATE, MIXED, PART, BY_HAND = range(101, 113)
+SAVED, BETWEEN = range(113, 115)
 
 Piece = tuple[Shards, int]  # which piece of a whole something is, in coarsest form: its shards, and of how many
 ALL: Piece = (WHOLE, 1)
@@ -29,7 +37,8 @@ ANY: Piece = (NONE, 0)  # the piece that the zero gradient is: it fits all other
 
 Fingerprint = tuple[int, Piece]
 """The value of a weight, a state or a gradient: the fingerprint of the whole that it is of, and which piece it is."""
-ByBatch = dict[int, int]  # the value of an activation or its gradient: a fingerprint for each micro-batch
+Activation = int | Fingerprint  # of a slice of the sequence it says which slice that is
+ByBatch = dict[int, Activation]  # the value of an activation or its gradient: a fingerprint for each micro-batch
 
 
 class Fingerprints:
@@ -47,18 +56,40 @@ class Fingerprints:
     def inputs(self, batches: frozenset[int]) -> ByBatch:
         return {batch: hash((INPUT, batch)) for batch in batches}
 
-    def forward(self, inp: ByBatch, weight: Fingerprint) -> ByBatch:
-        """Return what a layer makes of its input: nothing good, if the weight is only a piece."""
+    def forward(self, inp: ByBatch, weight: Fingerprint, partial: bool = False) -> ByBatch:
+        """Return what a layer makes of its input: nothing good, if the weight is only a piece; with ``partial``, the
+        summand that this piece gives."""
+        if partial:
+            whole, piece = weight
+            return {batch: _summand(hash((FORWARD, value, whole)), piece) for batch, value in inp.items()}
         known = _complete(weight)
         return {batch: hash((FORWARD, value, known)) for batch, value in inp.items()}
+
+    def keeping(self, inp: ByBatch, weight: Fingerprint, keep: str, partial: bool = False) -> tuple[ByBatch, ByBatch]:
+        """Return what ``forward`` does, and what it leaves behind."""
+        return self.forward(inp, weight, partial), _left_behind(inp, weight)
 
     def loss(self, inp: ByBatch) -> ByBatch:
         return {batch: hash((LOSS, value)) for batch, value in inp.items()}
 
-    def backward(self, inp: ByBatch, grad: ByBatch, weight: Fingerprint) -> tuple[Fingerprint, ByBatch]:
-        known = _complete(weight)
+    def backward(
+        self,
+        inp: ByBatch,
+        grad: ByBatch,
+        weight: Fingerprint,
+        saved: ByBatch | None = None,
+        partial: bool = False,
+    ) -> tuple[Fingerprint, ByBatch]:
+        """Return the gradients of weight and input: nonsense, if what is used of a forward was left behind by another
+        one. With ``partial`` the first is that of the piece, and the second a summand."""
+        known = weight[0] if partial else _complete(weight)
+        if saved is not None and saved != _left_behind(inp, weight):
+            known = hash((MIXED, known, *saved.values()))
         back = {batch: hash((BACKWARD, grad.get(batch, 0), value, known)) for batch, value in inp.items()}
-        return (sum([hash((GRADIENT, value)) for value in back.values()]) % PRIME, ALL), back
+        of_weight = sum([hash((GRADIENT, value)) for value in back.values()]) % PRIME
+        if partial:
+            return (of_weight, weight[1]), {batch: _summand(value, weight[1]) for batch, value in back.items()}
+        return (of_weight, ALL), back  # type: ignore[return-value]
 
     def update(self, weight: Fingerprint, opt_state: Fingerprint, grad: Fingerprint) -> tuple[Fingerprint, Fingerprint]:
         """Return weight and state after an optimizer step: right if weight and state are the same piece, and the
@@ -68,8 +99,11 @@ class Fingerprints:
         new = hash((UPDATE if aligned else MIXED, before, state, change))
         return (new, piece), (hash((NEXT_STATE, new)), piece)
 
-    def add(self, values: Sequence[Fingerprint]) -> Fingerprint:
-        """Return a sum of gradients, in any order, any tree; nonsense if they are of different pieces."""
+    def add(self, values: Sequence[Any]) -> Any:
+        """Return a sum of gradients, or of summands of an activation, in any order, any tree; nonsense if they are of
+        different pieces."""
+        if type(values[0]) is dict:
+            return {batch: _total([value[batch] for value in values]) for batch in values[0]}
         pieces = {piece for _, piece in values} - {ANY}
         if not pieces:
             return self.zero
@@ -78,12 +112,17 @@ class Fingerprints:
             return _nonsense(values), piece
         return sum([whole for whole, _ in values]) % PRIME, piece
 
-    def cut(self, value: Fingerprint, piece: Labels) -> Fingerprint:
+    def cut(self, value: Any, piece: Labels) -> Any:
+        if isinstance(value, dict):
+            return {batch: (_whole_of(one)[0], (piece.shards, piece.total)) for batch, one in value.items()}
         whole, before = value
         return value if before == ANY else (whole, (piece.shards, piece.total))
 
-    def join(self, values: Sequence[Fingerprint]) -> Fingerprint:
+    def join(self, values: Sequence[Any]) -> Any:
         """Return pieces put together: nonsense, if they are no pieces of one thing, or one comes twice."""
+        if type(values[0]) is dict:
+            joined = {batch: self.join([_whole_of(value[batch]) for value in values]) for batch in values[0]}
+            return {batch: whole if piece == ALL else (whole, piece) for batch, (whole, piece) in joined.items()}
         wholes, pieces = zip(*values, strict=True)
         if ANY in pieces:
             return values[0] if set(pieces) == {ANY} else (_nonsense(values), ALL)
@@ -92,7 +131,7 @@ class Fingerprints:
         return wholes[0] if alike and disjoint else _nonsense(values), piece
 
     def made_up(self, labels: Labels) -> Fingerprint | ByBatch:
-        if labels.kind in ("Activation", "ActivationGrad"):
+        if KINDS[labels.kind].size != "weight":
             return {batch: hash((BY_HAND, labels.layer + 1, batch)) for batch in labels.batches}
         made = sum(hash((BY_HAND, labels.layer + 1, batch)) for batch in labels.batches) % PRIME
         return made, piece_of(labels)
@@ -110,6 +149,35 @@ def _complete(weight: Fingerprint) -> int:
         return whole
     shards, total = piece
     return hash((PART, whole, total, *sorted(shards)))
+
+
+def _left_behind(inp: ByBatch, weight: Fingerprint) -> ByBatch:
+    """Return the fingerprints of the inner activations of a layer, which follow from what its forward reads."""
+    return {batch: hash((SAVED, value, _complete(weight))) for batch, value in inp.items()}
+
+
+def _summand(whole: int, piece: Piece) -> int:
+    """Return what this piece of a weight adds to an output whose fingerprint is ``whole``."""
+    shards, total = piece
+
+    def up_to(shard: int) -> int:  # H of the docstring above, at shard / total
+        at = gcd(shard, total)
+        return whole * (shard // total) if shard in (0, total) else hash((BETWEEN, whole, shard // at, total // at))
+
+    return sum(up_to(shard + 1) - up_to(shard) for shard in shards)
+
+
+def _total(summands: Sequence[Activation]) -> Activation:
+    """Return a sum of summands; nonsense, if they are of different slices."""
+    if all(isinstance(one, int) for one in summands):
+        return sum(summands)  # type: ignore[arg-type]
+    wholes, pieces = zip(*map(_whole_of, summands), strict=True)
+    return sum(wholes) if len(set(pieces)) == 1 else _nonsense(summands), pieces[0]  # type: ignore[arg-type]
+
+
+def _whole_of(value: Activation) -> Fingerprint:
+    """Return the fingerprint of an activation, and which slice of it this is."""
+    return (value, ALL) if isinstance(value, int) else value
 
 
 def _nonsense(values: Sequence[Fingerprint]) -> int:

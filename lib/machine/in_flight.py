@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements, show_ticks
 from ..record.events import Event, make_event
+from ..record.kinds import ACTIVATIONS
 from ..record.labels import NONE, Labels
 from ..record.operations import Collective, Value
 from ..record.table import SEND
@@ -74,11 +75,12 @@ class InFlight:
         if self.ticks is None:
             return None
         labels, group, (start, end) = self.labels, self.group, self.ticks
+        words = labels.words() if labels and labels.kind in ACTIVATIONS else ()
         ends = group.ranks if group else (self.rank.rank, self.peer) if self.sends else (self.peer, self.rank.rank)
         return make_event((
             self.rank.rank, self.kind, self.layer, labels.batches if labels else NONE,
             self.tick, start, end, self.held, self.op or None,
-            ends, labels.kind if labels else None, self.memory, (),
+            ends, labels.kind if labels else None, self.memory, words,
         ))  # fmt: skip
 
     @property

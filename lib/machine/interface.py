@@ -92,8 +92,9 @@ class Books(Protocol[R, T, C]):
     def fake_grad(self, rank: R, layer: int, batches: frozenset[int]) -> T:
         """Return a gradient out of nothing; of no micro-batches it is the honest zero."""
 
-    def compute(self, rank: R, kind: str, layer: int | None, operands: Sequence[T]) -> Sequence[T]:
-        """Carry out an operation of the compute lane, and return what it makes."""
+    def compute(self, rank: R, kind: str, layer: int | None, operands: Sequence[T], **options: object) -> Sequence[T]:
+        """Carry out an operation of the compute lane, and return what it makes. ``options``: those of its row that the
+        call names."""
 
     def set_final_weight(self, rank: R, layer: int, weight: T) -> None:
         """Note what the rank answers for a layer. It is no operation and no storage."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements
 from ..record.events import MARKS, Event, make_event
-from ..record.kinds import KINDS, MEMORY_KINDS, SLOT
+from ..record.kinds import ACTIVATIONS, INNER, KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import NONE, Cuts, Labels, cut, join, overlap, total_of
 from ..record.operations import Computation, Value, Values
 from ..record.table import RECEIVE, makes_weight_grads, sums, work_on_layers
@@ -57,6 +57,13 @@ class Unfinished(Protocol):
 
     def event(self) -> Event | None:
         """Return its record, if its times are known by now."""
+
+
+def carried_by(record: Event | Unfinished) -> str | None:
+    """Return the kind of tensor that a communication carries."""
+    if isinstance(record, Event):
+        return record.tensor
+    return record.labels.kind if record.labels else None
 
 
 class Result(NamedTuple):
@@ -334,9 +341,10 @@ class RankState:
     def reduced(self, layer: int, batches: frozenset[int]) -> str:
         """Return the reduction to which this rank has brought a gradient of these micro-batches, or an empty text."""
         for record in reversed(self.log):
-            labels = record if isinstance(record, Event) else record.labels
-            if record.layer == layer and labels is not None and labels.batches == batches and sums(record.kind):
-                return record.kind
+            if sums(record.kind) and (record.layer, carried_by(record)) == (layer, "WeightGrad"):
+                labels = record if isinstance(record, Event) else record.labels
+                if labels is not None and labels.batches == batches:
+                    return record.kind
         return ""
 
     def with_gradients(self, layer: int) -> frozenset[int]:
@@ -344,7 +352,7 @@ class RankState:
         done = [record for record in self.log if record.layer == layer and makes_weight_grads(record.kind)]
         return frozenset[int]().union(*[record.batches for record in done if isinstance(record, Event)])
 
-    def sample(self, operands: Sequence[TensorState]) -> tuple[Elements, ...]:
+    def sample(self, operands: Sequence[TensorState], workspace: Elements = 0) -> tuple[Elements, ...]:
         """Return the memory held at the moment of an operation, by MEMORY_KINDS, and end the lives that end with it."""
         held, counted, now = self.held, None, len(self.log)
         for tensor in operands:
@@ -364,6 +372,9 @@ class RankState:
             hand = self.writers[now] = self.hand_of(self.holder())
         hand.ended = now + 1
         self.clocks.append(self.clock)
+        if workspace:
+            counted = counted or list(held)
+            counted[INNER] += workspace
         return tuple(counted or held)
 
     def record(
@@ -373,16 +384,17 @@ class RankState:
         batches: frozenset[int],
         operands: Sequence[TensorState],
         length: Grains,
+        workspace: Elements,
+        words: tuple[str, ...],
     ) -> None:
-        """Carry out an operation of the compute lane that takes ``length`` grains: sample, clock and log."""
-        held, start = self.sample(operands), self.tick
+        """Carry out an operation of the compute lane that takes ``length`` grains and ``workspace`` elements more than
+        its operands: sample, clock and log."""
+        held, start = self.sample(operands, workspace), self.tick
         if length:
             self.clock += length
             self.tick = float(self.clock / self.grain)
         self.log.append(
-            make_event(
-                (self.rank, row.kind, layer, batches, start, start, self.tick, held, None, (), None, 0, row.words)
-            )
+            make_event((self.rank, row.kind, layer, batches, start, start, self.tick, held, None, (), None, 0, words))
         )
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE) -> None:
@@ -422,6 +434,6 @@ class RankState:
         states = [one for (kind, _), taken in self.taken.items() for one in taken if kind == "OptState"]
         work, first = work_on_layers(), dict[int | None, int]()
         for index, record in enumerate(islice(self.log, max((load for _, load in states), default=0))):
-            if record.kind in work:
+            if record.kind in work and carried_by(record) not in ACTIVATIONS:  # to add up activations is no such work
                 first.setdefault(record.layer, index)
         return tuple(labels for labels, load in states if load > first.get(labels.layer, END))

@@ -19,15 +19,25 @@ WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={1}, total
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
-from .labels import cut, join, total_of
+from ..basics.errors import PuzzleError
+from .kinds import ACTIVATIONS
+from .labels import cut, join, sum_of_parts, total_of
 from .operations import Collective, Part, Values
+
+kind_of = attrgetter("kind")  # a function of C: asked for each member of every group
 
 
 def allreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
     """All-reduce: return the sum of all parts, for everyone."""
-    labels = total_of([labels for labels, _ in parts], "", strict)
+    brought = [labels for labels, _ in parts]
+    kinds = {*map(kind_of, brought)}
+    if len(kinds) > 1:
+        cure = "every rank of the group brings the same kind of tensor"
+        raise PuzzleError("tensors of several kinds do not add up", got=", ".join(sorted(kinds)), cure=cure)
+    labels = (total_of if kinds == {"WeightGrad"} else sum_of_parts)(brought, "", strict)
     return [(labels, values.add([value for _, value in parts]))] * len(parts)
 
 
@@ -62,7 +72,8 @@ ALLREDUCE = Collective(
     code="AR",
     word="all-reduce",
     elsewhere=("all_reduce",),
-    takes=("WeightGrad",),
+    takes=("WeightGrad", *ACTIVATIONS),
+    sums=True,
     result=allreduce,
     move=lambda carrier, value, inputs, outputs: carrier.total(value, outputs[carrier.place]),
     example=own_gradient,
@@ -75,7 +86,7 @@ ALLGATHER = Collective(
     code="AG",
     word="all-gather",
     elsewhere=("all_gather", "all_gather_into_tensor"),
-    takes=("Weight", "OptState", "WeightGrad"),
+    takes=("Weight", "OptState", "WeightGrad", *ACTIVATIONS),
     result=allgather,
     move=lambda carrier, value, inputs, outputs: carrier.joined(carrier.all_parts(value, inputs)),
     example=own_shard,
@@ -86,7 +97,8 @@ SCATTERREDUCE = Collective(
     code="RS",
     word="reduce-scatter",
     elsewhere=("reduce_scatter", "reduce_scatter_tensor"),
-    takes=("WeightGrad",),
+    takes=("WeightGrad", *ACTIVATIONS),
+    sums=True,
     result=scatterreduce,
     move=lambda carrier, value, inputs, outputs: carrier.my_piece(value, outputs),
     example=own_gradient,

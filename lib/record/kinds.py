@@ -2,6 +2,13 @@
 
 from typing import NamedTuple
 
+_LAYER, _BATCHES, _SHARDS, _PARTS = (
+    ("layer", "layers"),
+    ("batches", "total_batches"),
+    ("shards", "total"),
+    ("parts", "of"),
+)
+
 
 class Kind(NamedTuple):
     """One kind of tensor."""
@@ -10,30 +17,57 @@ class Kind(NamedTuple):
     word: str  # the field's word for it
     store: str  # the dictionary of a Model in which it is kept by habit
     memory: str  # its name among MEMORY_KINDS, and so in the log and in pictures
-    sharded: bool = False  # whether it can be cut into shards
-    stepped: bool = False  # whether it counts the optimizer steps that it has been through
-    batched: bool = False  # whether it belongs to micro-batches
+    size: str  # whose size it has, in whole or in part: a weight, an activation, or what forward leaves behind
+    fields: tuple[str, ...]  # the labels that it has, in the order of its constructor
+    brief: tuple[str, ...] = ()  # those of them that are said only where they are not those of a whole
+    cut: bool = True  # whether it can be cut into pieces
 
     @property
-    def fields(self) -> tuple[str, ...]:
-        """The labels that it has, in the order of its constructor."""
-        steps = ("step",) if self.stepped else ()
-        batches = ("batches", "total_batches") if self.batched else ()
-        shards = ("shards", "total") if self.sharded else ()
-        return ("layer", "layers", *steps, *batches, *shards)
+    def stepped(self) -> bool:
+        """Whether it counts the optimizer steps that it has been through."""
+        return "step" in self.fields
 
+    @property
+    def batched(self) -> bool:
+        """Whether it belongs to micro-batches."""
+        return "batches" in self.fields
+
+
+_WEIGHT, _SLICES = (*_LAYER, "step", *_SHARDS), (*_SHARDS, *_PARTS)
 
 ROWS = (
-    Kind("Weight", "weight", "weights", "weights", sharded=True, stepped=True),
-    Kind("OptState", "optimizer state", "opt_states", "opt_states", sharded=True, stepped=True),
-    Kind("WeightGrad", "weight gradient", "grad_weights", "weight_grads", sharded=True, batched=True),
-    Kind("Activation", "activation", "activations", "activations", batched=True),
-    Kind("ActivationGrad", "activation gradient", "grad_activations", "activation_grads", batched=True),
+    Kind("Weight", "weight", "weights", "weights", "weight", _WEIGHT),
+    Kind("OptState", "optimizer state", "opt_states", "opt_states", "weight", _WEIGHT),
+    Kind("WeightGrad", "weight gradient", "grad_weights", "weight_grads", "weight", (*_LAYER, *_BATCHES, *_SHARDS)),
+    Kind(
+        *("Activation", "activation", "activations", "activations", "activation"),
+        fields=(*_LAYER, *_BATCHES, *_SLICES),
+        brief=_SLICES,
+    ),
+    Kind(
+        *("ActivationGrad", "activation gradient", "grad_activations", "activation_grads", "activation"),
+        fields=(*_LAYER, *_BATCHES, *_SLICES),
+        brief=_SLICES,
+    ),
+    Kind(
+        *("Saved", "inner activation", "activations", "activations", "saved"),
+        fields=(*_LAYER, *_BATCHES, "keep", *_SHARDS),
+        brief=_SHARDS,
+        cut=False,
+    ),
 )
 KINDS = {row.name: row for row in ROWS}
+STORES = tuple(dict.fromkeys(row.store for row in ROWS))
+"""The dictionaries of a Model."""
 
-MEMORY_KINDS = (*(row.memory for row in ROWS), "in_flight", "inbox")
+MEMORY_KINDS = (*dict.fromkeys(row.memory for row in ROWS), "in_flight", "inbox")
 """What memory is used for: the kinds of tensor, what unfinished calls carry or have made, and messages that have
 arrived and are not yet received."""
-SLOT = {row.name: place for place, row in enumerate(ROWS)}  # where a kind of tensor stands among MEMORY_KINDS
+SLOT = {row.name: MEMORY_KINDS.index(row.memory) for row in ROWS}  # where a kind of tensor stands among MEMORY_KINDS
 IN_FLIGHT, INBOX = MEMORY_KINDS.index("in_flight"), MEMORY_KINDS.index("inbox")
+ACTIVATIONS = tuple(row.name for row in ROWS if row.size == "activation")
+"""The kinds of which there are summands and slices."""
+SAVED = "Saved"
+"""The kind that stays where it was made: it is neither sent nor cut nor brought to a collective."""
+INNER = SLOT[SAVED]
+"""Where the inner activations of a layer count, those that a backward makes again as well."""

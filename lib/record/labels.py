@@ -1,4 +1,4 @@
-"""What a tensor is, in words and sets: kind, layer, step, micro-batches, shards.
+"""What a tensor is, in words and sets: kind, layer, step, micro-batches, shards, summands.
 
 Labels carry no numbers and no memory address. All arithmetic of shards and micro-batches is here, as pure functions
 from labels to labels; a shard set is kept in its coarsest form, so pieces 4 and 5 of 8 are piece 2 of 4.
@@ -22,11 +22,24 @@ NONE: frozenset[int] = frozenset()
 FINEST = 1 << 16  # the most pieces that a tensor is cut into, as sets of pieces are written out
 
 
+class Rare(NamedTuple):
+    """The labels that few tensors have. ``parts``: which summands of how many an activation, or its gradient, is the
+    sum of. ``keep``: how much of a layer's inner activations was kept."""
+
+    parts: Shards = WHOLE
+    of: int = 1
+    keep: str = ""
+
+
+NOTHING_RARE = Rare()
+
+
 class Labels(NamedTuple):
     """The labels of one tensor. ``step`` counts optimizer steps. Sets that do not apply are empty.
 
     Labels are made and changed by name only, so that a field which is added reaches every tensor. They are hashed and
-    copied at each operation: a label that few tensors have belongs in one optional last field, not in its own.
+    copied at each operation: a label that few tensors have belongs in ``Rare``, not in a field of its own. The shards
+    of an activation are slices along the sequence; those of what forward leaves behind are the weight's.
     """
 
     kind: str
@@ -37,9 +50,27 @@ class Labels(NamedTuple):
     total_batches: int = 0
     shards: Shards = WHOLE
     total: int = 1
+    rare: Rare = NOTHING_RARE
+
+    @property
+    def parts(self) -> Shards:
+        """Which summands it is the sum of."""
+        return self.rare.parts
+
+    @property
+    def of(self) -> int:
+        """How many summands there are."""
+        return self.rare.of
+
+    @property
+    def keep(self) -> str:
+        """How much of a layer's inner activations was kept."""
+        return self.rare.keep
 
     def __str__(self) -> str:
-        fields = [(name, getattr(self, name)) for name in KINDS[self.kind].fields]
+        row = KINDS[self.kind]
+        unsaid = {*(("shards", "total") if self.total == 1 else ()), *(("parts", "of") if self.of == 1 else ())}
+        fields = [(name, getattr(self, name)) for name in row.fields if name not in row.brief or name not in unsaid]
         named = [f"{name}={show_set(label) if isinstance(label, frozenset) else repr(label)}" for name, label in fields]
         return f"{self.kind}({', '.join(named)})"
 
@@ -51,8 +82,12 @@ class Labels(NamedTuple):
         return _made(fields)
 
     def is_whole(self) -> bool:
-        """Return whether all shards are here."""
-        return len(self.shards) == self.total
+        """Return whether all shards are here, and all summands."""
+        return len(self.shards) == self.total and len(self.rare.parts) == self.rare.of
+
+    def words(self) -> tuple[str, ...]:
+        """Return what a puzzle has to grant before a communication may carry this, an activation or its gradient."""
+        return (*("partial=True",) * (self.rare.of != 1), *("slices",) * (self.total != 1))
 
     def coarse(self) -> Labels:
         """Return the same labels with the shards in their coarsest form: equal for equal tensors."""
@@ -70,8 +105,12 @@ def of_batches(kind: str, layer: int, layers: int, batches: frozenset[int], tota
     return Labels(kind, layer, layers, batches=batches, total_batches=total_batches)
 
 
-# All labels but the shards: equal for parts of one thing.
-_thing = itemgetter(*[place for place, name in enumerate(Labels._fields) if name not in ("shards", "total")])
+def others_than(*names: str) -> Callable[[Labels], object]:
+    """Return a function that gives all labels but these: equal for parts of one thing."""
+    return itemgetter(*[place for place, name in enumerate(Labels._fields) if name not in names])
+
+
+_thing, _unsummed = others_than("shards", "total"), others_than("rare")
 
 
 def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
@@ -194,15 +233,19 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
     for part in parts:
         if _thing(part) != thing:
             over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
-            differ = part.kind == first.kind and part.batches != first.batches
+            differ = part.kind == first.kind == "WeightGrad" and part.batches != first.batches
             cure = "join shards of one kind, layer and step"
+            if part.rare != first.rare:
+                cure = "join slices of one and the same summand, or first add up the summands"
             cure = f"gradients of different micro-batches are summed: {over}" if differ else cure
             problem, expected = "these are not parts of one thing", f"more of {first}"
             raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
     (shards, total), disjoint = union(tuple([(part.shards, part.total) for part in parts]))
     if not disjoint:
         cure = "let each rank load its own shard, model.load_weights(layer, model.rank, model.RANKS)"
-        if any(part.is_whole() for part in parts):
+        if KINDS[first.kind].size == "activation":
+            cure = "each rank brings a slice of its own, as model.scatterreduce gives them"
+        elif any(part.is_whole() for part in parts):
             cure = f"one of them is whole already: {cure}, and do not store what was gathered over it"
         elif any(part.shards != first.shards for part in parts):
             cure = ""  # not the same for all: the group may be another than is meant
@@ -250,3 +293,30 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
             else "train each micro-batch on one rank, and reduce each gradient once: then everyone has the whole sum",
         )
     return first.changed(batches=batches)
+
+
+def sum_of_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
+    """Return the labels of a sum of summands of one activation, or of its gradient, with each summand once.
+
+    Raise PuzzleError for what does not add up; with ``strict`` off, where a summand comes twice or the sum has been
+    made already, the values have to tell.
+    """
+    first = parts[0]
+    for part in parts:
+        if _unsummed(part) != _unsummed(first):
+            problem, expected = "these are not summands of one thing", f"another summand of {first}"
+            cure = "add up one layer, the same micro-batches and the same slice of each"
+            raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
+        if strict and part.rare.of == 1 and len(parts) > 1:
+            problem, expected = (
+                f"there is nothing to add to it: that {KINDS[part.kind].word} is whole already",
+                "summands",
+            )
+            cure = "only forward and backward with partial=True give summands; use the whole one as it is"
+            raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
+    (summands, of), disjoint = union(tuple([(part.rare.parts, part.rare.of) for part in parts]))
+    if strict and not disjoint:
+        got = ", ".join(f"{show_set(part.parts)} of {part.of}" for part in parts[:8])
+        cure = "let each rank of the group compute with its own piece of the weight, and reduce over those ranks only"
+        raise PuzzleError("a summand comes twice", where=where, expected="each summand once", got=got, cure=cure)
+    return first.changed(rare=Rare(summands, of) if of > 1 else NOTHING_RARE)

@@ -6,7 +6,7 @@ beside it, a price in ``machine.cost`` and a verb in ``learner.model``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from .labels import Labels
@@ -30,20 +30,26 @@ class Values(Protocol):
     def inputs(self, batches: frozenset[int]) -> Value:
         """Return the input of layer 0 for these micro-batches."""
 
-    def forward(self, inp: Value, weight: Value) -> Value:
-        """Return what a layer makes of its input."""
+    def forward(self, inp: Value, weight: Value, partial: bool = False) -> Value:
+        """Return what a layer makes of its input; with ``partial``, the summand that a piece of its weight gives."""
+
+    def keeping(self, inp: Value, weight: Value, keep: str, partial: bool = False) -> tuple[Value, Value]:
+        """Return what ``forward`` does, and the inner activations that it leaves behind."""
 
     def loss(self, inp: Value) -> Value:
         """Return the gradient of the loss with respect to the last activation."""
 
-    def backward(self, inp: Value, grad: Value, weight: Value) -> tuple[Value, Value]:
-        """Return the gradients of a layer's weight, summed over the micro-batches, and of its input."""
+    def backward(
+        self, inp: Value, grad: Value, weight: Value, saved: Value = None, partial: bool = False
+    ) -> tuple[Value, Value]:
+        """Return the gradients of a layer's weight, summed over the micro-batches, and of its input; with ``partial``,
+        of the piece of the weight, and the summand that it gives. ``saved``: what forward left behind, if anything."""
 
     def update(self, weight: Value, opt_state: Value, grad: Value) -> tuple[Value, Value]:
         """Return weight and state after an optimizer step."""
 
     def add(self, values: Sequence[Value]) -> Value:
-        """Return a sum of gradients."""
+        """Return a sum of gradients, or of summands of an activation."""
 
     def cut(self, value: Value, piece: Labels) -> Value:
         """Return the part of a value that these labels name."""
@@ -124,14 +130,23 @@ class Computation(Operation):
 
     lane: ClassVar[str] = "compute"
     takes: Mapping[str, str]  # the operands in order: parameter of the verb -> kind of tensor
-    makes: Callable[[Rank, int, Sequence[Labels]], Sequence[Labels]]
+    may_take: Mapping[str, str] = field(default_factory=dict)  # operands that may follow
+    options: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    """What else a call may say, by name, and the values that it may have. The functions below are given an option by
+    its name, and only if the call names it."""
+    makes: Callable[..., Sequence[Labels]]
     """``makes(rank, layer, labels)`` gives the labels of the results."""
-    value: Callable[[Values, Sequence[Value]], Sequence[Value]]
+    value: Callable[..., Sequence[Value]]
     """``value(values, operands)`` gives the values of the results."""
-    rule: Callable[[Rank, int, Sequence[Labels]], None] = lambda rank, layer, labels: None
+    rule: Callable[..., None] = lambda rank, layer, labels, **options: None
     """``rule(rank, layer, labels)`` raises PuzzleError where operands do not fit."""
     by_batch: bool = True
     weight_grads: bool = False  # whether it makes gradients of weights
+
+    def said(self, options: Mapping[str, object], operands: int) -> tuple[str, ...]:
+        """Return by what names a puzzle grants a call with these options and so many operands."""
+        more = list(self.may_take)[: operands - len(self.takes)]
+        return (*self.words, *more, *[f"{name}=True" if value is True else name for name, value in options.items()])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +163,7 @@ class Collective(Operation):
     processes; ``inputs`` and ``outputs`` are the labels of all members."""
     example: Callable[[Any], Any]
     """``example(model)`` gives what a rank brings when ``draw_primitive`` shows the collective."""
+    sums: bool = False  # whether it adds up what the ranks bring
     everyone: bool = True  # whether every member has to bring a tensor
     price: str = "collective"
     rounds: int = 1  # how often a ring algorithm sends the whole tensor once around the group

@@ -60,9 +60,9 @@ def collective(kind: str) -> Collective:
 
 
 def sums(kind: str) -> bool:
-    """Return whether an operation adds up gradients of several ranks."""
+    """Return whether an operation adds up what several ranks bring."""
     row = OPERATIONS.get(kind)
-    return isinstance(row, Collective) and row.takes == ("WeightGrad",)
+    return isinstance(row, Collective) and row.sums
 
 
 def in_lane(*lanes: str) -> list[str]:

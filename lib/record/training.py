@@ -5,20 +5,27 @@ happen, and say what to write instead.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..basics.errors import Place, PuzzleError, numbered, show_set
-from .labels import Labels, of_batches, same_pieces, within
-from .operations import Computation, Rank
+from .kinds import SAVED
+from .labels import NOTHING_RARE, Labels, Rare, coarsest, of_batches, same_pieces, within
+from .operations import Computation, Rank, Values
 
 # -- forward and backward -------------------------------------------------------------------------
 
 
-def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
-    """Raise PuzzleError unless the weight is complete and of step 0, and weight and input are of this layer."""
+def forward_rule(
+    rank: Rank, layer: int, labels: Sequence[Labels], partial: bool = False, keep: str | None = None
+) -> None:
+    """Raise PuzzleError unless the weight is of step 0 and complete (with ``partial`` it may be a piece), the input is
+    complete, and both are of this layer."""
     inp, weight = labels
-    if weight.layer != layer or inp.layer != layer or len(weight.shards) != weight.total or weight.step:
+    whole = len(weight.shards) == weight.total or partial
+    if weight.layer != layer or inp.layer != layer or weight.step or not whole or inp.total > 1 or inp.rare.of > 1:
         where = rank.place("forward", layer, inp.batches)
-        _weight_fits(rank, where, layer, weight)
+        _weight_fits(rank, where, layer, weight, partial)
+        _is_whole("input", where, inp)
         if inp.layer != layer:
             given = f"what get_activation gives (layer 0) or forward({layer - 1}, ...) gives"
             problem, expected = f"the input is that of layer {inp.layer}", f"an Activation with layer={layer}: {given}"
@@ -27,19 +34,25 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
             raise PuzzleError(problem, where=where, expected=expected, got=str(inp), cure=cure)
 
 
-def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
+def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], partial: bool = False) -> None:
     """Raise PuzzleError for what forward refuses, and unless the gradient is that of the output, for the same micro-
-    batches."""
-    inp, grad, weight = labels
+    batches, and what forward left behind, if given, is of the same layer, piece and micro-batches."""
+    inp, grad, weight = labels[:3]
+    saved = labels[3:]
     if (
         weight.layer == inp.layer == grad.layer == layer
         and inp.batches == grad.batches
-        and len(weight.shards) == weight.total
+        and (partial or len(weight.shards) == weight.total)
         and not weight.step
+        and inp.total == grad.total == 1
+        and inp.rare is NOTHING_RARE is grad.rare
+        and not saved
     ):
         return
     where = rank.place("backward", layer, inp.batches)
-    _weight_fits(rank, where, layer, weight)
+    _weight_fits(rank, where, layer, weight, partial)
+    _is_whole("input", where, inp)
+    _is_whole("gradient", where, grad)
     if inp.layer != layer:
         problem, cure = f"the input is that of layer {inp.layer}", f"by habit: model.activations[{layer}]"
         expected = f"the Activation that forward({layer}, ...) read (layer={layer})"
@@ -54,14 +67,48 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         problem = "input and gradient are of different micro-batches"
         cure = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
         raise PuzzleError(problem, where=where, expected=expected, got=got, cure=cure)
+    for kept in saved:
+        _saved_fits(where, kept, _left_behind(layer, inp, weight, kept.keep))
 
 
-def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels) -> None:
+def _left_behind(layer: int, inp: Labels, weight: Labels, keep: str) -> Labels:
+    """Return the labels of the inner activations that a forward leaves behind."""
+    labels = inp.changed(kind=SAVED, layer=layer, shards=weight.shards, total=weight.total)
+    return labels.changed(rare=Rare(keep=keep)).coarse()
+
+
+def _saved_fits(where: Place, saved: Labels, right: Labels) -> None:
+    """Raise PuzzleError unless these inner activations are what forward has left behind there."""
+    if saved.coarse() == right:
+        return
+    differ = "layer" if saved.layer != right.layer else "micro-batches"
+    if saved.layer == right.layer and saved.batches == right.batches:
+        differ = "piece of the weight"
+    problem, cure = f"the inner activations are of another {differ}", "keep what forward gives under its layer and its "
+    cure += "micro-batch, model.activations[layer, mb, 'saved'], and take it out there for backward"
+    raise PuzzleError(problem, where=where, expected=str(right), got=str(saved), cure=cure)
+
+
+def _is_whole(name: str, where: Place, labels: Labels) -> None:
+    """Raise PuzzleError for a sum that lacks summands, and for slices of a sequence."""
+    if labels.of != 1:
+        call = f"await model.allreduce(..., {labels.layer})"
+        problem, got = f"the {name} is not the whole sum", f"summand {show_set(labels.parts)} of {labels.of}"
+        cure = f"add up what all ranks of the group have computed with their pieces of the weight: {call}"
+        raise PuzzleError(problem, where=where, expected="all summands, added up", got=got, cure=cure)
+    if labels.total != 1:
+        call = f"await model.allgather(..., {labels.layer})"
+        problem, got = f"the {name} is a slice of the sequence", f"slice {show_set(labels.shards)} of {labels.total}"
+        cure = f"gather the slices of all ranks of the group: {call}"
+        raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, cure=cure)
+
+
+def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: bool = False) -> None:
     if weight.layer != layer:
         problem, expected = f"the weight is that of layer {weight.layer}", f"layer {layer}"
         cure = f"by habit: model.weights[{layer}]"
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), cure=cure)
-    if not weight.is_whole():
+    if not partial and not weight.is_whole():
         missing = show_set(frozenset(range(weight.total)) - weight.shards)
         gather = f"weight = await model.allgather(model.weights[{layer}], {layer})"
         cure = f"{gather}; together its ranks must have loaded shards {missing} of {weight.total} as well"
@@ -86,23 +133,54 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         )
         cure += "in a pipeline only the last stage has that"
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), cure=cure)
+    if inp.total != 1 or inp.rare.of != 1:
+        _is_whole("input", rank.place("loss", None, inp.batches), inp)
 
 
-def _output(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
-    return [of_batches("Activation", layer + 1, rank.layers, labels[0].batches, rank.batches)]
+def _summand(labels: Labels, weight: Labels) -> Labels:
+    """Return the labels of what a piece of a weight gives: one summand of something."""
+    parts, of = coarsest(weight.shards, weight.total)
+    return labels.changed(rare=Rare(parts, of))
+
+
+def _output(
+    rank: Rank, layer: int, labels: Sequence[Labels], partial: bool = False, keep: str | None = None
+) -> list[Labels]:
+    inp, weight = labels
+    out = of_batches("Activation", layer + 1, rank.layers, inp.batches, rank.batches)
+    if partial:
+        out = _summand(out, weight)
+    return [out] if keep is None else [out, _left_behind(layer, inp, weight, keep)]
+
+
+def _outputs(values: Values, given: Sequence[Any], partial: bool = False, keep: str | None = None) -> Sequence[Any]:
+    """Return the value of a layer's output, and that of its inner activations where some are kept."""
+    inp, weight = given
+    return [values.forward(inp, weight, partial)] if keep is None else values.keeping(inp, weight, keep, partial)
 
 
 def _loss_gradient(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
     return [of_batches("ActivationGrad", rank.layers - 1, rank.layers, labels[0].batches, rank.batches)]
 
 
-def _gradients(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
-    batches = labels[0].batches
-    return [
-        of_batches("WeightGrad", layer, rank.layers, batches, rank.batches),
-        of_batches("ActivationGrad", layer - 1, rank.layers, batches, rank.batches),
-    ]
+def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], partial: bool = False) -> list[Labels]:
+    batches, weight = labels[0].batches, labels[2]
+    of_weight = of_batches("WeightGrad", layer, rank.layers, batches, rank.batches)
+    of_input = of_batches("ActivationGrad", layer - 1, rank.layers, batches, rank.batches)
+    if partial:
+        shards, total = coarsest(weight.shards, weight.total)
+        of_weight, of_input = of_weight.changed(shards=shards, total=total), _summand(of_input, weight)
+    return [of_weight, of_input]
 
+
+def _both_gradients(values: Values, given: Sequence[Any], partial: bool = False) -> tuple[Any, Any]:
+    """Return the values of the gradients of a layer's weight and of its input."""
+    inp, grad, weight, *saved = given
+    return values.backward(inp, grad, weight, saved[0] if saved else None, partial)
+
+
+KEEP = ("all", "selective")
+"""How much of a layer's inner activations a forward may keep."""
 
 FORWARD = Computation(
     kind="forward",
@@ -110,9 +188,10 @@ FORWARD = Computation(
     word="forward",
     trains=True,
     takes={"inp": "Activation", "weight": "Weight"},
+    options={"partial": (True,), "keep": KEEP},
     rule=forward_rule,
     makes=_output,
-    value=lambda values, given: [values.forward(given[0], given[1])],
+    value=_outputs,
 )
 
 LOSS = Computation(
@@ -127,6 +206,7 @@ LOSS = Computation(
 )
 
 _BACKWARD_TAKES = {"inp": "Activation", "grad": "ActivationGrad", "weight": "Weight"}
+_BACKWARD_MAY_TAKE, _BACKWARD_OPTIONS = {"saved": SAVED}, {"partial": (True,)}
 
 BACKWARD = Computation(
     kind="backward",
@@ -135,9 +215,11 @@ BACKWARD = Computation(
     trains=True,
     backward=True,
     takes=_BACKWARD_TAKES,
+    may_take=_BACKWARD_MAY_TAKE,
+    options=_BACKWARD_OPTIONS,
     rule=backward_rule,
     makes=_gradients,
-    value=lambda values, given: values.backward(given[0], given[1], given[2]),
+    value=_both_gradients,
     weight_grads=True,
 )
 
@@ -151,9 +233,11 @@ BACKWARD_INPUT = Computation(
     words=("backward_input",),
     unless_given=("backward", 2),
     takes=_BACKWARD_TAKES,
+    may_take=_BACKWARD_MAY_TAKE,
+    options=_BACKWARD_OPTIONS,
     rule=backward_rule,
-    makes=lambda rank, layer, labels: _gradients(rank, layer, labels)[1:],
-    value=lambda values, given: values.backward(given[0], given[1], given[2])[1:],
+    makes=lambda rank, layer, labels, **options: _gradients(rank, layer, labels, **options)[1:],
+    value=lambda values, given, **options: _both_gradients(values, given, **options)[1:],
 )
 
 BACKWARD_WEIGHT = Computation(
@@ -165,9 +249,11 @@ BACKWARD_WEIGHT = Computation(
     words=("backward_weight",),
     unless_given=("backward", 2),
     takes=_BACKWARD_TAKES,
+    may_take=_BACKWARD_MAY_TAKE,
+    options=_BACKWARD_OPTIONS,
     rule=backward_rule,
-    makes=lambda rank, layer, labels: _gradients(rank, layer, labels)[:1],
-    value=lambda values, given: values.backward(given[0], given[1], given[2])[:1],
+    makes=lambda rank, layer, labels, **options: _gradients(rank, layer, labels, **options)[:1],
+    value=lambda values, given, **options: _both_gradients(values, given, **options)[:1],
     weight_grads=True,
 )
 

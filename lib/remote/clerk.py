@@ -110,17 +110,26 @@ class Clerk:
             return len(self.calls) - 1
         return [self._pack(one) for one in result] if isinstance(result, (tuple, list)) else pack(result)
 
-    def _compute(self, state: RankState, kind: str, layer: Any, places: list[Any]) -> list[TensorState]:
+    def _compute(
+        self, state: RankState, kind: str, layer: Any, places: list[Any], options: dict[str, Any]
+    ) -> list[TensorState]:
         row = OPERATIONS.get(kind)
-        if not isinstance(row, Computation) or len(places) != len(row.takes):
+        if not isinstance(row, Computation):
             raise Garbled("no operation of the compute lane")
+        takes = [*row.takes.values(), *row.may_take.values()]
+        if not len(row.takes) <= len(places) <= len(takes):
+            raise Garbled("other operands than those of the operation")
+        for name, value in options.items():
+            known = row.options.get(name, ())
+            if value not in known or type(value) is not type(known[0]):
+                raise Garbled("no option of the operation")
         self.asked = state.place(kind)
         if row.layered:
             layer = _layer(self, layer)
         elif layer is not None:
             raise Garbled("a layer where there is none")
-        operands = [_tensor(wanted)(self, at) for at, wanted in zip(places, row.takes.values(), strict=True)]
-        return self.books.compute(state, kind, layer, operands)
+        operands = [_tensor(wanted)(self, at) for at, wanted in zip(places, takes, strict=False)]
+        return self.books.compute(state, kind, layer, operands, **options)
 
     def _meet(self, state: RankState, kind: str, operand: TensorState | None, layer: Any, axis: str | None) -> InFlight:
         row = OPERATIONS.get(kind)
@@ -223,6 +232,12 @@ def _places(clerk: Clerk, value: Any) -> list[Any]:
     return value
 
 
+def _options(clerk: Clerk, value: Any) -> dict[str, Any]:
+    if type(value) is not dict or not all(type(one) in (str, bool) for one in value.values()):
+        raise Garbled("no options")
+    return value
+
+
 def _piece(clerk: Clerk, value: Any) -> int:
     if number(value) < 0:
         raise Garbled("no piece")
@@ -237,13 +252,13 @@ def _lines(clerk: Clerk, value: Any) -> dict[int, str]:
 
 _number, _numbers, _labels = _alone(number), _alone(numbers), _alone(unpack_labels)
 _any, _weight, _weight_gradient = _tensor(*KINDS), _tensor("Weight"), _tensor("WeightGrad")
-_sharded = _tensor(*[row.name for row in KINDS.values() if row.sharded])
+_sharded = _tensor(*[row.name for row in KINDS.values() if row.cut])
 
 VERBS: dict[str, tuple[Callable[..., Any], tuple[Check, ...]]] = {
     "load_weights": (lambda c, a, *r: c.books.load_weights(a, *r), (_shown, _shown, _number)),
     "get_activation": (lambda c, a, *r: c.books.get_activation(a, *r), (_numbers,)),
     "fake_grad": (lambda c, a, *r: c.books.fake_grad(a, *r), (_shown, _numbers)),
-    "compute": (Clerk._compute, (_text, _shown, _places)),
+    "compute": (Clerk._compute, (_text, _shown, _places, _options)),
     "set_final_weight": (lambda c, a, *r: c.books.set_final_weight(a, *r), (_shown, _weight)),
     "meet": (Clerk._meet, (_text, _or_none(_any), _layer, _or_none(_axis))),
     "pass_to": (lambda c, a, *r: c.books.pass_to(a, *r), (_shown, _or_none(_any), _plain)),

@@ -126,8 +126,8 @@ class RemoteBooks:
     def fake_grad(self, rank: RemoteRank, layer: Any, batches: frozenset[int]) -> Any:
         return self.ask("fake_grad", rank, plain(layer), sorted(batches))
 
-    def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Token]) -> Any:
-        return self.ask("compute", rank, kind, plain(layer), [self.number(operand) for operand in operands])
+    def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Token], **options: object) -> Any:
+        return self.ask("compute", rank, kind, plain(layer), [self.number(operand) for operand in operands], options)
 
     def set_final_weight(self, rank: RemoteRank, layer: Any, weight: Token) -> None:
         self.ask("set_final_weight", rank, plain(layer), self.number(weight))

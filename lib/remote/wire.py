@@ -13,7 +13,8 @@ from ..basics.errors import Place, PuzzleError
 from ..basics.units import Elements
 from ..record.events import Event
 from ..record.kinds import KINDS
-from ..record.labels import FINEST, Labels
+from ..record.labels import FINEST, Labels, Rare
+from ..record.training import KEEP
 
 LONGEST = 1 << 14  # bytes of a message from a worker, at most
 
@@ -83,12 +84,21 @@ def unpack_labels(packed: Any) -> Labels:
     if type(packed) is not list or len(packed) != len(Labels._fields):
         raise Garbled("no labels")
     fields = dict(zip(Labels._fields, packed, strict=True))
-    kind = fields.pop("kind")
+    kind, rare = fields.pop("kind"), fields.pop("rare")
     sets = {name for name, default in Labels._field_defaults.items() if isinstance(default, frozenset)}
     known: Any = {name: numbers(value) if name in sets else number(value) for name, value in fields.items()}
     if type(kind) is not str or kind not in KINDS or not 1 <= known["total"] <= FINEST:
         raise Garbled("no labels")
-    return Labels(kind, **known)
+    return Labels(kind, **known, rare=_unpack_rare(rare))
+
+
+def _unpack_rare(packed: Any) -> Rare:
+    if type(packed) is not list or len(packed) != len(Rare._fields):
+        raise Garbled("no labels")
+    parts, of, keep = packed
+    if keep not in ("", *KEEP) or not 1 <= number(of) <= FINEST:
+        raise Garbled("no labels")
+    return Rare(numbers(parts), of, keep)
 
 
 def number(value: Any) -> int:

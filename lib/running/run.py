@@ -111,7 +111,7 @@ def run(
     for anything that is wrong with the function. The error's ``run`` is the run up to that point, and can be drawn.
 
     ``engine="local"`` computes with real numbers, all ranks in this process; ``engine="processes"`` does so with each
-    rank in a process of its own. Both need torch. The parameters ``layer`` (``"mlp"``: x + tanh(x W); ``"block"``: a
+    rank in a process of its own. Both need torch. The parameters ``layer`` (``"mlp"``: x + gelu(x A) B; ``"block"``: a
     transformer block), ``dtype`` (``"float32"`` or ``"float64"``), ``hidden`` (numbers per token), ``length`` (tokens
     per micro-batch) and ``seed`` say what they train. Processes use GPUs if there is one for each rank, unless
     ``device="cpu"``. ``pace``: the least number of seconds that a tick of compute takes. ``meter=True`` counts all

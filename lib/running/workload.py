@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ..basics.arguments import one_of_names, whole_number
 
-KINDS = ("mlp", "block")  # kinds of layer: ``x + tanh(x W)``, and a transformer block
+KINDS = ("mlp", "block")  # kinds of layer: ``x + gelu(x A) B``, and a transformer block
 
 TOLERANCES = {"float32": 1e-4, "float64": 1e-10}
 """Precisions, and how far the trained weights may be off, relative to the largest update of their layer."""

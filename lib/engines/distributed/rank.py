@@ -104,13 +104,13 @@ class RankBooks(RemoteBooks):
         made.data = self.numbers.made_up(made.labels)
         return made
 
-    def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Any]) -> Any:
+    def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Any], **options: object) -> Any:
         """Ask the host whether the operation may be and what it makes, then make the numbers here."""
         tick = self.time(rank) if self.pace else 0.0
-        made = super().compute(rank, kind, layer, operands)
+        made = super().compute(rank, kind, layer, operands, **options)
         ticks = self.time(rank) - tick if self.pace else 0.0
         begun = time.monotonic()
-        values = computation(kind).value(self.numbers, [operand.data for operand in operands])
+        values = computation(kind).value(self.numbers, [operand.data for operand in operands], **options)
         for tensor, value in zip(made, values, strict=True):
             tensor.data = value
         time.sleep(max(0.0, begun + self.pace * ticks - time.monotonic()))
