@@ -60,14 +60,26 @@ class Bounds(NamedTuple):
     one_stage: Fraction | None = None
 
     def in_words(self) -> str:
-        """Return what they say, without a full stop."""
+        """Return what they say, to go on in a sentence."""
         said = f"no schedule with these prices is faster than {show_ticks(float(self.time))} ticks"
         if self.one_stage is None:
             return said
-        return f"{said}, and {ONE_STAGE} none than {show_ticks(float(self.one_stage))}"
+        return f"{said}; {ONE_STAGE}, none is faster than {show_ticks(float(self.one_stage))}"
+
+    def praise(self, time: float) -> str:
+        """Return a sentence on a run that meets one of them, or an empty text."""
+        if time == float(self.time):
+            return f"No schedule with these prices is faster: {show_ticks(time)} ticks is the bound."
+        if self.one_stage is not None and time == float(self.one_stage):
+            return f"W{ONE_STAGE[1:]}, no schedule with these prices is faster: {show_ticks(time)} ticks is the bound."
+        return ""
+
+    def as_json(self) -> dict[str, float | None]:
+        """Return plain values."""
+        return {"time": float(self.time), "one_stage": None if self.one_stage is None else float(self.one_stage)}
 
 
-ONE_STAGE = "with one stage on each rank, which it updates itself,"
+ONE_STAGE = "with one stage on each rank, updated there"
 
 
 class _Prices(NamedTuple):
