@@ -21,8 +21,8 @@ from .words import plural, si, size_of
 
 def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
     """A chart of your correct attempts at a puzzle, in the order in which you graded them: time to the right, memory
-    upwards. It also has the target as a box, the star, the best figures that are known, and our solution; of a pipeline,
-    a line at the time that no schedule with its prices beats.
+    upwards. It also has the target as a box, the star, the best figures that are known, and our solution. For a
+    pipeline, a line is at the time that no schedule with its prices beats.
 
     The attempts are kept in progress.json beside the notebook. Raises PuzzleError for an unknown puzzle.
     """
