@@ -98,7 +98,7 @@ def is_kept(done: Run, puzzle: Puzzle, size: Size, cost: Cost) -> Fraction:
 @pytest.mark.parametrize("puzzle", PIPELINES, ids=list(TABLE))
 def test_no_program_that_we_have_is_below_the_bound_of_a_puzzle(puzzle: Puzzle) -> None:
     sizes = [there.size for there in elsewhere(puzzle)]
-    some = Random(puzzle.name).sample(sizes, min(6, len(sizes)))
+    some = Random(puzzle.name).sample(sizes, min(4, len(sizes)))
     right = 0
     for fn in [fn for _, fn in programs().values()]:
         at_home = least_and_right(fn, puzzle, puzzle.size, cost_named(puzzle.cost))
@@ -558,4 +558,4 @@ def test_a_rank_that_updates_for_another_is_faster_than_the_bound_of_those_that_
         check(done, puzzle, puzzle.size)
     assert found is not None and found.one_stage is not None
     assert exact(at_home.time) == found.one_stage == Fraction("47.4")
-    assert found.time < exact(helped.time) < found.one_stage
+    assert exact(helped.time) == found.one_stage - Fraction(1, 2) > found.time
