@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lib.basics.units import show_ticks
+from lib.course.bounds import bounds_of
 from lib.course.sketches import at_home
 from lib.course.specs import Puzzle, find
 from lib.grading.progress import Point, Progress
@@ -20,7 +21,8 @@ from .words import plural, si, size_of
 
 def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
     """A chart of your correct attempts at a puzzle, in the order in which you graded them: time to the right, memory
-    upwards. It also has the target as a box, the star, the best figures that are known, and our solution.
+    upwards. It also has the target as a box, the star, the best figures that are known, and our solution. For a
+    pipeline, a line is at the time that no schedule with its prices beats.
 
     The attempts are kept in progress.json beside the notebook. Raises PuzzleError for an unknown puzzle.
     """
@@ -33,6 +35,7 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
         label(PAD, 26, title, 17, style(theme.INK), "start", 650),
         label(PAD, 46, said[0], 11.5, style(theme.MUTE), "start"),
         *axes(plane),
+        *_bounds(spec, plane),
         *_known(spec, plane, trail),
         *_trail(spec, plane, trail),
         *_legend(spec, trail),
@@ -46,6 +49,9 @@ def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
     count = f"{len(trail)} right attempt{plural(len(trail))}, {passed} within the target."
     said = [count if trail else f"No right attempt yet: grade({puzzle.name}) puts a point here for each that is right."]
     said += [f"The {name}: {'; '.join(map(_figures, points))}." for name, points in _landmarks(puzzle).items()]
+    if bound := bounds_of(puzzle):
+        words = bound.in_words()
+        said.append(f"{words[0].upper()}{words[1:]}.")
     said += [f"Attempt {number}: {_figures(point)}{_how(point)}." for number, point in enumerate(trail, 1)]
     return said
 
@@ -60,10 +66,37 @@ def _landmarks(puzzle: Puzzle) -> dict[str, list[Point]]:
     return found | {"solution": [Point(home.time, home.memory, True)]}
 
 
+def _limits(puzzle: Puzzle) -> dict[str, float]:
+    """Return the times that nothing beats, by what is to be said of them after "no schedule is faster"."""
+    bound = bounds_of(puzzle)
+    if bound is None:
+        return {}
+    found = {f"than {show_ticks(float(bound.time))}": float(bound.time)}
+    if bound.one_stage is not None:
+        found[f"one stage a rank: {show_ticks(float(bound.one_stage))}"] = float(bound.one_stage)
+    return found
+
+
 def _plane(puzzle: Puzzle, trail: Sequence[Point]) -> Plane:
     """Return a plane that has room for all points that are not too far out."""
     known = [point for points in _landmarks(puzzle).values() for point in points]
-    return plane_of([*known, *trail], known[0])
+    limits = [Point(time, known[0].memory, False) for time in _limits(puzzle).values()]
+    return plane_of([*known, *limits, *trail], known[0])
+
+
+def _bounds(puzzle: Puzzle, plane: Plane) -> list[Diagram]:
+    """Return an upright line at each time that nothing beats."""
+    return [
+        Titled(f"{FASTER}\n{words} ticks", _upright(plane.x.at(time), TOP, BOTTOM - 24))
+        for words, time in _limits(puzzle).items()
+    ]
+
+
+FASTER = "no schedule is faster"
+
+
+def _upright(x: float, top: float, bottom: float) -> Diagram:
+    return lines([(x, top, x, bottom)], style(None, theme.INK, 1.2, dash=(1.5, 3)))
 
 
 def _known(puzzle: Puzzle, plane: Plane, trail: Sequence[Point]) -> list[Diagram]:
@@ -122,6 +155,9 @@ def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> list[Diagram]:
             y += 16
             parts.append(label(x + 22, y, _figures(point), 10.5, style(theme.MUTE), "start"))
         y += 25
+    if limits := _limits(puzzle):
+        parts += [_upright(x, y - 9, y + 9), label(x + 22, y, FASTER, 11.5, style(theme.INK), "start", 600)]
+        parts.append(label(x + 22, y + 16, f"{'; '.join(limits)} ticks", 10.5, style(theme.MUTE), "start"))
     return parts
 
 

@@ -46,9 +46,9 @@ PUZZLE = {
 #
 # That is twice as fast as before. There is a limit, and you are close to it: the first rank has to wait until
 # something comes back, the last one until something arrives. A rank needs 16 ticks for its two layers, forward and
-# backward, on all four micro-batches. With p stages and m micro-batches, no order takes less than (m + p - 1)/m times
-# that: here 7/4 of 16, which is 28 ticks, plus updates and messages. So the bubble still takes (p - 1)/(m + p - 1) of
-# the time, 3/7 or 43 percent. With 16 micro-batches it would be 3/19, 16 percent.
+# backward, on all four micro-batches. With one stage on each of p ranks and m micro-batches, no order takes less than
+# (m + p - 1)/m times that: here 7/4 of 16, which is 28 ticks, plus updates and messages. So the bubble still takes
+# (p - 1)/(m + p - 1) of the time, 3/7 or 43 percent. With 16 micro-batches it would be 3/19, 16 percent.
 
 
 # %%

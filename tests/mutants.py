@@ -40,7 +40,7 @@ MODULES = (
     *("lib.record.labels", "lib.record.training", "lib.record.collectives", "lib.record.table"),
     *("lib.machine.cost", "lib.machine.fingerprints", "lib.machine.rank_state"),
     *("lib.machine.in_flight", "lib.machine.network", "lib.machine.late_memory", "lib.machine.books"),
-    *("lib.machine.check", "lib.course.layouts", "lib.course.rules"),
+    *("lib.machine.check", "lib.course.layouts", "lib.course.rules", "lib.course.bounds"),
 )
 TESTS = [  # those that are quick and notice much first
     *("books", "values", "figures", "network", "lives", "by_hand", "errors", "labels", "repairs", "grading"),
@@ -60,6 +60,7 @@ KNOW = {  # those that know a module best
     "network": ["network", "plain_machine"],
     "late_memory": ["lives", "network", "plain_machine"],
     "books": ["books", "errors", "operations"],
+    "bounds": ["bounds", "verdict_fields"],
     "layouts": ["grading", "figures", "repairs", "corpus"],
     "rules": ["whole_gradient", "grading", "repairs", "corpus"],
 }

@@ -77,6 +77,33 @@ def test_without_attempts_it_says_so_and_shows_where_to(keep: Keep) -> None:
     assert said in texts(draw_attempts("ddp"))  # other puzzles are other pictures
 
 
+def uprights(figure: Figure, words: str) -> list[float]:
+    """Where the lines stand whose hover text has these words."""
+    groups = [g for g in parse(figure).iter(SVG + "g") if words in (g.findtext(SVG + "title") or "")]
+    ways = [path.get("d", "") for g in groups for path in g.iter(SVG + "path")]
+    found = [re.findall(r"-?[0-9.]+", way) for way in ways]
+    assert all(way[0] == way[2] for way in found)
+    return [float(way[0]) for way in found]
+
+
+def test_of_a_pipeline_there_is_a_line_at_what_nothing_beats(keep: Keep) -> None:
+    keep("one_f_one_b", (53.0, 4456448, False), (47.4, 3145728, True))
+    figure = draw_attempts("one_f_one_b")
+    [least], [one_stage] = uprights(figure, "than 40.9 ticks"), uprights(figure, "one stage a rank: 47.4 ticks")
+    (star, _), *_ = places(figure, "attempt 2 of 2")
+    (slow, _), *_ = places(figure, "attempt 1 of 2")
+    assert one_stage == pytest.approx(star, abs=0.1)
+    assert (one_stage - least) / (slow - one_stage) == pytest.approx((47.4 - 40.9) / (53 - 47.4), rel=0.01)
+    assert {"no schedule is faster", "than 40.9; one stage a rank: 47.4 ticks"} <= {*texts(figure)}
+    assert "No schedule with these prices is faster than 40.9 ticks; with one stage" in figure.summary
+
+
+def test_where_there_is_one_bound_or_none_there_is_one_line_or_none(keep: Keep) -> None:
+    figure = draw_attempts("zero_bubble")
+    assert len(uprights(figure, "no schedule is faster")) == 1 and "than 19.5 ticks" in texts(figure)
+    assert "no schedule is faster" not in texts(draw_attempts("fsdp"))
+
+
 FAR = [(1e18, 1e18, False), (0, 0, True), (1e18, 0, False), (0.0, 1e18, False)]
 
 
@@ -110,9 +137,10 @@ def test_a_puzzle_is_named_by_name_number_or_function(keep: Keep) -> None:
         draw_attempts("fdsp")
 
 
+@pytest.mark.parametrize("name", ["fsdp", "one_f_one_b"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_notebook_without_violations(browser: Browser, keep: Keep, scheme: Scheme) -> None:
-    keep("fsdp", *FSDP)
-    figure = draw_attempts("fsdp")
+def test_it_fits_a_notebook_without_violations(browser: Browser, keep: Keep, scheme: Scheme, name: str) -> None:
+    keep(name, *FSDP)
+    figure = draw_attempts(name)
     sight = browser.show(figure._repr_html_(), "() => document.documentElement.scrollWidth", scheme, scheme)
     assert sight.measured == 900 and sight.violations == {} and sight.colors > 20

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lib import Cost, RingCost, run
-from lib.course.specs import cost_named
+from lib.course.bounds import bounds_of
+from lib.course.specs import cost_named, puzzles
 from solutions import build
 
 BILLION, YEAR = 10**9, 365.25 * 86_400
@@ -189,7 +190,7 @@ MEASURED = [
             ("never_split", "[Whole backwards: {time:g} ticks, {memory:,} elements]"),
             ("zb_h1", "[Halves: {time:g} ticks, {memory:,} elements]"),
             ("zero_bubble", "to pass, with {time:g} ticks in the memory of whole backwards."),
-            ("zb_h1", "takes less than {time:g}."),
+            ("zb_h1", "takes less than {time:g}:"),
             ("zb_h1", "late by `r` micro-batches it is {time:g} ticks"),
         )
     ),
@@ -356,3 +357,27 @@ def test_thin_stages_and_thick_ones_take_what_puzzle_14_says() -> None:
         assert f"{time:g} ticks" in summary and f"{idle}%" in summary
     star = program("p14_interleaved", "PUZZLE")["star"]
     assert star["time"] - run(program("p14_interleaved", "interleaved_ahead"), **QUICK).time == 0.5
+
+
+def test_what_no_schedule_beats_is_added_up_as_the_texts_say() -> None:
+    one_stage, any_layers, halves = (puzzles()[name] for name in ("gpipe", "one_f_one_b", "zero_bubble"))
+    found = {puzzle.name: bounds_of(puzzle) for puzzle in (one_stage, any_layers, halves)}
+    cost, text = cost_named(any_layers.cost), text_of("p13_one_f_one_b")
+    hop, each = cost.send + cost.receive, any_layers.size["layers"] // 4
+    way = f"3 x ({each:g} + {hop:g}) ticks"
+    assert text.count(way) == 2 and "8 x (2 + 2) ticks of work" in text
+    bound = found["one_f_one_b"]
+    assert bound is not None and bound.one_stage is not None
+    assert bound.one_stage == 2 * 3 * (2 + Fraction(str(hop))) + 8 * (2 + 2) + 1
+    assert f"+ 1 = {float(bound.one_stage)}. That is the time of the star." in text
+    assert any_layers.star is not None and any_layers.star["time"] == float(bound.one_stage)
+    assert bound.time == 2 * 3 * Fraction("1.4") + 8 * (2 + 2) + Fraction(1, 2)
+    assert f"3 x {1 + hop:g} + {8 * 4} + 3 x {1 + hop:g} + {cost.update:g} = **{float(bound.time)} ticks**." in text
+    bound = found["zero_bubble"]
+    assert bound is not None and bound.time == 3 + 8 * 2 + Fraction(1, 2)
+    alone = bound.time - 3
+    said = f"+ 0.5 = {float(alone)} ticks. The last rank cannot begin before three forwards of others are done."
+    assert f"{said} So no schedule takes less than {float(bound.time)}: that is the bound" in text_of("p16_zero_bubble")
+    bound = found["gpipe"]
+    assert bound is not None and bound.one_stage == Fraction(7, 4) * 16 + 2 * 3 * Fraction(str(hop)) + 1
+    assert "here 7/4 of 16, which is 28 ticks, plus updates and messages" in text_of("p06_gpipe")

@@ -202,6 +202,58 @@ def test_what_the_solutions_do_is_known(puzzle: Puzzle) -> None:
     assert sum(known.values()) > 0 and costs_time(played, puzzle) == ""
 
 
+# -- what nothing beats ------------------------------------------------------------------------------------
+
+
+def bound_of(name: str, fn: Any) -> tuple[Verdict, str]:
+    """A verdict, and what it tells of the bound, which is the same wherever it is told."""
+    verdict = grade(fn, name, seed=1).verdict
+    said = dict(verdict.facts()).get("bound", "")
+    for shown in (page.text(verdict), page.table(verdict)):
+        assert said in shown and ("bound" in shown) == bool(said)
+    return verdict, said
+
+
+def test_the_bound_is_told_between_time_and_memory() -> None:
+    verdict, said = bound_of("one_f_one_b", SOLUTIONS["one_f_one_b"])
+    assert said == (
+        "no schedule with these prices is faster than 40.9 ticks; "
+        "with one stage on each rank, updated there, none is faster than 47.4"
+    )
+    assert [name for name, _ in verdict.facts()][:3] == ["time", "bound", "peak memory"]
+    assert verdict.as_json()["bound"] == {"time": 40.9, "one_stage": 47.4}
+    assert verdict.right and "the bound" not in verdict.message
+
+
+def test_where_there_is_one_bound_only_one_is_told() -> None:
+    verdict, said = bound_of("breadth_first", SOLUTIONS["breadth_first"])
+    assert said == "no schedule with these prices is faster than 39.9 ticks"
+    assert verdict.as_json()["bound"] == {"time": 39.9, "one_stage": None}
+
+
+def test_what_meets_the_bound_hears_so() -> None:
+    from solutions.p06_gpipe import gpipe_ahead
+    from solutions.p16_zero_bubble import zb_h1
+
+    star, told = "Correct, and the star is yours.", "no schedule with these prices is faster: {} ticks is the bound."
+    verdict, _ = bound_of("zero_bubble", zb_h1)
+    assert verdict.message.startswith(f"{star} {told.format(19.5).capitalize()} These figures are")
+    verdict, _ = bound_of("gpipe", gpipe_ahead)
+    assert verdict.message == f"{star} With one stage on each rank, updated there, {told.format(31.4)}"
+    assert "bound" not in grade(SOLUTIONS["zero_bubble"], seed=1).verdict.message
+
+
+@pytest.mark.parametrize(("name", "of"), [("fsdp", "fsdp"), ("repair_deadlock", "pipeline")])
+def test_of_what_is_no_pipeline_and_of_repairs_none_is_told(name: str, of: str) -> None:
+    verdict, said = bound_of(name, SOLUTIONS[of])
+    assert verdict.time is not None and said == "" and verdict.as_json()["bound"] is None
+
+
+def test_what_was_not_run_has_no_row_of_a_bound() -> None:
+    verdict, said = bound_of("gpipe", lambda model: model)
+    assert verdict.time is None and said == ""
+
+
 # -- as others read them ----------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from random import Random, SystemRandom
 
 from ..basics.errors import Place, PuzzleError, show_call
 from ..basics.units import show_elements, show_ticks
+from ..course.bounds import bounds_of
 from ..course.layouts import Size, check_layout, corners, show_size
 from ..course.rules import RULES
 from ..course.sketches import Elsewhere, at_home, elsewhere, work_at_home
@@ -204,6 +205,8 @@ def praise(outcome: Outcome, puzzle: Puzzle) -> str:
         missing = [f"{show_ticks(ticks)} ticks"] if ticks > 0 else []
         missing += [f"{show_elements(elements)} elements"] if elements > 0 else []
         said += [f"For the star, save another {' and '.join(missing)}."] if missing else []
+    bound = bounds_of(puzzle)
+    said += [met] if bound and (met := bound.praise(time)) else []
     if (time, memory) in [(point["time"], point["memory"]) for point in puzzle.frontier]:
         said.append("These figures are among the best known.")
     elif puzzle.beats_all(time, memory):

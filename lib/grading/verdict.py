@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ..basics.errors import NOWHERE, Place, PuzzleError
 from ..basics.units import Elements, show_elements, show_ticks
+from ..course.bounds import bounds_of
 from ..course.specs import Puzzle
 from ..remote.wire import TEXTS, shown, shown_place
 
@@ -106,6 +107,8 @@ class Verdict:
             ticks = ", ".join(f"{name} {show_ticks(one['time'])}" for name, one in wanted)
             sizes = ", ".join(f"{name} {show_elements(one['memory'])}" for name, one in wanted)
             facts = [("time", f"{show_ticks(self.time)} ticks ({ticks})")]
+            if bound := bounds_of(self.puzzle):
+                facts.append(("bound", bound.in_words()))
             facts.append(("peak memory", f"{show_elements(self.memory)} elements ({sizes})"))
         passed, slow = self.status == PASS, self.time is not None and self.time > target["time"]
         idle = f"{100 * (self.idle or 0):.0f}"
@@ -131,13 +134,14 @@ class Verdict:
     def as_json(self) -> dict[str, Any]:
         """Plain values under the names of the fields."""
         puzzle = self.puzzle
+        bound = bounds_of(puzzle)
         frontier = [{"time": point["time"], "memory": point["memory"]} for point in puzzle.frontier]
         return {
             "puzzle": puzzle.name, "number": puzzle.number, "title": puzzle.title,
             "status": self.status, "right": self.right, "message": self.message,
             "error": self.error and self.error.as_json(),
             "time": self.time, "memory": plain(self.memory), "target": puzzle.target, "best_known": frontier[0],
-            "star": puzzle.star, "starred": self.starred, "frontier": frontier,
+            "star": puzzle.star, "starred": self.starred, "frontier": frontier, "bound": bound and bound.as_json(),
             "idle": self.idle, "seed": self.seed, "held_at": list(self.held_at), "failed_at": self.failed_at,
             "costs_time": self.costs_time, "costs_memory": self.costs_memory,
             "file": self.file, "printed": self.printed, "seconds": round(self.seconds, 3),

@@ -1,0 +1,226 @@
+"""What no schedule of a pipeline beats, from its prices alone: the bound beside target and star. All times in ticks.
+
+A bound is proved, not measured, and it counts on little: only on what every program that passes has in common. It
+knows nothing of memory, so there may be no room for a schedule that meets it.
+
+**The pieces of work.** Of every micro-batch, each layer has a forward and a backward; then each layer has its update.
+Where a puzzle grants the halves of a backward, a layer has one piece of work for the gradient of its input, as long as
+the cheapest way to it, and one for the rest of what both gradients take together. Layer 0 needs no gradient of its
+input, so there it is one piece, as long as the cheapest way to the weight's. A program may do a piece more than once,
+or several at a time; then look at the first time that it was done. Each forward or backward of a layer is done by a
+rank that has loaded the layer (the rule ``own_layers``), one after the other, and each needs another that is done: the
+forward of the layer before, the loss, or the backward of the layer after. From one rank to another a result takes a
+send and a receive: a hop.
+
+**The argument.** Take any pieces of work of one rank. Before the first of them it has to wait for what even the
+earliest needs; then all of them take their time, one after the other; and after the last of them follows at least what
+follows any of them. The sum of the three is a bound. (Where k ranks share a stage, one of them is busy for at least a
+k-th of the work.)
+
+**Which pieces.** A rank has n of the layers, but who knows which? Say that each of the p ranks names the lowest of its
+layers. The highest that is named is layer p - 1 at least, and below it are layers of all other ranks. So the rank that
+named it begins after p - 1 forwards and p - 1 hops, and ends as many backwards and hops before the first layer's
+update. In the same way, of the j-th lowest layers the highest is layer p j - 1 at least. With whole backwards that
+makes 2(p - 1) hops + an update + (F + B) times the larger of p - 1 + m n and p n - 1 + m, for m micro-batches, where F
+and B are those of one layer; and without hops (m + (p - 1)/n) times what n layers take, as Megatron-LM's interleaved
+schedule does (arXiv 2104.04473). With halves, the work for the weights may come last: (p - 1) forwards and hops, all
+work of a rank and an update; with one layer a rank and free links that is (p - 1)F + m(F + B + W) + U, which the
+schedule ZB-H1 (arXiv 2401.10241) takes where B = W.
+
+**Updates** are counted once, at the end: an update takes its time wherever it is done, and a program may send weight,
+state and gradient to a rank that has nothing else to do. (With 4 ranks, 8 layers, 8 micro-batches and the default
+prices that makes GPipe half a tick faster.)
+
+**One stage a rank** is the other bound: layers that follow each other, which their rank updates itself. The last rank
+begins after p - 1 whole stages, and after its last backward follow p - 1 whole stages, and all updates of the first
+rank, of which none can come before that micro-batch is back. With whole backwards: (m + p - 1)(F + B) + 2(p - 1) hops
+and the updates, F and B of a stage (GPipe and 1F1B, arXiv 1811.06965 and 2104.04473).
+"""
+
+from collections.abc import Collection
+from fractions import Fraction
+from typing import NamedTuple
+
+from ..basics.units import Elements, exact, show_ticks
+from ..machine.cost import Cost
+from ..machine.mesh import Mesh
+from ..record.labels import Labels
+from ..record.table import in_lane
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
+from .layouts import Size, sharded, sharded_stages, stages
+from .rules import four_stages, own_layers
+from .specs import Puzzle, cost_named
+
+
+class Bounds(NamedTuple):
+    """What no program beats, in ticks: ``time`` none that passes; ``one_stage`` none whose ranks have one stage each,
+    which they update themselves (None where that says no more)."""
+
+    time: Fraction
+    one_stage: Fraction | None = None
+
+    def in_words(self) -> str:
+        """Return what they say, to go on in a sentence."""
+        said = f"no schedule with these prices is faster than {show_ticks(float(self.time))} ticks"
+        if self.one_stage is None:
+            return said
+        return f"{said}; {ONE_STAGE}, none is faster than {show_ticks(float(self.one_stage))}"
+
+    def praise(self, time: float) -> str:
+        """Return a sentence on a run that meets one of them, or an empty text."""
+        if time == float(self.time):
+            return f"No schedule with these prices is faster: {show_ticks(time)} ticks is the bound."
+        if self.one_stage is not None and time == float(self.one_stage):
+            return f"W{ONE_STAGE[1:]}, no schedule with these prices is faster: {show_ticks(time)} ticks is the bound."
+        return ""
+
+    def as_json(self) -> dict[str, float | None]:
+        """Return plain values."""
+        return {"time": float(self.time), "one_stage": None if self.one_stage is None else float(self.one_stage)}
+
+
+ONE_STAGE = "with one stage on each rank, updated there"
+
+
+class _Prices(NamedTuple):
+    """What one layer and one micro-batch take, in ticks."""
+
+    forward: Fraction
+    backward: Fraction  # to the gradient of the input
+    rest: Fraction  # what the gradient of the weight takes besides
+    first: Fraction  # the backward of layer 0, where nobody needs the gradient of the input
+    loss: Fraction
+    update: Fraction
+    hop: Fraction  # from the end of work on one rank to work with its result on another
+
+    @property
+    def layer(self) -> Fraction:
+        """All that there is to do for a layer that is not the first."""
+        return self.forward + self.backward + self.rest
+
+    @property
+    def spared(self) -> Fraction:
+        """What there is less to do for the first."""
+        return self.backward + self.rest - self.first
+
+    def down(self, layer: int) -> Fraction:
+        """Return what the backwards of all layers below one take, one after the other."""
+        return (layer - 1) * self.backward + self.first if layer else Fraction(0)
+
+    def chain(self, layers: int, hops: int) -> Fraction:
+        """Return what it takes one micro-batch to go up and down, with so many hops each way."""
+        return layers * self.forward + self.loss + self.down(layers) + 2 * hops * self.hop
+
+
+def bounds_of(puzzle: Puzzle) -> Bounds | None:
+    """Return the bounds of a puzzle at its own size, or None where it is no pipeline, or asks for a repair."""
+    if puzzle.repair:
+        return None
+    return bounds(puzzle.layout, puzzle.rules, puzzle.size, cost_named(puzzle.cost), puzzle.words)
+
+
+def bounds(layout: str, rules: Collection[str], size: Size, cost: Cost, words: Collection[str] = ()) -> Bounds | None:
+    """Return the bounds of the pipelines that a layout and rules ask for, or None where they ask for no pipeline.
+
+    ``words``: operations that are granted. No price may fall where a tensor or a group is larger.
+    """
+    ranks, layers, batches = size["ranks"], size["layers"], size["batches"]
+    prices = _prices(size, cost, words)
+    if layout == sharded.__name__ and four_stages.__name__ in rules and layers >= 4:
+        return Bounds(_four_stages(prices, layers, _bring(size, cost)))
+    if layout not in (stages.__name__, sharded_stages.__name__) or own_layers.__name__ not in rules:
+        return None
+    shards = size["mesh"]["shard"] if layout == sharded_stages.__name__ else 1
+    several, left = divmod(ranks, shards)
+    each, over = divmod(layers, several)
+    if left or over or not each:
+        return None
+    share = Fraction(batches, shards)
+    bring = _bring(size, cost) if shards > 1 else Fraction(0)  # a rank has a part of a weight, and needs the rest
+    if several == 1:
+        return Bounds(bring + _alone(prices, layers, share, shards))
+    time = bring + _any_layers(prices, several, each, share)
+    one_stage = _one_stage(prices, several, each, batches) if shards == 1 else time
+    return Bounds(time, one_stage if one_stage > time else None)
+
+
+def _alone(prices: _Prices, layers: int, share: Fraction, shards: int) -> Fraction:
+    """Return the bound of ranks that have all layers, ``share`` micro-batches for each of them."""
+    work = layers * prices.layer - prices.spared + prices.loss
+    busy: Fraction = share * work + layers * prices.update / shards
+    return max(busy, prices.chain(layers, 0) + prices.update)
+
+
+def _any_layers(prices: _Prices, several: int, each: int, share: Fraction) -> Fraction:
+    """Return the bound of several stages with any ``each`` layers, ``share`` micro-batches for each rank of one."""
+    messages = (several - 1) * prices.hop
+    layers, forward_and_backward = several * each, prices.forward + prices.backward
+    found = [
+        prices.chain(layers, several - 1) + max(share - 1, Fraction(0)) * prices.first
+    ]  # all that the first layer does
+    for place in range(each):  # the j-th lowest layers: that of one rank is as high as this
+        high = several * (place + 1) - 1
+        begins = high * prices.forward + messages
+        found.append(begins + share * (each - place) * prices.layer)
+        found.append(begins + share * (each - place) * forward_and_backward + messages + prices.down(high))
+    return max(found) + prices.update
+
+
+def _one_stage(prices: _Prices, ranks: int, each: int, batches: int) -> Fraction:
+    """Return the bound of stages of ``each`` layers that follow each other, which their rank updates itself."""
+    messages = (ranks - 1) * prices.hop
+    begins = (ranks - 1) * each * prices.forward + messages
+    back = (ranks - 2) * each * prices.backward + messages  # from the last rank to the first
+    last = each * prices.layer - prices.spared - each * prices.forward  # what the first does then, in some order
+    return each * prices.update + max(
+        begins + batches * each * prices.layer,
+        begins + batches * each * (prices.forward + prices.backward) + back + last,
+        begins + each * (prices.forward + prices.backward) + prices.loss + back + batches * last,
+    )
+
+
+def _four_stages(prices: _Prices, layers: int, bring: Fraction) -> Fraction:
+    """Return the bound where every rank has a part of every weight, and runs a quarter of the layers.
+
+    No rank has a whole weight to begin with. A micro-batch goes through as many ranks as it takes to run all layers, up
+    and down. Where a rank runs but one layer, some rank does not run layer 0; after the last gradient of that layer
+    something has to come to that rank: of the sum, to update its part, or the part from a rank that has updated it.
+    """
+    most = layers // 4
+    through = -(-layers // most)
+    return bring + prices.chain(layers, through - 1) + bring * (most == 1) + prices.update
+
+
+def _prices(size: Size, cost: Cost, words: Collection[str]) -> _Prices:
+    """Return what a layer and a micro-batch take at the least."""
+
+    def price(kind: str) -> Fraction:
+        return exact(cost.price(kind))
+
+    whole = price(BACKWARD.kind)
+    to_input, to_weight = (
+        min(whole, price(half.kind)) if half.kind in words else whole for half in (BACKWARD_INPUT, BACKWARD_WEIGHT)
+    )
+    rest = min(whole, to_input + to_weight) - to_input
+    hop = _message(size, cost, cost.activation_elements)
+    return _Prices(price(FORWARD.kind), to_input, rest, to_weight, price(LOSS.kind), price(UPDATE.kind), hop)
+
+
+def _message(size: Size, cost: Cost, elements: Elements) -> Fraction:
+    """Return how long it takes to send and receive so many elements, over the quickest of the links."""
+    links = (False, True) if size.get("node_size") else (False,)
+    return Fraction(min(cost.transfer(elements, across) for across in links) + cost.receiving) / cost.grain
+
+
+def _bring(size: Size, cost: Cost) -> Fraction:
+    """Return how long it takes to bring a rank any part of a weight or of a gradient, by a message or a collective."""
+    mesh = Mesh(size["ranks"], size.get("mesh"), size.get("node_size"))
+    groups = [mesh.group(rank, axis) for rank in range(mesh.ranks) for axis in (None, *mesh.axes)]
+    weight = Labels("Weight", 0, size["layers"])
+    meetings = [
+        cost.meeting(kind, weight, 0, group)
+        for kind in in_lane("collective")
+        for group in groups
+        if len(group.ranks) > 1
+    ]
+    return min([_message(size, cost, 0), *[Fraction(meeting) / cost.grain for meeting in meetings]])
