@@ -134,7 +134,7 @@ class Call:
         handle = self._handle
         return f"<{show_call(handle.kind, handle.layers or handle.layer)} of rank {self.rank}, {state}>"
 
-    def __add__(self, other: object) -> Any:
+    def __add__(self, other: object = None) -> Any:
         raise PuzzleError(f"{self!r} is no tensor yet", cure="did you forget `await`?")
 
     __radd__ = __getitem__ = __iter__ = __add__

@@ -350,7 +350,9 @@ class Model(Verbs):
     def _meet_list(self, row: Collective, v: Any, layers: Any, axis: str | None, frame: FrameType) -> Call:
         """Start one collective of several layers."""
         if type(v) not in LISTS or type(layers) not in LISTS:
-            problem = "a list of tensors with one layer" if type(v) in LISTS else "one tensor with a list of layers"
+            problem = "a list of tensors comes with the list of their layers"
+            if type(v) not in LISTS:
+                problem = "a list of layers comes with the list of their tensors"
             cure = f"await model.{row.kind}([one, two], [0, 1]), or one tensor with its layer"
             raise PuzzleError(problem, where=self._place(row.kind), got=f"{describe(v)}, {describe(layers)}", cure=cure)
         for one, layer in zip_longest(v, layers[: len(v)]):
