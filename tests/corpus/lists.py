@@ -62,7 +62,8 @@ MISTAKES: list[Program] = [
     changed("wsdp", "a list of one, once", (SUM, SUM.replace("await model.allreduce(grad, layer)", "(await model.allreduce((grad,), (layer,)))[0] if layer == 0 else await model.allreduce(grad, layer)")), says=SAYS),
     changed("fsdp", "layers in pairs", (BACKWARDS + GATHER, BACKWARDS + BACKWARD_PAIR), (GATHER, FORWARD_PAIR), (REDUCE, REDUCE_PAIR), says=SAYS),
     changed("replica_fsdp", "two lists across the boxes", (ACROSS, ALL_ACROSS), says=SAYS),
-    changed("basic", "a list for nothing", ("    return model", "    await model.allgather([model.weights[0]], [0])\n    return model"), says=SAYS),
+    changed("fsdp", "gathers of one", ("weight = await model.allgather(model.weights[layer], layer)", "[weight] = await model.allgather([model.weights[layer]], [layer])"), says=SAYS),
+    changed("pipeline_fsdp", "gathers of one", ("weight = await model.allgather(model.weights[layer], layer)", "[weight] = await model.allgather([model.weights[layer]], [layer])"), says=SAYS),
 ]  # fmt: skip
 
 TAMPERING: list[Program] = [
