@@ -339,28 +339,35 @@ class Model(Verbs):
 
     def _meet(self, row: Collective, v: Any, layer: Any, axis: str | None) -> Call:
         """Start a collective, called by its verb."""
+        several = False
         if layer.__class__ is not int or ((v is not None or row.everyone) and type(v).__name__ not in row.takes):
-            if type(v) in LISTS or type(layer) in LISTS:
-                return self._meet_list(row, v, layer, axis, sys._getframe(2))
-            self._refuse_brought(row, v, layer)
-        self._before_meeting(axis)
-        handle = self._books.meet(self._handle, row.kind, None if v is None else v._token, layer, axis)
+            several = self._brings_list(row, v, layer)
+        if self._by_hand:
+            self._share()
+        if axis is not None and axis.__class__ is not str:
+            self.dist._mesh.size(axis)  # says which axes there are
+        if several:
+            tokens = [None if one is None else one._token for one in v]
+            handle = self._books.meet_list(self._handle, row.kind, tokens, list(layer), axis)
+        else:
+            handle = self._books.meet(self._handle, row.kind, None if v is None else v._token, layer, axis)
         return self._call(handle, sys._getframe(2))
 
-    def _meet_list(self, row: Collective, v: Any, layers: Any, axis: str | None, frame: FrameType) -> Call:
-        """Start one collective of several layers."""
-        if type(v) not in LISTS or type(layers) not in LISTS:
+    def _brings_list(self, row: Collective, v: Any, layer: Any) -> bool:
+        """Return whether tensors and layers are lists. Raise PuzzleError for what cannot be brought to a collective."""
+        if type(v) not in LISTS and type(layer) not in LISTS:
+            self._refuse_brought(row, v, layer)
+            return False
+        if type(v) not in LISTS or type(layer) not in LISTS:
             problem = "a list of tensors comes with the list of their layers"
             if type(v) not in LISTS:
                 problem = "a list of layers comes with the list of their tensors"
-            cure = f"await model.{row.kind}([one, two], [0, 1]), or one tensor with its layer"
-            raise PuzzleError(problem, where=self._place(row.kind), got=f"{describe(v)}, {describe(layers)}", cure=cure)
-        for one, layer in zip_longest(v, layers[: len(v)]):
-            self._refuse_brought(row, one, layer)
-        self._before_meeting(axis)
-        tokens = [None if one is None else one._token for one in v]
-        handle = self._books.meet_list(self._handle, row.kind, tokens, list(layers), axis)
-        return self._call(handle, frame)
+            got, cure = f"{describe(v)}, {describe(layer)}", f"await model.{row.kind}([one, two], [0, 1])"
+            cure += ", or one tensor with its layer"
+            raise PuzzleError(problem, where=self._place(row.kind), got=got, cure=forgotten_await(v) or cure)
+        for one, its_layer in zip_longest(v, layer[: len(v)]):
+            self._refuse_brought(row, one, its_layer)
+        return True
 
     def _refuse_brought(self, row: Collective, v: object, layer: object) -> None:
         """Raise PuzzleError for something that cannot be brought to a collective."""
@@ -373,12 +380,6 @@ class Model(Verbs):
         elif isinstance(v, Storage):
             cure = f"one tensor of it: model.{v._name}[{layer}]"
         raise PuzzleError(problem, where=where, got=describe(v), cure=cure)
-
-    def _before_meeting(self, axis: str | None) -> None:
-        if self._by_hand:
-            self._share()
-        if axis is not None and axis.__class__ is not str:
-            self.dist._mesh.size(axis)  # says which axes there are
 
     @priced
     def pass_to(self, rank: int, v: Any) -> Awaitable[None]:

@@ -211,13 +211,16 @@ class Lanes:
         """Sample memory, note the call in the log and among what is open, and queue it. Return whether it is the first
         of its queue."""
         rank, operand = self.rank, call.operand
-        operands = call.operands if operand is None else (operand,)
-        for operand in operands:
+        if operand is None:
+            for one in call.operands:
+                one.carriers = [*(one.carriers or ()), call]
+            call.held = rank.sample(call.operands)
+        else:
             if operand.carriers is None:
                 operand.carriers = [call]
             else:
                 operand.carriers.append(call)
-        call.held = rank.sample(operands)
+            call.held = rank.sample((operand,))
         rank.log.append(call)
         self.open[call.index] = call
         queue.append(call)
