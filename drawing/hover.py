@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lib.basics.errors import show_layers
 from lib.basics.units import Unit, show_elements
 from lib.record.events import Event
 from lib.record.table import OPERATIONS
@@ -16,7 +17,7 @@ def hover(event: Event, row: Row, unit: Unit) -> str:
     alone = len(row.ranks) == 1
     head = f"{row.full_name}: {name_of(event.kind)}"
     if event.layer is not None and layered(event):
-        head += f", layer {event.layer}"
+        head += f", {show_layers(event.layers or event.layer)}"
     if event.batches and row.same_batches:
         head += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
     said = [head, unit.at(f"{unit.show(event.start)} to {unit.show(event.end)}")]

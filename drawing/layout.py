@@ -161,7 +161,7 @@ def rows_of(
         return [Row([rank], [events]) for rank, events in by_rank.items()]
     rows: dict[tuple[object, ...], Row] = {}
     for rank, events in by_rank.items():
-        key = tuple((e.kind, e.layer, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
+        key = tuple((e.kind, e.layer, e.layers, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
         row = rows.setdefault((*key, apart.get(rank)), Row([], [events]))
         row.ranks.append(rank)
         if row.events is not events:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from lib.basics.errors import show_layers
 from lib.record.events import MARKS, Event
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import RECEIVE, SEND
@@ -81,7 +82,8 @@ def _rank(trace: Trace, rank: int, messages: frozenset[object]) -> Iterator[Json
 
 def _operation(event: Event, thread: int, flows: bool, issued: str) -> Iterator[Json]:
     place: Json = {"pid": event.rank, "tid": thread, "ts": event.start * TICK}
-    name = theme.name_of(event.kind) + ("" if event.layer is None else f" layer {event.layer}")
+    of_layers = "" if event.layer is None else f" {show_layers(event.layers or event.layer)}"
+    name = theme.name_of(event.kind) + of_layers
     slice_: Json = {**place, "name": name, "cat": event.kind, "args": {**dict(_details(event)), issued: event.issued}}
     if not event.length:
         yield {**slice_, "ph": "i", "s": "t"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from lib.basics.errors import Line, PuzzleError
+from lib.basics.errors import Line, PuzzleError, show_layers
 from lib.basics.units import Elements
 from lib.record.codes import code_of
 from lib.record.events import MARKS, Event
@@ -161,7 +161,7 @@ def _words(event: Event, row: Row) -> str:
         return said + other if len(row.ranks) == 1 else said
     code = code_of(event)
     if code.layer is not None:
-        said += f" layer {code.layer}"
+        said += f" {show_layers(code.layers or code.layer)}"
     if code.numbers and row.same_batches:
         said += f", mb {ranges(event.batches)}"
     return said

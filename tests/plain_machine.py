@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from lib import HIDDEN, LENGTH, Cost
-from tests.plain_programs import STORED, Program, Step
+from tests.plain_programs import STORED, Program, Step, carried
 
 KINDS = (*STORED, "in flight", "inbox")
 MARKS = ("load_weights", "get_activation", "end")
@@ -42,7 +42,7 @@ class Operation:
     axis: str | None = None
     start: Fraction | None = None
     end: Fraction | None = None
-    result: Thing | None = None
+    result: list[Thing] = field(default_factory=list)
     message: Operation | None = None
     fetched: float = float("inf")
 
@@ -188,26 +188,30 @@ class Plain:
         for there, *_, send, call in sorted(pairs, key=lambda pair: pair[:4]):
             call.message, call.start = send, max(there, lane)
             call.end = lane = call.start + self.price("receive")
-            carried = send.operands[0] if send.operands else None
+            sent = send.operands[0] if send.operands else None
             if call.fetched == float("inf"):
-                call.result = carried and replace(carried)
+                call.result = [replace(sent)] if sent else []
 
-    def collected(self, call: Operation, members: list[Operation]) -> Thing | None:
-        """What a member gets from a collective."""
+    def collected(self, call: Operation, members: list[Operation]) -> list[Thing]:
+        """What a member gets from a collective, for each tensor that it brings one."""
         if call.kind == "pass_to":
-            return None
-        batches = frozenset().union(*[member.operands[0].batches for member in members])
-        whole = Fraction(HIDDEN * HIDDEN) if batches or call.operands[0].kind == "Weight" else Fraction(0)
-        part = len(members) if call.kind == "scatterreduce" else 1
-        return Thing(call.operands[0].kind, whole / part, 0, batches)
+            return []
+        found = []
+        for place, own in enumerate(call.operands):
+            batches = frozenset().union(*[member.operands[place].batches for member in members])
+            whole = Fraction(HIDDEN * HIDDEN) if batches or own.kind == "Weight" else Fraction(0)
+            part = len(members) if call.kind == "scatterreduce" else 1
+            found.append(Thing(own.kind, whole / part, own.layer, batches))
+        return found
 
     # -- what the ranks do
 
     def main(self, rank: int) -> Iterator[Any]:
         before, branches, after = self.program.scripts[rank]
-        base = self.issue(rank, "load_weights", [])
-        for kind in KINDS[:2]:
-            self.ranks[rank].stored.append([base.at, float("inf"), Thing(kind, Fraction(HIDDEN * HIDDEN))])
+        for _ in range(self.program.layers):
+            base = self.issue(rank, "load_weights", [])
+            for kind in KINDS[:2]:
+                self.ranks[rank].stored.append([base.at, float("inf"), Thing(kind, Fraction(HIDDEN * HIDDEN))])
         slots: dict[Any, list[Any]] = {}
         yield from self.act(rank, slots, "before", before)
         yield [self.act(rank, slots, str(place), steps) for place, steps in enumerate(branches)]
@@ -286,10 +290,10 @@ class Plain:
                     self.issue(rank, "get_activation", [])
                     batches = frozenset(range(rank * own, rank * own + count))
                     keep(to, Thing("Activation", Fraction(HIDDEN * LENGTH * count), 0, batches))
-                case "cut", axis, to:
-                    keep(to, Thing("Weight", Fraction(HIDDEN * HIDDEN, len(self.group(rank, axis)))))
-                case "zero", to:
-                    keep(to, Thing("WeightGrad", Fraction(0)))
+                case "cut", axis, to, layer:
+                    keep(to, Thing("Weight", Fraction(HIDDEN * HIDDEN, len(self.group(rank, axis))), layer))
+                case "zero", to, layer:
+                    keep(to, Thing("WeightGrad", Fraction(0), layer))
                 case "pop", slot if at(slot) is not None:
                     hand = (me.at + 1, at(slot))
                     drop(slot)
@@ -307,7 +311,7 @@ class Plain:
                     derive(of, to, 1)
                 case "forward", of if fits(of, "Activation", 0):
                     compute("forward", of, makes="Activation", layer=1)
-                case "loss", of if fits(of, "Activation", 1):
+                case "loss", of if fits(of, "Activation", self.program.layers):
                     compute("loss", of, makes="ActivationGrad")
                 case "backward", of, grad if fits(of, "Activation", 0) and fits(grad, "ActivationGrad", 0):
                     if at(of).batches == at(grad).batches:
@@ -317,6 +321,11 @@ class Plain:
                 case "meet", kind, axis, of, call if at(of) is not None:
                     calls[call] = use(kind, of, group=self.group(rank, axis))
                     calls[call].axis = axis
+                case "meets", kind, axis, of, call if all(
+                    fits(slot, carried(kind), layer) for layer, slot in enumerate(of)
+                ):
+                    calls[call] = use(kind, *of, group=self.group(rank, axis))
+                    calls[call].axis = axis
                 case "send", other, of, call if of == "text" or at(of) is not None:
                     calls[call] = use("pass_to", of, group=(rank, other))
                 case "receive", source, call:
@@ -324,8 +333,8 @@ class Plain:
                 case "await", call, to if call in calls:
                     done = calls.pop(call)
                     yield done
-                    if done.result is not None:
-                        keep(to, done.result)
+                    for slot, thing in zip(to if isinstance(to, tuple) else (to,), done.result, strict=False):
+                        keep(slot, thing)
 
     def complete(self, grad: Thing) -> bool:
         every = len(self.ranks) * self.program.own
@@ -339,9 +348,9 @@ class Plain:
 
     def event(self, call: Operation) -> tuple[Any, ...]:
         carrier = call.message or call  # a receive carries what the send did
-        carried = sum(thing.elements for thing in carrier.operands) if call.group else 0
+        size = sum(thing.elements for thing in carrier.operands) if call.group else 0
         times = (float(call.issued), float(call.start), float(call.end))
-        return (call.kind, carrier.group, carried, *times, self.held(call))
+        return (call.kind, carrier.group, size, *times, self.held(call))
 
     def held(self, sample: Operation) -> tuple[Fraction, ...]:
         """Memory when an operation is issued, by kind."""
@@ -356,12 +365,13 @@ class Plain:
             held[thing.kind] += thing.elements
         earlier = [call for call in me.log if call.group and call.at < sample.at]
         # What is in a hand while a call still carries it counts in both.
-        carried = {thing for call in earlier if call.end > now for thing in call.operands}
-        held["in flight"] += sum(thing.elements for thing in carried - set(stored) - set(sample.operands))
+        on_the_way = {thing for call in earlier if call.end > now for thing in call.operands}
+        held["in flight"] += sum(thing.elements for thing in on_the_way - set(stored) - set(sample.operands))
         held["in flight"] += sum(
-            call.result.elements
+            thing.elements
             for call in earlier
-            if call.result is not None and call.fetched > sample.at and call.message is None
+            if call.fetched > sample.at and call.message is None
+            for thing in call.result
         )
         taken = {call.message: call for call in me.log if call.message is not None}
         for send in [call for other in self.ranks for call in other.log if call.group[1:] == (sample.rank,)]:

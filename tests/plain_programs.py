@@ -5,15 +5,16 @@ one *hand* (a local variable, written None) and *slots* (keys of its own in the 
 capital letters are shared). A step whose operand is not there, or is of another kind than it needs, is left out.
 
     ("take", count, to)             the rank's first micro-batches: to a slot, or into the hand
-    ("cut", axis, to)               the piece of the weight that belongs to the rank's place on the axis
-    ("zero", to)                    the gradient of no micro-batches
+    ("cut", axis, to, layer)        the piece of a layer's weight that belongs to the rank's place on the axis
+    ("zero", to, layer)             a layer's gradient of no micro-batches
     ("pop", slot)  ("store", slot)  out of a slot into the hand, and back
     ("copy", slot, slot)            the same tensor under a second key
     ("drop", slot)
     ("half", of, to)  ("plus", of, to)      the first half of a weight or gradient; a gradient, and nothing added to it
     ("forward", of)  ("loss", of)  ("backward", of, gradient)  ("update", of)      what they make is in the hand
     ("meet", kind, axis, of, call)  ("send", rank, of or text, call)  ("receive", source, call)
-    ("await", call, to)
+    ("meets", kind, axis, of, call)  one call for layers 0, 1, ...: ``of`` has a slot for each
+    ("await", call, to)              ``to`` has a slot for each layer, if it was a call for several
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ class Program:
     node_size: int | None = None
     own: int = 1
     prices: dict[str, Any] = field(default_factory=dict)
+    layers: int = 1  # only the last one has a loss, so more than one are not trained
 
     @property
     def size(self) -> dict[str, Any]:
         """What ``run`` wants to know."""
         ranks = len(self.scripts)
         machine = {"mesh": self.mesh, "node_size": self.node_size, "cost": Cost(**self.prices)}
-        return {"ranks": ranks, "layers": 1, "batches": ranks * self.own, **machine}
+        return {"ranks": ranks, "layers": self.layers, "batches": ranks * self.own, **machine}
 
 
 # -- on the real machine --------------------------------------------------------------------------------
@@ -56,7 +58,8 @@ def perform(program: Program) -> Callable[[Model], Any]:
     """The function of a model that does what the program says."""
 
     async def function(model: Model) -> None:
-        model.weights["base"], model.opt_states["base"] = model.load_weights(0)
+        for layer in range(model.LAYERS):
+            model.weights["base", layer], model.opt_states["base", layer] = model.load_weights(layer)
         before, branches, after = program.scripts[model.rank]
         where: dict[Any, Any] = {}  # the dictionary that a slot is in
         await act(program, model, where, "before", before)
@@ -99,11 +102,11 @@ async def act(program: Program, model: Model, where: dict[Any, Any], name: str, 
         match verb, *rest:
             case "take", count, to:
                 keep(to, model.get_activation(range(model.rank * program.own, model.rank * program.own + count)))
-            case "cut", axis, to:
+            case "cut", axis, to, layer:
                 place = (model.axis_index(axis), model.axis_size(axis)) if axis else (model.rank, model.RANKS)
-                keep(to, model.weights["base"].shard(*place))
-            case "zero", to:
-                keep(to, model.fake_grad(0, []))
+                keep(to, model.weights["base", layer].shard(*place))
+            case "zero", to, layer:
+                keep(to, model.fake_grad(layer, []))
             case "pop", slot if at(slot) is not None:
                 hand = drop(slot)
             case "store", slot if hand is not None:
@@ -118,18 +121,23 @@ async def act(program: Program, model: Model, where: dict[Any, Any], name: str, 
             case "plus", of, to if fits(at(of), "WeightGrad", 0):
                 keep(to, at(of) + model.fake_grad(0, []))
             case "forward", of if fits(at(of), "Activation", 0):
-                hand = model.forward(0, at(of), model.weights["base"])
-            case "loss", of if fits(at(of), "Activation", 1):
+                hand = model.forward(0, at(of), model.weights["base", 0])
+            case "loss", of if fits(at(of), "Activation", model.LAYERS):
                 hand = model.loss(at(of))
             case "backward", of, grad if fits(at(of), "Activation", 0) and fits(at(grad), "ActivationGrad", 0):
                 if at(of).batches == at(grad).batches:
-                    hand = model.backward(0, at(of), at(grad), model.weights["base"])[0]
+                    hand = model.backward(0, at(of), at(grad), model.weights["base", 0])[0]
             case "update", of if (
                 fits(at(of), "WeightGrad", 0) and at(of).is_complete() and len(at(of).batches) == model.BATCHES
             ):
-                hand = model.update(0, at(of), model.weights["base"], model.opt_states["base"])[0]
+                hand = model.update(0, at(of), model.weights["base", 0], model.opt_states["base", 0])[0]
             case "meet", kind, axis, of, call if at(of) is not None:
                 calls[call] = getattr(model, kind)(at(of), 0, axis)
+                hand = None
+            case "meets", kind, axis, of, call if all(
+                fits(at(slot), carried(kind), layer) for layer, slot in enumerate(of)
+            ):
+                calls[call] = getattr(model, kind)([at(slot) for slot in of], range(len(of)), axis)
                 hand = None
             case "send", rank, of, call if of == "text" or at(of) is not None:
                 calls[call] = model.pass_to(rank, "text" if of == "text" else at(of))
@@ -139,8 +147,16 @@ async def act(program: Program, model: Model, where: dict[Any, Any], name: str, 
                 hand = None
             case "await", call, to if call in calls:
                 got = await calls.pop(call)
-                if got is not None and got != "text":
+                if isinstance(got, list):
+                    for slot, one in zip(to, got, strict=True):
+                        keep(slot, one)
+                elif got is not None and got != "text":
                     keep(to, got)
+
+
+def carried(kind: str) -> str:
+    """What programs bring to a collective."""
+    return "Weight" if kind == "allgather" else "WeightGrad"
 
 
 # -- at random --------------------------------------------------------------------------------
@@ -169,6 +185,7 @@ def program_of(chance: random.Random) -> Program:
     """A program in which every rank does its share of some collectives and messages, and fills in what it likes."""
     ranks, mesh = chance.choice(MESHES)
     own, trained, lost = chance.randint(1, 3), chance.random() < 0.5, chance.random() < 0.1
+    layers = 1 if trained else chance.choice((1, 2, 3, 3))
     branches = [chance.randint(1, 3) for _ in range(ranks)]
     everything: list[dict[int, list[Step]]] = [{place: [] for place in range(count)} for count in branches]
     names = iter(range(10**6))
@@ -176,13 +193,28 @@ def program_of(chance: random.Random) -> Program:
     def add(rank: int, place: int, step: Step) -> None:
         everything[rank][place % branches[rank]].append(step)
 
-    def late(rank: int, place: int, call: str, to: str | None) -> None:
+    def late(rank: int, place: int, call: str, to: Any) -> None:
         """The await comes at once, after some other steps, or last of all."""
         for _ in range(chance.choice((0, 0, 0, 1, 2, 3))):
             add(rank, place, filler(chance))
         add(rank, place, ("await", call, to))
         if to is None and chance.random() < 0.6:
             add(rank, place, ("store", chance.choice(SLOTS)))
+
+    def several(kind: str, axis: str | None, home: int) -> None:
+        """Every rank brings a list of the first layers; the last of them may be in its hand."""
+        count = chance.choice((chance.randint(1, layers), layers))
+        for rank in range(ranks):
+            call, slots = f"call {next(names)}", chance.sample(SLOTS, count)
+            of = (*slots[1:], chance.choice((None, slots[0])))
+            for layer, slot in enumerate(of):
+                add(rank, home, ("cut", axis, slot, layer) if kind == "allgather" else ("zero", slot, layer))
+            add(rank, home, ("meets", kind, axis, of, call))
+            for slot in of:
+                if slot and chance.random() < 0.5:
+                    add(rank, home, (chance.choice(("drop", "pop")), slot))
+            slots = chance.sample(SLOTS, count)
+            late(rank, home, call, (*slots[1:], chance.choice((None, slots[0]))))
 
     for rank in range(ranks):
         for place in range(branches[rank]):
@@ -193,17 +225,20 @@ def program_of(chance: random.Random) -> Program:
             axis = chance.choice([None, *(mesh or {})])
             kind = chance.choice(("allreduce", "allgather", "scatterreduce"))
             home = 0 if axis is None else 1 + list(mesh or {}).index(axis)
+            if chance.random() < (0.05 if trained else 0.7):
+                several(kind, axis, home)
+                continue
             summed = trained and chance.random() < 0.5
             for rank in range(ranks):
                 call = f"call {next(names)}"
                 of = chance.choice((None, None, *SLOTS))
                 if kind == "allgather":
-                    add(rank, home, ("cut", axis, of))
+                    add(rank, home, ("cut", axis, of, 0))
                 elif summed or (trained and chance.random() < 0.5):
                     of = of or "x"
                     add(rank, home, ("copy", "G", of))
                 else:
-                    add(rank, home, ("zero", of))
+                    add(rank, home, ("zero", of, 0))
                 add(rank, home, ("meet", kind, axis, of, call))
                 if of and chance.random() < 0.5:
                     add(rank, home, (chance.choice(("drop", "pop")), of))
@@ -240,7 +275,7 @@ def program_of(chance: random.Random) -> Program:
         after = [filler(chance) for _ in range(chance.choice((0, 0, 1, 4)))]
         scripts.append((before, steps, after))
     node_size = chance.choice((None, None, 1, 2))
-    return Program(tuple(scripts), mesh, node_size, own, chance.choice(PRICES))
+    return Program(tuple(scripts), mesh, node_size, own, chance.choice(PRICES), layers)
 
 
 def filler(chance: random.Random) -> Step:
@@ -249,7 +284,7 @@ def filler(chance: random.Random) -> Step:
     hand = chance.choice((None, None, slot))
     return chance.choice(
         (
-            ("take", 1, hand), ("take", 1, slot), ("take", 1, slot), ("zero", hand), ("cut", None, hand),
+            ("take", 1, hand), ("take", 1, slot), ("take", 1, slot), ("zero", hand, 0), ("cut", None, hand, 0),
             ("pop", slot), ("store", slot), ("store", slot), ("copy", slot, other), ("drop", slot),
             ("forward", slot), ("forward", slot), ("forward", slot), ("forward", hand), ("loss", hand),
             ("backward", slot, None), ("backward", slot, other), ("update", hand),

@@ -26,6 +26,7 @@ from lib.machine.check import check_finals
 from tests import arithmetic
 from tests.corpus import HEAD, Program, function
 from tests.corpus.honest import HONEST
+from tests.corpus.lists import MISTAKES as LISTS
 
 pytestmark = [
     # A broken program leaves coroutines behind that nobody awaits.
@@ -59,6 +60,7 @@ SECOND = (("ddp", "ddp_overlap"), ("wsdp", "wsdp_prefetch"), ("gpipe", "one_forw
 PROGRAMS = [
     *(Program(name, name, HEAD + function(name)) for name in SIZES),
     *(Program(name, other, HEAD + function(other).replace(f"def {other}(", f"def {name}(")) for name, other in SECOND),
+    *(program for program in LISTS if program.puzzle in SIZES),  # right, and refused by the grader only
     *(program for program in HONEST if "print" not in program.source and "Model.check" not in program.source),
 ]
 
@@ -82,6 +84,11 @@ def changes(tree: ast.AST) -> Iterator[tuple[str, Change]]:
                 for place, item in enumerate(value):
                     if isinstance(item, ast.expr):
                         yield from of_expression(value, place, item, names)
+        if isinstance(node, (ast.List, ast.Tuple)) and isinstance(node.ctx, ast.Load) and len(node.elts) > 1:
+            yield "turn a list around", lambda node=node: node.elts.reverse()
+            yield "cut a list short", lambda node=node: node.elts.pop()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reversed":
+            yield "another order", lambda node=node: setattr(node.func, "id", "list")
         if isinstance(node, ast.Call) and len(node.args) > 1:
             yield "swap two arguments", lambda node=node: node.args.insert(0, node.args.pop(1))
     yield from of_families(tree)

@@ -39,6 +39,7 @@ def disagreement(program: Program, order: list[int]) -> str:
     if isinstance(plain, str):
         return f"real: ended\nplain: {plain}"
     COUNTS.update(event.kind for event in real.events)
+    COUNTS.update(f"{len(event.layers)} layers" for event in real.events)
     events = [(e.rank, e.kind, e.group, e.elements, e.issued, e.start, e.end, e.held) for e in real.events]
     for mine, wanted in zip(events, plain.events(), strict=True):
         if mine != wanted:
@@ -92,6 +93,8 @@ def test_programs_run_as_the_plain_machine_says() -> None:
     assert COUNTS["left over"] > EXAMPLES / 100
     for kind in ("forward", "backward", "update", "allgather", "scatterreduce", "allreduce", "pass_to", "receive"):
         assert COUNTS[kind] > EXAMPLES / 10, kind
+    for layers in (1, 2, 3):
+        assert COUNTS[f"{layers} layers"] > EXAMPLES / 10, layers
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
@@ -99,11 +102,11 @@ def test_an_await_resumes_in_the_order_of_the_ends_whoever_starts_first(order: l
     """The sum (there at 0.3) comes before the message (0.7), though both are there when the clock stands at 1."""
     branches: list[list[Step]] = [
         [("receive", None, "message"), ("await", "message", None), ("take", 1, "x")],
-        [("zero", None), ("meet", "allreduce", None, None, "sum"), ("await", "sum", None), ("forward", "X")],
+        [("zero", None, 0), ("meet", "allreduce", None, None, "sum"), ("await", "sum", None), ("forward", "X")],
         [("forward", "X")],
     ]
     other: list[Step] = [
-        *(("zero", None), ("meet", "allreduce", None, None, "sum"), ("await", "sum", None)),
+        *(("zero", None, 0), ("meet", "allreduce", None, None, "sum"), ("await", "sum", None)),
         *(("send", 0, "text", "message"), ("await", "message", None)),
     ]
     program = Program((([("take", 1, "X")], branches, []), ([], [other], [])))

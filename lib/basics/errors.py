@@ -56,9 +56,24 @@ AROUND, CALLS, MOST = 2, 3, 8
 that wait."""
 
 
-def show_call(operation: str, layer: int | None) -> str:
-    """Return an operation for people: ``forward(layer 3)``, or ``receive`` where there is no layer."""
-    return operation if layer is None else f"{operation}(layer {layer})"
+def show_call(operation: str, layer: int | Sequence[int] | None) -> str:
+    """Return an operation for people: ``forward(layer 3)``, ``allgather(layers [0, 1])``, or ``receive`` where there is
+    no layer."""
+    return operation if layer is None else f"{operation}({show_layers(layer)})"
+
+
+def show_layers(layer: int | Sequence[int]) -> str:
+    """Return a layer, or a list of layers, for people. Of a long list only the first ones and the last are shown.
+
+    >>> show_layers(3), show_layers([1, 0]), show_layers(range(100))
+    ('layer 3', 'layers [1, 0]', 'layers [0, 1, 2, 3, 4, ... 99]')
+    """
+    if not isinstance(layer, Sequence):
+        return f"layer {layer}"
+    shown = [*map(str, layer)]
+    if len(shown) > MOST:
+        shown[5:-1] = ["..."]
+    return f"layers [{', '.join(shown).replace('..., ', '... ')}]"
 
 
 class PuzzleError(AssertionError):

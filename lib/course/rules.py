@@ -74,6 +74,21 @@ For those that are not named here, it is the largest that anybody has: so it is 
 """
 
 
+def layer_by_layer(outcome: Outcome) -> list[Event]:
+    """Return the log with a record for each layer of a collective that got a list, as if it were as many calls."""
+    lists = {(state.rank, op): places for state in outcome.final_states for op, places in state.lists}
+    found: list[Event] = []
+    for event in outcome.events:
+        if not event.layers:
+            found.append(event)
+            continue
+        for layer, labels in zip(event.layers, lists[event.rank, event.op], strict=True):
+            size = outcome.cost.elements(labels) if labels else 0
+            batches, op = labels.batches if labels else frozenset[int](), (event.op, layer)
+            found.append(event._replace(layer=layer, layers=(), batches=batches, elements=size, op=op))
+    return found
+
+
 def _arrivals(events: Sequence[Event]) -> Iterator[_Arrival]:
     """Return what ranks receive of gradients to which others have contributed."""
     trained, meetings = defaultdict[object, set[int]](set), defaultdict[object, list[Event]](list)
@@ -112,7 +127,7 @@ def no_whole_gradient(outcome: Outcome) -> None:
     carried out, it brings a rank of n no more than (n - 1)/n of that.
     """
     received = defaultdict[tuple[int, int | None], list[_Arrival]](list)
-    for arrival in _arrivals(outcome.events):
+    for arrival in _arrivals(layer_by_layer(outcome)):
         received[arrival.event.rank, arrival.event.layer].append(arrival)
     for (rank, layer), arrivals in received.items():
         assert layer is not None  # every gradient has one

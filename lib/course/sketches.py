@@ -36,8 +36,11 @@ def sketch(puzzle: Puzzle) -> Sketch:
     ranks = range(puzzle.size["ranks"])  # each has a row, also one that is idle all the time
     events = [Event(rank, "load_weights", None, frozenset(), 0.0, 0.0, 0.0, ()) for rank in ranks]
     events += [
-        Event(rank, kind, layer, frozenset(batches), start, start, end, (), op and tuple(op), tuple(group))
-        for rank, kind, layer, batches, start, end, op, group in table["events"]
+        Event(
+            *(rank, kind, layer, frozenset(batches), start, start, end, (), op and tuple(op), tuple(group)),
+            layers=tuple(layers),
+        )
+        for rank, kind, layer, batches, start, end, op, group, *layers in table["events"]
     ]
     return Sketch(events, table["until"], table["time"])
 
@@ -87,7 +90,7 @@ def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
         if event.start < until:
             what = [event.rank, event.kind, event.layer, sorted(event.batches)]
             op = None if event.op is None else [names.setdefault(event.op, len(names))]
-            half.append([*what, event.start, min(event.end, until), op, list(event.group)])
+            half.append([*what, event.start, min(event.end, until), op, list(event.group), *event.layers])
     compute = _by_ranks(event for event in done if event.lane == "compute")
     return {
         "sketch": {"until": until, "time": time, "events": half},

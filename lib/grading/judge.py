@@ -16,7 +16,7 @@ from ..course.specs import Puzzle, subject_of
 from ..learner.model import written
 from ..machine.check import check_finals
 from ..machine.outcome import Outcome
-from ..record.events import MARKS
+from ..record.events import LISTS, MARKS
 from ..record.kinds import KINDS, MEMORY_KINDS
 from ..record.score import idle_share, peak_event, work
 from ..record.table import OPERATIONS, in_lane, makes_weight_grads
@@ -85,7 +85,8 @@ def check_words(outcome: Outcome, puzzle: Puzzle) -> None:
                 place = Place(
                     event.rank, event.kind, event.layer, tick=event.issued, detail=f"at tick {event.issued:g}"
                 )
-                problem = f"puzzle {puzzle.number} is solved without `{word}`{about}"
+                said = "lists of tensors in one call" if word == LISTS else f"`{word}`"
+                problem = f"puzzle {puzzle.number} is solved without {said}{about}"
                 cure = "`run` and `draw` take it, if you want to see what it would do"
                 raise PuzzleError(problem, where=place, cure=cure, line="")
 
@@ -190,7 +191,7 @@ def _peak(outcome: Outcome) -> str:
     """Where memory is highest, and what it is."""
     event = peak_event(outcome.events)
     assert event is not None  # there is none over a target
-    what = show_call(event.kind, event.layer)
+    what = show_call(event.kind, event.layers or event.layer)
     parts = zip(MEMORY_KINDS, event.held, strict=True)
     held = ", ".join(f"{kind.replace('_', ' ')} {show_elements(size)}" for kind, size in parts if size)
     return f"on rank {event.rank} at tick {show_ticks(event.issued)}, when {what} began: {held}"

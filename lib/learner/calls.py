@@ -71,7 +71,10 @@ class Call:
             except PuzzleError as error:
                 error.line = error.line or self.line()
                 raise
-            self._result = of_token(result) if isinstance(result, Token) else result
+            if isinstance(result, Token):
+                self._result = of_token(result)
+            else:
+                self._result = [*map(of_token, result)] if isinstance(result, list) else result
             if self._future is not None:
                 self._wake()  # others may wait for the same call
         return self._result
@@ -128,9 +131,10 @@ class Call:
 
     def __repr__(self) -> str:
         state = "in flight" if self._result is _PENDING else "taken"
-        return f"<{show_call(self._handle.kind, self._handle.layer)} of rank {self.rank}, {state}>"
+        handle = self._handle
+        return f"<{show_call(handle.kind, handle.layers or handle.layer)} of rank {self.rank}, {state}>"
 
-    def __add__(self, other: object) -> Any:
+    def __add__(self, other: object = None) -> Any:
         raise PuzzleError(f"{self!r} is no tensor yet", cure="did you forget `await`?")
 
     __radd__ = __getitem__ = __iter__ = __add__

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ from .storage import Answers, Storage
 from .tensors import TENSORS, Activation, ActivationGrad, OptState, Saved, Tensor, Weight, WeightGrad, expect, of_token
 
 PLAIN = (str, int, float, bool, type(None))
+LISTS = (list, tuple, range)  # what stands for several tensors, or for their layers
 LONGEST = 1000  # characters of a plain message: messages are priced as if they weighed nothing
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
@@ -145,7 +147,8 @@ class Model(Verbs):
         """Return the first call that has not ended and that the rank waits for, or that could not be held at a place,
         with its line."""
         for call in self._books.waiting(self._handle):
-            if call.awaited or (call.kind, call.layer) == (place.operation, place.layer):
+            layers = call.layers or (call.layer,)
+            if call.awaited or (call.kind == place.operation and place.layer in layers):
                 code = self._codes[call.at] if call.at < len(self._codes) else None
                 if code is None or not is_learners(code):
                     return call
@@ -366,45 +369,75 @@ class Model(Verbs):
     # -- communication ---------------------------------------------------------------------------
 
     @priced
-    def allreduce(self, v: WeightGrad, layer: int, axis: str | None = None) -> Awaitable[WeightGrad]:
+    def allreduce(
+        self, v: WeightGrad | Sequence[WeightGrad], layer: int | Sequence[int], axis: str | None = None
+    ) -> Awaitable[Any]:
         """All-reduce: sums the gradients of the group, and every rank of the group gets the sum. Takes {price}.
 
         The group is all ranks. With ``axis``, a mesh axis, it is this rank and those that differ from it in that
-        coordinate only.
+        coordinate only. A list of gradients with the list of their layers is one call for all of them: it gives a list.
         """
         return self._meet(ALLREDUCE, v, layer, axis)
 
     @priced
-    def allgather(self, v: Any, layer: int, axis: str | None = None) -> Awaitable[Any]:
+    def allgather(self, v: Any, layer: int | Sequence[int], axis: str | None = None) -> Awaitable[Any]:
         """All-gather: joins the group's shards of a Weight, OptState or WeightGrad, and every rank of the group gets
-        what they make together. Takes {price}."""
+        what they make together. Takes {price}. A list of shards with the list of their layers is one call for all of
+        them: it gives a list."""
         return self._meet(ALLGATHER, v, layer, axis)
 
     @priced
-    def scatterreduce(self, v: WeightGrad, layer: int, axis: str | None = None) -> Awaitable[WeightGrad]:
+    def scatterreduce(
+        self, v: WeightGrad | Sequence[WeightGrad], layer: int | Sequence[int], axis: str | None = None
+    ) -> Awaitable[Any]:
         """Reduce-scatter: sums the gradients of the group, and rank number i of the group, from 0, gets piece i.
-        Takes {price}."""
+        Takes {price}. A list of gradients with the list of their layers is one call for them all: it gives a list."""
         return self._meet(SCATTERREDUCE, v, layer, axis)
 
-    def _meet(self, row: Collective, v: Tensor | None, layer: int, axis: str | None) -> Call:
+    def _meet(self, row: Collective, v: Any, layer: Any, axis: str | None) -> Call:
         """Start a collective, called by its verb."""
-        if (v is not None or row.everyone) and type(v).__name__ not in row.takes:
-            where = self._place(row.kind, layer if isinstance(layer, int) else None)
-            kinds = " or ".join(
-                kind for kind in row.takes if kind not in ACTIVATIONS
-            )  # which are for some puzzles only
-            problem, cure = f"{row.kind} takes a {kinds or row.takes[0]}", forgotten_await(v) or written(row.kind)
-            if v is None and sums(row.kind):
-                cure = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
-            elif isinstance(v, Storage):
-                cure = f"one tensor of it: model.{v._name}[{layer}]"
-            raise PuzzleError(problem, where=where, got=describe(v), cure=cure)
+        several = False
+        if layer.__class__ is not int or ((v is not None or row.everyone) and type(v).__name__ not in row.takes):
+            several = self._brings_list(row, v, layer)
         if self._by_hand:
             self._share()
         if axis is not None and axis.__class__ is not str:
             self.dist._mesh.size(axis)  # says which axes there are
-        handle = self._books.meet(self._handle, row.kind, None if v is None else v._token, layer, axis)
+        if several:
+            tokens = [None if one is None else one._token for one in v]
+            handle = self._books.meet_list(self._handle, row.kind, tokens, list(layer), axis)
+        else:
+            handle = self._books.meet(self._handle, row.kind, None if v is None else v._token, layer, axis)
         return self._call(handle, sys._getframe(2))
+
+    def _brings_list(self, row: Collective, v: Any, layer: Any) -> bool:
+        """Return whether tensors and layers are lists. Raise PuzzleError for what cannot be brought to a collective."""
+        if type(v) not in LISTS and type(layer) not in LISTS:
+            self._refuse_brought(row, v, layer)
+            return False
+        if type(v) not in LISTS or type(layer) not in LISTS:
+            problem = "a list of tensors comes with the list of their layers"
+            if type(v) not in LISTS:
+                problem = "a list of layers comes with the list of their tensors"
+            got, cure = f"{describe(v)}, {describe(layer)}", f"await model.{row.kind}([one, two], [0, 1])"
+            cure += ", or one tensor with its layer"
+            raise PuzzleError(problem, where=self._place(row.kind), got=got, cure=forgotten_await(v) or cure)
+        for one, its_layer in zip_longest(v, layer[: len(v)]):
+            self._refuse_brought(row, one, its_layer)
+        return True
+
+    def _refuse_brought(self, row: Collective, v: object, layer: object) -> None:
+        """Raise PuzzleError for something that cannot be brought to a collective."""
+        if type(v).__name__ in row.takes or (v is None and not row.everyone):
+            return
+        where = self._place(row.kind, layer if isinstance(layer, int) else None)
+        kinds = [kind for kind in row.takes if kind not in ACTIVATIONS] or row.takes  # those are for few puzzles
+        problem, cure = f"{row.kind} takes a {' or '.join(kinds)}", forgotten_await(v) or written(row.kind)
+        if v is None and sums(row.kind):
+            cure = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
+        elif isinstance(v, Storage):
+            cure = f"one tensor of it: model.{v._name}[{layer}]"
+        raise PuzzleError(problem, where=where, got=describe(v), cure=cure)
 
     @priced
     def pass_to(self, rank: int, v: Any) -> Awaitable[None]:

@@ -9,6 +9,7 @@ interface     the narrow interface to all that decides
 rank_state    what the machine knows of one rank and its tensors: lives, memory, log
 in_flight     calls, messages and meetings on their way; a rank's lanes
 network       who meets whom, and when
+lists         what a rank may bring to one collective of several layers
 late_memory   memory of a sample that is known only afterwards
 books         the books of a machine in this process
 check         right or wrong

@@ -17,8 +17,9 @@ from . import late_memory
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
-from .in_flight import InFlight
+from .in_flight import InFlight, labels_of_each
 from .interface import AnyBooks, Books, FinalState, Piece
+from .lists import check_list
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
@@ -159,6 +160,24 @@ class LocalBooks:
             if rank.strict and rank.graded and operand.labels.layer != layer:
                 raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
         return self.network.meet(self.network.lanes[rank.rank], row, layer, axis, operand)
+
+    def meet_list(
+        self,
+        rank: RankState,
+        kind: str,
+        operands: Sequence[TensorState | None],
+        layers: Sequence[int],
+        axis: str | None,
+    ) -> InFlight:
+        row = collective(kind)
+        known = check_list(rank, row, labels_of_each(operands), layers)
+        for operand, layer in zip(operands, known, strict=True):
+            if operand is not None:
+                if not operand.is_free(rank):
+                    rank.examine(operand, kind, layer)
+                if rank.strict and operand.labels.layer != layer:
+                    raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
+        return self.network.meet(self.network.lanes[rank.rank], row, known, axis, tuple(operands))
 
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
         if operand is not None and operand.labels.kind == SAVED:

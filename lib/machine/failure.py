@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..basics.errors import Line, Place, numbered, show_call
+from ..basics.errors import Line, Place, numbered, show_call, show_layers
 from ..basics.units import show_ticks
 from ..record.table import OPERATIONS, RECEIVE, SEND
 
@@ -20,6 +20,7 @@ class Wait(NamedTuple):
     at: int = -1  # its place in the rank's log
     awaited: bool = True
     line: Line | None = None  # where the call was made
+    layers: tuple[int, ...] = ()  # of a collective that got a list: all of them
 
     @property
     def what(self) -> str:
@@ -34,7 +35,8 @@ class Wait(NamedTuple):
         if row is SEND:
             return f"to send to {numbered('rank', others)}{behind}"
         who = f"for {numbered('rank', others)} " if others else ""
-        return f"{who}in {row.word}{'' if self.layer is None else f' of layer {self.layer}'}{behind}"
+        of_layers = "" if self.layer is None else f" of {show_layers(self.layers or self.layer)}"
+        return f"{who}in {row.word}{of_layers}{behind}"
 
 
 class Failure(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements, show_ticks
-from ..record.events import Event, make_event
+from ..record.events import LISTS, Event, make_event
 from ..record.kinds import ACTIVATIONS
 from ..record.labels import NONE, Labels
 from ..record.operations import Collective, Value
@@ -15,7 +15,7 @@ from ..record.table import SEND
 from .cost import Grains
 from .failure import Wait
 from .mesh import Group
-from .rank_state import Origin, RankState, Result, TensorState
+from .rank_state import Origin, RankState, Result, Results, TensorState
 
 
 class InFlight:
@@ -26,6 +26,9 @@ class InFlight:
         "lanes", "rank", "kind", "layer", "issued", "tick", "index", "holder", "operand", "labels", "memory", "held",
         "group", "meeting", "peer", "value", "origin", "end", "ticks", "op", "result", "message", "waiter", "awaited"
     )  # fmt: skip
+    layers: tuple[int, ...] = ()  # of a collective that got a list
+    operands: Sequence[TensorState] = ()  # what that carries
+    brought: Sequence[TensorState | None] = ()  # the same with None where it brings nothing
 
     def __init__(
         self,
@@ -55,7 +58,8 @@ class InFlight:
         self.end: Grains | None = None
         self.ticks: tuple[float, float] | None = None  # its start and its end, in ticks
         self.op = op
-        self.result: Result | PuzzleError | None = None  # what a collective has brought, or why it never will
+        self.result: Result | Results | PuzzleError | None = None
+        """What a collective has brought, or why it never will."""
         self.message: InFlight | None = None  # the send that a receive has found
         self.waiter: Callable[[], None] | None = None
         self.awaited = False
@@ -80,7 +84,7 @@ class InFlight:
         return make_event((
             self.rank.rank, self.kind, self.layer, labels.batches if labels else NONE,
             self.tick, start, end, self.held, self.op or None,
-            ends, labels.kind if labels else None, self.memory, words,
+            ends, labels.kind if labels else None, self.memory, words, (),
         ))  # fmt: skip
 
     @property
@@ -96,19 +100,32 @@ class InFlight:
             others = tuple(rank for rank, call in calls if call is None or not call.meets(self))
         elif self.sends:
             others = (self.rank.rank, *others)
-        return Wait(self.rank.rank, self.kind, self.layer, self.tick, others, self.index, self.awaited)
+        rank, layers = self.rank.rank, self.layers
+        return Wait(rank, self.kind, self.layer, self.tick, others, self.index, self.awaited, layers=layers)
+
+    @property
+    def brings(self) -> Labels | list[Labels | None] | None:
+        """The labels of what it brings to a collective, of a list those of each tensor."""
+        if self.layers:
+            return labels_of_each(self.brought)
+        return self.labels
+
+    @property
+    def what(self) -> tuple[str, int | tuple[int, ...] | None]:
+        """Its verb, and its layer, or the layers of its list: what all who meet there have to agree on."""
+        return self.kind, self.layers or self.layer
 
     def meets(self, other: InFlight) -> bool:
         """Return whether it is the same collective as another call of its meeting, and its rank's next."""
         queue = self.lanes.queue
-        return (self.kind, self.layer) == (other.kind, other.layer) and bool(queue) and queue[0] is self
+        return self.what == other.what and bool(queue) and queue[0] is self
 
     def __str__(self) -> str:
         """Return what a rank that waits for this call waits for."""
         if self.group is not None:
             missing = self.missing()
             late = f"; missing: {numbered('rank', missing)}" if missing else ""
-            return f"{show_call(self.kind, self.layer)} of {self.group}, since tick {show_ticks(self.tick)}{late}"
+            return f"{show_call(*self.what)} of {self.group}, since tick {show_ticks(self.tick)}{late}"
         if self.sends:
             what = f"{self.kind} to rank {self.peer}, behind this rank's earlier calls"
         else:
@@ -122,12 +139,46 @@ class InFlight:
         return [rank for rank, call in zip(self.group.ranks, self.meeting.calls, strict=True) if call is None]
 
 
+class ListCall(InFlight):
+    """One rank's part in a collective of several layers: it carries a tensor of each, and its result is as many."""
+
+    __slots__ = ("layers", "operands", "brought")
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        kind: str,
+        layers: tuple[int, ...],
+        op: tuple[object, ...],
+        brought: Sequence[TensorState | None],
+    ) -> None:
+        super().__init__(lanes, kind, layers[0], op)
+        self.layers, self.brought = layers, brought
+        self.operands = [operand for operand in brought if operand is not None]
+        self.memory = sum(operand.memory for operand in self.operands)
+        if self.operands:
+            labels = [operand.labels for operand in self.operands]
+            self.labels = labels[0].changed(batches=NONE.union(*[one.batches for one in labels]))
+        self.rank.lists[op] = tuple(labels_of_each(brought))
+
+    def event(self) -> Event | None:
+        """Return the record of the call; None as long as its times are not known."""
+        event = super().event()
+        return event and event._replace(words=(*event.words, LISTS), layers=self.layers)
+
+
+def labels_of_each(tensors: Sequence[TensorState | None]) -> list[Labels | None]:
+    """Return the labels of tensors that a rank brings, and None for those that it does not."""
+    return [None if tensor is None else tensor.labels for tensor in tensors]
+
+
 class Meeting:
-    """A collective: the calls of its group, and how many of them are at the head of their lanes."""
+    """A collective: the calls of its group, and how many of them are at the head of their lanes. ``layer`` is that of
+    the first who came, or the layers of its list."""
 
     __slots__ = ("group", "row", "layer", "op", "calls", "at_head", "start", "mixed")
 
-    def __init__(self, group: Group, row: Collective, layer: int, op: tuple[object, ...]) -> None:
+    def __init__(self, group: Group, row: Collective, layer: int | tuple[int, ...], op: tuple[object, ...]) -> None:
         self.group, self.row, self.layer, self.op = group, row, layer, op
         self.mixed = False  # whether the group has not all called the same
         self.calls: list[InFlight | None] = [None] * len(group.ranks)  # by place in the group
@@ -163,7 +214,9 @@ class Lanes:
         of its queue."""
         rank, operand = self.rank, call.operand
         if operand is None:
-            call.held = rank.sample(())
+            for one in call.operands:
+                one.carriers = [*(one.carriers or ()), call]
+            call.held = rank.sample(call.operands)
         else:
             if operand.carriers is None:
                 operand.carriers = [call]

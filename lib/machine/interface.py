@@ -48,7 +48,8 @@ class CallHandle(Protocol):
     """A communication call in the books, from its issue to its end."""
 
     kind: str  # the learner's verb
-    layer: int | None  # the layer that it names, if any
+    layer: int | None  # the layer that it names, if any: of a list the first
+    layers: tuple[int, ...]  # all layers of a collective that got a list
 
 
 class Piece(NamedTuple):
@@ -69,6 +70,9 @@ class FinalState(NamedTuple):
     late: tuple[Labels, ...]  # of these the states that it loaded only after it had worked on their layer
     kept: tuple[Piece, ...]  # what is stored at the end
     finals: dict[int, Piece]  # what was set as final weight of each layer
+    lists: tuple[tuple[object, tuple[Labels | None, ...]], ...] = ()
+    """Of each collective to which it brought a list: the ``op`` of its record, and the labels of its tensors. A tensor
+    is None where the rank brought nothing."""
 
 
 R = TypeVar("R", bound=RankHandle)
@@ -102,6 +106,9 @@ class Books(Protocol[R, T, C]):
     def meet(self, rank: R, kind: str, operand: T | None, layer: int, axis: str | None) -> C:
         """Start a collective; ``operand`` is None for a rank that brings nothing."""
 
+    def meet_list(self, rank: R, kind: str, operands: Sequence[T | None], layers: Sequence[int], axis: str | None) -> C:
+        """Start one collective of several layers, to which the rank brings a tensor of each."""
+
     def pass_to(self, rank: R, receiver: int, operand: T | None, plain: object) -> C:
         """Start a send of a tensor, or of a plain value where ``operand`` is None."""
 
@@ -112,7 +119,8 @@ class Books(Protocol[R, T, C]):
         """Return whether a call can be fetched now; if not, ``waiter`` is called when it can."""
 
     def fetch(self, call: C) -> object:
-        """Return the result of an ended call (a token, a plain value or None), and move the rank's clock to its end."""
+        """Return the result of an ended call (a token, a list of them, a plain value or None), and move the rank's
+        clock to its end."""
 
     def decide_next(self) -> bool:
         """All coroutines wait: wake one. Return False when none ever can be."""

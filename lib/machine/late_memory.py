@@ -13,7 +13,7 @@ from ..basics.units import Elements
 from ..record.events import MARKS, Event
 from ..record.kinds import IN_FLIGHT, INBOX, MEMORY_KINDS
 from .in_flight import Lanes
-from .rank_state import END, RankState, Result, Span, TensorState, Unfinished
+from .rank_state import END, RankState, Result, Results, Span, TensorState, Unfinished
 
 
 def events_so_far(lanes: Lanes) -> list[Event]:
@@ -74,7 +74,7 @@ def _spans(lanes: Lanes) -> Iterator[Span]:
         if stop and clocks[stop - 1] >= arrival:
             yield bisect_left(clocks, arrival), stop, INBOX, memory
     for call in lanes.open.values():
-        if isinstance(call.result, Result):
+        if isinstance(call.result, (Result, Results)):
             yield call.index + 1, len(rank.log), IN_FLIGHT, call.result.memory
     journeys: dict[int, list[tuple[int, int]]] = {}  # by tensor: asked for once, however often it was unstored
     for tensor, (start, stop) in rank.carried:

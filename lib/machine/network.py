@@ -7,34 +7,37 @@ because whatever happens next happens after it.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from operator import attrgetter
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
-from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call
+from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers
+from ..basics.units import Elements
 from ..record.kinds import IN_FLIGHT
 from ..record.labels import Labels
 from ..record.operations import Collective
 from ..record.table import RECEIVE, SEND
 from .cost import Grains
-from .in_flight import InFlight, Lanes, Meeting, Membership
+from .in_flight import InFlight, Lanes, ListCall, Meeting, Membership
 from .mesh import Mesh
-from .rank_state import MADE_UP, RankState, Result, TensorState, Terms
+from .rank_state import MADE_UP, RankState, Result, Results, TensorState, Terms
 
 
 class Watcher(Protocol):
     """Who wants to know when tensors can really move: an engine whose ranks are processes."""
 
-    def met(
-        self, kind: str, calls: Sequence[InFlight], inputs: Sequence[Labels | None], outputs: Sequence[Labels]
-    ) -> None:
-        """A collective has taken place: its calls in group order, what each of them brought, and what it gets."""
+    def met(self, kind: str, calls: Sequence[InFlight], inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """A collective has taken place: its calls in group order, labels of what each of them brought, and of what it
+        gets. In a collective of several layers each of these is a list of labels."""
 
     def received(self, sent: InFlight, call: InFlight) -> None:
         """A message has found its receive."""
 
 
+Held = tuple[Sequence[Result | Results], Labels, Elements]
+"""What each member of a collective gets, the labels of a tensor that one brings, and the elements of the largest that a
+member brings or gets."""
 # As functions of C: they are asked of every member of a group.
 labels_and_value, origin_of, memory_of = attrgetter("labels", "value"), attrgetter("origin"), attrgetter("memory")
 
@@ -68,9 +71,15 @@ class Network:
     # -- collectives --------------------------------------------------------------------
 
     def meet(
-        self, lanes: Lanes, row: Collective, layer: int, axis: str | None, operand: TensorState | None
+        self,
+        lanes: Lanes,
+        row: Collective,
+        layer: int | tuple[int, ...],
+        axis: str | None,
+        operand: Any,
     ) -> InFlight:
-        """Join the next collective of the rank's group along an axis."""
+        """Join the next collective of the rank's group along an axis. ``operand`` is a tensor or None, or one for each
+        of several layers."""
         rank = lanes.rank.rank
         membership = lanes.memberships.get(axis)
         if membership is None:
@@ -80,16 +89,25 @@ class Network:
         meeting = self.meetings.get(op)
         if meeting is None:
             meeting = self.meetings[op] = Meeting(group, row, layer, op)
-        elif (meeting.row is not row or meeting.layer != layer) and self.terms.strict and not meeting.mixed:
-            meeting.mixed = True
-            self.mixed.append(meeting)
+        elif meeting.row is not row or meeting.layer != layer:
+            self._differs(meeting, layer)
         membership.issued += 1
-        call = InFlight(lanes, row.kind, layer, meeting.op, operand)  # one name for all, not an equal one for each
+        call: InFlight
+        if isinstance(layer, tuple):
+            call = ListCall(lanes, row.kind, layer, meeting.op, operand)
+        else:
+            call = InFlight(lanes, row.kind, layer, meeting.op, operand)  # one name for all, not an equal one for each
         call.group, call.meeting = group, meeting
         meeting.calls[group.position[rank]] = call
         if lanes.issue(call, lanes.queue):
             self._advance(call)
         return call
+
+    def _differs(self, meeting: Meeting, layer: int | tuple[int, ...]) -> None:
+        """Note that a group does not call the same. Where sets are not checked, only lists of other lengths matter."""
+        if (self.terms.strict or _count(meeting.layer) != _count(layer)) and not meeting.mixed:
+            meeting.mixed = True
+            self.mixed.append(meeting)
 
     def _advance(self, head: InFlight) -> None:
         """A call has come to the head of its network lane: start what can start, and what that lets start."""
@@ -110,19 +128,33 @@ class Network:
     def _hold(self, meeting: Meeting, heads: list[InFlight]) -> None:
         """Everyone is there: the collective takes place and ends everywhere at once."""
         del self.meetings[meeting.op]
-        row, group, terms, axis = meeting.row, meeting.group, self.terms, meeting.op[0]
-        calls = cast("list[InFlight]", meeting.calls)
-        operands = [call.operand for call in calls]
+        row, calls = meeting.row, cast("list[InFlight]", meeting.calls)
+        if isinstance(meeting.layer, tuple):
+            results, labels, size = self._lists_result(meeting, meeting.layer, cast("list[ListCall]", calls))
+        else:
+            results, labels, size = self._result(meeting, meeting.layer, [call.operand for call in calls])
+        end = meeting.start + self.cost.meeting(row.kind, labels, size, meeting.group)
+        ticks = self._ticks(meeting.start, end)
+        if self.watcher is not None:
+            self.watcher.met(row.kind, calls, [call.brings for call in calls], [one.labels for one in results])
+        for call, result in zip(calls, results, strict=True):
+            call.end, call.ticks, call.result, call.meeting = end, ticks, result, None
+            call.lanes.leave_queue(end, heads)
+            if call.waiter is not None:
+                self._ended(call)
+
+    def _result(self, meeting: Meeting, layer: int, operands: Sequence[TensorState | None]) -> Held:
+        """Return what comes of a collective of one layer. Raise PuzzleError where the tensors do not fit."""
+        terms, axis = self.terms, meeting.op[0]
         brought = [one for one in operands if one is not None]
         if not brought:
-            where = Place(operation=row.kind, layer=meeting.layer, tick=calls[0].rank.tick, detail=f"of {group}")
+            where = _held_at(meeting, layer, Place())
             raise PuzzleError("no rank brings a tensor", where=where, expected="a tensor of one of them")
         parts = map(labels_and_value, brought)
         try:
-            outputs = row.result([one and next(parts) for one in operands], terms.values, terms.strict)
+            outputs = meeting.row.result([one and next(parts) for one in operands], terms.values, terms.strict)
         except PuzzleError as error:
-            where = error.place._replace(operation=row.kind, layer=meeting.layer, detail=f"of {group}")
-            error.place = where._replace(tick=calls[0].rank.tick)
+            error.place = _held_at(meeting, layer, error.place)
             error.cure = error.cure or self._which_axis(axis)
             if axis is not None:  # a rank's place in such a group is not its number
                 place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
@@ -134,19 +166,14 @@ class Network:
             Result(labels, value, origin, self.cost.elements(labels))
             for labels, value in (outputs[:1] if shared else outputs)
         ]
-        size = max(max(map(memory_of, brought)), max(map(memory_of, results)))
-        end = meeting.start + self.cost.meeting(row.kind, brought[0].labels, size, group)
-        ticks = self._ticks(meeting.start, end)
-        if shared:
-            results *= len(outputs)
-        if self.watcher is not None:
-            inputs = [None if one is None else one.labels for one in operands]
-            self.watcher.met(row.kind, calls, inputs, [result.labels for result in results])
-        for call, result in zip(calls, results, strict=True):
-            call.end, call.ticks, call.result, call.meeting = end, ticks, result, None
-            call.lanes.leave_queue(end, heads)
-            if call.waiter is not None:
-                self._ended(call)
+        largest = max(max(map(memory_of, brought)), max(map(memory_of, results)))
+        return results * len(outputs) if shared else results, brought[0].labels, largest
+
+    def _lists_result(self, meeting: Meeting, layers: tuple[int, ...], calls: Sequence[ListCall]) -> Held:
+        """Return what comes of a collective of several layers: each place follows its own rule, and sizes add up."""
+        places = [self._result(meeting, layer, [call.brought[at] for call in calls]) for at, layer in enumerate(layers)]
+        each = cast("Iterable[tuple[Result, ...]]", zip(*[results for results, _, _ in places], strict=True))
+        return [Results.of(own) for own in each], places[0][1], sum(size for _, _, size in places)
 
     def _which_axis(self, axis: object) -> str:
         """Return what to write where a mesh has axes, and none was named."""
@@ -161,11 +188,11 @@ class Network:
         for meeting in self.mixed:
             calls = [call for call in meeting.calls if call is not None]
             for call in calls:
-                other = next(one for one in calls if (one.kind, one.layer) != (call.kind, call.layer))
+                other = next(one for one in calls if one.what != call.what)
                 one, two = sorted((call, other), key=lambda call: call.rank.rank)
                 call.result = PuzzleError(
-                    f"rank {one.rank.rank} calls {show_call(one.kind, one.layer)} "
-                    f"where rank {two.rank.rank} calls {show_call(two.kind, two.layer)}",
+                    f"rank {one.rank.rank} calls {show_call(*one.what)} "
+                    f"where rank {two.rank.rank} calls {show_call(*two.what)}",
                     where=Place(call.rank.rank, call.kind, call.layer, tick=call.tick),
                     expected=f"{meeting.group} call the same collectives, for the same layers, in the same order",
                     got=f"number {meeting.op[2]} of their collectives, counted from 0, differs",
@@ -362,6 +389,8 @@ class Network:
             now = len(rank.log)
             if now > index + 1:
                 rank.late.append((index + 1, now, IN_FLIGHT, result.memory))
+            if isinstance(result, Results):
+                return _fetched_list(cast(ListCall, call), result)
             return rank.mint(result.labels, result.value, result.origin, call.holder, result.memory)
         sent, call.message = call.message, None
         if sent is None:
@@ -378,7 +407,7 @@ class Network:
         for rank, lanes in sorted(self.lanes.items()):
             for call in lanes.open.values():
                 if not call.awaited:
-                    problem = f"{show_call(call.kind, call.layer)} was started and never awaited"
+                    problem = f"{show_call(*call.what)} was started and never awaited"
                     cure = f"await model.{call.kind}(...), on the spot or later"
                     return PuzzleError(problem, where=Place(rank, tick=call.tick), cure=cure, line="")
             for sender, box in self.mailboxes.get(rank, {}).items():
@@ -413,8 +442,35 @@ class Network:
         return deadlock
 
 
+def _held_at(meeting: Meeting, layer: int, place: Place) -> Place:
+    """Return a place with what is known of a collective that cannot be held, because of the tensors of this layer."""
+    first = cast(InFlight, meeting.calls[0])
+    among = f", in one call for {show_layers(first.layers)}" if first.layers else ""
+    detail = f"of {meeting.group}{among}"
+    return place._replace(operation=meeting.row.kind, layer=layer, tick=first.rank.tick, detail=detail)
+
+
+def _count(layer: int | tuple[int, ...]) -> int:
+    """Return how many tensors a rank brings to a collective as a list; 0 if it brings one that is in no list."""
+    return len(layer) if isinstance(layer, tuple) else 0
+
+
+def _fetched_list(call: ListCall, result: Results) -> list[TensorState]:
+    """Return the tensors that a collective of several layers has brought."""
+    rank = call.rank
+    for carried in reversed(call.operands):
+        if carried.carriers and len(rank.log) == call.index + 1:  # as in ``fetch``
+            carried.carriers.remove(call)
+            if rank.carried and rank.carried[-1][0] is carried and not carried.carriers:
+                rank.carried.pop()
+    call.operands = call.brought = ()
+    return [rank.mint(one.labels, one.value, one.origin, call.holder, one.memory) for one in result.each]
+
+
 def _same_for_all(one: InFlight, two: InFlight) -> str:
     """Return what to do about two ranks of a group that are in different collectives."""
+    if one.kind == two.kind and (one.layers or two.layers):
+        return "every rank brings a list of the same layers in the same order; a list meets lists only"
     if one.kind == two.kind:
         return "do the layers in the same order on every rank, whatever its number"
     return (

@@ -51,6 +51,8 @@ class Unfinished(Protocol):
 
     kind: str
     layer: int | None
+    layers: tuple[int, ...]  # of a collective that got a list
+    op: tuple[object, ...]
     labels: Labels | None  # of what it carries
     index: int  # where in the log it stands
     end: Grains | None
@@ -73,6 +75,19 @@ class Result(NamedTuple):
     value: Value
     origin: Origin
     memory: Elements
+
+
+class Results(NamedTuple):
+    """What one collective of several layers brings its rank."""
+
+    each: tuple[Result, ...]
+    labels: tuple[Labels, ...]
+    memory: Elements  # of all together
+
+    @classmethod
+    def of(cls, each: tuple[Result, ...]) -> Results:
+        """Return these together."""
+        return cls(each, tuple(one.labels for one in each), sum(one.memory for one in each))
 
 
 class Hand:
@@ -222,6 +237,7 @@ class RankState:
         self.hands: dict[object, Hand] = {}
         self.writers: dict[int, Hand] = {}
         self.taken: dict[tuple[str, int], list[tuple[Labels, int]]] = {}  # of load_weights: pieces, and by which call
+        self.lists: dict[object, tuple[Labels | None, ...]] = {}  # by ``op``: what it brought to a collective as a list
         # Memory that only the future tells (see late_memory).
         self.late: list[Span] = []
         self.kept_loose: list[Span] = []
@@ -341,10 +357,14 @@ class RankState:
     def reduced(self, layer: int, batches: frozenset[int]) -> str:
         """Return the reduction to which this rank has brought a gradient of these micro-batches, or an empty text."""
         for record in reversed(self.log):
-            if sums(record.kind) and (record.layer, carried_by(record)) == (layer, "WeightGrad"):
-                labels = record if isinstance(record, Event) else record.labels
-                if labels is not None and labels.batches == batches:
-                    return record.kind
+            if not sums(record.kind) or carried_by(record) != "WeightGrad":
+                continue
+            labels = record if isinstance(record, Event) else record.labels
+            brought = [(record.layer, labels.batches)] if labels is not None else []
+            if record.layers:
+                brought = [(one.layer, one.batches) for one in self.lists[record.op] if one is not None]
+            if (layer, batches) in brought:
+                return record.kind
         return ""
 
     def with_gradients(self, layer: int) -> frozenset[int]:
@@ -394,7 +414,9 @@ class RankState:
             self.clock += length
             self.tick = float(self.clock / self.grain)
         self.log.append(
-            make_event((self.rank, row.kind, layer, batches, start, start, self.tick, held, None, (), None, 0, words))
+            make_event(
+                (self.rank, row.kind, layer, batches, start, start, self.tick, held, None, (), None, 0, words, ())
+            )
         )
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE) -> None:
@@ -402,12 +424,12 @@ class RankState:
         now = self.tick
         self.clocks.append(self.clock)
         self.log.append(
-            make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), None, 0, ()))
+            make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), None, 0, (), ()))
         )
 
-    def ended_by(self, tensor: TensorState) -> tuple[str, int | None]:
-        """Return the operation that ended the life of a tensor, and its layer: one that has used it up, or the next one
-        of the coroutine that had it in hand."""
+    def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:
+        """Return the operation that ended the life of a tensor, and its layer or layers: one that has used it up, or
+        the next one of the coroutine that had it in hand."""
         if tensor.since < 0:
             record = self.log[-1 - tensor.since]
         else:
@@ -415,7 +437,7 @@ class RankState:
             while self.log[at].kind in MARKS or self.writers.get(at, tensor.hand) is not tensor.hand:
                 at += 1
             record = self.log[at]
-        return record.kind, None if record.kind == RECEIVE.kind else record.layer
+        return record.kind, None if record.kind == RECEIVE.kind else record.layers or record.layer
 
     # -- the end --------------------------------------------------------------------------
 
@@ -427,7 +449,8 @@ class RankState:
             for tensor in stored
             if tensor.stored and tensor.rank is self
         )
-        return FinalState(self.rank, self.layers, self.batches, began, self._loaded_late(), kept, dict(self.finals))
+        late, finals, lists = self._loaded_late(), dict(self.finals), tuple(self.lists.items())
+        return FinalState(self.rank, self.layers, self.batches, began, late, kept, finals, lists)
 
     def _loaded_late(self) -> tuple[Labels, ...]:
         """Return the states that were loaded only after work on their layer."""
@@ -435,5 +458,6 @@ class RankState:
         work, first = work_on_layers(), dict[int | None, int]()
         for index, record in enumerate(islice(self.log, max((load for _, load in states), default=0))):
             if record.kind in work and carried_by(record) not in ACTIVATIONS:  # to add up activations is no such work
-                first.setdefault(record.layer, index)
+                for layer in record.layers or (record.layer,):
+                    first.setdefault(layer, index)
         return tuple(labels for labels, load in states if load > first.get(labels.layer, END))

@@ -2,6 +2,7 @@
 
 ``2F0`` is the forward of layer 2 on micro-batch 0, ``2B0`` its backward, ``L0`` the loss, ``2U`` the update; ``2AG``,
 ``2RS`` and ``2AR`` are all-gather, reduce-scatter and all-reduce; ``>3`` sends to rank 3, ``<1`` receives from rank 1.
+One call for several layers has all of them, in its order: ``0-2AG``, ``5-3,0RS``, and ``2-2AG`` for a list of one.
 """
 
 import re
@@ -20,18 +21,21 @@ from .table import OPERATIONS, SEND, operation
 
 CELLS = 200_000
 """Ranks times moments up to which a grid is aligned in time. A larger one lists the codes of each rank in order."""
-_CODE = re.compile(r"(-?\d+|)([A-Za-z_]+|[<>])((?:\d+(?:-\d+)?(?:,(?=\d))?)*)")
+_SPAN = r"-?\d+(?:--?\d+)?"
+_CODE = re.compile(rf"((?:{_SPAN}(?:,{_SPAN})*)?)([A-Za-z_]+|[<>])((?:\d+(?:-\d+)?(?:,(?=\d))?)*)")
 
 
 class Code(NamedTuple):
-    """What a code says: ``numbers`` are micro-batches, or the other rank of a send or receive."""
+    """What a code says: ``numbers`` are micro-batches, or the other rank of a send or receive; ``layers`` are those of
+    a collective that got a list, ``layer`` being the first of them."""
 
     kind: str
     layer: int | None = None
     numbers: frozenset[int] = frozenset()
+    layers: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        layer = "" if self.layer is None else str(self.layer)
+        layer = _spans(self.layers) if self.layers else "" if self.layer is None else str(self.layer)
         return f"{layer}{letters_of(self.kind)}{','.join(folded(self.numbers)).replace(' ', '')}"
 
 
@@ -47,7 +51,7 @@ def code_of(event: Event) -> Code:
     if event.lane == "message":
         return Code(event.kind, None, frozenset(event.group) - {event.rank})
     layer = event.layer if row is None or row.layered else None
-    return Code(event.kind, layer, event.batches if row is not None and row.by_batch else frozenset())
+    return Code(event.kind, layer, event.batches if row is not None and row.by_batch else frozenset(), event.layers)
 
 
 def legend(kind: str) -> str:
@@ -63,19 +67,49 @@ def read_code(text: str) -> Code:
     """Return what a code says. Raise PuzzleError for a text that is no code.
 
     >>> read_code("2F0,4-6")
-    Code(kind='forward', layer=2, numbers=frozenset({0, 4, 5, 6}))
+    Code(kind='forward', layer=2, numbers=frozenset({0, 4, 5, 6}), layers=())
+    >>> read_code("5-3,0RS").layers
+    (5, 4, 3, 0)
     """
     found = _CODE.fullmatch(text)
     if found is None:
         raise PuzzleError(f"{text!r} is no code of an operation", expected="such as 2F0, 2AG or >3")
-    layer, letters, numbers = found.groups()
+    named, letters, numbers = found.groups()
+    layers = _read_spans(named)
     spans = [span.split("-") for span in numbers.split(",") if span]
     kinds = {row.code: row.kind for row in OPERATIONS.values()}
     return Code(
         kinds.get(letters, letters),
-        int(layer) if layer else None,
+        layers[0] if layers else None,
         frozenset(number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)),
+        () if re.fullmatch(r"-?\d+|", named) else layers,
     )
+
+
+def _spans(layers: Sequence[int]) -> str:
+    """Return a list of layers in its order, with what runs up or down one by one as a span.
+
+    >>> _spans([0, 1, 2, 7]), _spans([5, 4, 3, 0]), _spans([2])
+    ('0-2,7', '5-3,0', '2-2')
+    """
+    runs: list[list[int]] = []
+    for layer in layers:
+        step = layer - runs[-1][-1] if runs else 0
+        if abs(step) == 1 and (len(runs[-1]) == 1 or runs[-1][1] - runs[-1][0] == step):
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    return ",".join(f"{run[0]}-{run[-1]}" if run[1:] or not layers[1:] else str(run[0]) for run in runs)
+
+
+def _read_spans(text: str) -> tuple[int, ...]:
+    """Return the layers that a code names, in its order."""
+    found: list[int] = []
+    for first, last in re.findall(r"(-?\d+)(?:-(-?\d+))?", text):
+        start, stop = int(first), int(last or first)
+        step = 1 if start <= stop else -1
+        found += range(start, stop + step, step)
+    return tuple(found)
 
 
 def grid(

@@ -14,6 +14,8 @@ from .table import lane_of
 END = "end"  # the rank's function has returned
 MARKS = ("load_weights", "get_activation", END)
 """Records of moments that are no operations: they take no time, and memory is sampled there."""
+LISTS = "lists"
+"""The word of a collective that gets a list of tensors: by this name a puzzle's spec grants it."""
 
 
 class Event(NamedTuple):
@@ -36,6 +38,9 @@ class Event(NamedTuple):
     tensor: str | None = None  # what a communication carries: ``Weight``, ``WeightGrad`` ..., or None for a plain value
     elements: Elements = 0  # size of what is carried
     words: tuple[str, ...] = ()  # what it uses that a puzzle has to grant
+    layers: tuple[int, ...] = ()
+    """All layers of a collective that got a list, in its order: ``layer`` is the first of them, ``batches`` and
+    ``elements`` are those of all its tensors together. Empty for everything else."""
 
     @property
     def lane(self) -> str:

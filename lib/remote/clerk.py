@@ -139,6 +139,16 @@ class Clerk:
             _of_kind(operand, row.takes)
         return self.books.meet(state, kind, operand, layer, axis)
 
+    def _meet_list(
+        self, state: RankState, kind: str, places: list[Any], layers: list[Any], axis: str | None
+    ) -> InFlight:
+        row = OPERATIONS.get(kind)
+        if not isinstance(row, Collective) or (None in places and row.everyone):
+            raise Garbled("no collective")
+        self.asked = state.place(kind)
+        operands = [_or_none(_tensor(*row.takes))(self, at) for at in places]
+        return self.books.meet_list(state, kind, operands, [_shown_number(self, layer) for layer in layers], axis)
+
     def _wait(self, state: RankState, at: Any) -> bool:
         call = _call(self, at)
         if call.fetched or call.rank is not state:
@@ -149,7 +159,7 @@ class Clerk:
         if not call.over or call.fetched or call.rank is not state:
             raise Garbled("fetching what is not there")
         result = self.books.fetch(call)
-        return result if isinstance(result, TensorState) else ["plain", result]
+        return result if isinstance(result, (TensorState, list)) else ["plain", result]
 
     def _drop(self, state: RankState, tensor: TensorState) -> None:
         if tensor.rank is not state:
@@ -216,6 +226,11 @@ def _shown(clerk: Clerk, value: Any) -> Any:
     return shown(value, 200) if type(value) is str else _plain(clerk, value)
 
 
+def _shown_number(clerk: Clerk, value: Any) -> Any:
+    """Return the same, a whole number being of a sensible size."""
+    return number(value) if type(value) is int else _shown(clerk, value)
+
+
 def _text(clerk: Clerk, value: Any) -> str:
     if type(value) is not str:
         raise Garbled("no text")
@@ -228,7 +243,7 @@ def _axis(clerk: Clerk, value: Any) -> str:
 
 def _places(clerk: Clerk, value: Any) -> list[Any]:
     if type(value) is not list:
-        raise Garbled("no list of tensors")
+        raise Garbled("no list of tensors, or of layers")
     return value
 
 
@@ -261,6 +276,7 @@ VERBS: dict[str, tuple[Callable[..., Any], tuple[Check, ...]]] = {
     "compute": (Clerk._compute, (_text, _shown, _places, _options)),
     "set_final_weight": (lambda c, a, *r: c.books.set_final_weight(a, *r), (_shown, _weight)),
     "meet": (Clerk._meet, (_text, _or_none(_any), _layer, _or_none(_axis))),
+    "meet_list": (Clerk._meet_list, (_text, _places, _places, _or_none(_axis))),
     "pass_to": (lambda c, a, *r: c.books.pass_to(a, *r), (_shown, _or_none(_any), _plain)),
     "receive": (lambda c, a, *r: c.books.receive(a, *r), (_shown,)),
     "wait": (Clerk._wait, (_number,)),

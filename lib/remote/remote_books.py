@@ -52,8 +52,10 @@ class RemoteCall:
 
     waiter: Callable[[], None]
 
-    def __init__(self, rank: RemoteRank, kind: str, layer: int | None, number: int) -> None:
-        self.rank, self.kind, self.layer, self.number = rank, kind, layer, number
+    def __init__(
+        self, rank: RemoteRank, kind: str, layer: int | None, number: int, layers: tuple[int, ...] = ()
+    ) -> None:
+        self.rank, self.kind, self.layer, self.number, self.layers = rank, kind, layer, number, layers
 
 
 def remote_books(wire: Wire) -> AnyBooks:
@@ -136,6 +138,13 @@ class RemoteBooks:
         number = None if operand is None else self.number(operand)
         return self._started(rank, kind, layer, self.ask("meet", rank, kind, number, plain(layer), axis))
 
+    def meet_list(
+        self, rank: RemoteRank, kind: str, operands: Sequence[Token | None], layers: Sequence[Any], axis: Any
+    ) -> RemoteCall:
+        numbers = [None if operand is None else self.number(operand) for operand in operands]
+        number = self.ask("meet_list", rank, kind, numbers, [*map(plain, layers)], axis)
+        return self._started(rank, kind, layers[0], number, tuple(layers))
+
     def pass_to(self, rank: RemoteRank, receiver: Any, operand: Token | None, value: object) -> RemoteCall:
         number = None if operand is None else self.number(operand)
         layer = None if operand is None else operand.labels.layer
@@ -144,8 +153,10 @@ class RemoteBooks:
     def receive(self, rank: RemoteRank, src: Any) -> RemoteCall:
         return self._started(rank, "receive", None, self.ask("receive", rank, plain(src)))
 
-    def _started(self, rank: RemoteRank, kind: str, layer: Any, number: int) -> RemoteCall:
-        call = self.calls[number] = RemoteCall(rank, kind, layer, number)
+    def _started(
+        self, rank: RemoteRank, kind: str, layer: Any, number: int, layers: tuple[int, ...] = ()
+    ) -> RemoteCall:
+        call = self.calls[number] = RemoteCall(rank, kind, layer, number, layers)
         return call
 
     def wait(self, call: RemoteCall, waiter: Callable[[], None]) -> bool:
@@ -154,7 +165,7 @@ class RemoteBooks:
 
     def fetch(self, call: RemoteCall) -> Any:
         result = self.ask("fetch", call.rank, call.number)
-        return result if isinstance(result, Token) else result[1]
+        return result[1] if isinstance(result, list) and result[0] == "plain" else result
 
     def decide_next(self) -> bool:
         return bool(self.ask("decide_next", RemoteRank(0)))

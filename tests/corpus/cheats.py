@@ -8,6 +8,7 @@ from __future__ import annotations
 from textwrap import indent
 
 from . import Program, after, changed, whole
+from .lists import TAMPERING
 
 
 def fsdp(name: str, says: str, *lines: str) -> Program:
@@ -224,6 +225,8 @@ CHEATS += [
         "not finished yet|did not end",
         "signal.setitimer(signal.ITIMER_REAL, 0)\nsay('share', 0, 1)\nw = say('load_weights', 0, 1, 0, 0, 1)[1][0][1]\nsay('store', 0, 1, w)\nheld = [say('shard', 0, 1, w, 0, 2)[1][1] for _ in range(4000)]\nfor _ in range(4000):\n    say('wait', 0, 2, say('receive', 0, 2, 1)[1])\nfor entry in held:\n    say('shard', 0, 1, entry, 0, 2)\nbooks.wire.send(['done'])\ntime.sleep(60)",
     ),
+    # -- lists of tensors ------------------------------------------------------------------------------------------
+    *TAMPERING,
 ]  # fmt: skip
 
 # What reaches for the machine around it. Without bubblewrap or namespaces nothing stops these (THREATS.md says so):

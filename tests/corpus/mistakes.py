@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import Program, after, changed, of_each_puzzle, whole
+from .lists import MISTAKES as LISTS
 
 FORWARD = "model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)"
 KEPT = (
@@ -314,5 +315,6 @@ async def pipeline(model):
     changed("repair_book", "the running sum is summed across", ("model.grad_weights[layer] = so_far + grad if so_far else grad", 'grad = so_far + grad if so_far else grad\n            model.grad_weights[layer] = await model.allreduce(grad, layer, axis="replica")'), ('grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")', "grad = model.grad_weights.pop(layer)"), says="would be counted twice"),
     changed("repair_book", "never summed across", ('grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")', "grad = model.grad_weights.pop(layer)"), says="missing micro-batch"),
     changed("repair_groups", "one reduction forgotten", ('        grad = await model.allreduce(grad, layer, axis="replica")\n', ""), says="missing micro-batch"),
+    *LISTS,
     *of_each_puzzle("MISTAKES"),
 ]  # fmt: skip

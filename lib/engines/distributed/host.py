@@ -27,14 +27,13 @@ from ...machine.cost import Cost, Shape
 from ...machine.in_flight import InFlight
 from ...machine.interface import AnyBooks
 from ...machine.rank_state import RankState
-from ...record.labels import Labels
 from ...record.table import SEND
 from ...remote.clerk import Clerk
 from ...remote.wire import Garbled, Wire, pack, unpack_error
 from ...running.execution import cause
 from ...running.workload import Workload
 
-RECORDED = ("load_weights", "get_activation", "compute", "meet", "pass_to", "receive", "finish")
+RECORDED = ("load_weights", "get_activation", "compute", "meet", "meet_list", "pass_to", "receive", "finish")
 """Questions that leave a record in the log."""
 COLLECTING = 60.0  # seconds within which the final weights have to be compared
 PATIENCE = 1.0  # seconds to wait for the reason, when a rank is only broken
@@ -107,18 +106,16 @@ class Host:
         handles = [cast(RankState, model._handle) for model in self.models]
         self.clerk = Clerk(self.books, work.layers, work.batches, handles)
         self.numbers: dict[InFlight, int] = {}  # the clerk's numbers of calls
-        self.moves: list[tuple[str, Sequence[InFlight], Sequence[Labels | None], Sequence[Labels]]] = []
+        self.moves: list[tuple[str, Sequence[InFlight], Sequence[Any], Sequence[Any]]] = []
         """Tensors that can now be moved: a verb, the calls of a group in its order or a send and its receive, and the
-        labels of what they bring and get."""
+        labels of what they bring and get, or lists of labels."""
         weight, activation = ranks[0].hello["sizes"]
         self.real = Cost(weight_elements=weight, activation_elements=activation)
         """Sizes of the real tensors, by which what is stored is counted."""
         self.out = sys.stdout  # which a rank in the same process will replace
         self.selector = selectors.DefaultSelector()
 
-    def met(
-        self, kind: str, calls: Sequence[InFlight], inputs: Sequence[Labels | None], outputs: Sequence[Labels]
-    ) -> None:
+    def met(self, kind: str, calls: Sequence[InFlight], inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         self.moves.append((kind, calls, inputs, outputs))
 
     def received(self, sent: InFlight, call: InFlight) -> None:
@@ -292,7 +289,7 @@ def _lost(state: Client, how: str) -> PuzzleError:
 
 def _doing(verb: str, message: Sequence[Any]) -> str:
     """Return what a question is about, for people: the operation and its layer."""
-    if verb in ("compute", "meet"):
+    if verb in ("compute", "meet", "meet_list"):
         return show_call(message[3], message[4 if verb == "compute" else 5])
     return show_call(verb, message[3] if verb == "load_weights" else None)
 

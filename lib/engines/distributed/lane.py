@@ -72,15 +72,22 @@ class Lane(threading.Thread):
             self.changed.wait_for(lambda: call in self.offered)
             value = self.offered.pop(call)
         begun = time.monotonic()
-        brought, got = ([labels and unpack_labels(labels) for labels in side] for side in (inputs, outputs))
         with self.watch():
             if lane_of(kind) == "message":
-                made = self._passed(value, got[0], *ranks)
+                made = self._passed(value, unpack_labels(outputs[0]), *ranks)
+            elif isinstance(value, list):  # one call for several layers: tensor by tensor, in the same order everywhere
+                places = zip(value, zip(*inputs, strict=True), zip(*outputs, strict=True), strict=True)
+                made = [self._met(kind, ranks, *place) for place in places]
             else:
-                carrier = GroupCarrier(self.numbers, ranks, ranks.index(self.rank), self.groups[tuple(ranks)])
-                made = collective(kind).move(carrier, value, brought, got)
+                made = self._met(kind, ranks, value, inputs, outputs)
         self.times[call] = begun, time.monotonic()
         self._note(self.results, call, made)
+
+    def _met(self, kind: str, ranks: Sequence[int], value: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """Move one tensor of each member of a group. Return what this rank gets."""
+        brought, got = ([labels and unpack_labels(labels) for labels in side] for side in (inputs, outputs))
+        carrier = GroupCarrier(self.numbers, ranks, ranks.index(self.rank), self.groups[tuple(ranks)])
+        return collective(kind).move(carrier, value, brought, got)
 
     def _note(self, values: dict[int, Any], call: int, value: Any) -> None:
         with self.changed:

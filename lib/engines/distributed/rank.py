@@ -122,18 +122,24 @@ class RankBooks(RemoteBooks):
         self.lane.finals[int(layer)] = weight
 
     def meet(self, rank: RemoteRank, kind: str, operand: Any, layer: Any, axis: Any) -> RemoteCall:
-        return self._offered(super().meet(rank, kind, operand, layer, axis), operand)
+        return self._offered(super().meet(rank, kind, operand, layer, axis), operand and operand.data)
+
+    def meet_list(
+        self, rank: RemoteRank, kind: str, operands: Sequence[Any], layers: Sequence[Any], axis: Any
+    ) -> RemoteCall:
+        values = [operand and operand.data for operand in operands]
+        return self._offered(super().meet_list(rank, kind, operands, layers, axis), values)
 
     def pass_to(self, rank: RemoteRank, receiver: Any, operand: Any, value: object) -> RemoteCall:
         call = super().pass_to(rank, receiver, operand, value)
-        return call if operand is None else self._offered(call, operand)
+        return call if operand is None else self._offered(call, operand.data)
 
     def receive(self, rank: RemoteRank, src: Any) -> RemoteCall:
         return self._offered(super().receive(rank, src), None)
 
-    def _offered(self, call: RemoteCall, operand: Any) -> RemoteCall:
+    def _offered(self, call: RemoteCall, value: Any) -> RemoteCall:
         self.took[-1] = call.number
-        self.lane.offer(call.number, None if operand is None else operand.data)
+        self.lane.offer(call.number, value)
         return call
 
     def fetch(self, call: RemoteCall) -> Any:
@@ -141,6 +147,9 @@ class RankBooks(RemoteBooks):
         result = super().fetch(call)
         if isinstance(result, RealTensor):
             result.data = self.lane.result(call.number)
+        elif isinstance(result, list):
+            for tensor, value in zip(result, self.lane.result(call.number), strict=True):
+                tensor.data = value
         return result
 
     def decide_next(self) -> bool:
