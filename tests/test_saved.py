@@ -246,7 +246,7 @@ def test_what_is_kept_is_autograds_graph_and_goes_with_it(layer: str) -> None:
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            out, saved = books.compute(rank, "forward", 0, [inp, weight], keep=keep)
+            out, saved = books.compute(rank, "forward", 0, [inp, weight], {"keep": keep})
         kept[keep] = sum(sizes.values())
         graphs = saved.value.data
         assert isinstance(graphs, Graphs) and not out.value.data[0].requires_grad

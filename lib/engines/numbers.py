@@ -87,12 +87,12 @@ class Numbers:
         return Real(self.fingerprints.loss(inp.mark), numbers)
 
     def backward(
-        self, inp: Real, grad: Real, weight: Real, saved: Real | None = None, partial: bool = False
+        self, inp: Real, grad: Real, weight: Real, saved: Real | None = None, *, partial: bool = False
     ) -> tuple[Real, Real]:
         """Return the gradients of the weight, summed over micro-batches, and of the input. Computes the layer again,
         unless its graph was kept."""
         mark = None if saved is None else saved.mark
-        of_weight, of_input = self.fingerprints.backward(inp.mark, grad.mark, weight.mark, mark, partial)
+        of_weight, of_input = self.fingerprints.backward(inp.mark, grad.mark, weight.mark, mark, partial=partial)
         graphs = None if saved is None else saved.data
         if not isinstance(graphs, Graphs):
             graphs = self._graphs(inp, *self._layer(weight, partial))

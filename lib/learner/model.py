@@ -333,7 +333,7 @@ class Model(Verbs):
         self._refuse(row, layer, *given)
         chosen = self._chosen(row, layer, options)
         tokens = [operand._token for operand in given if operand is not None]
-        made = self._books.compute(self._handle, row.kind, layer, tokens, **chosen)
+        made = self._books.compute(self._handle, row.kind, layer, tokens, chosen)
         self._note(sys._getframe(2))
         return [of_token(token) for token in made]
 

@@ -11,7 +11,7 @@ from ..basics.units import Elements
 from ..record.events import END, Event
 from ..record.kinds import SAVED
 from ..record.labels import FINEST, Labels, one_shard
-from ..record.operations import Values
+from ..record.operations import NO_OPTIONS, Options, Values
 from ..record.table import collective, computation
 from . import late_memory
 from .cost import Shape
@@ -110,10 +110,17 @@ class LocalBooks:
     # -- operations of the compute lane ---------------------------------------------------
 
     def compute(
-        self, rank: RankState, kind: str, layer: int | None, operands: Sequence[TensorState], **options: object
+        self,
+        rank: RankState,
+        kind: str,
+        layer: int | None,
+        operands: Sequence[TensorState],
+        options: Options = NO_OPTIONS,
     ) -> list[TensorState]:
         """Carry out an operation of the compute lane: its row says what it insists on and what it makes."""
         row = computation(kind)
+        if options or len(operands) != len(row.takes):
+            row = row.called(options, len(operands))
         labels = [*map(labels_of, operands)]
         if not row.layered:
             layer = labels[0].layer
@@ -125,16 +132,15 @@ class LocalBooks:
                 origin = origin or tensor.origin
         if rank.strict:
             try:
-                row.rule(rank, layer, labels, **options)
+                row.rule(rank, layer, labels)
             except PuzzleError as error:  # operations may share a rule
                 error.place = error.place._replace(operation=kind)
                 raise
-        made = row.makes(rank, layer, labels, **options)
-        values = row.value(rank.values, [*map(value_of, operands)], **options)
+        made = row.makes(rank, layer, labels)
+        values = row.value(rank.values, [*map(value_of, operands)])
         cost = rank.cost
         workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
-        words = row.said(options, len(labels)) if options or len(labels) != len(row.takes) else row.words
-        rank.record(row, layer, labels[0].batches, operands, cost.compute(kind, *labels), workspace, words)
+        rank.record(row, layer, labels[0].batches, operands, cost.compute(kind, *labels), workspace)
         if len(made) != len(values):
             raise ValueError(f"{kind} makes {len(made)} tensors of {len(values)} values")
         return [*map(rank.mint, made, values, repeat(origin))]

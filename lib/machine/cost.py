@@ -12,7 +12,7 @@ from ..basics.arguments import describe
 from ..basics.errors import PuzzleError
 from ..basics.units import HIDDEN, LENGTH, Elements, common_grain, divided, exact, show_ticks
 from ..record.kinds import KINDS, SAVED
-from ..record.labels import Labels, Rare
+from ..record.labels import NOTHING_RARE, Labels, Rare
 from ..record.operations import Computation
 from ..record.table import OPERATIONS, collective, operation
 from .mesh import Group, Mesh
@@ -96,13 +96,19 @@ class Cost:
 
     @cached_property
     def _fixed(self) -> dict[str, Grains]:
-        """The prices that are fields, in grains: asked for at every operation."""
-        return {field.name: self.grains(self.price(field.name)) for field in fields(self)}
+        """The prices that are fields, in grains: asked for at every operation. A backward makes again all that forward
+        left behind, unless it is given some of it."""
+        prices = {field.name: self.grains(self.price(field.name)) for field in fields(self)}
+        for kind, row in OPERATIONS.items():
+            if row.backward and kind in prices:
+                prices[kind] += prices["recompute"]
+        return prices
 
     @cached_property
-    def _again(self) -> dict[str, Grains]:
-        """What a backward takes longer that is given so much of what forward left behind, in grains."""
-        return {"all": 0, "selective": self._fixed["recompute_selective"], "": self._fixed["recompute"]}
+    def _spared(self) -> dict[str, Grains]:
+        """What a backward is spared that is given so much of what forward left behind, in grains."""
+        again = self._fixed["recompute"]
+        return {"": 0, "selective": again - self._fixed["recompute_selective"], "all": again}
 
     def elements(self, labels: Labels) -> Elements:
         """Return the size of a tensor, in elements: 0 for a gradient of no micro-batches."""
@@ -123,15 +129,18 @@ class Cost:
         price = self._fixed.get(kind)
         if price is None:
             raise PuzzleError(f"{type(self).__name__} has no price for {kind}", cure=f"a field {kind}", line="")
-        row, last = OPERATIONS[kind], labels[-1]
-        if row.backward:
-            price += self._again[last.rare.keep]
-        if row.by_batch:
-            price *= len(labels[0].batches)
-        if last.total == 1 or not row.trains:
+        row = OPERATIONS[kind]
+        if not row.by_batch:
             return price
+        batches, last = len(labels[0].batches), labels[-1]
+        if last.total == 1 and last.rare is NOTHING_RARE:
+            return price * batches
+        if row.backward:
+            price -= self._spared[last.rare.keep]
+        if not row.trains:
+            return price * batches
         # The last one is the weight, or what a forward has left behind, which is of the same piece.
-        share = Fraction(price * len(last.shards), last.total)
+        share = Fraction(price * batches * len(last.shards), last.total)
         return share.numerator if share.denominator == 1 else share
 
     @cached_property

@@ -78,6 +78,7 @@ class Fingerprints:
         grad: ByBatch,
         weight: Fingerprint,
         saved: ByBatch | None = None,
+        *,
         partial: bool = False,
     ) -> tuple[Fingerprint, ByBatch]:
         """Return the gradients of weight and input: nonsense, if what is used of a forward was left behind by another

@@ -14,7 +14,7 @@ from ..basics.errors import Deadlock, PuzzleError
 from ..basics.units import Elements
 from ..record.events import Event
 from ..record.labels import Labels
-from ..record.operations import Value
+from ..record.operations import NO_OPTIONS, Options, Value
 from .failure import Wait
 
 
@@ -96,7 +96,14 @@ class Books(Protocol[R, T, C]):
     def fake_grad(self, rank: R, layer: int, batches: frozenset[int]) -> T:
         """Return a gradient out of nothing; of no micro-batches it is the honest zero."""
 
-    def compute(self, rank: R, kind: str, layer: int | None, operands: Sequence[T], **options: object) -> Sequence[T]:
+    def compute(
+        self,
+        rank: R,
+        kind: str,
+        layer: int | None,
+        operands: Sequence[T],
+        options: Options = NO_OPTIONS,
+    ) -> Sequence[T]:
         """Carry out an operation of the compute lane, and return what it makes. ``options``: those of its row that the
         call names."""
 

@@ -404,8 +404,7 @@ class RankState:
         batches: frozenset[int],
         operands: Sequence[TensorState],
         length: Grains,
-        workspace: Elements,
-        words: tuple[str, ...],
+        workspace: Elements = 0,
     ) -> None:
         """Carry out an operation of the compute lane that takes ``length`` grains and ``workspace`` elements more than
         its operands: sample, clock and log."""
@@ -415,7 +414,7 @@ class RankState:
             self.tick = float(self.clock / self.grain)
         self.log.append(
             make_event(
-                (self.rank, row.kind, layer, batches, start, start, self.tick, held, None, (), None, 0, words, ())
+                (self.rank, row.kind, layer, batches, start, start, self.tick, held, None, (), None, 0, row.words, ())
             )
         )
 

@@ -5,14 +5,19 @@ processes, the engines, the codes and the pictures. So an operation is its row, 
 beside it, a price in ``machine.cost`` and a verb in ``learner.model``.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from .labels import Labels
 
 Value = Any  # what a tensor carries: only the arithmetic that made it looks inside
 Part = tuple[Labels, Value]  # labels and value of one tensor
+Options = Mapping[str, object]  # what a call says besides its operands, by name
+NO_OPTIONS: Options = {}
 
 
 class Values(Protocol):
@@ -40,7 +45,7 @@ class Values(Protocol):
         """Return the gradient of the loss with respect to the last activation."""
 
     def backward(
-        self, inp: Value, grad: Value, weight: Value, saved: Value = None, partial: bool = False
+        self, inp: Value, grad: Value, weight: Value, saved: Value = None, *, partial: bool = False
     ) -> tuple[Value, Value]:
         """Return the gradients of a layer's weight, summed over the micro-batches, and of its input; with ``partial``,
         of the piece of the weight, and the summand that it gives. ``saved``: what forward left behind, if anything."""
@@ -143,10 +148,18 @@ class Computation(Operation):
     by_batch: bool = True
     weight_grads: bool = False  # whether it makes gradients of weights
 
-    def said(self, options: Mapping[str, object], operands: int) -> tuple[str, ...]:
-        """Return by what names a puzzle grants a call with these options and so many operands."""
+    def called(self, options: Options, operands: int) -> Computation:
+        """Return the row of a call with these options and so many operands: its functions know the options, and its
+        words say by what names a puzzle grants them."""
         more = list(self.may_take)[: operands - len(self.takes)]
-        return (*self.words, *more, *[f"{name}=True" if value is True else name for name, value in options.items()])
+        said = [f"{name}=True" if value is True else name for name, value in options.items()]
+        return replace(
+            self,
+            words=(*self.words, *more, *said),
+            rule=partial(self.rule, **options),
+            makes=partial(self.makes, **options),
+            value=partial(self.value, **options),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

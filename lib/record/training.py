@@ -37,16 +37,15 @@ def forward_rule(
 def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], partial: bool = False) -> None:
     """Raise PuzzleError for what forward refuses, and unless the gradient is that of the output, for the same micro-
     batches, and what forward left behind, if given, is of the same layer, piece and micro-batches."""
-    inp, grad, weight = labels[:3]
-    saved = labels[3:]
+    inp, grad, weight = labels if len(labels) == 3 else labels[:3]
     if (
         weight.layer == inp.layer == grad.layer == layer
         and inp.batches == grad.batches
-        and (partial or len(weight.shards) == weight.total)
+        and (len(weight.shards) == weight.total or partial)
         and not weight.step
         and inp.total == grad.total == 1
         and inp.rare is NOTHING_RARE is grad.rare
-        and not saved
+        and len(labels) == 3
     ):
         return
     where = rank.place("backward", layer, inp.batches)
@@ -67,7 +66,7 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], partial: boo
         problem = "input and gradient are of different micro-batches"
         cure = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
         raise PuzzleError(problem, where=where, expected=expected, got=got, cure=cure)
-    for kept in saved:
+    for kept in labels[3:]:
         _saved_fits(where, kept, _left_behind(layer, inp, weight, kept.keep))
 
 
@@ -175,8 +174,7 @@ def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], partial: bool =
 
 def _both_gradients(values: Values, given: Sequence[Any], partial: bool = False) -> tuple[Any, Any]:
     """Return the values of the gradients of a layer's weight and of its input."""
-    inp, grad, weight, *saved = given
-    return values.backward(inp, grad, weight, saved[0] if saved else None, partial)
+    return values.backward(*given, partial=True) if partial else values.backward(*given)
 
 
 KEEP = ("all", "selective")

@@ -129,7 +129,7 @@ class Clerk:
         elif layer is not None:
             raise Garbled("a layer where there is none")
         operands = [_tensor(wanted)(self, at) for at, wanted in zip(places, takes, strict=False)]
-        return self.books.compute(state, kind, layer, operands, **options)
+        return self.books.compute(state, kind, layer, operands, options)
 
     def _meet(self, state: RankState, kind: str, operand: TensorState | None, layer: Any, axis: str | None) -> InFlight:
         row = OPERATIONS.get(kind)

@@ -18,6 +18,7 @@ from ..machine.fingerprints import piece_of
 from ..machine.interface import AnyBooks, Books, FinalState, Piece, Token
 from ..record.events import Event
 from ..record.labels import Labels
+from ..record.operations import NO_OPTIONS, Options
 from ..running.limits import TimeIsUp
 from .wire import Wire, pack, unpack_elements, unpack_error, unpack_event, unpack_labels
 
@@ -128,7 +129,14 @@ class RemoteBooks:
     def fake_grad(self, rank: RemoteRank, layer: Any, batches: frozenset[int]) -> Any:
         return self.ask("fake_grad", rank, plain(layer), sorted(batches))
 
-    def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Token], **options: object) -> Any:
+    def compute(
+        self,
+        rank: RemoteRank,
+        kind: str,
+        layer: Any,
+        operands: Sequence[Token],
+        options: Options = NO_OPTIONS,
+    ) -> Any:
         return self.ask("compute", rank, kind, plain(layer), [self.number(operand) for operand in operands], options)
 
     def set_final_weight(self, rank: RemoteRank, layer: Any, weight: Token) -> None:

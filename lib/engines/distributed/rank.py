@@ -28,6 +28,7 @@ from ...learner.model import Model
 from ...machine.cost import Shape
 from ...machine.interface import AnyBooks, Token
 from ...machine.mesh import Mesh
+from ...record.operations import NO_OPTIONS, Options
 from ...record.table import computation
 from ...remote.remote_books import RemoteBooks, RemoteCall, RemoteRank, RemoteTensor
 from ...remote.wire import Wire, pack, pack_error
@@ -104,13 +105,21 @@ class RankBooks(RemoteBooks):
         made.data = self.numbers.made_up(made.labels)
         return made
 
-    def compute(self, rank: RemoteRank, kind: str, layer: Any, operands: Sequence[Any], **options: object) -> Any:
+    def compute(
+        self,
+        rank: RemoteRank,
+        kind: str,
+        layer: Any,
+        operands: Sequence[Any],
+        options: Options = NO_OPTIONS,
+    ) -> Any:
         """Ask the host whether the operation may be and what it makes, then make the numbers here."""
         tick = self.time(rank) if self.pace else 0.0
-        made = super().compute(rank, kind, layer, operands, **options)
+        made = super().compute(rank, kind, layer, operands, options)
         ticks = self.time(rank) - tick if self.pace else 0.0
         begun = time.monotonic()
-        values = computation(kind).value(self.numbers, [operand.data for operand in operands], **options)
+        row = computation(kind).called(options, len(operands))
+        values = row.value(self.numbers, [operand.data for operand in operands])
         for tensor, value in zip(made, values, strict=True):
             tensor.data = value
         time.sleep(max(0.0, begun + self.pace * ticks - time.monotonic()))
