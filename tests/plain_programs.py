@@ -184,7 +184,7 @@ SLOTS = ("x", "y", "z")
 def program_of(chance: random.Random) -> Program:
     """A program in which every rank does its share of some collectives and messages, and fills in what it likes."""
     ranks, mesh = chance.choice(MESHES)
-    own, trained, lost = chance.randint(1, 3), chance.random() < 0.5, chance.random() < 0.1
+    own, trained, lost = chance.randint(1, 3), chance.random() < 0.6, chance.random() < 0.1
     layers = 1 if trained else chance.choice((1, 2, 3, 3))
     branches = [chance.randint(1, 3) for _ in range(ranks)]
     everything: list[dict[int, list[Step]]] = [{place: [] for place in range(count)} for count in branches]

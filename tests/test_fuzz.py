@@ -91,6 +91,8 @@ def changes(tree: ast.AST) -> Iterator[tuple[str, Change]]:
             yield "another order", lambda node=node: setattr(node.func, "id", "list")
         if isinstance(node, ast.Call) and len(node.args) > 1:
             yield "swap two arguments", lambda node=node: node.args.insert(0, node.args.pop(1))
+        if isinstance(node, ast.Call) and node.keywords:
+            yield "drop a keyword", lambda node=node: node.keywords.pop()
     yield from of_families(tree)
 
 
