@@ -225,6 +225,35 @@ def test_the_map_leads_to_the_puzzles(browser: Browser, lab: Lab, tmp_path: Path
     assert "/p06_gpipe.ipynb" in url and violations == {}
 
 
+SLIDING = """
+from lib import *
+from drawing import explore
+
+
+async def fsdp(model: Model) -> None:
+    model.weights[0] = await model.allgather(model.load_weights(0, model.rank, model.RANKS)[0], 0)
+
+
+explore(fsdp, ranks=4, layers=2)
+"""
+SHOWN = f"() => document.querySelector('{OPEN} .jp-OutputArea-output svg.ltp')?.getAttribute('aria-label') ?? ''"
+
+
+def test_a_slider_that_is_moved_draws_the_run_anew(browser: Browser, lab: Lab, tmp_path: Path) -> None:
+    def work(page: Page) -> Any:
+        run_all(page)
+        page.wait_for_function(f"() => ({SHOWN})() !== ''")
+        before = page.evaluate(SHOWN)
+        keep(page.screenshot(), "lab-sliders", tmp_path)
+        page.locator(f"{OPEN} .noUi-handle").first.focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function(f"before => ({SHOWN})() !== before", arg=before)
+        return before, page.evaluate(SHOWN), page.locator(f"{OPEN} .noUi-handle").count()
+
+    before, after, sliders = browser.visit(lab.url(lab.put("sliders.ipynb", [SLIDING])), work, height=1200)
+    assert "4 ranks" in before and "5 ranks" in after and sliders == 4
+
+
 def test_the_tour_runs_and_its_pictures_are_within_their_cells(browser: Browser, lab: Lab) -> None:
     outputs = browser.visit(lab.url("machine_tour.ipynb"), run_all, height=3000)
     pictures = [output for output in outputs if output["picture"]]
