@@ -48,10 +48,12 @@ def page(title: str, content: str) -> str:
     return PAGE.format(title=escape(title), content=content)
 
 
-def write(path: str | os.PathLike[str], formats: Mapping[str, Callable[[], str]], any_name: bool = False) -> None:
+def write(
+    path: str | os.PathLike[str], formats: Mapping[str, Callable[[], str | bytes]], any_name: bool = False
+) -> None:
     """Write the format that the name ends in (with ``any_name``: the only one, whatever the name).
 
-    The text is complete before the file is opened, so that no error leaves half of it. Raise PuzzleError
+    It is complete before the file is opened, so that no error leaves half of it. Raise PuzzleError
     for an unknown ending, and where the file cannot be written.
     """
     try:
@@ -61,9 +63,8 @@ def write(path: str | os.PathLike[str], formats: Mapping[str, Callable[[], str]]
     make = next(iter(formats.values())) if any_name else formats.get(target.suffix.lower())
     if make is None:
         raise PuzzleError(f"{target.name} has no known ending", where="save", expected=" or ".join(formats))
-    text = make()
+    made = make()
     try:
-        with open(target, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        target.write_bytes(made.encode() if isinstance(made, str) else made)
     except OSError as error:
         raise PuzzleError(f"{target} cannot be written: {error.strerror}", where="save") from None

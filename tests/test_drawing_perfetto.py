@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drawing import Trace, perfetto
 from drawing.perfetto import TICK
+from drawing.theme import MEMORY
 from lib import Cost, PuzzleError, Run
 from lib.record.events import MARKS
 from lib.record.kinds import MEMORY_KINDS
@@ -55,7 +58,11 @@ def test_every_entry_has_the_fields_of_its_phase(made: Run) -> None:
 
 def test_every_operation_is_a_slice_or_an_instant_at_its_time(made: Run) -> None:
     shown = Counter((e["pid"], e["cat"], e["ts"], e.get("dur", 0.0)) for e in entries(made, "X", "i"))
-    done = Counter((e.rank, e.kind, e.start * TICK, e.length * TICK) for e in made.events if e.kind not in MARKS)
+    done = Counter(
+        (e.rank, e.kind, round(e.start * TICK, 3), round(e.length * TICK, 3))
+        for e in made.events
+        if e.kind not in MARKS
+    )
     assert shown == done
 
 
@@ -97,12 +104,50 @@ def test_a_flow_has_both_ends_or_none(price: str) -> None:
     assert entries(staged_run(2, 2, cost=Cost(**{price: 0})), "s", "f") == []  # type: ignore[arg-type]
 
 
-def test_memory_is_a_counter_with_all_kinds_whose_sum_is_the_sample(made: Run) -> None:
-    counters = entries(made, "C")
-    assert len(counters) == len(made.events)
-    for counter in counters:
-        assert len(counter["args"]) == len(MEMORY_KINDS)
-    assert max(sum(counter["args"].values()) for counter in counters) == made.memory
+def test_memory_is_a_counter_whose_sum_is_the_sample_and_one_of_the_total(made: Run) -> None:
+    by_name = {name: [e for e in entries(made, "C") if e["name"] == name] for name in ("memory", "memory, total")}
+    assert sum(map(len, by_name.values())) == len(entries(made, "C"))
+    used = {MEMORY[kind][0] for at, kind in enumerate(MEMORY_KINDS) if any(event.held[at] for event in made.events)}
+    for counter, total in zip(*by_name.values(), strict=True):
+        assert set(counter["args"]) == used
+        assert (counter["pid"], counter["ts"]) == (total["pid"], total["ts"])
+        assert sum(counter["args"].values()) == total["args"]["elements"]
+    for rank in range(4):  # as a staircase: what was said last holds at every sample
+        said = {e["ts"]: e["args"]["elements"] for e in by_name["memory, total"] if e["pid"] == rank}
+        last = {event.issued * TICK: event.memory for event in made.events if event.rank == rank}
+        for moment, memory in last.items():
+            assert said[max(at for at in said if at <= round(moment, 3))] == memory
+
+
+def test_every_slice_of_a_micro_batch_names_it() -> None:
+    names = Counter(entry["name"] for entry in entries(RUNS["staged"], "X"))
+    assert names["forward layer 0 mb 0"] == 1 and names["backward layer 3 mb 2"] == 1
+    assert any(name.startswith("send layer") and " mb " in name for name in names)
+    assert not any(
+        " mb " in entry["name"]
+        for entry in entries(RUNS["sharded"], "X")
+        if entry["cat"] != "forward" and entry["cat"] != "backward" and entry["cat"] != "loss"
+    )
+
+
+def test_it_says_what_it_is_and_names_come_first() -> None:
+    told = json.loads(perfetto(trace([event(0, "forward", 0, 1)], time_target=17.0, memory_target=2621440)))
+    assert told["otherData"]["1 ms is"] == "1 tick"
+    assert told["otherData"]["target, time"] == "17 ticks"
+    assert told["otherData"]["target, memory"] == "2,621,440 elements"
+    phases = [entry["ph"] for entry in told["traceEvents"]]
+    assert phases.index("X") > max(at for at, phase in enumerate(phases) if phase == "M")
+
+
+def test_it_saves_itself_plain_and_compressed(tmp_path: Path) -> None:
+    text = perfetto(staged_run(16, 16))
+    text.save(tmp_path / "a.json")
+    text.save(tmp_path / "a.json.gz")
+    assert (tmp_path / "a.json").read_text(encoding="utf-8") == text
+    packed = (tmp_path / "a.json.gz").read_bytes()
+    assert gzip.decompress(packed).decode() == text and len(packed) < len(text) / 8
+    with pytest.raises(PuzzleError, match="no known ending"):
+        text.save(tmp_path / "a.txt")
 
 
 def test_ranks_are_named_processes_with_named_threads(made: Run) -> None:
