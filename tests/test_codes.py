@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lib import Model, PuzzleError, run
+from lib import Model, PuzzleError, Run, run
 from lib.record.codes import CELLS, Code, code_of, grid, read_code
 from lib.record.events import MARKS
 from tests.drawing_events import chain, event, sharded_run, staged_run
@@ -27,8 +27,41 @@ def test_a_run_prints_as_a_grid() -> None:
     assert str(sharded_run(2, 2)) == SHARDED
 
 
+def columns(text: str) -> list[list[str]]:
+    """The words of a grid by column, blocks one after the other; the first column has the names of the rows."""
+    rows = [[line.replace("rank ", "rank") for line in block.splitlines()] for block in text.split("\n\n")]
+    found = [[row.split() for row in block] for block in rows]
+    names = [[row[0] for row in block] for block in found]
+    assert all(block == names[0] for block in names)  # each block says whose lines these are
+    return [names[0], *(list(column) for block in found for column in zip(*[row[1:] for row in block], strict=True))]
+
+
+@pytest.mark.parametrize(
+    "made", [staged_run(4, 4), sharded_run(4, 3), staged_run(2, 2)], ids=["stages", "shards", "few"]
+)
+@pytest.mark.parametrize("width", [1, 20, 40, 79, 80, 110, 400])
+def test_a_long_grid_is_folded_and_loses_nothing(made: Run, width: int) -> None:
+    folded, wide = grid(made.events, width=width), grid(made.events, width=10**6)
+    assert "\n\n" not in wide and columns(folded) == columns(wide)
+    for block in folded.split("\n\n"):
+        lines = block.splitlines()
+        assert max(map(len, lines)) <= width or len(columns(block)) == 2  # a single column may be too wide
+        assert lines[0].startswith("tick")
+    if max(map(len, wide.splitlines())) <= width:
+        assert folded == wide
+
+
+def test_it_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for width in (50, 90):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert 0.7 * width < max(map(len, grid(staged_run(4, 4).events).splitlines())) <= width
+
+
 @pytest.mark.parametrize("made", [staged_run(4, 4), sharded_run(4, 3)])
-def test_every_code_parses_back_and_stands_in_the_column_of_its_start(made: object) -> None:
+def test_every_code_parses_back_and_stands_in_the_column_of_its_start(
+    made: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
     lines = str(made).splitlines()[1:]
     head = [float(tick) for tick in lines[0].split()[1:]]
     for rank, line in enumerate(lines[1:]):

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
+from shutil import get_terminal_size
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from .events import MARKS, Event
 from .operations import Message
 from .table import OPERATIONS, SEND, operation
 
+COLUMNS = 110
+"""Characters of a line where there is no terminal: about what a notebook shows of one."""
 CELLS = 200_000
 """Ranks times moments up to which a grid is aligned in time. A larger one lists the codes of each rank in order."""
 _SPAN = r"-?\d+(?:--?\d+)?"
@@ -113,10 +116,17 @@ def _read_spans(text: str) -> tuple[int, ...]:
 
 
 def grid(
-    events: Iterable[Event], unit: Unit = TICKS, marks: Mapping[int, tuple[float, str]] = MappingProxyType({})
+    events: Iterable[Event],
+    unit: Unit = TICKS,
+    marks: Mapping[int, tuple[float, str]] = MappingProxyType({}),
+    width: int | None = None,
 ) -> str:
     """Return a line for each rank, with a column for each moment at which some rank starts something. ``+`` joins what
-    starts at the same time, ``-`` goes on, ``.`` is idle. ``marks``: the last thing to say of a rank, and its tick."""
+    starts at the same time, ``-`` goes on, ``.`` is idle. ``marks``: the last thing to say of a rank, and its tick.
+
+    Lines longer than ``width`` characters, by default those of the terminal, are folded: below the first columns come
+    the next ones, with their ticks and ranks.
+    """
     by_rank: dict[int, list[Event]] = {}
     for event in sorted(events, key=attrgetter("start", "end")):
         own = by_rank.setdefault(event.rank, [])
@@ -131,7 +141,7 @@ def grid(
         return "\n".join(f"{name}  {' '.join(said[rank])}" for rank, name in names.items())
     rows = {unit.one: [unit.show(moment) for moment in moments]}
     rows |= {name: _cells(by_rank.get(rank, []), moments, *marks.get(rank, ())) for rank, name in names.items()}
-    return _aligned(rows)
+    return _aligned(rows, width or get_terminal_size((COLUMNS, 24)).columns)
 
 
 def _cells(own: Sequence[Event], moments: Sequence[float], tick: float = 0.0, mark: str = "") -> list[str]:
@@ -149,11 +159,26 @@ def _cells(own: Sequence[Event], moments: Sequence[float], tick: float = 0.0, ma
     return cells
 
 
-def _aligned(rows: Mapping[str, Sequence[str]]) -> str:
+def _aligned(rows: Mapping[str, Sequence[str]], width: int) -> str:
     widths = [max(map(len, column)) for column in zip(*rows.values(), strict=True)]
     left = max(map(len, rows))
-    lines = (
-        f"{name:{left}}  " + " ".join(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
-        for name, cells in rows.items()
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    blocks = []
+    for first, last in _folds(widths, width - left - 1):
+        lines = (
+            f"{name:{left}}  "
+            + " ".join(f"{cell:{own}}" for cell, own in zip(cells[first:last], widths[first:last], strict=True))
+            for name, cells in rows.items()
+        )
+        blocks.append("\n".join(line.rstrip() for line in lines))
+    return "\n\n".join(blocks)
+
+
+def _folds(widths: Sequence[int], room: int) -> list[tuple[int, int]]:
+    """Return from where to where columns of these widths stand below each other, as many as there is room for."""
+    folds, first, used = [], 0, 0
+    for at, width in enumerate(widths):
+        if used + width + 1 > room and at > first:
+            folds.append((first, at))
+            first, used = at, 0
+        used += width + 1
+    return [*folds, (first, len(widths))]
