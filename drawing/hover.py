@@ -11,6 +11,12 @@ from .layout import Row
 from .theme import name_of
 from .words import plural, ranges
 
+SAID = {
+    "keep": "some of what is inside the layer is kept for its backward",
+    "saved": "with what forward has kept",
+}
+"""What a word of an event says."""
+
 
 def hover(event: Event, row: Row, unit: Unit) -> str:
     """Return what an operation says when the pointer rests on it. It is true of all ranks of the row."""
@@ -23,6 +29,8 @@ def hover(event: Event, row: Row, unit: Unit) -> str:
     said = [head, unit.at(f"{unit.show(event.start)} to {unit.show(event.end)}")]
     if event.tensor:
         said.append(f"{event.tensor}, {show_elements(event.elements)} elements")
+    if alone and event.words:
+        said += [text for word, text in SAID.items() if word in event.words]
     if alone and event.lane == "message" and len(event.group) == 2:
         said.append(f"from rank {event.group[0]} to rank {event.group[1]}")
     elif alone and event.lane == "collective":

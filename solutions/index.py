@@ -25,6 +25,7 @@
 # 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two boxes of GPUs, with slow links between them
 # 9. [ZeRO-1](p09_zero1.ipynb): only the optimizer states are sharded, with no more communication than in puzzle 2
 # 10. [ZeRO-2](p10_zero2.ipynb): the gradients are sharded as well
+# 11. [Activation checkpointing](p11_checkpointing.ipynb): what is inside a layer is computed again instead of kept
 # 12. [Prefetching](p12_prefetch.ipynb): the next weights are gathered while this layer computes
 # 13. [1F1B](p13_one_f_one_b.ipynb): a pipeline that keeps few micro-batches in memory, however many there are
 # 14. [Interleaved 1F1B](p14_interleaved.ipynb): several thin stages on each rank, and half of the idle time (the

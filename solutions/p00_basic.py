@@ -108,4 +108,4 @@ grade(basic)
 # however small the batch.
 #
 # On one GPU there are two common ways to flatten this hill. You can throw activations away and compute them again
-# during the backward pass. Or you can have fewer of them at a time, which is the next puzzle.
+# during the backward pass (puzzle 11). Or you can have fewer of them at a time, which is the next puzzle.

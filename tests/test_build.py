@@ -297,14 +297,10 @@ def test_the_files_in_the_project_are_what_the_build_makes() -> None:
     assert list(build.differences(ROOT, build.products(ROOT))) == []
 
 
-NOT_YET = (11,)
-"""Numbers of puzzles that are to come."""
-
-
 def test_the_course_is_complete() -> None:
     puzzles = specs.puzzles().values()
-    numbers = [*(number for number in range(17) if number not in NOT_YET), *(f"R{n + 1}" for n in range(len(REPAIRS)))]
-    assert [puzzle.number for puzzle in puzzles] == numbers  # without any other gap
+    numbers = [*range(17), *(f"R{n + 1}" for n in range(len(REPAIRS)))]
+    assert [puzzle.number for puzzle in puzzles] == numbers  # without a gap
     assert [puzzle.name for puzzle in puzzles] == [*COURSE, *REPAIRS] and COURSE and REPAIRS
     assert [path.stem for path in SOURCES if not build.is_puzzle(path)] == ["index", "tour", "laboratory", "for_real"]
 

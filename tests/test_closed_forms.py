@@ -330,3 +330,83 @@ def test_depth_first_gathers_a_layer_twice_for_each_micro_batch(
         most = 2 * (stages - 1 - layer) + (chunks - 1) * stages + 1
         assert in_flight(each, rank) == min(rounds * stages * chunks, most)
     assert each.time == kept.time == breadth.time
+
+
+# -- activation checkpointing -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 5, 7, 12, 16, 24, 36])
+@pytest.mark.parametrize("batches", [1, 3])
+def test_what_is_kept_inside_a_layer_is_not_computed_again(layers: int, batches: int) -> None:
+    """A layer of GPT-3 takes 114sbh, 34sbh without the scores of attention, 2sbh for its input (arXiv 2205.05198).
+    At the peak is what the lower layers keep, and all of the last, whatever that keeps."""
+    cost = cost_named("inner_activations")
+    size = {"layers": layers, "batches": batches, "cost": cost}
+    inp = cost.activation_elements * batches
+    assert (56 + 1) * 2 == 114 and (16 + 1) * 2 == 34  # in sbh, with the input
+    assert (cost.saved_elements, cost.saved_selective_elements) == (56 * inp // batches, 16 * inp // batches)
+    training = program("p11_checkpointing", "training")
+    below, half = layers - 1, layers // 2
+    kept = {
+        "keep_nothing": (layers * Fraction(1), 0),
+        "keep_selectively": (layers * Fraction(3, 100), 16 * below),
+        "keep_everything": (Fraction(0), 56 * below),
+        "last_one_free": ((below - half) + half * Fraction(3, 100), 16 * half),
+    }
+    if layers % 2 == 0:
+        kept["checkpointing_in_47_18"] = kept["last_one_free"]
+    for name, (again, elsewhere) in kept.items():
+        done = run(program("p11_checkpointing", name), **size)
+        done.check()
+        assert done.time == pytest.approx(float(batches * (3 * layers + again)) + layers / 2, abs=1e-9)
+        if name == "checkpointing_in_47_18":
+            continue
+        peak = 2 * layers * WEIGHT + inp * (layers + 1 + 56 + elsewhere)
+        assert done.memory == max(peak, 2 * layers * WEIGHT + WEIGHT + inp), name  # or the first update
+    for layer in range(layers):  # of one layer alone: whatever it keeps, the last takes no more room at the peak
+        done = run(partial(training, keep=lambda at, _, only=layer: "all" if at == only else None), **size)
+        peak = 2 * layers * WEIGHT + inp * (layers + 1 + 56 * (1 + (layer < below)))
+        assert done.memory == max(peak, 2 * layers * WEIGHT + WEIGHT + inp)
+
+
+DEEP = [4, 5, 9, 13, 16, 25, 36, 37, 40, 64]
+
+
+def most_inputs(layers: int, every: int) -> int:
+    """The inputs and the gradient that are in memory while a segment is worked on, at most: its own, and the
+    checkpoints before it."""
+    firsts = range(0, layers, every)
+    return max(place + 1 + min(every, layers - first) for place, first in enumerate(firsts))
+
+
+@pytest.mark.parametrize("layers", DEEP)
+def test_a_checkpoint_every_so_many_layers(layers: int) -> None:
+    """L/k + k activations, at best 2 sqrt(L), for L - ceil(L/k) forwards (Chen et al., arXiv 1604.06174)."""
+    inp = 16 * Cost().activation_elements
+    cost = Cost(backward=2, activation_elements=inp)
+    figures = {}
+    for every in range(1, layers + 1):
+        fn = partial(program("p11_checkpointing", "across_layers"), every=every)
+        done = run(fn, layers=layers, cost=cost)
+        done.check()
+        checkpoints = -(-layers // every)
+        assert done.time == 3 * layers + (layers - checkpoints) + layers / 2
+        figures[every] = most_inputs(layers, every)
+        assert done.memory == 2 * layers * WEIGHT + figures[every] * inp
+        if layers % every == 0:
+            assert figures[every] == checkpoints + every
+    root = round(layers**0.5)
+    if root**2 == layers:
+        assert figures[root] == min(figures.values()) == 2 * root
+
+
+@pytest.mark.parametrize("layers", [4, 9, 16, 36])
+def test_the_last_segment_need_not_go_forward_again(layers: int) -> None:
+    every = round(layers**0.5)
+    cost = Cost(backward=2, activation_elements=16 * Cost().activation_elements)
+    names = ("across_layers", "last_segment_kept")
+    again, kept = (
+        run(partial(program("p11_checkpointing", name), every=every), layers=layers, cost=cost) for name in names
+    )
+    kept.check()
+    assert (again.time - kept.time, again.memory) == (every - 1, kept.memory)

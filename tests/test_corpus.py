@@ -284,7 +284,6 @@ ELSEWHERE = {  # the problem, and what comes to it
     "every rank brings a tensor to {kind}": "test_operations.py: the learner's side asks first",
     "there is no piece {index} of {pieces}": "the learner's side asks first; labels are public as well",
     "what forward leaves behind is not sent": "test_saved.py",
-    "inner activations are not stored in {self._name}": "test_saved.py",
 }
 
 

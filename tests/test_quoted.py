@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import pytest
 
-from lib import Cost, RingCost, run
+from lib import HIDDEN, LENGTH, Cost, RingCost, run
 from lib.course.bounds import bounds_of
 from lib.course.specs import cost_named, puzzles
 from solutions import build
@@ -127,6 +128,23 @@ DERIVED = [
         f"take {2048 * 12288 * (34 + 5 * 96 * 2048 / 12288) / BILLION:.1f} GB for each sequence of 2,048",
     ),
     ("p15_breadth_first", f"and {2 * 2048 * 12288 / BILLION:.2f} GB if all but the layer's input"),
+    (
+        "p11_checkpointing",
+        f"leaves {GPT3 / 1e9:.1f} GB of activations behind for a single sequence of 2,048 tokens, and",
+    ),
+    ("p11_checkpointing", f"That makes {96 * GPT3 / 1e9:.0f} GB, on a GPU that has 80."),
+    ("p11_checkpointing", f"all 96 layers are only {96 * INPUT:.0f} GB"),
+    ("p11_checkpointing", f"with `selective` they are {96 * 34 * 2048 * 12288 / 1e9:.0f} GB"),
+    ("p11_checkpointing", {Fraction(1, 3): "a step takes a third longer"}[Fraction(1, 1 + 2)]),
+    (
+        "p11_checkpointing",
+        f"layer takes {round(GPT3 / 2048 / 12288)}sbh: {round(GPT3 / 2048 / 12288 / 2)} times as much",
+    ),
+    ("p11_checkpointing", f"takes s/(6h) of a forward, 1/{6 * 12288 // 2048} for s = 2,048 and h = 12,288"),
+    ("p11_checkpointing", f"it is 34sbh: {34 // 2} times as much"),
+    ("p11_checkpointing", f"it saves {1 - 0.03:.2f} ticks for 16"),
+    ("p11_checkpointing", {True: "more than three times as much"}[3 < 0.97 / 16 * 56 < 4]),
+    ("p11_checkpointing", f"then it is 2√L, here {2 * 4} instead of {16 + 1}"),
     ("p06_gpipe", f"fifteen sixteenths, {15 / 16:.0%}".replace("%", " percent")),
     ("p06_gpipe", f"here 7/4 of 16, which is {16 * 7 // 4} ticks"),
     ("p06_gpipe", f"3/7 or {3 / 7:.0%}".replace("%", " percent")),
@@ -165,6 +183,7 @@ THREE: dict[str, Any] = {"ranks": 3, "layers": 1, "batches": 3}
 EIGHT = FOUR | {"layers": 8}
 ZERO: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 8, "cost": cost_named("free_links")}
 TWICE = FOUR | {"batches": 8, "cost": cost_named("two_halves")}
+INSIDE: dict[str, Any] = {"layers": 12, "cost": cost_named("inner_activations")}
 LONG = FOUR | {"cost": cost_named("long_gathers")}
 ROUNDS = EIGHT | {"batches": 8}
 QUICK = ROUNDS | {"cost": cost_named("quick_messages")}
@@ -195,6 +214,19 @@ MEASURED = [
         )
     ),
     ("p10_zero2", "zero2_overlap", TWICE, "That takes {time:g} ticks and half an activation more memory"),
+    *(
+        ("p11_checkpointing", name, INSIDE, said)
+        for name, said in (
+            ("keep_nothing", "| nothing | {time:.2f} | {memory:,} |"),
+            ("keep_selectively", '| `"selective"` | {time:.2f} | {memory:,} |'),
+            ("keep_everything", '| `"all"` | {time:.2f} | {memory:,} |'),
+            ("keep_nothing", "[Nothing is kept: {time:g} ticks, {memory:,} elements]"),
+            ("checkpointing", "[Half of the layers keep a little: {time:g} ticks, {memory:,} elements]"),
+            ("last_one_free", "saves a whole tick: {time:g} ticks and {memory:,} elements"),
+            ("checkpointing_in_47_18", "when much of the rest is gone: {time:g} ticks and {memory:,} elements."),
+            ("checkpointing_in_48_15", "you are at {time:g} ticks and {memory:,} elements."),
+        )
+    ),
     ("p12_prefetch", "fsdp_blocking", LONG, "a plain answer to puzzle 4 takes {time:g} ticks"),
     ("p12_prefetch", "fsdp_blocking", LONG, "[One after the other: {time:g} ticks, {memory:,} elements]"),
     ("p12_prefetch", "fsdp_blocking", LONG, "elements instead of {memory:,}."),
@@ -381,3 +413,27 @@ def test_what_no_schedule_beats_is_added_up_as_the_texts_say() -> None:
     bound = found["gpipe"]
     assert bound is not None and bound.one_stage == Fraction(7, 4) * 16 + 2 * 3 * Fraction(str(hop)) + 1
     assert "here 7/4 of 16, which is 28 ticks, plus updates and messages" in text_of("p06_gpipe")
+
+
+def test_checkpoints_across_layers_take_what_puzzle_11_says() -> None:
+    text, source = text_of("p11_checkpointing"), "p11_checkpointing"
+    cost = Cost(backward=2, activation_elements=16 * HIDDEN * LENGTH)
+    choices = (1, 2, 3, 4, 5, 8, 16)
+    across = program(source, "across_layers")
+    done = {every: run(partial(across, every=every), layers=16, cost=cost) for every in choices}
+    others = 2 * 16 * cost.weight_elements
+    assert f"| ticks | {' | '.join(f'{done[every].time:g}' for every in choices)} |" in text
+    at_peak = [(done[every].memory - others) / cost.activation_elements for every in choices]
+    assert f"| activations at the peak | {' | '.join(f'{count:g}' for count in map(float, at_peak))} |" in text
+    for every, said in ((1, "Every input is kept"), (4, "Every fourth input is kept")):
+        assert f"[{said}: {done[every].time:g} ticks, {done[every].memory:,} elements]" in text
+    kept = run(program(source, "last_segment_kept"), layers=16, cost=cost)
+    assert kept.memory == done[4].memory
+    assert f"saves {done[4].time - kept.time:g} ticks of the {16 - 4}, in the same memory" in text
+    deep = {every: run(partial(across, every=every), layers=36, cost=cost) for every in range(1, 37)}
+    least = min(one.memory for one in deep.values())
+    best = [every for every, one in deep.items() if one.memory == least]
+    activations = (least - 2 * 36 * cost.weight_elements) // cost.activation_elements
+    assert (best, activations) == ([5, 6, 7, 8], 12)
+    assert "every 5, 6, 7 and 8 take 12 activations. The fastest of these is 5" in text
+    assert all(deep[5].time < deep[every].time for every in best[1:])

@@ -207,7 +207,10 @@ def test_without_the_rules_the_values_tell(take: Callable[[Model, int], Any]) ->
 
 def test_most_puzzles_do_not_grant_it() -> None:
     verdict = grade(keeping(lambda layer: "all"), "basic")
-    assert verdict.status == FAIL and "puzzle 0 is solved without `keep`" in verdict.message
+    assert (
+        verdict.status == FAIL
+        and "puzzle 0 is solved without `keep`, which is the subject of puzzle 11" in verdict.message
+    )
 
 
 # -- real tensors -------------------------------------------------------------------------------------------------
@@ -257,3 +260,12 @@ def test_what_is_kept_is_autograds_graph_and_goes_with_it(layer: str) -> None:
         gc.collect()
         assert lives() is None
     assert kept["all"] > kept["selective"] > 0
+
+
+def test_the_picture_says_what_is_kept_and_what_is_used() -> None:
+    from drawing import draw
+
+    drawn = draw(run(keeping(["all", None].__getitem__), layers=2, cost=COST)).svg()
+    for said, kind in (("is kept for its backward", "forward"), ("with what forward has kept", "backward")):
+        titles = [title for title in drawn.split("<title>") if said in title.split("</title>")[0]]
+        assert len(titles) == 1 and f"{kind}, layer 0" in titles[0]

@@ -366,3 +366,11 @@ def test_json_at_a_shell_has_the_parts(tmp_path: Path, monkeypatch: pytest.Monke
     assert expected.pop("line").split(" in ")[1] == line.split(" in ")[1]
     assert result["error"] == expected and result["error"]["problem"] in result["message"]
     assert result["error"]["where"]["operation"] == "forward" and result["error"]["where"]["rank"] == 0
+
+
+def test_backwards_that_make_everything_again_are_counted() -> None:
+    """There are no more operations than the target has: they are longer."""
+    puzzle = puzzles()["checkpointing"]
+    again = run(SOLUTIONS["basic"], **puzzle.size, cost=cost_named(puzzle.cost))
+    assert costs_time(again, puzzle) == "12 of 12 backwards make all inner activations again"
+    assert costs_time(run(SOLUTIONS["checkpointing"], **puzzle.size, cost=cost_named(puzzle.cost)), puzzle) == ""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
-from ..basics.units import HIDDEN, Elements
+from ..basics.units import HIDDEN, LENGTH, Elements
 from ..machine.cost import Cost, RingCost
 from .layouts import Size
 
@@ -128,6 +128,14 @@ COSTS: Mapping[str, Cost] = {
     "free_links": Cost(send=0, send_across=0, receive=0),
     "two_halves": Cost(allreduce=0.6, allreduce_across=3.0),  # an all-reduce is a reduce-scatter and an all-gather
     "long_gathers": Cost(backward=2, collective=0.8),  # between boxes, with few tokens
+    "inner_activations": Cost(
+        # of a layer of GPT-3, whose input takes 2sbh bytes: 114sbh in all, and 34sbh without the scores of attention
+        backward=2,
+        saved_elements=56 * HIDDEN * LENGTH,
+        saved_selective_elements=16 * HIDDEN * LENGTH,
+        recompute=1,
+        recompute_selective=0.03,
+    ),
     "quick_messages": Cost(send=0.1, receive=0.1),  # for pipelines with many thin stages
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }

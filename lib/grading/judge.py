@@ -159,6 +159,10 @@ def costs_time(outcome: Outcome, puzzle: Puzzle) -> str:
                 alike = len(by_rank) == outcome.ranks and len(set(by_rank.values())) == 1
                 busiest = "" if alike else f" on rank {min(rank for rank in by_rank if by_rank[rank] == most)}"
                 said.append(f"{_times(kind, across, most)}{busiest}, the target has {ours or 'none'}")
+    if not said and "saved" in puzzle.words:
+        backwards = [event for event in outcome.events if event.kind in OPERATIONS and OPERATIONS[event.kind].backward]
+        again = sum("saved" not in event.words for event in backwards)
+        said = [f"{again} of {len(backwards)} backwards make all inner activations again"] if again else []
     return "; ".join(said) or WAITING
 
 

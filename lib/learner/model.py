@@ -348,7 +348,9 @@ class Model(Verbs):
             if type(value) is not type(known[0]) or value not in known:
                 expected = " or ".join(map(repr, (*known, unsaid)))
                 where = self._place(row.kind, layer)
-                raise PuzzleError(f"{name} cannot be this", where=where, expected=expected, got=describe(value))
+                cure = f"model.{row.kind}(..., {name}={known[0]!r}), or leave {name} out"
+                problem = f"{name} cannot be this"
+                raise PuzzleError(problem, where=where, expected=expected, got=describe(value), cure=cure)
             chosen[name] = value
         return chosen
 

@@ -60,7 +60,8 @@ class Storage(dict[Hashable, Any]):
 
     def _cure(self, key: Hashable, thing: object) -> str:
         if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):
-            stores = [f"model.{KINDS[type(one).__name__].store}[{key!r}]" for one in thing]
+            beside = [", 'saved'" * (type(one) is Saved) for one in thing]
+            stores = [f"model.{KINDS[type(thing[at]).__name__].store}[{key!r}{beside[at]}]" for at in range(len(thing))]
             return f"each in a place of its own: {', '.join(stores)} = ..."
         return FIRST if self._name == "grad_weights" else "what an operation gives, or a message brought: a tensor"
 

@@ -80,7 +80,7 @@ def _saved_fits(where: Place, saved: Labels, right: Labels) -> None:
     """Raise PuzzleError unless these inner activations are what forward has left behind there."""
     if saved.coarse() == right:
         return
-    differ = "layer" if saved.layer != right.layer else "micro-batches"
+    differ = "layer" if saved.layer != right.layer else "micro-batch"
     if saved.layer == right.layer and saved.batches == right.batches:
         differ = "piece of the weight"
     problem, cure = f"the inner activations are of another {differ}", "keep what forward gives under its layer and its "
