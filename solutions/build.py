@@ -32,7 +32,7 @@ from lib.course.sketches import as_kept
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget
 from lib.grading.submission import load
 from lib.record.score import work
-from lib.record.table import OPERATIONS
+from lib.record.table import OPERATIONS, grantable
 
 from .address import address, fill, links
 from .mine import write_whole
@@ -95,7 +95,7 @@ WORDS = {
     "other_sizes": tuple(SIZES),
     "rules": tuple(RULES),
     "cost": tuple(COSTS),
-    "words": tuple(dict.fromkeys(word for row in OPERATIONS.values() for word in row.words)),
+    "words": grantable(),
     "difficulty": DIFFICULTIES,
 }
 """Keys whose values are words, or lists of words, and the words that are known."""

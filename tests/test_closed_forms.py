@@ -330,3 +330,59 @@ def test_depth_first_gathers_a_layer_twice_for_each_micro_batch(
         most = 2 * (stages - 1 - layer) + (chunks - 1) * stages + 1
         assert in_flight(each, rank) == min(rounds * stages * chunks, most)
     assert each.time == kept.time == breadth.time
+
+
+TENSOR = [(t, layers) for t in (2, 3, 4, 8) for layers in (1, 2, 5)]
+ACTIVATION = Cost().activation_elements
+
+
+@pytest.mark.parametrize(("t", "layers"), TENSOR)
+def test_tensor_parallel_divides_work_weights_and_states_and_adds_up_2l_minus_1_times(t: int, layers: int) -> None:
+    """Forward and backward take 1/t each, and there is an all-reduce in each but for the gradient of the first input:
+    Shoeybi and others, "Megatron-LM", arXiv 1909.08053."""
+    size = {"ranks": t, "layers": layers, "batches": 1}
+    done, overlapped = (
+        run(program("p17_tensor_parallel", name), **size) for name in ("tensor_parallel", "tensor_parallel_overlap")
+    )
+    price, update = Fraction(3, 10), Fraction(1, 2)
+    work = Fraction(2 * layers, t)
+    assert done.time == float(work + (2 * layers - 1) * price + layers * update)
+    assert overlapped.time == float(work + layers * price + layers * update)  # half of the sums are under updates
+    for rank in range(t):
+        log = done.models[rank].log
+        assert sum(event.kind == "allreduce" for event in log) == 2 * layers - 1
+        assert {event.kind for event in log if event.tensor} == {"allreduce"}
+        assert sent(done, rank) == 2 * Fraction(t - 1, t) * (2 * layers - 1) * ACTIVATION
+        for kind in ("Weight", "OptState"):
+            assert kept(done, kind, rank) == Fraction(layers * WEIGHT, t)
+        for store in ("weights", "opt_states"):
+            assert at_most(done, store, rank) == Fraction(layers * WEIGHT, t)
+        assert at_most(done, "weight_grads", rank) == Fraction(WEIGHT, t)
+        assert at_most(done, "activations", rank) == (layers + 1) * ACTIVATION  # these are not divided
+
+
+MESHES = [(2, 2, 2), (2, 4, 2), (3, 2, 4), (2, 3, 3), (1, 2, 3), (1, 1, 1)]
+
+
+@pytest.mark.parametrize(("replicas", "shards", "t"), MESHES)
+@pytest.mark.parametrize(("layers", "each"), [(1, 1), (3, 2)])
+def test_replica_fsdp_of_tensor_parallel_pieces_divides_by_all_axes(
+    replicas: int, shards: int, t: int, layers: int, each: int
+) -> None:
+    """Weights over shard and tensor, states over all three, as in issue 325 of Levanter; what each axis sends."""
+    mesh, pieces = {"replica": replicas, "shard": shards, "tensor": t}, shards * t
+    size = {"ranks": replicas * pieces, "layers": layers, "batches": each * replicas * shards, "mesh": mesh}
+    done = run(program("p17_tensor_parallel", "replica_fsdp_tensor"), **size, node_size=pieces)
+    done.check()
+    for rank, model in enumerate(done.models):
+        assert kept(done, "Weight", rank) == Fraction(layers * WEIGHT, pieces)
+        assert kept(done, "OptState", rank) == Fraction(layers * WEIGHT, pieces * replicas)
+        for layer in range(layers):
+            of_weight = Fraction(1, pieces)
+            assert Fraction(len(model.weights[layer].shards), model.weights[layer].total) == of_weight
+        groups = {event.group for event in model.log if event.kind == "allreduce"}
+        assert groups <= {tuple(range(rank // t * t, rank // t * t + t))}  # neighbors, in one box
+    whole = Fraction(shards - 1, shards) * Fraction(layers * WEIGHT, t)
+    across = 2 * Fraction(replicas - 1, replicas) * Fraction(layers * WEIGHT, pieces)
+    added = 2 * Fraction(t - 1, t) * (2 * layers - 1) * ACTIVATION
+    assert sent(done) == 3 * each * whole + across + each * added

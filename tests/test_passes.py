@@ -185,6 +185,7 @@ WEAK = {
     "one_f_one_b": "one_f_one_b",
     "interleaved": "interleaved",
     "breadth_first": "breadth_first",
+    "tensor_parallel": "tensor_parallel",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

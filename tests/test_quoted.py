@@ -126,6 +126,14 @@ DERIVED = [
         f"take {2048 * 12288 * (34 + 5 * 96 * 2048 / 12288) / BILLION:.1f} GB for each sequence of 2,048",
     ),
     ("p15_breadth_first", f"and {2 * 2048 * 12288 / BILLION:.2f} GB if all but the layer's input"),
+    ("p17_tensor_parallel", f"it is {2**24 // 8192:,} sequences of 8,192 tokens"),
+    ("p17_tensor_parallel", f"**{16_384 - 2_048:,} GPUs would have none"),
+    ("p17_tensor_parallel", {7: "seven of eight would stand still"}[(16_384 - 2_048) * 8 / 16_384]),
+    ("p17_tensor_parallel", f"an activation of GPT-3 is {INPUT * 1000:.0f} MB"),
+    ("p17_tensor_parallel", f"a layer's weights are {2 * 12 * 12288**2 / BILLION:.1f} GB"),
+    ("p17_tensor_parallel", f"each rank sends {4 * 2 * 7 / 8 * INPUT * 1000:.0f} MB per layer"),
+    ("p17_tensor_parallel", f"With FSDP it would send {3 * 7 / 8 * 2 * 12 * 12288**2 / BILLION:.1f} GB"),
+    ("p17_tensor_parallel", f"{16_384 // (16 * 8)} such groups"),
     ("p06_gpipe", f"fifteen sixteenths, {15 / 16:.0%}".replace("%", " percent")),
     ("p06_gpipe", f"here 7/4 of 16, which is {16 * 7 // 4} ticks"),
     ("p06_gpipe", f"3/7 or {3 / 7:.0%}".replace("%", " percent")),
@@ -169,7 +177,14 @@ ROUNDS = EIGHT | {"batches": 8}
 QUICK = ROUNDS | {"cost": cost_named("quick_messages")}
 RING = {"ranks": 8, "layers": 8, "batches": 16, "mesh": {"stage": 4, "shard": 2}, "cost": LARGE}
 BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
+ONE: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 1}
+ALONE = ONE | {"ranks": 1, "cost": Cost(collective=0)}
+CUBE = {"ranks": 8, "layers": 6, "batches": 8, "mesh": {"replica": 2, "shard": 2, "tensor": 2}, "node_size": 4}
 MEASURED = [
+    ("p17_tensor_parallel", "tensor_parallel", ALONE, "[One rank: {time:g} ticks, {memory:,} elements]"),
+    ("p17_tensor_parallel", "tensor_parallel", ONE, "[Four ranks: {time:g} ticks, {memory:,} elements]"),
+    ("p17_tensor_parallel", "tensor_parallel_overlap", ONE, "That makes {time:g} ticks"),
+    ("p17_tensor_parallel", "replica_fsdp_tensor", CUBE, "It takes {time:g} ticks and {memory:,} elements."),
     ("p02_ddp", "ddp_overlap", FOUR | {"layers": 2}, "{time:g}.0 ticks and all the memory of the target, {memory:,} "),
     ("p02_ddp", "wait_at_once", THREE, "the peaks in the table: {memory:,} and"),
     ("p02_ddp", "wait_later", THREE, "and {memory:,} elements. (`draw`"),
