@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
-from ..basics.units import HIDDEN, Elements
+from ..basics.units import HIDDEN, LENGTH, Elements
 from ..machine.cost import Cost, RingCost
 from .layouts import Size
 
@@ -129,6 +129,7 @@ COSTS: Mapping[str, Cost] = {
     "two_halves": Cost(allreduce=0.6, allreduce_across=3.0),  # an all-reduce is a reduce-scatter and an all-gather
     "long_gathers": Cost(backward=2, collective=0.8),  # between boxes, with few tokens
     "quick_messages": Cost(send=0.1, receive=0.1),  # for pipelines with many thin stages
+    "long_sequences": Cost(activation_elements=4 * HIDDEN * LENGTH, allreduce=0.6),  # an all-reduce is two halves
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 
