@@ -45,17 +45,17 @@ def primitives() -> tuple[str, ...]:
     return (*in_lane("collective"), SEND.kind)
 
 
-def draw_primitive(kind: str, ranks: int = 4, static: bool = False) -> Figure:
+def draw_primitive(kind: str, ranks: int = 4, static: bool = False, *, activations: bool = False) -> Figure:
     """A picture of a collective, such as ``allgather``, or of ``pass_to``: what each rank brings, and what it gets.
 
-    It is drawn from a run with this number of ranks (always two for ``pass_to``).
-    Raises PuzzleError for any other name.
+    It is drawn from a run with this number of ranks (always two for ``pass_to``). ``activations=True``: of summands or
+    slices of activations, which come of ``partial=True``. Raises PuzzleError for any other name.
     """
     check_choice("primitive", kind, primitives(), "draw_primitive")
     if type(ranks) is not int or not 2 <= ranks <= MOST:
         expected = f"2 to {MOST} ranks"
         raise PuzzleError("no such machine", where="draw_primitive", expected=expected, got=describe(ranks))
-    exchange = _exchange(kind, 2 if lane_of(kind) == "message" else ranks)
+    exchange = _exchange(kind, 2 if lane_of(kind) == "message" else ranks, activations)
     width = PAD + LEFT + STEP * len(exchange.before) + PAD - 10
     upper, lower = 68.0, 68.0 + TALL + BETWEEN
     parts = [
@@ -67,27 +67,30 @@ def draw_primitive(kind: str, ranks: int = 4, static: bool = False) -> Figure:
     return card(parts, width, lower + TALL + PAD, _in_words(exchange), static, theme.name_of(kind))
 
 
-def _exchange(kind: str, ranks: int) -> Exchange:
+def _exchange(kind: str, ranks: int, activations: bool) -> Exchange:
     """Run the collective. Return the tensors that the machine has made, and the events of its log."""
     before: dict[int, Tensor | None] = {}
     after: dict[int, Tensor | None] = {}
 
     async def program(model: Model) -> Model:
-        before[model.rank], bring = _brought(kind, model)
+        before[model.rank], bring = _brought(kind, model, activations)
         after[model.rank] = await bring()
         return model
 
-    done = run(program, ranks=ranks, layers=1, batches=ranks)
+    done = run(program, ranks=ranks, layers=1, batches=1 if activations else ranks)
     wanted = (SEND.kind, RECEIVE.kind) if kind == SEND.kind else (kind,)
     events = {event.rank: event for event in done.events if event.kind in wanted}
     return Exchange(kind, dict(sorted(before.items())), dict(sorted(after.items())), events)
 
 
-def _brought(kind: str, model: Model) -> tuple[Tensor | None, Callable[[], Coroutine[Any, Any, Tensor | None]]]:
+def _brought(
+    kind: str, model: Model, activations: bool
+) -> tuple[Tensor | None, Callable[[], Coroutine[Any, Any, Tensor | None]]]:
     """Return what a rank has before, and the call that turns it into what it has after."""
     if kind != SEND.kind:
-        brought = collective(kind).example(model)
-        return brought, lambda: _awaited(getattr(model, kind)(brought, 0))
+        row = collective(kind)
+        brought = (row.of_activations or row.example if activations else row.example)(model)
+        return brought, lambda: _awaited(getattr(model, kind)(brought, brought.layer if brought else 0))
     if model.rank:
         return None, lambda: _awaited(model.receive(0))
     own = model.get_activation([model.rank])

@@ -1,25 +1,30 @@
-"""Small pictures of tensors: which layer of how many, which shards, which micro-batches of how many."""
+"""Small pictures of tensors: which layer of how many, which shards, which micro-batches of how many. A slice of an
+activation is a part of the width; a summand, full of lines, has the sign of a sum and how many of how many it is."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from lib.basics.units import Elements, show_elements
 from lib.learner.tensors import Tensor
-from lib.record.kinds import KINDS
+from lib.record.kinds import ACTIVATIONS, KINDS
+from lib.record.labels import WHOLE
 
 from . import theme
 from .figure import Figure
 from .header import fit
 from .layout import Rect
-from .marks import Diagram, Titled, box, boxes, label, style, together
+from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
 from .words import plural, ranges
 
 WIDE, TALL = 120.0, 92.0
 """Size of a picture in pixels."""
 CELLS = 32
 """Shards or micro-batches drawn one by one at most. More are drawn as so many groups."""
+SIGN, HATCH = 10.0, 7.0
+"""In pixels: size of the sign of a sum, and distance of the lines of a summand."""
 
 
 class View(NamedTuple):
@@ -36,6 +41,10 @@ class View(NamedTuple):
     total_batches: int
     step: int | None
     memory: Elements
+    parts: frozenset[int] = WHOLE
+    of: int = 1
+    sliced: bool = False
+    """Whether its shards are slices of a sequence."""
 
 
 def view_of(tensor: Tensor) -> View:
@@ -46,12 +55,15 @@ def view_of(tensor: Tensor) -> View:
         theme.MEMORY[row.memory][1],
         tensor.layer,
         tensor.layers,
-        getattr(tensor, "shards", None) if row.size == "weight" else None,
+        getattr(tensor, "shards", None),
         getattr(tensor, "total", 1),
         getattr(tensor, "batches", None),
         getattr(tensor, "total_batches", 0),
         getattr(tensor, "step", None),
         tensor.memory(),
+        getattr(tensor, "parts", WHOLE),
+        getattr(tensor, "of", 1),
+        type(tensor).__name__ in ACTIVATIONS,
     )
 
 
@@ -65,8 +77,10 @@ def in_words(tensor: Tensor) -> str:
     """Return a tensor in words, with its size."""
     view = view_of(tensor)
     said = [f"{view.name} of layer {view.layer} of {view.layers}"]
-    if view.shards is not None:
+    if not view.sliced and view.shards is not None:
         said.append(_shards(view) or "complete")
+    elif view.sliced:
+        said += _pieces(view)
     if view.batches is not None:
         batches = ranges(view.batches) or "none"
         said.append(f"micro-batch{plural(view.batches, 'es')} {batches} of {view.total_batches}")
@@ -98,13 +112,20 @@ def icon(tensor: Tensor, x: float, y: float) -> Diagram:
 def _shards(view: View) -> str:
     """Return which shards of how many, or an empty text for a complete tensor."""
     shards = view.shards or frozenset()
-    return "" if view.total == 1 else f"shard{plural(shards)} {ranges(shards) or 'none'} of {view.total}"
+    word = "slice" if view.sliced else "shard"
+    return "" if view.total == 1 else f"{word}{plural(shards)} {ranges(shards) or 'none'} of {view.total}"
+
+
+def _pieces(view: View) -> list[str]:
+    """Return of what an activation is a slice, and of what a summand."""
+    summand = f"summand{plural(view.parts)} {ranges(view.parts) or 'none'} of {view.of}"
+    return [*filter(None, [_shards(view)]), *[summand] * (view.of > 1)]
 
 
 def _part(view: View) -> str:
     """Return which part of the whole, briefly."""
-    said = [_shards(view)] if view.shards is not None else []
-    if view.batches is not None:
+    said = _pieces(view) if view.sliced else [_shards(view)]
+    if view.batches is not None and not (said and view.total_batches == 1 and view.sliced):
         said.append(f"mb {ranges(view.batches) or 'none'} of {view.total_batches}")
     return fit(", ".join(filter(None, said)) or "complete", 8.5, 1.2 * WIDE)
 
@@ -123,8 +144,8 @@ def _body(view: View, place: Rect) -> list[Diagram]:
     """Return shards side by side, micro-batches in rows, and for a weight gradient one above the other."""
     color, (x, y, width, height) = _color(view), place
     batches = view.batches or frozenset()
-    if view.shards is None:
-        return _cells(place, batches, view.total_batches, color, down=True)
+    if view.sliced or view.shards is None:
+        return _rows(view, place, batches)
     if view.batches is None:
         return _cells(place, view.shards, view.total, color)
     upper, lower = (x, y, width, height * 0.62), (x, y + height * 0.62 + 3, width, height * 0.38 - 3)
@@ -136,13 +157,56 @@ def _body(view: View, place: Rect) -> list[Diagram]:
     ]
 
 
-def _cells(place: Rect, have: Iterable[int], total: int, fill: str, *, down: bool = False) -> list[Diagram]:
-    """Return the whole as ``total`` cells, side by side or going down, with those of ``have`` filled."""
+def _rows(view: View, place: Rect, batches: frozenset[int]) -> list[Diagram]:
+    """Return a row for each micro-batch: of a slice a part of its width, of a summand full of lines, with its sign."""
+    cells = _cells(
+        place, batches, view.total_batches, _color(view), down=True, across=(view.shards or WHOLE, view.total)
+    )
+    if view.of == 1:
+        return cells
+    x, y, width, height = place
+    middle, said = (x + width / 2, y + height / 2), f"\u03a3 {len(view.parts)}/{view.of}"
+    wide = text_width(said, SIGN, bold=True) + 8
+    return [
+        *cells,
+        lines(slanted(place, HATCH), style(None, theme.CARD, 1.2)),
+        box(middle[0] - wide / 2, middle[1] - 7, wide, 14, style(theme.CARD, theme.GRID, 0.75), 3),
+        label(*middle, said, SIGN, style(theme.INK), weight=600),
+    ]
+
+
+def slanted(place: Rect, step: float) -> list[Rect]:
+    """Return slanting lines over a box, ``step`` pixels apart and cut off at its edges."""
+    x, y, width, height = place
+    found = []
+    for turn in range(1, math.ceil((width + height) / step)):
+        far = turn * step  # where the line meets the lower edge, or would, to the right of the lower left corner
+        right, left = min(far, width), max(0.0, far - height)
+        found.append((x + left, y + height - (far - left), x + right, y + height - (far - right)))
+    return found
+
+
+def _cells(
+    place: Rect,
+    have: Iterable[int],
+    total: int,
+    fill: str,
+    *,
+    down: bool = False,
+    across: tuple[frozenset[int], int] = (WHOLE, 1),
+) -> list[Diagram]:
+    """Return the whole as ``total`` cells, side by side or going down, with those of ``have`` filled: of cells that go
+    down, the parts of their width that ``across`` names."""
     count = max(1, min(total, CELLS))
     wanted = {piece * count // max(total, 1) for piece in have if 0 <= piece < total}
     cells = _divided(place, count, down)
     parts: list[Diagram] = [boxes(cells, style(theme.LANE, theme.HATCH, 0.75))]
-    filled = [cells[cell] for cell in sorted(wanted)]
+    slices = sorted({piece * min(across[1], CELLS) // across[1] for piece in across[0]})
+    filled = [
+        part
+        for cell in sorted(wanted)
+        for part in ([_divided(cells[cell], min(across[1], CELLS), False)[piece] for piece in slices])
+    ]
     return [*parts, boxes(filled, style(fill, theme.CARD, 0.75))] if filled else parts
 
 

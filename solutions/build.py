@@ -31,9 +31,8 @@ from lib.course.rules import RULES
 from lib.course.sketches import as_kept
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget
 from lib.grading.submission import load
-from lib.record.operations import Computation, Operation
 from lib.record.score import work
-from lib.record.table import OPERATIONS
+from lib.record.table import OPERATIONS, grantable
 
 from .address import address, fill, links
 from .mine import write_whole
@@ -93,22 +92,12 @@ OVER = {"slow": (int,), "large": (int,)}
 DIFFICULTIES = ("easy", "medium", "hard")
 
 
-def words_of(row: Operation) -> tuple[str, ...]:
-    """Return all names by which a puzzle may grant an operation, its options and operands."""
-    if not isinstance(row, Computation):
-        return row.words
-    options = {name: values[0] for name, values in row.options.items()}
-    return row.called(options, len(row.takes) + len(row.may_take)).words
-
-
 WORDS = {
     "layout": tuple(LAYOUTS),
     "other_sizes": tuple(SIZES),
     "rules": tuple(RULES),
     "cost": tuple(COSTS),
-    "words": tuple(
-        dict.fromkeys(word for row in OPERATIONS.values() for word in words_of(row))
-    ),
+    "words": grantable(),
     "difficulty": DIFFICULTIES,
 }
 """Keys whose values are words, or lists of words, and the words that are known."""

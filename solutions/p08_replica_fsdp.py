@@ -318,10 +318,10 @@ compare(
 # ## What comes next, and what is left out
 #
 # The puzzles from 9 on are about what people do when this is not enough: states in shards alone, gathers ahead of time,
-# and pipelines with ever smaller bubbles. What this course leaves out:
+# pipelines with ever smaller bubbles, and tensor parallelism, a third axis beside replica and shard. What this course
+# leaves out:
 #
-# - **Tensor parallelism**: a third axis, beside replica and shard, that splits every single matrix within a box. Its
-#   relatives split the sequence, or the experts of a mixture.
+# - **Mixtures of experts**, whose experts are split over ranks, and **ring attention** for very long sequences.
 # - **Recomputing** activations instead of keeping them, which trades ticks for elements.
 # - **Offload**: states, or even weights, wait in the memory of the CPU.
 # - **LoRA** trains small matrices beside frozen weights, so gradients and states almost vanish, and with them most of

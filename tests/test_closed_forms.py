@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from lib import Cost, Model, Run, run
+from lib import Cost, Model, RingCost, Run, run
 from lib.course.specs import cost_named, puzzles
 from lib.grading.submission import load
+from lib.machine.mesh import Mesh
 from lib.record.kinds import MEMORY_KINDS
+from lib.record.labels import of_batches
 from solutions import build
 
 WEIGHT = Cost().weight_elements
@@ -410,3 +412,104 @@ def test_the_last_segment_need_not_go_forward_again(layers: int) -> None:
     )
     kept.check()
     assert (again.time - kept.time, again.memory) == (every - 1, kept.memory)
+
+
+TENSOR = [(t, layers) for t in (2, 3, 4, 8) for layers in (1, 2, 5)]
+ACTIVATION = Cost().activation_elements
+
+
+@pytest.mark.parametrize(("t", "layers"), TENSOR)
+def test_tensor_parallel_divides_work_weights_and_states_and_adds_up_2l_minus_1_times(t: int, layers: int) -> None:
+    """Forward and backward take 1/t each, and there is an all-reduce in each but for the gradient of the first input:
+    Shoeybi and others, "Megatron-LM", arXiv 1909.08053."""
+    size = {"ranks": t, "layers": layers, "batches": 1}
+    done, overlapped = (
+        run(program("p17_tensor_parallel", name), **size) for name in ("tensor_parallel", "tensor_parallel_overlap")
+    )
+    price, update = Fraction(3, 10), Fraction(1, 2)
+    work = Fraction(2 * layers, t)
+    assert done.time == float(work + (2 * layers - 1) * price + layers * update)
+    assert overlapped.time == float(work + layers * price + layers * update)  # half of the sums are under updates
+    for rank in range(t):
+        log = done.models[rank].log
+        assert sum(event.kind == "allreduce" for event in log) == 2 * layers - 1
+        assert {event.kind for event in log if event.tensor} == {"allreduce"}
+        assert sent(done, rank) == 2 * Fraction(t - 1, t) * (2 * layers - 1) * ACTIVATION
+        for kind in ("Weight", "OptState"):
+            assert kept(done, kind, rank) == Fraction(layers * WEIGHT, t)
+        for store in ("weights", "opt_states"):
+            assert at_most(done, store, rank) == Fraction(layers * WEIGHT, t)
+        assert at_most(done, "weight_grads", rank) == Fraction(WEIGHT, t)
+        assert at_most(done, "activations", rank) == (layers + 1) * ACTIVATION  # these are not divided
+
+
+MESHES = [(2, 2, 2), (2, 4, 2), (3, 2, 4), (2, 3, 3), (1, 2, 3), (1, 1, 1)]
+
+
+@pytest.mark.parametrize(("replicas", "shards", "t"), MESHES)
+@pytest.mark.parametrize(("layers", "each"), [(1, 1), (3, 2)])
+def test_replica_fsdp_of_tensor_parallel_pieces_divides_by_all_axes(
+    replicas: int, shards: int, t: int, layers: int, each: int
+) -> None:
+    """Weights over shard and tensor, states over all three, as in issue 325 of Levanter; what each axis sends."""
+    mesh, pieces = {"replica": replicas, "shard": shards, "tensor": t}, shards * t
+    size = {"ranks": replicas * pieces, "layers": layers, "batches": each * replicas * shards, "mesh": mesh}
+    done = run(program("p17_tensor_parallel", "replica_fsdp_tensor"), **size, node_size=pieces)
+    done.check()
+    for rank, model in enumerate(done.models):
+        assert kept(done, "Weight", rank) == Fraction(layers * WEIGHT, pieces)
+        assert kept(done, "OptState", rank) == Fraction(layers * WEIGHT, pieces * replicas)
+        for layer in range(layers):
+            of_weight = Fraction(1, pieces)
+            assert Fraction(len(model.weights[layer].shards), model.weights[layer].total) == of_weight
+        groups = {event.group for event in model.log if event.kind == "allreduce"}
+        assert groups <= {tuple(range(rank // t * t, rank // t * t + t))}  # neighbors, in one box
+    whole = Fraction(shards - 1, shards) * Fraction(layers * WEIGHT, t)
+    across = 2 * Fraction(replicas - 1, replicas) * Fraction(layers * WEIGHT, pieces)
+    added = 2 * Fraction(t - 1, t) * (2 * layers - 1) * ACTIVATION
+    assert sent(done) == 3 * each * whole + across + each * added
+
+
+def volume(done: Run, until_loss: bool, kind: str, rank: int = 0) -> int:
+    """How many collectives of a kind a rank takes part in before the loss, or after it."""
+    log = list(done.models[rank].log)
+    at = [event.kind for event in log].index("loss")
+    return sum(event.kind == kind for event in (log[:at] if until_loss else log[at:]))
+
+
+LONGER = 4 * ACTIVATION
+ACTIVATIONS = MEMORY_KINDS.index("activations")
+
+
+@pytest.mark.parametrize(("t", "layers"), TENSOR)
+def test_sequence_parallel_sends_one_gather_more_a_layer_and_keeps_a_piece(t: int, layers: int) -> None:
+    """Korthikanti and others, arXiv 2205.05198: each all-reduce is its two halves, and inputs are gathered again in the
+    backward pass. (The forward pass has one gather more as well, that of the first input.)"""
+    names = ("tensor_parallel_long", "sequence_parallel", "whole_inputs_kept")
+    prices = (Cost(activation_elements=LONGER, allreduce=0.6), RingCost(activation_elements=LONGER))
+    for cost in prices:
+        plain, sliced, kept_whole = (
+            run(program("p18_sequence_parallel", name), t, layers, 1, cost=cost) for name in names
+        )
+        labels, group = of_batches("Activation", 1, layers, frozenset({0}), 1), Mesh(t).group(0, None)
+        kinds = ("allreduce", "scatterreduce", "allgather")
+        both, add, join = (Fraction(cost.meeting(kind, labels, LONGER, group)) / cost.grain for kind in kinds)
+        assert both == add + join
+        assert sliced.time == pytest.approx(float(Fraction(str(plain.time)) + (layers + 1) * join), abs=1e-9)
+        assert kept_whole.time == pytest.approx(float(Fraction(str(plain.time)) + join), abs=1e-9)
+        once = Fraction(t - 1, t) * LONGER
+        assert sent(plain) == 2 * (2 * layers - 1) * once
+        assert sent(sliced) == sent(plain) + (layers + 1) * once
+        assert (volume(plain, True, "allreduce"), volume(plain, False, "allreduce")) == (layers, layers - 1)
+        assert (volume(sliced, True, "scatterreduce"), volume(sliced, True, "allgather")) == (layers, layers + 1)
+        assert (volume(sliced, False, "scatterreduce"), volume(sliced, False, "allgather")) == (
+            layers - 1,
+            2 * layers - 1,
+        )
+        for rank in range(t):  # at the loss: what is kept for the backward pass, and what the loss reads
+            kept_then = {
+                name: next(event.held[ACTIVATIONS] for event in done.models[rank].log if event.kind == "loss")
+                for name, done in (("plain", plain), ("sliced", sliced), ("whole", kept_whole))
+            }
+            assert kept_then["plain"] == kept_then["whole"] == (layers + 1) * LONGER
+            assert kept_then["sliced"] == Fraction(layers * LONGER, t) + LONGER

@@ -86,6 +86,7 @@ TRIED: dict[str, dict[str, Any]] = {
         "layers a stage": {1, 2, 3},
         "batches a pipeline": (2, 9),
     },
+    "one_for_all": {"ranks": {2, 3, 5, 8}, "layers": {1, 2, 4, 7}, "batches": {1}},
     "two_stages": {"ranks": {2}, "layers a rank": {1, 2, 4}, "batches": {1, 2, 3, 8}},
     "one_layer_each": {"ranks": {2, 3, 5, 6}, "layers a rank": {1}, "batches": (2, 13)},
     "pipeline_fsdp": {"ranks": {16}, "layers": {8, 12}, "batches": {4}},

@@ -94,6 +94,7 @@ MEANT = {
     **{(name, "pipeline"): "micro-batches one by one are the better schedule" for name in ONE_F_ONE_B},
     **{(name, "gpipe"): "it is GPipe with the better schedule" for name in ONE_F_ONE_B},
     **{(name, "repair_deadlock"): "a pipeline of two stages, with the better schedule" for name in ONE_F_ONE_B},
+    ("tensor_parallel_long", "tensor_parallel"): "it is that puzzle's program, to be compared",
     ("one_forward_one_backward", "one_f_one_b"): "it is this puzzle's schedule, with one more forward",
 }
 """(program, puzzle of another file): why it is meant to pass there."""
@@ -187,6 +188,8 @@ WEAK = {
     "one_f_one_b": "one_f_one_b",
     "interleaved": "interleaved",
     "breadth_first": "breadth_first",
+    "tensor_parallel": "tensor_parallel",
+    "sequence_parallel": "sequence_parallel",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

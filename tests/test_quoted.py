@@ -39,7 +39,8 @@ STEP = operations(7.5 * BILLION, 4e6) / PER_SECOND
 BATCH = operations(70 * BILLION, 4096) / PER_SECOND
 SMALL = 2 * 7.5  # GB of weights
 
-LARGE = cost_named("large_weights")
+KEPT = 2048 * 12288 / 1e9  # sbh of GPT-3 and one sequence, in 10^9
+LARGE, LONGER = cost_named("large_weights"), cost_named("long_sequences")
 DERIVED = [
     ("index", f"takes {state(70 * BILLION) / 1e12:.1f} TB of memory"),
     ("index", f"= {state(70 * BILLION) / 1e12:.2f} TB"),
@@ -145,6 +146,23 @@ DERIVED = [
     ("p11_checkpointing", f"it saves {1 - 0.03:.2f} ticks for 16"),
     ("p11_checkpointing", {True: "more than three times as much"}[3 < 0.97 / 16 * 56 < 4]),
     ("p11_checkpointing", f"then it is 2√L, here {2 * 4} instead of {16 + 1}"),
+    ("p17_tensor_parallel", f"it is {2**24 // 8192:,} sequences of 8,192 tokens"),
+    ("p17_tensor_parallel", f"**{16_384 - 2_048:,} GPUs would have none"),
+    ("p17_tensor_parallel", {7: "seven of eight would stand still"}[(16_384 - 2_048) * 8 / 16_384]),
+    ("p17_tensor_parallel", f"an activation of GPT-3 is {INPUT * 1000:.0f} MB"),
+    ("p17_tensor_parallel", f"a layer's weights are {2 * 12 * 12288**2 / BILLION:.1f} GB"),
+    ("p17_tensor_parallel", f"each rank sends {4 * 2 * 7 / 8 * INPUT * 1000:.0f} MB per layer"),
+    ("p17_tensor_parallel", f"With FSDP it would send {3 * 7 / 8 * 2 * 12 * 12288**2 / BILLION:.1f} GB"),
+    ("p17_tensor_parallel", f"{16_384 // (16 * 8)} such groups"),
+    ("p18_sequence_parallel", f"leaves {96 * KEPT * (10 + 24 / 8):.0f} GB of activations on every one of 8"),
+    ("p18_sequence_parallel", f"**{96 * KEPT * 10:.0f} GB of them are the same on all 8**"),
+    ("p18_sequence_parallel", f"that is {96 * KEPT * (10 + 24 / 8):.0f} GB and {96 * KEPT * 34 / 8:.0f} GB."),
+    ("p18_sequence_parallel", f"A quarter of an activation is {LONGER.activation_elements // 4:,} elements"),
+    (
+        "p18_sequence_parallel",
+        {4: "four times as large as before"}[LONGER.activation_elements // Cost().activation_elements],
+    ),
+    ("p18_sequence_parallel", {2: "and larger than a weight"}[LONGER.activation_elements // LONGER.weight_elements]),
     ("p06_gpipe", f"fifteen sixteenths, {15 / 16:.0%}".replace("%", " percent")),
     ("p06_gpipe", f"here 7/4 of 16, which is {16 * 7 // 4} ticks"),
     ("p06_gpipe", f"3/7 or {3 / 7:.0%}".replace("%", " percent")),
@@ -189,7 +207,24 @@ ROUNDS = EIGHT | {"batches": 8}
 QUICK = ROUNDS | {"cost": cost_named("quick_messages")}
 RING = {"ranks": 8, "layers": 8, "batches": 16, "mesh": {"stage": 4, "shard": 2}, "cost": LARGE}
 BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
+ONE: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 1}
+ALONE = ONE | {"ranks": 1, "cost": Cost(collective=0)}
+SLICES = ONE | {"cost": LONGER}
+CUBE = {"ranks": 8, "layers": 6, "batches": 8, "mesh": {"replica": 2, "shard": 2, "tensor": 2}, "node_size": 4}
 MEASURED = [
+    *(
+        ("p18_sequence_parallel", name, SLICES, said)
+        for name, said in (
+            ("tensor_parallel_long", "[Tensor parallel: {time:g} ticks, {memory:,} elements]"),
+            ("sequence_parallel", "[Sequence parallel: {time:g} ticks, {memory:,} elements]"),
+            ("whole_inputs_kept", "It takes {time:g} ticks and just as many elements as tensor parallel, {memory:,}."),
+            ("sequence_parallel_in_14_85", "That takes {time:g} ticks, and fewer elements than the target."),
+        )
+    ),
+    ("p17_tensor_parallel", "tensor_parallel", ALONE, "[One rank: {time:g} ticks, {memory:,} elements]"),
+    ("p17_tensor_parallel", "tensor_parallel", ONE, "[Four ranks: {time:g} ticks, {memory:,} elements]"),
+    ("p17_tensor_parallel", "tensor_parallel_overlap", ONE, "That makes {time:g} ticks"),
+    ("p17_tensor_parallel", "replica_fsdp_tensor", CUBE, "It takes {time:g} ticks and {memory:,} elements."),
     ("p02_ddp", "ddp_overlap", FOUR | {"layers": 2}, "{time:g}.0 ticks and all the memory of the target, {memory:,} "),
     ("p02_ddp", "wait_at_once", THREE, "the peaks in the table: {memory:,} and"),
     ("p02_ddp", "wait_later", THREE, "and {memory:,} elements. (`draw`"),

@@ -10,6 +10,7 @@ from ..basics.units import Elements
 from ..machine.outcome import Outcome
 from ..record.collectives import ALLGATHER, SCATTERREDUCE
 from ..record.events import Event
+from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.table import RECEIVE, SEND, makes_weight_grads, training
 
@@ -53,6 +54,19 @@ def four_stages(outcome: Outcome) -> None:
                 expected = f"every rank is one of four stages and runs {most}"
                 cure = "pass the activation on to the rank that runs the next stage, and its gradient back"
                 raise _broken(event, f"it runs {len(mine)} of {outcome.layers} layers", expected, cure)
+
+
+def weights_stay(outcome: Outcome) -> None:
+    """Raise PuzzleError for a weight or an optimizer state that is gathered or sent: each rank computes with the piece
+    that it has loaded, and what the pieces give is added up."""
+    for event in outcome.events:
+        if event.tensor in ("Weight", "OptState"):
+            word, expected = (
+                KINDS[event.tensor].word,
+                "weights and states stay where they are; activations are added up",
+            )
+            cure = f"out = model.forward({event.layer}, inp, model.weights[{event.layer}], partial=True)"
+            raise _broken(event, f"it moves the {word} of layer {event.layer}", expected, cure)
 
 
 class _Arrival(NamedTuple):
@@ -144,5 +158,5 @@ def no_whole_gradient(outcome: Outcome) -> None:
 
 
 RULES: Mapping[str, Callable[[Outcome], None]] = {
-    rule.__name__: rule for rule in (one_micro_batch, own_layers, four_stages, no_whole_gradient)
+    rule.__name__: rule for rule in (one_micro_batch, own_layers, four_stages, no_whole_gradient, weights_stay)
 }

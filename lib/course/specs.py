@@ -137,6 +137,7 @@ COSTS: Mapping[str, Cost] = {
         recompute_selective=0.03,
     ),
     "quick_messages": Cost(send=0.1, receive=0.1),  # for pipelines with many thin stages
+    "long_sequences": Cost(activation_elements=4 * HIDDEN * LENGTH, allreduce=0.6),  # an all-reduce is two halves
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 

@@ -67,6 +67,17 @@ def own_gradient(model: Any) -> Any:
     return model.backward(0, model.activations[0], grad, model.weights[0])[0]
 
 
+def own_summand(model: Any) -> Any:
+    """Return what a rank's piece of a layer gives: what it brings to a sum of activations in a small example."""
+    weight, _ = model.load_weights(0, model.rank, model.RANKS)
+    return model.forward(0, model.get_activation([0]), weight, partial=True)
+
+
+def own_slice(model: Any) -> Any:
+    """Return a rank's slice of an activation: what it brings to a gather of activations in a small example."""
+    return model.get_activation([0]).shard(model.rank, model.RANKS)
+
+
 ALLREDUCE = Collective(
     kind="allreduce",
     code="AR",
@@ -77,6 +88,7 @@ ALLREDUCE = Collective(
     result=allreduce,
     move=lambda carrier, value, inputs, outputs: carrier.total(value, outputs[carrier.place]),
     example=own_gradient,
+    of_activations=own_summand,
     unless_given=("collective", 1),
     rounds=2,
 )
@@ -90,6 +102,7 @@ ALLGATHER = Collective(
     result=allgather,
     move=lambda carrier, value, inputs, outputs: carrier.joined(carrier.all_parts(value, inputs)),
     example=own_shard,
+    of_activations=own_slice,
 )
 
 SCATTERREDUCE = Collective(
@@ -102,4 +115,5 @@ SCATTERREDUCE = Collective(
     result=scatterreduce,
     move=lambda carrier, value, inputs, outputs: carrier.my_piece(value, outputs),
     example=own_gradient,
+    of_activations=own_summand,
 )

@@ -308,12 +308,12 @@ def sum_of_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> La
             cure = "add up one layer, the same micro-batches and the same slice of each"
             raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
         if strict and part.rare.of == 1 and len(parts) > 1:
-            problem, expected = (
-                f"there is nothing to add to it: that {KINDS[part.kind].word} is whole already",
-                "summands",
-            )
+            whole = f"{KINDS[part.kind].word} is whole" if part.total == 1 else "slice is added up"
             cure = "only forward and backward with partial=True give summands; use the whole one as it is"
-            raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
+            if part.total != 1:
+                cure = f"slices are joined by await model.allgather(..., {part.layer})"
+            problem = f"there is nothing to add to it: that {whole} already"
+            raise PuzzleError(problem, where=where, expected="summands", got=str(part), cure=cure)
     (summands, of), disjoint = union(tuple([(part.rare.parts, part.rare.of) for part in parts]))
     if strict and not disjoint:
         got = ", ".join(f"{show_set(part.parts)} of {part.of}" for part in parts[:8])

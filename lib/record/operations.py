@@ -176,6 +176,8 @@ class Collective(Operation):
     processes; ``inputs`` and ``outputs`` are the labels of all members."""
     example: Callable[[Any], Any]
     """``example(model)`` gives what a rank brings when ``draw_primitive`` shows the collective."""
+    of_activations: Callable[[Any], Any] | None = None
+    """The same for activations, if the collective takes any."""
     sums: bool = False  # whether it adds up what the ranks bring
     everyone: bool = True  # whether every member has to bring a tensor
     price: str = "collective"

@@ -70,6 +70,17 @@ def in_lane(*lanes: str) -> list[str]:
     return [row.kind for row in OPERATIONS.values() if row.lane in lanes]
 
 
+def grantable() -> tuple[str, ...]:
+    """Return what a puzzle may grant that most others do not: operations, what else they take and may be told, and
+    slices of activations."""
+    found = [word for row in OPERATIONS.values() for word in row.words]
+    for row in OPERATIONS.values():
+        if isinstance(row, Computation):
+            found += row.may_take
+            found += [f"{name}=True" if True in values else name for name, values in row.options.items()]
+    return tuple(dict.fromkeys([*found, "slices"]))
+
+
 def lane_of(kind: str) -> str:
     """Return the lane of an operation, or an empty text for a mark in the log."""
     row = OPERATIONS.get(kind)

@@ -1,0 +1,312 @@
+# %% [markdown]
+# # Puzzle 17: Tensor parallel
+#
+# Llama 3 405B was trained on 16,384 GPUs, with 16 million tokens in a batch (arXiv 2407.21783). That sounds like a
+# lot, but it is 2,048 sequences of 8,192 tokens. If every GPU took one sequence, **14,336 GPUs would have none: seven
+# of eight would stand still.** A larger batch would not help, since beyond some size a model learns no more from it.
+#
+# Everything so far has divided the batch. Data parallel, ZeRO and FSDP give each rank its own micro-batches, and a
+# pipeline needs many of them to keep its stages busy. Here are four ranks and a *single* micro-batch. What is left to
+# divide?
+
+# %%
+from drawing import beside_target, compare, draw, draw_group, play
+from lib import Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 17,
+    "name": "tensor_parallel",
+    "title": "Tensor parallel",
+    "size": {"ranks": 4, "layers": 8, "batches": 1},
+    "other_sizes": "one_for_all",
+    "target": {"time": 12.8, "memory": 2359296},
+    "star": {"time": 10.4, "memory": 2293760},
+    "frontier": [
+        {"time": 10.4, "memory": 2293760, "by": "tensor_parallel_overlap"},
+        {"time": 10.7, "memory": 2228224, "by": "tensor_parallel_one_later"},
+    ],
+    "layout": "sharded",
+    "rules": ["weights_stay"],
+    "words": ["partial=True"],
+    "begins_with": "basic",
+    "hints_for": {"slow": 3, "large": 2},
+    "difficulty": "medium",
+    "minutes": 30,
+    "hints": [
+        "Start from plain training, puzzle 0. Every rank does all of it, with its own piece of each weight. What does "
+        "a forward give then, and what does the next layer need?",
+        "`out = model.forward(layer, inp, weight, partial=True)`, then "
+        "`model.activations[layer + 1] = await model.allreduce(out, layer + 1)`. In the backward pass the gradient of "
+        "the input is a summand, too. The gradient of the weight is not: it is that of your piece, and goes into "
+        "`update` as it is. Take activations and gradients out of their dictionaries once they are used.",
+        "The next backward waits for the all-reduce of the gradient, but an update does not. So start the all-reduce, "
+        "`call = model.allreduce(grad, layer - 1)`, update the layer, and then "
+        "`model.grad_activations[layer] = await call`. And whom does the gradient of the input of layer 0 serve?",
+    ],
+}
+
+# %% [markdown]
+# ## New tools: a layer in pieces
+#
+# A layer is `x + gelu(x A) B`, with two matrices, `A` and `B`. Column `j` of `A` makes one inner number for each
+# token, and row `j` of `B` says what this number adds to the output. So give one rank some columns of `A` and the
+# same rows of `B`. It can compute what these add to the output without knowing any of the others. Add up what all
+# ranks have computed, and you have the whole output.
+#
+# - `model.forward(layer, inp, weight, partial=True)` takes a piece of the weight. It takes that share of the time,
+#   and gives one *summand* of the output: as large as the output, and only a part of the sum.
+# - `model.backward(layer, inp, grad, weight, partial=True)` returns the gradient of the piece, and one summand of the
+#   gradient of the input.
+# - `await model.allreduce(summand, layer)` adds up the summands of all ranks. Here `layer` is the tensor's own:
+#   `forward(3, ...)` gives `Activation(layer=4, ...)`, the input of layer 4, and `backward(3, ...)` an
+#   `ActivationGrad(layer=2, ...)`.
+#
+# `forward`, `backward` and `loss` want the whole sum of their input, and refuse a summand.
+
+
+# %%
+async def one_layer(model: Model) -> Model:
+    """A forward in pieces: what each rank computes, and the sum."""
+    model.weights["piece"], _ = model.load_weights(0, model.rank, model.RANKS)
+    model.activations["input"] = model.get_activation([0])
+    inp, piece = model.activations["input"], model.weights["piece"]
+    summand = model.forward(0, inp, piece, partial=True)
+    model.activations["summand"] = summand
+    model.activations["sum"] = await model.allreduce(summand, 1)
+    return model
+
+
+pieces = run(one_layer, ranks=4, layers=1, batches=1)
+draw_group({f"rank {m.rank}": {**m.weights, **m.activations} for m in pieces.models})
+
+# %% [markdown]
+# ## Your task
+#
+# Four ranks train on one micro-batch. Of every weight and every optimizer state rank `r` has piece `r` of `RANKS`, and
+# it ends with that piece, updated. In this puzzle no rank gathers a weight or a state, or sends one: weights stay
+# where they are, and only activations and their gradients travel.
+#
+# Target, for 4 ranks, 8 layers and 1 micro-batch: **12.8** ticks, peak memory **2,359,296** elements.
+# The star: **10.4** ticks, **2,293,760** elements.
+
+
+# %%
+async def tensor_parallel(model: Model) -> Model:
+    """Each rank computes with its own piece of every layer, and the results are added up."""
+    ### BEGIN SOLUTION
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    model.activations[0] = model.get_activation([0])
+    for layer in range(model.LAYERS):
+        inp, weight = model.activations[layer], model.weights[layer]
+        out = model.forward(layer, inp, weight, partial=True)
+        model.activations[layer + 1] = await model.allreduce(out, layer + 1)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        model.grad_weights[layer], grad = model.backward(
+            layer, inp, grad_out, model.weights[layer], partial=True
+        )
+        if layer > 0:
+            model.grad_activations[layer] = await model.allreduce(grad, layer - 1)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+draw(run(tensor_parallel, ranks=4, layers=8, batches=1))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(tensor_parallel, ranks=4, layers=8, batches=1))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("tensor_parallel")
+grade(tensor_parallel)
+
+# %% [markdown]
+# ## One sentence, four ranks
+#
+# In the first picture one rank trains by itself. In the second, there are four: each forward and each backward is a
+# quarter as long, and after each of them all ranks meet.
+#
+# ![One rank: 20 ticks, 5,505,024 elements](picture:on_one_rank)
+#
+# ![Four ranks: 12.5 ticks, 2,228,224 elements](picture:on_four_ranks)
+#
+# With t ranks, the work, the weights, their gradients and the states are divided by t. The activations between the
+# layers are not: every rank has all of them. They are what the next puzzle is about.
+#
+# An all-reduce per layer in the forward pass, and another in the backward pass: with L layers, that is 2L, and one is
+# needless, since nobody needs the gradient of the first input. So 2L - 1. What travels is small. For one sequence of
+# 2,048 tokens, an activation of GPT-3 is 50 MB and a layer's weights are 3.6 GB. A Transformer's layer takes two
+# all-reduces in each direction, one for attention and one for the MLP, so on 8 ranks each rank sends 352 MB per
+# layer. With FSDP it would send 9.5 GB.
+#
+# But look where these all-reduces are. A gather of FSDP can run while another layer is computed. Here the next layer
+# begins with the sum, so every rank waits for it. That is why tensor parallel stays inside a box, where links are
+# fast: 8 GPUs, seldom more.
+
+# %% [markdown] tags=["solution"]
+# ## Faster: updates while the sum is under way
+#
+# In the forward pass nothing can be done while the sum is under way. In the backward pass there is an update to do.
+# That makes 10.4 ticks: 8 of computing, and 8 sums in the forward pass that everybody waits for.
+
+# %% tags=["solution"]
+from drawing import Figure
+from lib import Cost, Run
+
+
+async def in_pieces(model: Model, late: int) -> Model:
+    """Updates while gradients are added up: of the same layer, or of the one before it, with ``late=1``."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    def update(layer: int) -> None:
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+    model.activations[0] = model.get_activation([0])
+    for layer in range(model.LAYERS):
+        inp, weight = model.activations[layer], model.weights[layer]
+        out = model.forward(layer, inp, weight, partial=True)
+        model.activations[layer + 1] = await model.allreduce(out, layer + 1)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        model.grad_weights[layer], grad = model.backward(
+            layer, inp, grad_out, model.weights[layer], partial=True
+        )
+        call = model.allreduce(grad, layer - 1) if layer else None
+        if layer + late < model.LAYERS:
+            update(layer + late)
+        if call:
+            model.grad_activations[layer] = await call
+    for layer in reversed(range(min(late, model.LAYERS))):
+        update(layer)
+    return model
+
+
+async def tensor_parallel_overlap(model: Model) -> Model:
+    """A layer is updated while the gradient of its input is added up."""
+    return await in_pieces(model, late=0)
+
+
+async def tensor_parallel_one_later(model: Model) -> Model:
+    """The layer above is updated meanwhile: a little slower, and in less memory."""
+    return await in_pieces(model, late=1)
+
+
+def on_one_rank(static: bool = False) -> Figure:
+    """The same program on one rank, which has nothing to add."""
+    alone = run(tensor_parallel, ranks=1, layers=8, batches=1, cost=Cost(collective=0))
+    return draw(alone, title="one rank", memory_target=2_359_296, static=static)
+
+
+def on_four_ranks(static: bool = False) -> Figure:
+    """A quarter of each layer on each rank."""
+    together = run(tensor_parallel, ranks=4, layers=8, batches=1)
+    return draw(together, title="four ranks", memory_target=2_359_296, static=static)
+
+
+draw(run(tensor_parallel_overlap, ranks=4, layers=8, batches=1))
+
+# %% [markdown]
+# ## A third axis
+#
+# Puzzle 8 divided the ranks by two axes: replicas, and shards within each of them. Here is the third. The mesh is
+# `(replica, shard, tensor)`, and rank by rank:
+#
+# - a weight is cut into pieces along `tensor`, and each of these into shards along `shard`. A rank gathers the shards
+#   of *its piece* before it computes, as in FSDP, and never more than the piece;
+# - what it computes with a piece is a summand, which is added up along `tensor`;
+# - optimizer states are cut once more along `replica`: each piece of a layer has its states spread over `replica` times
+#   `shard` ranks;
+# - the ranks of one `tensor` group work on the same micro-batches, all others on different ones.
+#
+# This is the mesh `(R, DP, TP)` of Levanter's issue 325, on which puzzle 8 was built. It is written for every such
+# mesh, and right on each.
+
+
+# %%
+async def replica_fsdp_tensor(model: Model) -> Model:
+    """Replica-FSDP of pieces of layers: a mesh of replicas, shards and tensor-parallel ranks."""
+    replica, replicas = model.axis_index("replica"), model.axis_size("replica")
+    shard, shards = model.axis_index("shard"), model.axis_size("shard")
+    tensor, tensors = model.axis_index("tensor"), model.axis_size("tensor")
+    for layer in range(model.LAYERS):
+        mine = tensor * shards + shard  # shard `shard` of piece `tensor`
+        model.weights[layer], state = model.load_weights(layer, mine, tensors * shards)
+        model.opt_states[layer] = state.shard(replica, replicas)
+
+    share = model.BATCHES // (replicas * shards)
+    first = (replica * shards + shard) * share
+    for mb in range(first, first + share):
+        model.activations[0] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            piece = await model.allgather(model.weights[layer], layer, axis="shard")
+            out = model.forward(layer, model.activations[layer], piece, partial=True)
+            model.activations[layer + 1] = await model.allreduce(out, layer + 1, axis="tensor")
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+        for layer in reversed(range(model.LAYERS)):
+            piece = await model.allgather(model.weights[layer], layer, axis="shard")
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            model.grad_weights["piece"], grad = model.backward(
+                layer, inp, grad_out, piece, partial=True
+            )
+            if layer > 0:
+                total = await model.allreduce(grad, layer - 1, axis="tensor")
+                model.grad_activations[layer] = total
+            of_weight = model.grad_weights.pop("piece")
+            of_weight = await model.scatterreduce(of_weight, layer, axis="shard")
+            so_far = model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + of_weight if so_far else of_weight
+
+    for layer in range(model.LAYERS):
+        of_weight = model.grad_weights.pop(layer)
+        of_weight = await model.scatterreduce(of_weight, layer, axis="replica")
+        own = model.weights[layer].shard(replica, replicas)
+        own, model.opt_states[layer] = model.update(
+            layer, of_weight, own, model.opt_states[layer]
+        )
+        model.weights[layer] = await model.allgather(own, layer, axis="replica")
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+# Two boxes of four ranks, a replica in each.
+cube = {"mesh": {"replica": 2, "shard": 2, "tensor": 2}, "node_size": 4}
+three_axes = run(replica_fsdp_tensor, ranks=8, layers=6, batches=8, **cube)
+Model.check(three_axes.models)
+draw(three_axes, memory=False)
+
+# %% [markdown]
+# It takes 50.4 ticks and 2,031,616 elements. With `tensor` as the last axis, the ranks of a `tensor` group have
+# neighboring numbers and sit in the same box, as they should: it is the axis on which everybody waits.
+#
+# ## Where real systems do this
+#
+# The cut, first by columns and then by rows, is from *Megatron-LM* (Shoeybi et al., arXiv 1909.08053). In attention
+# the units are whole heads. PyTorch has `parallelize_module` with `ColwiseParallel` and `RowwiseParallel`, and its
+# `DTensor` calls a summand `Partial`. Llama 3 405B ran with 8 tensor-parallel ranks, just one box, within 16 stages of a
+# pipeline. Its batch divides over 128 such groups, and so every GPU has work.
+#
+# The 50 MB above are 2,048 tokens x 12,288 numbers x 2 bytes, and the 3.6 GB are 12 x 12,288 x 12,288 x 2 bytes. In a
+# ring of 8, an all-reduce sends 2 x 7/8 of its tensor, and FSDP gathers the weights twice and reduces the gradient
+# once, each 7/8 of a layer.

@@ -1,0 +1,311 @@
+# %% [markdown]
+# # Puzzle 18: Sequence parallel
+#
+# Tensor parallel divides everything among its ranks except the activations between the layers. In GPT-3, a sequence of
+# 2,048 tokens leaves 31 GB of activations on every one of 8 tensor-parallel GPUs, even if the large matrices of
+# attention are not kept. **24 GB of them are the same on all 8**: eight copies of one thing.
+#
+# Why does every rank keep a copy? Because every rank needs it, twice, for a moment. Is that a reason to keep it all
+# the time?
+
+# %%
+from drawing import beside_target, compare, draw, draw_primitive, play
+from lib import Cost, Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 18,
+    "name": "sequence_parallel",
+    "title": "Sequence parallel",
+    "size": {"ranks": 4, "layers": 8, "batches": 1},
+    "other_sizes": "one_for_all",
+    "target": {"time": 19.7, "memory": 3145728},
+    "star": {"time": 15.0, "memory": 3145728},
+    "frontier": [
+        {"time": 14.85, "memory": 3080192, "by": "sequence_parallel_in_14_85"},
+        {"time": 15.6, "memory": 3014656, "by": "sequence_parallel_in_15_6"},
+    ],
+    "cost": "long_sequences",
+    "layout": "sharded",
+    "rules": ["weights_stay"],
+    "words": ["partial=True", "slices"],
+    "begins_with": "tensor_parallel",
+    "hints_for": {"slow": 3, "large": 2},
+    "difficulty": "hard",
+    "minutes": 40,
+    "hints": [
+        "Start from tensor parallel, and take each all-reduce of the forward pass apart: a reduce-scatter after the "
+        "layer, an all-gather before the next one. What do you have to keep in between?",
+        "`inp = await model.allgather(model.activations[layer], layer)` before a forward, and "
+        "`model.activations[layer + 1] = await model.scatterreduce(out, layer + 1)` after it. Do not store `inp`: "
+        "gather it once more right before the backward. The first input is whole, and you cut it: "
+        "`model.get_activation([0]).shard(model.rank, model.RANKS)`.",
+        "First the sums: start one, update the layer meanwhile, and take it afterwards. "
+        "`model.allreduce` is both halves in one call. Then the gathers: start that of the input below before a "
+        "backward. A whole input takes the place of four slices, so do it where there is room, for the lowest "
+        "layers. And is the input of the last layer ever to be gathered twice?",
+    ],
+}
+
+# %% [markdown]
+# ## New tools: slices of the sequence
+#
+# An activation has a row for each token. A *slice* is some of these rows: `activation.shard(i, n)` is slice `i` of
+# `n` along the sequence, and takes that share of the memory. With summands of puzzle 17, the two halves of an
+# all-reduce do this:
+#
+# - `await model.scatterreduce(summand, layer)` adds up the summands of all ranks and leaves slice `i` of the sum on
+#   rank `i`;
+# - `await model.allgather(slice, layer)` joins the slices of all ranks, for everyone.
+#
+# ![What each rank has before and after a reduce-scatter of summands](picture:sum_in_slices)
+#
+# `forward`, `backward` and `loss` want the whole sequence, as attention does: each token looks at all before it.
+
+# %% [markdown]
+# ## Your task
+#
+# As puzzle 17, with long sequences. An activation is four times as large as before, and larger than a weight. An
+# all-reduce takes 0.6 ticks, each of its halves 0.3: `cost=Cost(activation_elements=524_288, allreduce=0.6)`. Again,
+# rank `r` holds piece `r` of every weight and state, and no rank gathers or sends any of those.
+#
+# The first input is whole when it comes from `get_activation`, and the loss is computed of a whole activation. What is
+# kept in between, is for you to decide. A quarter of an activation is 131,072 elements.
+#
+# Target, for 4 ranks, 8 layers and 1 micro-batch: **19.7** ticks, peak memory **3,145,728** elements.
+# The star: **15.0** ticks, **3,145,728** elements.
+
+
+# %%
+async def sequence_parallel(model: Model) -> Model:
+    """Tensor parallel, with activations kept in slices along the sequence."""
+    ### BEGIN SOLUTION
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    model.activations[0] = model.get_activation([0]).shard(model.rank, model.RANKS)
+    for layer in range(model.LAYERS):
+        inp = await model.allgather(model.activations[layer], layer)
+        out = model.forward(layer, inp, model.weights[layer], partial=True)
+        model.activations[layer + 1] = await model.scatterreduce(out, layer + 1)
+    inp = await model.allgather(model.activations.pop(model.LAYERS), model.LAYERS)
+    model.grad_activations[model.LAYERS] = model.loss(inp)
+
+    for layer in reversed(range(model.LAYERS)):
+        inp = await model.allgather(model.activations.pop(layer), layer)
+        grad_out = model.grad_activations.pop(layer + 1)
+        model.grad_weights[layer], grad = model.backward(
+            layer, inp, grad_out, model.weights[layer], partial=True
+        )
+        if layer > 0:
+            grad = await model.scatterreduce(grad, layer - 1)
+            model.grad_activations[layer] = await model.allgather(grad, layer - 1)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+long_sequences = Cost(activation_elements=524_288, allreduce=0.6)
+draw(run(sequence_parallel, ranks=4, layers=8, batches=1, cost=long_sequences))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(sequence_parallel, ranks=4, layers=8, batches=1, cost=long_sequences))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("sequence_parallel")
+grade(sequence_parallel)
+
+# %% [markdown]
+# ## What it costs
+#
+# Below is tensor parallel at the same prices, then sequence parallel. In the first, the orange band of activations
+# grows by a whole input with each layer. In the second, it grows by a quarter.
+#
+# ![Tensor parallel: 17 ticks, 5,767,168 elements](picture:whole_activations)
+#
+# ![Sequence parallel: 19.7 ticks, 3,014,656 elements](picture:in_slices)
+#
+# In the forward pass, nothing more is sent between the layers: an all-reduce is a reduce-scatter and an all-gather
+# anyway, and now the slices in the middle are kept. In the backward pass there is one gather more for each layer, since
+# its input is gathered again. And there is a trap: a program that gathers an input once and stores it for the backward
+# keeps whole inputs, as before. It takes 17.3 ticks and just as many elements as tensor parallel, 5,767,168.
+#
+# What a rank keeps of t slices is 1/t of each activation. Now everything of a layer is divided by t: work, weights,
+# gradients, states, and what is kept for the backward pass.
+
+# %% [markdown] tags=["solution"]
+# ## Faster: gather ahead where there is room
+#
+# The sums of gradients run while a layer is updated, and the gathers of inputs while the layer above is computed. But a
+# gather ahead brings a whole input into memory, while the whole input of the layer above is still there. At first there
+# is no room for two. Each layer that is done gives back a slice, and for the inputs of the three lowest layers there is
+# room enough. That takes 14.85 ticks, and fewer elements than the target.
+
+# %% tags=["solution"]
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from drawing import Figure
+from lib import Run
+
+
+async def sequence_parallel_overlapped(model: Model, ahead: float, late: int) -> Model:
+    """Inputs of the lowest layers, this share of all of them, are gathered during the backward above them; layers are
+    updated while gradients are added up, ``late`` layers later."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    def update(layer: int) -> None:
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+    top = model.LAYERS - 1
+    model.activations["whole"] = model.get_activation([0])
+    for layer in range(model.LAYERS):
+        inp = model.activations["whole"]
+        out = model.forward(layer, inp, model.weights[layer], partial=True)
+        if layer < top:
+            model.activations[layer] = inp.shard(model.rank, model.RANKS)
+            model.activations["whole"] = await model.allreduce(out, layer + 1)
+        else:  # the backward of this layer is next, so its input stays
+            model.activations["last"] = await model.allreduce(out, layer + 1)
+    model.grad_activations["whole"] = model.loss(model.activations.pop("last"))
+
+    early = None
+    for layer in reversed(range(model.LAYERS)):
+        if layer < top:
+            gather = early or model.allgather(model.activations.pop(layer), layer)
+            model.activations["whole"] = await gather
+        early = None
+        if 0 < layer <= ahead * model.LAYERS:
+            early = model.allgather(model.activations.pop(layer - 1), layer - 1)
+        inp, grad_out = model.activations.pop("whole"), model.grad_activations.pop("whole")
+        model.grad_weights[layer], grad = model.backward(
+            layer, inp, grad_out, model.weights[layer], partial=True
+        )
+        call = model.allreduce(grad, layer - 1) if layer else None
+        if layer + late <= top:
+            update(layer + late)
+        if call:
+            model.grad_activations["whole"] = await call
+    for layer in reversed(range(min(late, model.LAYERS))):
+        update(layer)
+    return model
+
+
+sequence_parallel_in_14_85 = partial(sequence_parallel_overlapped, ahead=3 / 8, late=0)
+sequence_parallel_in_15_6 = partial(sequence_parallel_overlapped, ahead=2 / 8, late=1)
+
+
+async def tensor_parallel_long(model: Model) -> Model:
+    """Tensor parallel: every rank keeps all activations."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    model.activations[0] = model.get_activation([0])
+    for layer in range(model.LAYERS):
+        inp, weight = model.activations[layer], model.weights[layer]
+        out = model.forward(layer, inp, weight, partial=True)
+        model.activations[layer + 1] = await model.allreduce(out, layer + 1)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        model.grad_weights[layer], grad = model.backward(
+            layer, inp, grad_out, model.weights[layer], partial=True
+        )
+        if layer > 0:
+            model.grad_activations[layer] = await model.allreduce(grad, layer - 1)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+async def whole_inputs_kept(model: Model) -> Model:
+    """The trap: what was gathered for the forward is kept for the backward."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    model.activations[0] = model.get_activation([0]).shard(model.rank, model.RANKS)
+    for layer in range(model.LAYERS):
+        model.activations[layer] = await model.allgather(model.activations.pop(layer), layer)
+        inp, weight = model.activations[layer], model.weights[layer]
+        out = model.forward(layer, inp, weight, partial=True)
+        model.activations[layer + 1] = await model.scatterreduce(out, layer + 1)
+    inp = await model.allgather(model.activations.pop(model.LAYERS), model.LAYERS)
+    model.grad_activations[model.LAYERS] = model.loss(inp)
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        model.grad_weights[layer], grad = model.backward(
+            layer, inp, grad_out, model.weights[layer], partial=True
+        )
+        if layer > 0:
+            grad = await model.scatterreduce(grad, layer - 1)
+            model.grad_activations[layer] = await model.allgather(grad, layer - 1)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+def with_long_sequences(fn: Callable[[Model], Any]) -> Run:
+    """A run at the puzzle's size."""
+    cost = Cost(activation_elements=524_288, allreduce=0.6)
+    return run(fn, ranks=4, layers=8, batches=1, cost=cost)
+
+
+def whole_activations(static: bool = False) -> Figure:
+    """Every rank keeps every activation."""
+    done = with_long_sequences(tensor_parallel_long)
+    return draw(done, title="tensor parallel", memory_target=3_145_728, static=static)
+
+
+def in_slices(static: bool = False) -> Figure:
+    """Every rank keeps a quarter of every activation."""
+    done = with_long_sequences(sequence_parallel)
+    return draw(done, title="sequence parallel", memory_target=3_145_728, static=static)
+
+
+def sum_in_slices(static: bool = False) -> Figure:
+    """A reduce-scatter of summands."""
+    return draw_primitive("scatterreduce", static=static, activations=True)
+
+
+draw(run(sequence_parallel_in_14_85, ranks=4, layers=8, batches=1, cost=long_sequences))
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# This is sequence parallelism of Megatron-LM (Korthikanti et al., arXiv 2205.05198), where it is an option of tensor
+# parallel, `--sequence-parallel`. In a Transformer there is work between the layers' matrices: layer norms, dropout,
+# the sums with the input. It treats each token by itself, so every rank does it for its slice alone. Megatron, too,
+# gathers the input again in the backward pass, while the gradient of the input is computed. PyTorch has
+# `SequenceParallel` for `parallelize_module`.
+#
+# With sequence length s, batch b, hidden size h, and the matrices of attention not kept, a layer of a Transformer
+# leaves 34 sbh bytes behind. Tensor parallel makes that (10 + 24/t) sbh, sequence parallel 34 sbh/t. With GPT-3's
+# 96 layers and t = 8, that is 31 GB and 10 GB.
+#
+# The name is used for other things as well. *Context parallel*, or ring attention, keeps the sequence in slices inside
+# the layers, too, and passes keys and values around.

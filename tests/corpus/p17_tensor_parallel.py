@@ -1,0 +1,79 @@
+"""Puzzle 17, tensor parallel: honest styles, natural mistakes, and ways round the work by the public names alone."""
+
+from __future__ import annotations
+
+from . import changed
+
+LOAD = "model.load_weights(\n            layer, model.rank, model.RANKS\n        )"
+FORWARD = "out = model.forward(layer, inp, weight, partial=True)"
+SUM = "model.activations[layer + 1] = await model.allreduce(out, layer + 1)"
+BACK = "            model.grad_activations[layer] = await model.allreduce(grad, layer - 1)\n"
+IF = "        if layer > 0:\n" + BACK
+PARTIAL = "layer, inp, grad_out, model.weights[layer], partial=True"
+POPPED = "model.activations.pop(layer), model.grad_activations.pop(layer + 1)"
+UPDATE = "layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]"
+ANSWER = "        model.set_final_weight(layer, model.weights[layer])\n"
+WHOLE_OUT = "model.activations.pop(model.LAYERS)"
+
+HONEST = [
+    changed("tensor_parallel", "updates under the sums", (IF, "        call = model.allreduce(grad, layer - 1) if layer else None\n"),
+            (ANSWER, ANSWER + "        if call:\n            model.grad_activations[layer] = await call\n")),
+    changed("tensor_parallel", "the needless sum, too", (IF, IF.replace("        if layer > 0:\n    ", ""))),
+    changed("tensor_parallel", "updates in a loop of their own",
+            ("        model.weights[layer], model.opt_states[layer] = model.update(", "    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.update(")),
+    changed("tensor_parallel", "gradients under the keys of activations, and no dictionary of gradients of weights",
+            ("model.grad_activations.pop(layer + 1)", "model.grad_activations.pop(layer)"), ("model.grad_activations[model.LAYERS] =", "model.grad_activations[model.LAYERS - 1] ="),
+            ("model.grad_activations[layer] = await", "model.grad_activations[layer - 1] = await")),
+    changed("tensor_parallel", "the whole batch, however many micro-batches it is", ("get_activation([0])", "get_activation(range(model.BATCHES))")),
+    changed("tensor_parallel", "the answer at the end", (ANSWER, ""), ("    return model", "    for layer, weight in model.weights.items():\n        model.set_final_weight(layer, weight)\n    return model")),
+    changed("tensor_parallel", "the last gradient taken before the update", (IF, ""),
+            (ANSWER, ANSWER + "        if layer:\n    " + BACK.replace("            model", "        model")),
+            ("        model.weights[layer], model.opt_states[layer] = model.update(", "        model.grad_activations['summand'] = grad\n        model.weights[layer], model.opt_states[layer] = model.update("),
+            ("allreduce(grad, layer - 1)", "allreduce(model.grad_activations.pop('summand'), layer - 1)")),
+]  # fmt: skip
+
+MISTAKES = [
+    changed("tensor_parallel", "no sum in forward", (SUM, "model.activations[layer + 1] = out"), says="the input is not the whole sum"),
+    changed("tensor_parallel", "no sum in backward", (IF, "        model.grad_activations[layer] = grad\n"), says="the gradient is not the whole sum"),
+    changed("tensor_parallel", "no sum before the loss", (SUM, "model.activations[layer + 1] = await model.allreduce(out, layer + 1) if layer + 1 < model.LAYERS else out"),
+            says="loss, micro-batch {0}: the input is not the whole sum"),
+    changed("tensor_parallel", "the word forgotten in forward", (", partial=True)\n        model.activations", ")\n        model.activations"), says="the weight is not complete"),
+    changed("tensor_parallel", "the word forgotten in backward", (PARTIAL, PARTIAL.replace(", partial=True", "")), says="the weight is not complete"),
+    changed("tensor_parallel", "the layer of the weight, not of the output", ("allreduce(out, layer + 1)", "allreduce(out, layer)"), says="of layer 1|layer"),
+    changed("tensor_parallel", "summed twice", (SUM, SUM + "\n        model.activations[layer + 1] = await model.allreduce(model.activations[layer + 1], layer + 1)"),
+            says="there is nothing to add to it: that activation is whole already"),
+    changed("tensor_parallel", "added up by hand", (SUM, "model.activations[layer + 1] = out + out"), says="only weight gradients add up on a rank"),
+    changed("tensor_parallel", "everything whole, on all ranks", (LOAD, "model.load_weights(layer)"), (FORWARD, "out = model.forward(layer, inp, weight)"),
+            (SUM, "model.activations[layer + 1] = out"), (PARTIAL, PARTIAL.replace(", partial=True", "")), (IF, "        model.grad_activations[layer] = grad\n"),
+            says="begins with (load_weights) the wrong pieces of the Weight"),
+    changed("tensor_parallel", "all ranks with the same piece", (LOAD, "model.load_weights(layer, 0, model.RANKS)"), says="a summand comes twice"),
+    changed("tensor_parallel", "nothing is ever given back", (POPPED, "model.activations[layer], model.grad_activations[layer + 1]"), ("model.loss(" + WHOLE_OUT + ")", "model.loss(model.activations[model.LAYERS])"),
+            says="over the target"),
+    changed("tensor_parallel", "the gradient of the weight summed, too", (UPDATE, UPDATE.replace("model.grad_weights.pop(layer)", "await model.allreduce(model.grad_weights.pop(layer), layer)")),
+            says="different shards do not add up"),
+    changed("tensor_parallel", "the layers dealt out, as in GPipe", base="gpipe", says="the wrong pieces of the Weight|layers"),
+    changed("tensor_parallel", "FSDP, which has one micro-batch for each rank", base="fsdp", says="a micro-batch is out of range"),
+    changed("tensor_parallel", "the gradient of the layer below", ("allreduce(grad, layer - 1)", "allreduce(grad, layer)"), says="the ActivationGrad is of layer 6"),
+    changed("tensor_parallel", "the gradient of the wrong thing added up", ("allreduce(grad, layer - 1)", "allreduce(model.grad_weights[layer], layer)"), says="different shards do not add up"),
+    changed("tensor_parallel", "one rank with the gradient, the others with the output", (IF, "        if layer:\n            both = model.grad_activations.pop('last', None) if model.rank else None\n"
+            "            model.grad_activations[layer] = await model.allreduce(both or grad, layer - 1)\n            if layer > 1 and model.rank:\n                model.grad_activations['last'] = model.get_activation([0]) if layer == 2 else model.activations[layer - 2]\n"),
+            says="tensors of several kinds do not add up"),
+    changed("tensor_parallel", "reduce-scatter, and the slice for the whole", (SUM, "model.activations[layer + 1] = await model.scatterreduce(out, layer + 1)"), says="the input is a slice of the sequence"),
+    changed("tensor_parallel", "summed over half of the ranks only", (SUM, "model.activations[layer + 1] = await model.allreduce(out, layer + 1, ranks=[model.rank // 2 * 2, model.rank // 2 * 2 + 1])"),
+            says="unexpected keyword"),
+    changed("tensor_parallel", "a piece of a piece, so that some is missing", ("model.forward(layer, inp, weight,", "model.forward(layer, inp, weight.shard(0, 2),"),
+            says="the input is not the whole sum"),
+    # -- round the work -------------------------------------------------------------------------------------
+    changed("tensor_parallel", "each rank gathers the layer, and computes alone", (FORWARD, "weight = await model.allgather(weight, layer)\n        model.activations[layer + 1] = model.forward(layer, inp, weight)"),
+            ("        " + SUM + "\n", ""), ("        inp, grad_out =", "        piece = await model.allgather(model.weights[layer], layer)\n        inp, grad_out ="), ("model.grad_weights[layer], grad = model.backward(", "of_weight, grad = model.backward("),
+            (PARTIAL, "layer, inp, grad_out, piece"), (IF, "        model.grad_weights[layer] = of_weight.shard(model.rank, model.RANKS)\n        model.grad_activations[layer] = grad\n"), says="it moves the weight of layer 0"),
+    changed("tensor_parallel", "a summand made whole by its name", (SUM, "model.activations[layer + 1] = Activation(layer + 1, model.LAYERS, [0], 1)"), says="made by hand|made up"),
+    changed("tensor_parallel", "the states gathered to be looked at", (ANSWER, ANSWER + "        await model.allgather(model.opt_states[layer], layer)\n"), says="it moves the optimizer state of layer 7"),
+    changed("tensor_parallel", "the state of another piece", (LOAD, "model.load_weights(layer, model.rank, model.RANKS)\n        _, model.opt_states[layer] = model.load_weights(layer, model.rank ^ 1, model.RANKS)"),
+            says="hold different shards|begins with (load_weights) the wrong pieces"),
+    changed("tensor_parallel", "a slice of the sequence for each rank", ("model.activations[0] = model.get_activation([0])", "model.activations[0] = model.get_activation([0]).shard(model.rank, model.RANKS)"),
+            says="the input is a slice of the sequence"),
+    changed("tensor_parallel", "slices gathered, which is the next puzzle", (SUM, "model.activations[layer + 1] = await model.allgather(await model.scatterreduce(out, layer + 1), layer + 1)"),
+            says="which is the subject of puzzle 18|is solved without"),
+    changed("tensor_parallel", "the gradient made up", (IF, IF + "        model.grad_weights[layer] = model.fake_grad(layer, [0]).shard(model.rank, model.RANKS)\n"), says="made up"),
+]  # fmt: skip
