@@ -283,7 +283,6 @@ ELSEWHERE = {  # the problem, and what comes to it
     "no rank brings a tensor": "test_operations.py: in lib's own collectives every rank brings one",
     "every rank brings a tensor to {kind}": "test_operations.py: the learner's side asks first",
     "there is no piece {index} of {pieces}": "the learner's side asks first; labels are public as well",
-    "what forward leaves behind is not sent": "test_saved.py",
 }
 
 
