@@ -414,7 +414,7 @@ class RankState:
             self.tick = float(self.clock / self.grain)
         self.log.append(
             make_event(
-                (self.rank, row.kind, layer, batches, start, start, self.tick, held, None, (), None, 0, row.words, ())
+                (self.rank, row.kind, layer, batches, start, start, self.tick, held, None, (), None, 0, row.words, (), None)
             )
         )
 
@@ -423,7 +423,7 @@ class RankState:
         now = self.tick
         self.clocks.append(self.clock)
         self.log.append(
-            make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), None, 0, (), ()))
+            make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), None, 0, (), (), None))
         )
 
     def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:

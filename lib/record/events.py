@@ -41,6 +41,9 @@ class Event(NamedTuple):
     layers: tuple[int, ...] = ()
     """All layers of a collective that got a list, in its order: ``layer`` is the first of them, ``batches`` and
     ``elements`` are those of all its tensors together. Empty for everything else."""
+    awaited: int | None = None
+    """How many records its rank had made when it fetched the result of a communication, which moved its clock to
+    ``end`` unless it was later already. None for everything else, and as long as nobody has fetched it."""
 
     @property
     def lane(self) -> str:
