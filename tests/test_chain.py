@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
@@ -19,7 +18,7 @@ from lib.grading.submission import load
 from lib.machine.cost import Grains
 from lib.machine.network import Network
 from lib.record.chain import Chain, chain_of, slack_of
-from lib.record.events import MARKS, Event
+from lib.record.events import Event
 from lib.running.run import Run
 from tests.corpus.honest import HONEST
 from tests.plain_programs import perform, program_of
@@ -43,9 +42,7 @@ SUMS = {
     "one_f_one_b": "52.6 = 22 forward + 22 backward + 7.6 messages + 1 update",
     "interleaved": "44.8 = 19 forward + 19 backward + 5.8 messages + 1 update",
     "breadth_first": "51 = 19 forward + 19 backward + 7.2 messages + 3.2 all-gather + 1.6 reduce-scatter + 1 update",
-    "zero_bubble": (
-        "20.5 = 11 forward + 5.5 backward for the input + 3.5 backward for the weight + 0.5 update"
-    ),
+    "zero_bubble": ("20.5 = 11 forward + 5.5 backward for the input + 3.5 backward for the weight + 0.5 update"),
 }
 
 
@@ -98,7 +95,8 @@ def is_cause(before: Event, after: Event, events: Sequence[Event]) -> bool:
         between = [one for one in log if one.kind == "receive" and before.start < one.start < after.start]
         if not between:
             return True
-    known = first < second if before.lane == "compute" else before.awaited is not None and before.awaited <= second
+    fetched = [place for one in log[: second + 1] for place in one.awaited]
+    known = first < second if before.lane == "compute" else first in fetched
     return known and after.issued == after.start
 
 
@@ -201,7 +199,7 @@ def order_of(done: Run) -> list[tuple[object, ...]]:
     """What happens on each rank in which order, whatever the time."""
     receives = [event for event in done.events if event.kind == "receive"]
     served = [(event.rank, event.op) for event in sorted(receives, key=lambda event: (event.rank, event.end))]
-    logs = [(e.rank, e.kind, e.layer, e.batches, e.op, e.group, e.awaited) for e in done.events]
+    logs = [(e.rank, e.kind, e.layer, e.batches, e.op, e.group, sorted(e.awaited)) for e in done.events]
     return [*logs, *served]
 
 
@@ -257,8 +255,7 @@ def test_slack_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -
 def test_slack_of_random_programs() -> None:
     TOLD.clear()
     for at, (fn, size, done) in enumerate(random_runs()):
-        check_slack(fn, size, done, random.Random(at), 2)
-    print(TOLD)
+        check_slack(fn, size, done, random.Random(at), 3)
     assert TOLD["longer"] > 150 and TOLD["overtaken"] < TOLD["longer"] / 5
     for lane in ("compute", "collective", "send", "receive"):
         assert TOLD[f"{lane}: room"] > 5 and TOLD[f"{lane}: no room"] > 5

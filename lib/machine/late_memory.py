@@ -32,12 +32,12 @@ def finish_log(lanes: Lanes) -> list[Event]:
 
 
 def _known(log: Sequence[Event | Unfinished]) -> list[Event]:
-    """Return the records whose times are known. They say how many *of these* there were when a result was fetched."""
+    """Return the records whose times are known. They say which *of these* were fetched, by place."""
     known = [record for record in log if isinstance(record, Event)]
     if len(known) == len(log):
         return known
-    before = [0, *accumulate(isinstance(record, Event) for record in log)]
-    return [one if one.awaited is None else one._replace(awaited=before[one.awaited]) for one in known]
+    place = [*accumulate((isinstance(record, Event) for record in log), initial=0)]
+    return [one._replace(awaited=tuple(place[at] for at in one.awaited)) if one.awaited else one for one in known]
 
 
 def _settled(lanes: Lanes) -> list[Event | Unfinished]:

@@ -119,16 +119,12 @@ class Causes:
     def _order(self, log: Sequence[int]) -> None:
         """Note what comes before what on one rank."""
         events, queue = self.events, None
-        fetched = defaultdict[int, list[int]](list)
         for before, at in zip([None, *log], log, strict=False):
             event = events[at]
             self.before[at] = before
-            if event.awaited is not None and event.awaited < len(log):
-                fetched[log[event.awaited]].append(at)
+            self.fetched[at] = [log[place] for place in event.awaited]
             if event.lane == "collective" or event.kind == SEND.kind:
                 self.in_lane[at], queue = queue, at
-        for at, calls in fetched.items():
-            self.fetched[at] = calls
         # One that takes no time keeps nobody waiting: without it, none waits for another that is over at its start.
         receives = [at for at in log if events[at].kind == RECEIVE.kind and events[at].length]
         receives.sort(key=lambda at: events[at].start)
