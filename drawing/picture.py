@@ -59,6 +59,8 @@ def draw(
     trace = with_chain(trace_of(source, title, time_target, memory_target), chain)
     if not trace.attempted:
         return _not_attempted(trace, width, static)
+    if trace.chain is not None and links == "auto":
+        links = "none"  # the chain leads from rank to rank itself, and other lines would hide it
     with collector_off():  # it looks for cycles among boxes that have none, half of the time
         return small_enough(lambda rough: _schedule(trace, width, links, memory, static, rough))
 

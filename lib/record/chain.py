@@ -28,7 +28,7 @@ from typing import NamedTuple
 from ..basics.errors import PuzzleError
 from ..basics.units import show_ticks
 from .events import MARKS, Event
-from .table import OPERATIONS, RECEIVE, SEND, lane_of
+from .table import OPERATIONS, RECEIVE, SEND
 
 MESSAGES = "messages"
 ROUNDED = 9
@@ -62,13 +62,13 @@ class Chain:
 
     @cached_property
     def parts(self) -> list[tuple[float, str]]:
-        """How many ticks of the chain are spent on what, most first: sends and receives are messages."""
+        """How many ticks of the chain are spent on what, most first, and of equally many what comes first in the chain.
+        Sends and receives are messages."""
         lengths = defaultdict[str, list[float]](list)
         for _, event in self.links:
             lengths[_word(event.kind)].append(event.length)
         parts = [(round(fsum(each), ROUNDED), word) for word, each in lengths.items()]
-        known = [_word(kind) for kind in OPERATIONS]
-        return sorted((part for part in parts if part[0]), key=lambda part: (-part[0], known.index(part[1])))
+        return sorted((part for part in parts if part[0]), key=lambda part: -part[0])
 
     def __str__(self) -> str:
         """The chain as a sum: ``33.8 = 14 forward + 14 backward + 4.8 messages + 1 update``."""
@@ -77,7 +77,8 @@ class Chain:
 
 
 def _word(kind: str) -> str:
-    return MESSAGES if lane_of(kind) == "message" else OPERATIONS[kind].word
+    row = OPERATIONS.get(kind)
+    return kind if row is None else MESSAGES if row.lane == "message" else row.word
 
 
 def chain_of(events: Iterable[Event]) -> Chain:
