@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from lib.record.chain import slack_of
 from lib.record.events import MARKS
 
 from . import theme
@@ -38,15 +39,40 @@ def stops(layout: Layout) -> list[tuple[Stop, Stop]]:
     return [(places[id(came)], places[id(went)]) for came, went in chain.links]
 
 
-def on_path(layout: Layout) -> list[set[int] | None]:
-    """Return for each row the places of its events that are on the chain; None if no chain is shown."""
-    found = stops(layout)
-    if not found:
-        return [None] * len(layout.rows)
-    rows: list[set[int] | None] = [
-        {stop.at for pair in found for stop in pair if stop.row == here} for here in range(len(layout.rows))
-    ]
-    return rows
+class Standing(NamedTuple):
+    """How an operation stands to the chain: how opaque it is for that, and what its hover text says of it."""
+
+    opacity: float | None = None
+    said: str = ""
+
+
+APART = Standing()
+"""Of an operation in a picture without a chain."""
+
+
+def standings(layout: Layout) -> dict[Stop, Standing]:
+    """Return how each operation stands to the chain; nothing if none is shown. How much longer it may take is said
+    where a row is one rank's."""
+    bright = {stop for pair in stops(layout) for stop in pair}
+    if not bright:
+        return {}
+    events = layout.trace.events
+    rooms = dict(zip(map(id, events), slack_of(events), strict=True))
+    found = {}
+    for here, row in enumerate(layout.rows):
+        for at, event in enumerate(row.events):
+            on_chain = Stop(here, at) in bright
+            said = _said(on_chain, rooms[id(event)], layout) if len(row.ranks) == 1 else ""
+            found[Stop(here, at)] = Standing(None if on_chain else FADED, said)
+    return found
+
+
+def _said(on_chain: bool, room: float, layout: Layout) -> str:
+    if on_chain:
+        return "on the longest chain"
+    if not room:
+        return "on another chain that is as long"
+    return f"may take {layout.trace.unit.lasting(room)} more, with all in this order, and the run takes as long"
 
 
 def draw_path(layout: Layout) -> list[Diagram]:

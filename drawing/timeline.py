@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator, Mapping
 
 from lib.record.events import MARKS
 
@@ -15,7 +15,7 @@ from .links import draw_arrows, draw_ties
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
 from .numbering import Plan, Plans, fits, over_runs
 from .operations import color_of, operation
-from .path import FADED, draw_path, on_path
+from .path import APART, Standing, Stop, draw_path, standings
 from .words import ranges, share_text
 
 NO_NUMBERS = Plan()
@@ -28,8 +28,8 @@ def draw_timeline(layout: Layout, links: str, plans: Plans, notes: bool = True) 
     """
     parts = [*empty_rows(layout), *draw_ties(layout, links)]
     if layout.fine:
-        on_chain = on_path(layout)
-        parts += [_row(layout, row, plans, bright) for row, bright in zip(layout.rows, on_chain, strict=True)]
+        found = standings(layout)
+        parts += [_row(layout, here, plans, found) for here in range(len(layout.rows))]
     else:
         parts += draw_coarse(layout)
     over = [*draw_arrows(layout, links), *draw_path(layout), *draw_failure(layout)]
@@ -62,29 +62,23 @@ def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     ], y + 18
 
 
-def _row(layout: Layout, row: Row, plans: Plans, bright: Container[int] | None) -> Diagram:
-    """Return the operations of a row: all but those in ``bright`` are pale, if that is given."""
+def _row(layout: Layout, here: int, plans: Plans, found: Mapping[Stop, Standing]) -> Diagram:
+    row = layout.rows[here]
     shown = [(index, event) for index, event in enumerate(row.events) if event.kind not in MARKS]
     shown.sort(key=lambda pair: not pair[1].length)  # moments on top
-    boxes = [
-        _operation(layout, row, index, plans, None if bright is None or index in bright else FADED)
-        for index, _ in shown
-    ]
+    boxes = [_operation(layout, row, index, plans, found.get(Stop(here, index), APART)) for index, _ in shown]
     return together([*boxes, *over_runs(layout, row, plans)])
 
 
-def _operation(layout: Layout, row: Row, index: int, plans: Plans, opacity: float | None) -> Diagram:
+def _operation(layout: Layout, row: Row, index: int, plans: Plans, standing: Standing) -> Diagram:
     event = row.events[index]
     numbers = plans.get(event.kind, NO_NUMBERS)
     text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
     if not fits(layout, text, event.length, numbers.size):
         text = ""
     place, color = layout.place(row, index), color_of(event, layout.trace.layers)
-    return Titled(
-        hover(event, row, layout.trace.unit),
-        operation(event.kind, place, color, text, numbers.size),
-        opacity,
-    )
+    said = hover(event, row, layout.trace.unit) + (f"\n{standing.said}" if standing.said else "")
+    return Titled(said, operation(event.kind, place, color, text, numbers.size), standing.opacity)
 
 
 # -- behind the rows ------------------------------------------------------------------------

@@ -98,6 +98,40 @@ def test_a_collective_leads_from_the_rank_that_comes_last_to_the_one_that_goes_o
     assert (meeting[0].row, meeting[1].row) == (1, 0)
 
 
+def test_where_several_ranks_are_as_late_the_chain_stays_on_its_own() -> None:
+    async def alike(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([model.rank])
+        model.forward(0, model.activations[0], model.weights[0])
+        await model.allreduce(model.fake_grad(0, []), 0)
+        for _ in range(model.rank):
+            model.forward(0, model.activations[0], model.weights[0])
+
+    chain = chain_of(run(alike, ranks=2, layers=1, batches=2).events)
+    assert {one.rank for one in chain.events} == {1} and str(chain) == "2.3 = 2 forward + 0.3 all-reduce"
+
+
+def test_hover_texts_tell_how_much_longer_an_operation_may_take() -> None:
+    async def uneven(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([model.rank])
+        for _ in range((3, 1, 3)[model.rank]):
+            model.forward(0, model.activations[0], model.weights[0])
+        await model.allreduce(model.fake_grad(0, []), 0)
+
+    done = run(uneven, ranks=3, layers=1, batches=3)
+    last = {}
+    for title in titles(draw(done, chain=True)):
+        if ": forward" in title:
+            last[title.split(":")[0]] = title.split("\n")[-1]
+    assert last == {
+        "rank 0": "on the longest chain",
+        "rank 1": "may take 2 ticks more, with all in this order, and the run takes as long",
+        "rank 2": "on another chain that is as long",
+    }
+    assert not any("chain" in title or "may take" in title for title in titles(draw(done)))
+
+
 def test_a_picture_without_boxes_has_the_sum_only() -> None:
     done = staged_run(4, 200)
     figure = draw(done, chain=True)

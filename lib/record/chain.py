@@ -105,10 +105,16 @@ class Causes:
         self.logs = defaultdict[int, list[int]](list)
         for at, event in enumerate(self.events):
             self.logs[event.rank].append(at)
-        self.members = defaultdict[object, list[int]](list)
-        for at, event in enumerate(self.events):
-            if event.lane == "collective":
-                self.members[event.op].append(at)
+        self.lanes = [event.lane for event in self.events]
+        members = defaultdict[object, list[int]](list)
+        for at, lane in enumerate(self.lanes):
+            if lane == "collective":
+                members[self.events[at].op].append(at)
+        self.parts: list[Sequence[int]] = [
+            members[event.op] if lane == "collective" else (at,)
+            for at, (event, lane) in enumerate(zip(self.events, self.lanes, strict=True))
+        ]
+        """The records of all ranks of a collective, or that of any other operation alone."""
         self.before: list[int | None] = [None] * len(self.events)  # in the log of its rank
         self.in_lane: list[int | None] = [None] * len(self.events)  # in its lane of the network
         self.fetched: list[Sequence[int]] = [()] * len(self.events)  # what was awaited between that and this
@@ -124,9 +130,9 @@ class Causes:
             event = events[at]
             self.before[at] = before
             self.fetched[at] = [log[place] for place in event.awaited]
-            if event.lane == "collective" or event.kind == SEND.kind:
+            if self.lanes[at] == "collective" or event.kind == SEND.kind:
                 self.in_lane[at], queue = queue, at
-        # One that takes no time keeps nobody waiting: without it, none waits for another that is over at its start.
+        # A receive that takes no time keeps no other waiting, so it is left out: the order of several is not known.
         receives = [at for at in log if events[at].kind == RECEIVE.kind and events[at].length]
         receives.sort(key=lambda at: events[at].start)
         for before, at in zip([None, *receives], receives, strict=False):
@@ -138,7 +144,7 @@ class Causes:
         """Yield the operations that may have moved the clock of a record's rank to where it stands there, since the
         record before."""
         before = self.before[at]
-        if before is not None and self.events[before].lane == "compute":
+        if before is not None and self.lanes[before] == "compute":
             yield before
         yield from self.fetched[at]
 
@@ -147,11 +153,6 @@ class Causes:
         for before in (self.message[at], self.in_lane[at]):
             if before is not None:
                 yield before
-
-    def parts(self, at: int) -> Sequence[int]:
-        """Return the records of all ranks of a collective, or that of any other operation."""
-        event = self.events[at]
-        return self.members[event.op] if event.lane == "collective" else (at,)
 
     # -- the chain --------------------------------------------------------------------------
 
@@ -169,7 +170,7 @@ class Causes:
     def _last_part(self, at: int) -> int:
         """Return the record of the rank that came last to an operation: this one, if it did."""
         start = self.events[at].start
-        for part in (at, *self.parts(at)):
+        for part in (at, *self.parts[at]):
             if start in (self.events[part].issued, *(self.events[before].end for before in self.of_lanes(part))):
                 return part
         raise _unexplained(self.events[at])
@@ -209,8 +210,8 @@ class Causes:
                     clocks[before] = min(clocks[before], latest)
             else:
                 latest = ends[at] - events[at].length
-                causes = [before for part in self.parts(at) for before in self.of_lanes(part)]
-                for part in self.parts(at):
+                causes = [before for part in self.parts[at] for before in self.of_lanes(part)]
+                for part in self.parts[at]:
                     clocks[part] = min(clocks[part], latest)
             for cause in map(self._first, causes):
                 ends[cause] = min(ends[cause], latest)
@@ -221,7 +222,7 @@ class Causes:
 
     def _first(self, at: int) -> int:
         """Return the record by which an operation goes."""
-        return self.parts(at)[0]
+        return self.parts[at][0]
 
     def _backwards(self) -> list[tuple[int, bool]]:
         """Return all clocks (True) and operations (False), each after everything that waits for it."""
@@ -248,7 +249,7 @@ class Causes:
                 yield before, True
             yield from ((self._first(cause), False) for cause in self.of_clock(at))
             return
-        for part in self.parts(at):
+        for part in self.parts[at]:
             yield part, True
             yield from ((self._first(cause), False) for cause in self.of_lanes(part))
 
