@@ -17,6 +17,7 @@ files, figure      pictures as files; a diagram that shows itself
 operations         how an operation looks
 numbering          where micro-batch numbers have room
 links              arrows from sends to receives, ties between the ranks of a collective
+path               the longest chain, as a line through its boxes
 failure            where a run has failed, and who waits there
 coarse, timeline   the rows, column by column or box by box
 header             title and figures

@@ -10,9 +10,9 @@ from .marks import Diagram, Titled, label, lines, poly, style, text_width, toget
 from .trace import Trace
 from .words import machine, share_text, size_of
 
-HEIGHT, STACKED, FAULT = 74.0, 50.0, 16.0
+HEIGHT, STACKED, MORE = 74.0, 50.0, 16.0
 """In pixels: height of the head, how much lower the figures are if they have no room beside the title, and how much
-lower all is below the fault of a run."""
+lower all is below each line on the run: its fault, its longest chain."""
 BETWEEN, TITLE = 20.0, 160.0
 """In pixels: room between figures, and the width that a title gets at least."""
 
@@ -27,22 +27,24 @@ class Figures(NamedTuple):
 
 
 def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
-    """Return the title at the left with the fault of the run below, the figures at the right or, without room there,
-    below all that, and where it ends."""
+    """Return the title at the left with the fault and the chain of the run below, the figures at the right or, without
+    room there, below all that, and where it ends."""
     shown = figures(trace)
     widths = [_width(figure) for figure in shown]
     room = width - 2 * PAD - sum(widths) - BETWEEN * len(widths)
     below = room < max(text_width(machine(trace), 11.5), min(text_width(trace.title, 17, bold=True), TITLE))
-    more = FAULT if trace.fault else 0.0
+    said = [(theme.BAD, trace.fault)] if trace.fault else []
+    said += [(theme.CHAIN, f"the longest chain: {trace.chain}")] if trace.chain is not None else []
+    more = MORE * len(said)
     x, y = (PAD, STACKED + more) if below else (width - PAD - sum(widths) - BETWEEN * (len(widths) - 1), 0.0)
     title = fit(trace.title, 17, width - 2 * PAD if below else room)
     parts: list[Diagram] = [
         label(PAD, 26, title, 17, style(theme.INK), "start", 650),
         label(PAD, 46, machine(trace), 11.5, style(theme.MUTE), "start"),
     ]
-    if trace.fault:
-        said = fit(trace.fault, 12, width - 2 * PAD)
-        parts.append(Titled(trace.fault, label(PAD, 68, said, 12, style(theme.BAD), "start", 600)))
+    for at, (color, text) in enumerate(said):
+        shown_text = fit(text, 12, width - 2 * PAD)
+        parts.append(Titled(text, label(PAD, 68 + MORE * at, shown_text, 12, style(color), "start", 600)))
     for figure, wide in zip(shown, widths, strict=True):
         parts.append(_figure(x, y, figure))
         x += wide + BETWEEN

@@ -15,6 +15,7 @@ from .marks import Diagram, box, label, lines, style, text_width, together
 from .memory import target_color
 from .numbering import Plans
 from .operations import operation
+from .path import sample
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
@@ -73,6 +74,8 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
             yield Entry(operation(kind, (0, 0, wide, TALL), color, "0" if kind in numbered else ""), wide, text)
     if any(layout.fine and layout.trace.idle > 1e-9 for layout in layouts):
         yield Entry(_idle(), WIDE, "idle")
+    if any(layout.fine and layout.trace.chain is not None for layout in layouts):
+        yield Entry(sample(WIDE, TALL), WIDE, "the longest chain (all else is pale)")
 
 
 def _idle() -> Diagram:

@@ -148,16 +148,19 @@ class Label(Text):
 
 
 class Titled(ApplyName):
-    """A node with a hover text. chalk's own SVG renderer gives its group a <title>, too."""
+    """A node with a hover text, and an opacity if it is to be pale. chalk's own SVG renderer gives its group a <title>,
+    too."""
 
-    def __init__(self, title: str, diagram: Diagram) -> None:
+    def __init__(self, title: str, diagram: Diagram, opacity: float | None = None) -> None:
         super().__init__(Name("title"), diagram)
-        self.title = title
+        self.title, self.opacity = title, opacity
 
     def accept(self, visitor: Any, args: Any) -> Any:
         element = visitor.visit_apply_name(self, args)
         if hasattr(element, "set_desc"):
             element.set_desc(title=self.title)
+            if self.opacity is not None:
+                element["opacity"] = self.opacity
         return element
 
 

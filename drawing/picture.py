@@ -20,7 +20,7 @@ from .marks import Diagram, box, label, style
 from .memory import draw_memory
 from .numbering import plan
 from .timeline import axis, draw_timeline
-from .trace import Trace, trace_of
+from .trace import Trace, trace_of, with_chain
 from .words import summary
 
 WIDTH, NARROWEST, WIDEST = 980.0, 560.0, 20_000.0
@@ -39,6 +39,7 @@ def draw(
     memory_target: Elements | float | None = None,
     width: float = WIDTH,
     static: bool = False,
+    chain: bool | None = None,
 ) -> Figure:
     """A picture (a Diagram of the chalk library) of the schedule of a Run, of one model, or of the models of all ranks.
 
@@ -46,13 +47,20 @@ def draw(
     between the ranks of a collective ("groups"), "all", "none", or "auto" (those that there is room for);
     ``time_target`` and ``memory_target``: targets to draw, in ticks (ms for a run measured in real time), in elements;
     ``width``: in pixels; ``static=True``: an image without hover texts, for notebooks that are saved with their
-    outputs. Raises PuzzleError for anything that is not a run.
+    outputs; ``chain=True``: why it takes so long, the longest chain of operations that wait for each other, as a line
+    through their boxes (the others are pale) and as a sum. Without a wish it is shown of a run that is right and over
+    its target in time. Raises PuzzleError for anything that is not a run, and for a chain where times were measured or
+    ranks are missing.
     """
     check_choice("links", links, LINKS, "draw")
     check_width(width, "draw")
-    trace = trace_of(source, title, time_target, memory_target)
+    if not (chain is None or isinstance(chain, bool)):
+        raise PuzzleError("no such chain", where="draw", expected="True, False or None", got=describe(chain))
+    trace = with_chain(trace_of(source, title, time_target, memory_target), chain)
     if not trace.attempted:
         return _not_attempted(trace, width, static)
+    if trace.chain is not None and links == "auto":
+        links = "none"  # the chain leads from rank to rank itself, and other lines would hide it
     with collector_off():  # it looks for cycles among boxes that have none, half of the time
         return small_enough(lambda rough: _schedule(trace, width, links, memory, static, rough))
 

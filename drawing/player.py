@@ -85,7 +85,7 @@ def play(source: object, *, title: str | None = None, memory_target: Elements | 
             got=f"{count:,}",
             cure="draw(run) draws any size",
         )
-    figure = draw(trace, memory=False)
+    figure = draw(trace, memory=False, chain=False)
     # The template has braces and dollars of its own: only these three are ours.
     data = _data(trace, rows, figure) | {"more": sum(len(row.ranks) for row in every[CARDS:])}
     parts = {"title": escape(trace.title), "picture": figure.svg(), "data": _script(data)}

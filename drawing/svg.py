@@ -90,7 +90,8 @@ class Writer:
             elif isinstance(node, Compose):
                 stack += node.diagrams[::-1]
             elif isinstance(node, Titled):
-                out.append(f"<g><title>{escape(node.title)}</title>")
+                pale = "" if node.opacity is None else f' opacity="{number(node.opacity)}"'
+                out.append(f"<g{pale}><title>{escape(node.title)}</title>")
                 stack += ["</g>", node.diagram]
             elif isinstance(node, ApplyTransform):
                 out.append(f"<g{_moved(node.transform)}>")

@@ -18,10 +18,11 @@ ROLES = {
     "bad": ("#c4273b", "#ff6b7a"),
     "good": ("#1a7f4b", "#4cc38a"),
     "step": ("#414857", "#b4bccb"),
+    "chain": ("#d8002b", "#ff5470"),
 }
 """The color of each role on a light and on a dark page. The light ones are unique: ``svg`` knows roles by them."""
 
-CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP = (light for light, _ in ROLES.values())
+CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP, CHAIN = (light for light, _ in ROLES.values())
 GOLD = "#b07a00"
 """Of a star, on light and on dark pages."""
 TINT, STRONG_TINT = 0.22, 0.4

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from lib.record.events import MARKS, Event
+from lib.record.events import MARKS
 
 from . import theme
 from .coarse import draw_coarse
@@ -15,6 +15,7 @@ from .links import draw_arrows, draw_ties
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
 from .numbering import Plan, Plans, fits, over_runs
 from .operations import color_of, operation
+from .path import APART, Standing, Stop, draw_path, standings
 from .words import ranges, share_text
 
 NO_NUMBERS = Plan()
@@ -26,8 +27,13 @@ def draw_timeline(layout: Layout, links: str, plans: Plans, notes: bool = True) 
     ``notes``: at the right of each row, how idle its ranks are.
     """
     parts = [*empty_rows(layout), *draw_ties(layout, links)]
-    parts += [_row(layout, row, plans) for row in layout.rows] if layout.fine else draw_coarse(layout)
-    return [*parts, *draw_arrows(layout, links), *draw_failure(layout), *row_names(layout, notes)]
+    if layout.fine:
+        found = standings(layout)
+        parts += [_row(layout, here, plans, found) for here in range(len(layout.rows))]
+    else:
+        parts += draw_coarse(layout)
+    over = [*draw_arrows(layout, links), *draw_path(layout), *draw_failure(layout)]
+    return [*parts, *over, *row_names(layout, notes)]
 
 
 def empty_rows(layout: Layout) -> list[Diagram]:
@@ -56,22 +62,23 @@ def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     ], y + 18
 
 
-def _row(layout: Layout, row: Row, plans: Plans) -> Diagram:
+def _row(layout: Layout, here: int, plans: Plans, found: Mapping[Stop, Standing]) -> Diagram:
+    row = layout.rows[here]
     shown = [(index, event) for index, event in enumerate(row.events) if event.kind not in MARKS]
     shown.sort(key=lambda pair: not pair[1].length)  # moments on top
-    boxes = [_operation(layout, row, index, event, plans.get(event.kind, NO_NUMBERS)) for index, event in shown]
+    boxes = [_operation(layout, row, index, plans, found.get(Stop(here, index), APART)) for index, _ in shown]
     return together([*boxes, *over_runs(layout, row, plans)])
 
 
-def _operation(layout: Layout, row: Row, index: int, event: Event, numbers: Plan) -> Diagram:
+def _operation(layout: Layout, row: Row, index: int, plans: Plans, standing: Standing) -> Diagram:
+    event = row.events[index]
+    numbers = plans.get(event.kind, NO_NUMBERS)
     text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
     if not fits(layout, text, event.length, numbers.size):
         text = ""
     place, color = layout.place(row, index), color_of(event, layout.trace.layers)
-    return Titled(
-        hover(event, row, layout.trace.unit),
-        operation(event.kind, place, color, text, numbers.size),
-    )
+    said = hover(event, row, layout.trace.unit) + (f"\n{standing.said}" if standing.said else "")
+    return Titled(said, operation(event.kind, place, color, text, numbers.size), standing.opacity)
 
 
 # -- behind the rows ------------------------------------------------------------------------

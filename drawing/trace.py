@@ -15,6 +15,7 @@ from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import check
 from lib.learner.model import Model
 from lib.machine.failure import Failure, Wait
+from lib.record.chain import Chain, chain_of
 from lib.record.events import MARKS, Event
 from lib.record.score import idle_share, makespan, part_of_time, peak_event, share
 from lib.record.table import in_lane
@@ -47,6 +48,8 @@ class Trace:
     unit: Unit = TICKS
     tick: float | None = None
     """Milliseconds that a tick takes, if that is known."""
+    chain: Chain | None = None
+    """The longest chain of operations that wait for each other, if it is to be shown."""
 
     @cached_property
     def events(self) -> list[Event]:
@@ -174,6 +177,27 @@ def trace_of(
         unit=unit,
         tick=tick,
     )
+
+
+def with_chain(trace: Trace, wanted: bool | None) -> Trace:
+    """Return a trace with its longest chain, if that is wanted or, without a wish, if the run is right and too slow.
+
+    Raise PuzzleError where it is wanted and cannot be known: times were measured, or there are not all ranks.
+    """
+    slow = trace.time_target is not None and trace.time > trace.time_target and not trace.fault and not trace.failure
+    if wanted is False or (wanted is None and not slow):
+        return trace
+    if trace.unit is not TICKS:
+        if wanted is None:
+            return trace
+        problem, cure = "times that were measured do not follow from each other", "draw(done, chain=True)"
+        raise PuzzleError(problem, where="draw", expected="a run in ticks", cure=cure, line="")
+    try:
+        return replace(trace, chain=chain_of(trace.events))
+    except PuzzleError:
+        if wanted is None:
+            return trace
+        raise
 
 
 def alike(traces: Sequence[Trace]) -> Sequence[Trace]:

@@ -93,7 +93,8 @@ def summary(trace: Trace) -> str:
         return f"{trace.title}: not attempted yet"
     sentences = trace.failure.sentences() if trace.failure else ()
     failed = [f"{sentence[0].upper()}{sentence[1:]}." for _, sentence in sentences]
-    return " ".join([_figures(trace), *failed, _shape(trace)])
+    chain = [f"The longest chain of operations that wait for each other: {trace.chain}."] if trace.chain else []
+    return " ".join([_figures(trace), *failed, *chain, _shape(trace)])
 
 
 def _figures(trace: Trace) -> str:

@@ -75,6 +75,8 @@ FIGURES = {
     "grouped": lambda: draw(sharded_run(32, 2)),
     "many events": lambda: draw(MANY),
     "one narrow": lambda: draw(staged_run(1, 2), width=560),
+    "chain": lambda: draw(staged_run(), chain=True),
+    "chain in shared rows": lambda: draw(sharded_run(32, 2), chain=True),
     "no memory": lambda: draw(staged_run(), memory=False, links="none"),
     "not attempted": lambda: draw(run(lambda model: model)),
     "no time": lambda: draw(trace([event(0, "loss", 0, 0)])),
@@ -637,6 +639,8 @@ def test_a_coroutine_is_refused_without_a_warning_later() -> None:
     "wrong",
     [
         {"links": "some"},
+        {"chain": "some"},
+        {"chain": 1},
         {"width": 100},
         {"width": None},
         {"time_target": "x"},

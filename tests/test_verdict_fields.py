@@ -113,7 +113,9 @@ def costly(name: str, title: str = "", *changes: tuple[str, str]) -> str:
     verdict = in_a_notebook(program)
     assert (verdict.status, verdict.right) == (FAIL, True), verdict.message
     assert verdict.as_json()["costs_time"] == verdict.costs_time
+    assert verdict.chain and verdict.as_json()["chain"] == verdict.chain
     said = rows(verdict)
+    assert said["where the time goes"] == f"{verdict.chain} (the longest chain of operations that wait for each other)"
     assert list(said).index("too slow?") == list(said).index("costs time") + 1 + ("costs memory" in said)
     return said["costs time"]
 
@@ -161,6 +163,14 @@ def test_of_what_is_fast_enough_or_wrong_nothing_is_said() -> None:
     big = [program for program in MISTAKES if program.name == "the activations kept"]
     for verdict in (in_a_notebook(big[0]), in_a_notebook(TOLD[0]), grade(SOLUTIONS["fsdp"]).verdict):
         assert verdict.costs_time == "" and "costs time" not in dict(verdict.facts())
+        assert verdict.chain == "" and "where the time goes" not in dict(verdict.facts())
+
+
+def test_where_the_time_of_a_slow_program_goes_is_told_as_a_sum() -> None:
+    [slow] = [program for program in MISTAKES if program.name == "one micro-batch all the way at a time"]
+    for verdict in (in_a_notebook(slow), near(slow)):
+        assert verdict.chain == "74.6 = 32 forward + 32 backward + 9.6 messages + 1 update"
+        assert f"where the time goes:  {verdict.chain} (the longest chain" in page.text(verdict)
 
 
 def test_what_a_large_program_never_takes_out_is_told() -> None:

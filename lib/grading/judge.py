@@ -16,6 +16,7 @@ from ..course.specs import Puzzle, subject_of
 from ..learner.model import written
 from ..machine.check import check_finals
 from ..machine.outcome import Outcome
+from ..record.chain import chain_of
 from ..record.events import LISTS, MARKS
 from ..record.kinds import KINDS, MEMORY_KINDS
 from ..record.score import idle_share, peak_event, work
@@ -46,7 +47,7 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
     except PuzzleError as error:
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False, seed=None)
     if over := over_target(outcome, puzzle):
-        verdict = replace(verdict, message=over, right=True, seed=None)
+        verdict = replace(verdict, message=over, right=True, seed=None, chain=longest_chain(outcome, puzzle))
         return replace(verdict, costs_time=costs_time(outcome, puzzle), costs_memory=costs_memory(outcome, puzzle))
     for there in other_sizes(puzzle, seed):
         size = there.size
@@ -144,6 +145,11 @@ def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
         own, most = show_elements(outcome.memory), show_elements(target["memory"])
         over.append(f"{own} elements, target {most} ({_peak(outcome)})")
     return "Correct, but over the target: " + "; ".join(over) if over else ""
+
+
+def longest_chain(outcome: Outcome, puzzle: Puzzle) -> str:
+    """Of a run that is too slow, where its time goes: the longest chain of its operations, as a sum."""
+    return str(chain_of(outcome.events)) if outcome.time > puzzle.target["time"] else ""
 
 
 def costs_time(outcome: Outcome, puzzle: Puzzle) -> str:

@@ -79,6 +79,7 @@ class Verdict:
     held_at: tuple[str, ...] = ()  # other sizes at which it was right, too
     failed_at: str = ""  # the size that broke it, where it was not the puzzle's own
     error: Mistake | None = None  # the parts of the error that the message tells, where it tells one
+    chain: str = ""  # of a right one that is too slow: the longest chain of its operations, as a sum of ticks
     costs_time: str = ""  # of a right one that is too slow: what it does more often than the target's
     costs_memory: str = ""  # of a right one that takes too much: what it stores and never takes out
     file: str = ""  # where the code comes from, at a shell
@@ -120,6 +121,11 @@ class Verdict:
             ("seed", self.failed_at and not self.held_at, f"{self.seed} (of the other sizes)"),
             ("printed", self.printed, self.printed.rstrip("\n")),
             ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),
+            (
+                "where the time goes",
+                self.chain,
+                f"{self.chain} (the longest chain of operations that wait for each other)",
+            ),
             ("costs time", self.costs_time, self.costs_time),
             ("costs memory", self.costs_memory, self.costs_memory),
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
@@ -143,7 +149,7 @@ class Verdict:
             "time": self.time, "memory": plain(self.memory), "target": puzzle.target, "best_known": frontier[0],
             "star": puzzle.star, "starred": self.starred, "frontier": frontier, "bound": bound and bound.as_json(),
             "idle": self.idle, "seed": self.seed, "held_at": list(self.held_at), "failed_at": self.failed_at,
-            "costs_time": self.costs_time, "costs_memory": self.costs_memory,
+            "chain": self.chain, "costs_time": self.costs_time, "costs_memory": self.costs_memory,
             "file": self.file, "printed": self.printed, "seconds": round(self.seconds, 3),
             "next_hint": "" if self.status == PASS else self.next_hint, "note": self.note,
         }  # fmt: skip

@@ -24,7 +24,8 @@ class InFlight:
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = (
         "lanes", "rank", "kind", "layer", "issued", "tick", "index", "holder", "operand", "labels", "memory", "held",
-        "group", "meeting", "peer", "value", "origin", "end", "ticks", "op", "result", "message", "waiter", "awaited"
+        "group", "meeting", "peer", "value", "origin", "end", "ticks", "op", "result", "message", "waiter", "awaited",
+        "since",
     )  # fmt: skip
     layers: tuple[int, ...] = ()  # of a collective that got a list
     operands: Sequence[TensorState] = ()  # what that carries
@@ -63,6 +64,7 @@ class InFlight:
         self.message: InFlight | None = None  # the send that a receive has found
         self.waiter: Callable[[], None] | None = None
         self.awaited = False
+        self.since = rank.fetched_since()  # calls fetched between the record before and this one
 
     @property
     def over(self) -> bool:
@@ -84,7 +86,7 @@ class InFlight:
         return make_event((
             self.rank.rank, self.kind, self.layer, labels.batches if labels else NONE,
             self.tick, start, end, self.held, self.op or None,
-            ends, labels.kind if labels else None, self.memory, words, (),
+            ends, labels.kind if labels else None, self.memory, words, (), self.since,
         ))  # fmt: skip
 
     @property

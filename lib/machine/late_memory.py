@@ -5,8 +5,8 @@ had in hand) depends on ends that lie in its future, so it is added when the log
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from operator import add
 
 from ..basics.units import Elements
@@ -18,7 +18,7 @@ from .rank_state import END, RankState, Result, Results, Span, TensorState, Unfi
 
 def events_so_far(lanes: Lanes) -> list[Event]:
     """Return the log of a rank: the calls whose times are known, and memory that is known only now."""
-    return [record for record in _settled(lanes) if isinstance(record, Event)]
+    return _known(_settled(lanes))
 
 
 def finish_log(lanes: Lanes) -> list[Event]:
@@ -28,7 +28,16 @@ def finish_log(lanes: Lanes) -> list[Event]:
     lanes.open.clear()
     for notes in (rank.clocks, rank.late, rank.kept_loose, rank.received, rank.carried):
         notes.clear()
-    return [record for record in rank.log if isinstance(record, Event)]
+    return _known(rank.log)
+
+
+def _known(log: Sequence[Event | Unfinished]) -> list[Event]:
+    """Return the records whose times are known. They say which *of these* were fetched, by place."""
+    known = [record for record in log if isinstance(record, Event)]
+    if len(known) == len(log):
+        return known
+    place = [*accumulate((isinstance(record, Event) for record in log), initial=0)]
+    return [one._replace(awaited=tuple(place[at] for at in one.awaited)) if one.awaited else one for one in known]
 
 
 def _settled(lanes: Lanes) -> list[Event | Unfinished]:

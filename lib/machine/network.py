@@ -378,6 +378,7 @@ class Network:
             rank.clock, rank.tick = end, call.ticks[1]
         call.operand = None
         del call.lanes.open[index]
+        rank.fetched.append(index)
         rank.log[index] = call.event() or call
         if carried is not None and carried.carriers and len(rank.log) == index + 1:
             carried.carriers.remove(call)  # nothing has happened meanwhile, so nobody will ask

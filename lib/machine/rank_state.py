@@ -227,6 +227,7 @@ class RankState:
         self.tick = 0.0  # the clock in ticks
         self.log: list[Event | Unfinished] = []
         self.clocks: list[Grains] = []  # the clock at each sample
+        self.fetched: list[int] = []  # calls fetched since the last record, by place in the log
         self.held: list[Elements] = [0] * len(MEMORY_KINDS)  # what is stored now
         self.finals: dict[int, Piece] = {}
         # The coroutines of the rank: the only one, or what names the one that runs, the hand of each, and who wrote
@@ -397,6 +398,13 @@ class RankState:
             counted[INNER] += workspace
         return tuple(counted or held)
 
+    def fetched_since(self) -> tuple[int, ...]:
+        """Return the calls that were fetched since the last record, by place in the log, and begin anew."""
+        if not self.fetched:
+            return ()
+        fetched, self.fetched = tuple(self.fetched), []
+        return fetched
+
     def record(
         self,
         row: Computation,
@@ -408,23 +416,27 @@ class RankState:
     ) -> None:
         """Carry out an operation of the compute lane that takes ``length`` grains and ``workspace`` elements more than
         its operands: sample, clock and log."""
-        held, start = self.sample(operands, workspace), self.tick
+        held, start, since = self.sample(operands, workspace), self.tick, self.fetched_since()
         if length:
             self.clock += length
             self.tick = float(self.clock / self.grain)
         self.log.append(
-            make_event(
-                (self.rank, row.kind, layer, batches, start, start, self.tick, held, None, (), None, 0, row.words, ())
-            )
-        )
+            make_event((
+                self.rank, row.kind, layer, batches, start, start, self.tick, held,
+                None, (), None, 0, row.words, (), since,
+            ))
+        )  # fmt: skip
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE) -> None:
         """Take a sample at a moment that is no operation: it ends no life."""
         now = self.tick
         self.clocks.append(self.clock)
         self.log.append(
-            make_event((self.rank, kind, layer, batches, now, now, now, tuple(self.held), None, (), None, 0, (), ()))
-        )
+            make_event((
+                self.rank, kind, layer, batches, now, now, now, tuple(self.held),
+                None, (), None, 0, (), (), self.fetched_since(),
+            ))
+        )  # fmt: skip
 
     def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:
         """Return the operation that ended the life of a tensor, and its layer or layers: one that has used it up, or

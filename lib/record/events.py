@@ -41,6 +41,9 @@ class Event(NamedTuple):
     layers: tuple[int, ...] = ()
     """All layers of a collective that got a list, in its order: ``layer`` is the first of them, ``batches`` and
     ``elements`` are those of all its tensors together. Empty for everything else."""
+    awaited: tuple[int, ...] = ()
+    """The communications whose results its rank has fetched since the record before, by their places in the rank's log:
+    they have moved its clock to the end of the last of them, unless it was later already."""
 
     @property
     def lane(self) -> str:

@@ -125,7 +125,12 @@ def unpack_event(packed: list[Any]) -> Event:
     event = Event(*packed)
     held, elements = tuple(map(unpack_elements, event.held)), unpack_elements(event.elements)  # type: ignore[arg-type]
     op, group = event.op and tuple(event.op), tuple(event.group)
-    sets = {"batches": frozenset(event.batches), "words": tuple(event.words), "layers": tuple(event.layers)}
+    sets = {
+        "batches": frozenset(event.batches),
+        "words": tuple(event.words),
+        "layers": tuple(event.layers),
+        "awaited": tuple(event.awaited),
+    }
     return event._replace(**sets, held=held, op=op, group=group, elements=elements)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,286 @@
+"""The longest chain of a run: its sum is the run's time, each of its links is a cause, and slack is exact."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from fractions import Fraction
+from itertools import count, pairwise
+from typing import Any
+
+import pytest
+
+from lib import Cost, Model, PuzzleError, RingCost, run
+from lib.course.specs import cost_named, puzzles
+from lib.grading.submission import load
+from lib.machine.cost import Grains
+from lib.machine.network import Network
+from lib.record.chain import Chain, chain_of, slack_of
+from lib.record.events import Event
+from lib.running.run import Run
+from tests.corpus.honest import HONEST
+from tests.plain_programs import perform, program_of
+from tests.programs import solutions
+
+ALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()]
+SEEDS = range(400)
+SUMS = {
+    "basic": "17 = 8 forward + 8 backward + 1 update",
+    "grad_accum": "17 = 8 forward + 8 backward + 1 update",
+    "ddp": "5.6 = 2 forward + 2 backward + 1 update + 0.6 all-reduce",
+    "wsdp": "20.4 = 6 forward + 6 backward + 3.6 all-gather + 3 update + 1.8 all-reduce",
+    "fsdp": "20.4 = 6 forward + 6 backward + 3.6 all-gather + 3 update + 1.8 reduce-scatter",
+    "pipeline": "67.4 = 32 forward + 32 backward + 2.4 messages + 1 update",
+    "gpipe": "33.8 = 14 forward + 14 backward + 4.8 messages + 1 update",
+    "pipeline_fsdp": "16 = 4 forward + 4 backward + 2.4 all-gather + 2.4 messages + 2 update + 1.2 reduce-scatter",
+    "replica_fsdp": "55.8 = 16.2 all-gather + 12.6 reduce-scatter + 12 forward + 12 backward + 3 update",
+    "zero1": "30.6 = 12 forward + 12 backward + 3 update + 1.8 reduce-scatter + 1.8 all-gather",
+    "zero2": "32.4 = 12 forward + 12 backward + 3.6 reduce-scatter + 3 update + 1.8 all-gather",
+    "prefetch": "23.4 = 12 backward + 6 forward + 3 update + 1.6 all-gather + 0.8 reduce-scatter",
+    "one_f_one_b": "52.6 = 22 forward + 22 backward + 7.6 messages + 1 update",
+    "interleaved": "44.8 = 19 forward + 19 backward + 5.8 messages + 1 update",
+    "breadth_first": "51 = 19 forward + 19 backward + 7.2 messages + 3.2 all-gather + 1.6 reduce-scatter + 1 update",
+    "zero_bubble": ("20.5 = 11 forward + 5.5 backward for the input + 3.5 backward for the weight + 0.5 update"),
+}
+
+
+def played(fn: Callable[[Model], Any], spec: dict[str, Any], cost: Cost | None = None) -> Run:
+    return run(fn, **spec["size"], cost=cost or cost_named(spec.get("cost", "default")))
+
+
+def random_runs() -> Iterator[tuple[Callable[[Model], Any], dict[str, Any], Run]]:
+    """Random programs that come to their end, with several coroutines in a rank."""
+    for seed in SEEDS:
+        program = program_of(random.Random(seed))
+        try:
+            yield perform(program), program.size, run(perform(program), **program.size)
+        except PuzzleError:
+            continue
+
+
+# -- the chain ------------------------------------------------------------------------------------------------
+
+
+def check_chain(done: Run) -> Chain:
+    """The chain covers all of the run, and each link is a cause."""
+    chain = chain_of(done.events)
+    assert chain.time == done.time
+    if not done.time:
+        return chain
+    assert chain.links[0].entered.start == 0.0
+    assert all(came.op == went.op and came.kind == went.kind for came, went in chain.links)
+    assert all(came is went or came.lane == "collective" for came, went in chain.links)
+    for (_, before), (after, _) in pairwise(chain.links):
+        assert before.end == after.start and is_cause(before, after, done.events), (before, after)
+    exact = sum(Fraction(event.end) - Fraction(event.start) for _, event in chain.links)
+    assert exact == Fraction(done.time)
+    assert abs(sum(Fraction(str(ticks)) for ticks, _ in chain.parts) - Fraction(done.time)) < Fraction(1, 10**7)
+    return chain
+
+
+def is_cause(before: Event, after: Event, events: Sequence[Event]) -> bool:
+    """Whether one operation has to end before the other can begin, said plainly."""
+    if after.kind == "receive" and before.kind == "pass_to" and before.op == after.op:
+        return True
+    if before.rank != after.rank:
+        return False
+    log = [event for event in events if event.rank == after.rank]
+    first, second = (next(at for at, one in enumerate(log) if one is event) for event in (before, after))
+    network = [at for at, one in enumerate(log) if one.lane == "collective" or one.kind == "pass_to"]
+    if first in network and second in network and network.index(second) == network.index(first) + 1:
+        return True
+    if before.kind == after.kind == "receive":
+        between = [one for one in log if one.kind == "receive" and before.start < one.start < after.start]
+        if not between:
+            return True
+    fetched = [place for one in log[: second + 1] for place in one.awaited]
+    known = first < second if before.lane == "compute" else first in fetched
+    return known and after.issued == after.start
+
+
+@pytest.mark.parametrize(("fn", "spec"), ALL)
+def test_the_sum_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -> None:
+    assert str(check_chain(played(fn, spec))) == SUMS[spec["name"]]
+
+
+def test_the_sums_are_those_of_all_puzzles() -> None:
+    assert SUMS.keys() == {param.id for param in ALL} == {name for name, one in puzzles().items() if not one.repair}
+
+
+def test_the_honest_corpus_has_such_chains() -> None:
+    for program in HONEST:
+        names, _ = load("attempt.py", program.source)
+        spec = puzzles()[program.puzzle]
+        check_chain(run(names[program.puzzle], **spec.size, cost=cost_named(spec.cost)))
+
+
+def test_random_programs_have_such_chains() -> None:
+    seen = Counter[str]()
+    for _, _, done in random_runs():
+        chain = check_chain(done)
+        seen.update(event.kind for event in chain.events)
+        seen["runs"] += 1
+        seen["changes rank"] += sum(came is not went for came, went in chain.links)
+        seen["no time"] += sum(not event.length for event in chain.events)
+    assert seen["runs"] > 200 and seen["changes rank"] > 20 and seen["no time"] > 5
+    assert min(seen[kind] for kind in ("forward", "backward", "pass_to", "receive", "allgather", "allreduce")) > 20
+
+
+def test_prices_that_are_no_round_numbers() -> None:
+    for fn, spec in solutions():
+        check_chain(played(fn, spec, RingCost(latency=Fraction(1, 30), bandwidth=700_000, forward=0.7)))
+
+
+# -- slack ----------------------------------------------------------------------------------------------------
+
+
+def longer(base: Cost, lane: str, nth: int, more: Fraction) -> Cost:
+    """The same prices, but the ``nth`` operation of a lane that the machine decides takes so many ticks more."""
+    asked = count()
+
+    class Longer(type(base)):  # type: ignore[misc]
+        def extra(self, its_lane: str) -> Grains:
+            return self.grains(more) if its_lane == lane and next(asked) == nth else 0
+
+        def compute(self, *what: Any) -> Grains:
+            return super().compute(*what) + self.extra("compute")
+
+        def meeting(self, *what: Any) -> Grains:
+            return super().meeting(*what) + self.extra("collective")
+
+        def transfer(self, *what: Any) -> Grains:
+            return super().transfer(*what) + self.extra("send")
+
+    made: Cost = Longer(**{field.name: getattr(base, field.name) for field in fields(base)})
+    return made
+
+
+def lengthened(
+    fn: Callable[[Model], Any], size: dict[str, Any], cost: Cost, lane: str, nth: int, more: Fraction
+) -> Run:
+    """A run in which one operation takes so many ticks more."""
+    if lane != "receive":
+        return run(fn, **{**size, "cost": longer(cost, lane, nth, more)})
+    asked = count()
+    receive = Network._receive
+
+    class Slower:
+        """The prices while one receive is worked out: its own is the first that is asked for."""
+
+        receiving = cost.receiving + cost.grains(more)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(cost, name)
+
+    def one_longer(self: Network, *what: Any) -> None:
+        if next(asked) != nth:
+            return receive(self, *what)
+        note, self.cost = self._note_candidate, Slower()  # type: ignore[assignment]
+
+        def noted(lanes: Any) -> None:
+            self.cost = cost
+            note(lanes)
+
+        self._note_candidate = noted  # type: ignore[method-assign]
+        try:
+            receive(self, *what)
+        finally:
+            del self._note_candidate
+        return None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Network, "_receive", one_longer)
+        return run(fn, **{**size, "cost": cost})
+
+
+def order_of(done: Run) -> list[tuple[object, ...]]:
+    """What happens on each rank in which order, whatever the time."""
+    receives = [event for event in done.events if event.kind == "receive"]
+    served = [(event.rank, event.op) for event in sorted(receives, key=lambda event: (event.rank, event.end))]
+    logs = [(e.rank, e.kind, e.layer, e.batches, e.op, e.group, sorted(e.awaited)) for e in done.events]
+    return [*logs, *served]
+
+
+LITTLE = Fraction(1, 10)
+TOLD: Counter[str] = Counter()
+
+
+def check_slack(fn: Callable[[Model], Any], size: dict[str, Any], done: Run, chance: random.Random, tries: int) -> None:
+    """Some operations are made longer: by their slack, which changes nothing, and by a little more, which the run is
+    longer for, by just that. On the chain that is the first tick already."""
+    cost, order = done.cost, order_of(done)
+    rooms = slack_of(done.events)
+    on_chain = {id(event) for event in chain_of(done.events).events}
+    assert min(rooms, default=0) >= 0
+    assert all(not room for event, room in zip(done.events, rooms, strict=True) if id(event) in on_chain)
+    lanes = {"compute": "compute", "collective": "collective", "pass_to": "send", "receive": "receive"}
+    once = {event.op if event.lane == "collective" else id(event): event for event in done.events}.values()
+    kinds = [event.kind if event.lane == "message" else event.lane for event in once]
+    amounts = {lanes[kind]: kinds.count(kind) for kind in lanes if kind in kinds}
+    for _ in range(tries if amounts else 0):
+        lane = chance.choice(list(amounts))
+        nth = chance.randrange(amounts[lane])
+        probe = lengthened(fn, size, cost, lane, nth, Fraction(1, 1000))
+        if len(probe.events) != len(done.events):
+            continue  # another order, and another story
+        grown = [
+            at for at, (one, two) in enumerate(zip(done.events, probe.events, strict=True))
+            if abs(one.length - two.length) > 1e-6
+        ]  # fmt: skip
+        if not grown or order_of(probe) != order:
+            TOLD["none or another"] += 1
+            continue
+        [room] = {rooms[at] for at in grown}  # one operation, or all parts of a collective
+        exact = Fraction(room).limit_denominator(5000)
+        within, beyond = (lengthened(fn, size, cost, lane, nth, exact + more) for more in (Fraction(0), LITTLE))
+        if order_of(within) == order:
+            assert within.time == done.time, (lane, nth, room)
+            TOLD[f"{lane}: {'room' if room else 'no room'}"] += 1
+        else:
+            TOLD["overtaken"] += 1
+        if order_of(beyond) == order:
+            assert abs(beyond.time - done.time - float(LITTLE)) < 1e-9, (lane, nth, room)
+            TOLD["longer"] += 1
+
+
+@pytest.mark.parametrize(("fn", "spec"), ALL)
+def test_slack_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -> None:
+    TOLD.clear()
+    check_slack(fn, spec["size"], played(fn, spec), random.Random(1), 8)
+    assert TOLD["longer"] >= 5 and not TOLD["overtaken"], TOLD
+
+
+def test_slack_of_random_programs() -> None:
+    TOLD.clear()
+    for at, (fn, size, done) in enumerate(random_runs()):
+        check_slack(fn, size, done, random.Random(at), 3)
+    assert TOLD["longer"] > 150 and TOLD["overtaken"] < TOLD["longer"] / 5
+    for lane in ("compute", "collective", "send", "receive"):
+        assert TOLD[f"{lane}: room"] > 5 and TOLD[f"{lane}: no room"] > 5
+
+
+# -- what it takes, and what it says -------------------------------------------------------------------------
+
+
+def test_no_time_is_nothing() -> None:
+    assert str(chain_of([])) == "0 = nothing" and slack_of([]) == []
+    assert chain_of(run(lambda model: model).events).links == ()
+
+
+def test_a_log_that_is_not_whole_is_refused() -> None:
+    [(fn, spec)] = [(fn, spec) for fn, spec in solutions() if spec["name"] == "gpipe"]
+    alone = [event for event in played(fn, spec).events if event.rank == 0]
+    with pytest.raises(PuzzleError, match="nothing explains why receive begins"):
+        chain_of(alone)
+
+
+def test_of_many_events_it_is_found_in_no_time() -> None:
+    [fn] = [fn for fn, spec in solutions() if spec["name"] == "gpipe"]
+    done = run(fn, ranks=16, layers=64, batches=530)
+    assert len(done.events) > 100_000
+    begun = time.process_time()
+    assert chain_of(done.events).time == done.time
+    assert time.process_time() - begun < 2
