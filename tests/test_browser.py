@@ -67,6 +67,7 @@ GROUP = {
 PICTURES: dict[str, Callable[[], str]] = {
     "fsdp": lambda: draw(sharded_run())._repr_html_(),
     "pipeline": lambda: draw(staged_run(), time_target=99, memory_target=99)._repr_html_(),
+    "chain": lambda: draw(staged_run(), chain=True)._repr_html_(),
     "large": lambda: draw(sharded_run(32, 30))._repr_html_(),
     "compare": lambda: compare(sharded_run(4, 2, node_size=2), staged_run())._repr_html_(),
     "group": lambda: draw_group(GROUP)._repr_html_(),
