@@ -49,12 +49,13 @@ def draw_primitive(kind: str, ranks: int = 4, static: bool = False, *, activatio
     """A picture of a collective, such as ``allgather``, or of ``pass_to``: what each rank brings, and what it gets.
 
     It is drawn from a run with this number of ranks (always two for ``pass_to``). ``activations=True``: of summands or
-    slices of activations, which come of ``partial=True``. Raises PuzzleError for any other name.
+    slices of activations, where there are any. Raises PuzzleError for any other name.
     """
     check_choice("primitive", kind, primitives(), "draw_primitive")
     if type(ranks) is not int or not 2 <= ranks <= MOST:
         expected = f"2 to {MOST} ranks"
         raise PuzzleError("no such machine", where="draw_primitive", expected=expected, got=describe(ranks))
+    activations = activations and kind != SEND.kind and collective(kind).of_activations is not None
     exchange = _exchange(kind, 2 if lane_of(kind) == "message" else ranks, activations)
     width = PAD + LEFT + STEP * len(exchange.before) + PAD - 10
     upper, lower = 68.0, 68.0 + TALL + BETWEEN
@@ -89,7 +90,7 @@ def _brought(
     """Return what a rank has before, and the call that turns it into what it has after."""
     if kind != SEND.kind:
         row = collective(kind)
-        brought = (row.of_activations or row.example if activations else row.example)(model)
+        brought = (row.of_activations if activations and row.of_activations else row.example)(model)
         return brought, lambda: _awaited(getattr(model, kind)(brought, brought.layer if brought else 0))
     if model.rank:
         return None, lambda: _awaited(model.receive(0))

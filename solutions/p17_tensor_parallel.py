@@ -3,7 +3,7 @@
 #
 # Llama 3 405B was trained on 16,384 GPUs, with 16 million tokens in a batch (arXiv 2407.21783). That sounds like a
 # lot, but it is 2,048 sequences of 8,192 tokens. If every GPU took one sequence, **14,336 GPUs would have none: seven
-# of eight would stand still.** A larger batch would not help, since beyond some size a model learns no more from it.
+# of eight would stand still.** A larger batch would not help: beyond some size, a model hardly learns faster from it.
 #
 # Everything so far has divided the batch. Data parallel, ZeRO and FSDP give each rank its own micro-batches, and a
 # pipeline needs many of them to keep its stages busy. Here are four ranks and a *single* micro-batch. What is left to
@@ -305,7 +305,7 @@ draw(three_axes, memory=False)
 # The cut, first by columns and then by rows, is from *Megatron-LM* (Shoeybi et al., arXiv 1909.08053). In attention
 # the units are whole heads. PyTorch has `parallelize_module` with `ColwiseParallel` and `RowwiseParallel`, and its
 # `DTensor` calls a summand `Partial`. Llama 3 405B ran with 8 tensor-parallel ranks, just one box, within 16 stages of a
-# pipeline. Its batch divides over 128 such groups, and so every GPU has work.
+# pipeline. Its batch is divided over 128 such pipelines, and so every GPU has work.
 #
 # The 50 MB above are 2,048 tokens x 12,288 numbers x 2 bytes, and the 3.6 GB are 12 x 12,288 x 12,288 x 2 bytes. In a
 # ring of 8, an all-reduce sends 2 x 7/8 of its tensor, and FSDP gathers the weights twice and reduces the gradient

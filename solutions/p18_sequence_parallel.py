@@ -52,7 +52,7 @@ PUZZLE = {
 # ## New tools: slices of the sequence
 #
 # An activation has a row for each token. A *slice* is some of these rows: `activation.shard(i, n)` is slice `i` of
-# `n` along the sequence, and takes that share of the memory. With summands of puzzle 17, the two halves of an
+# `n` along the sequence, and takes that share of the memory. With the summands of puzzle 17, the two halves of an
 # all-reduce do this:
 #
 # - `await model.scatterreduce(summand, layer)` adds up the summands of all ranks and leaves slice `i` of the sum on
@@ -70,8 +70,8 @@ PUZZLE = {
 # all-reduce takes 0.6 ticks, each of its halves 0.3: `cost=Cost(activation_elements=524_288, allreduce=0.6)`. Again,
 # rank `r` holds piece `r` of every weight and state, and no rank gathers or sends any of those.
 #
-# The first input is whole when it comes from `get_activation`, and the loss is computed of a whole activation. What is
-# kept in between, is for you to decide. A quarter of an activation is 131,072 elements.
+# The first input is whole when it comes from `get_activation`, and `loss` reads a whole activation. What is kept in
+# between is for you to decide. A quarter of an activation is 131,072 elements.
 #
 # Target, for 4 ranks, 8 layers and 1 micro-batch: **19.7** ticks, peak memory **3,145,728** elements.
 # The star: **15.0** ticks, **3,145,728** elements.
@@ -138,8 +138,8 @@ grade(sequence_parallel)
 # its input is gathered again. And there is a trap: a program that gathers an input once and stores it for the backward
 # keeps whole inputs, as before. It takes 17.3 ticks and just as many elements as tensor parallel, 5,767,168.
 #
-# What a rank keeps of t slices is 1/t of each activation. Now everything of a layer is divided by t: work, weights,
-# gradients, states, and what is kept for the backward pass.
+# With t ranks, each keeps 1/t of every activation. Now everything that belongs to a layer is divided by t: work,
+# weights, gradients, states, and what is kept for the backward pass.
 
 # %% [markdown] tags=["solution"]
 # ## Faster: gather ahead where there is room

@@ -7,6 +7,7 @@ import pytest
 from drawing import draw_primitive
 from drawing.primitives import primitives
 from lib import Cost, PuzzleError
+from lib.record.table import in_lane
 from tests.drawing_events import corners, texts, titles
 
 
@@ -38,6 +39,28 @@ def test_reduce_scatter_gives_everyone_a_piece_of_the_sum() -> None:
     said = titles(draw_primitive("scatterreduce"))
     for rank in range(4):
         assert f"weight gradient of layer 0 of 1, shard {rank} of 4, micro-batches 0-3 of 4: 65,536 elements" in said
+
+
+OF_ACTIVATIONS = {
+    "allreduce": ("layer 1 of 1, summand {} of 4", "layer 1 of 1, micro-batch 0 of 1: 131,072"),
+    "scatterreduce": ("layer 1 of 1, summand {} of 4", "layer 1 of 1, slice {} of 4, micro-batch 0 of 1: 32,768"),
+    "allgather": ("layer 0 of 1, slice {} of 4", "layer 0 of 1, micro-batch 0 of 1: 131,072"),
+}
+
+
+@pytest.mark.parametrize("kind", in_lane("collective"))
+def test_a_collective_of_activations_adds_up_summands_or_joins_slices(kind: str) -> None:
+    figure = draw_primitive(kind, activations=True)
+    before, after = figure.summary.split(" After: ")
+    for rank in range(4):
+        for said, words in zip((before, after), OF_ACTIVATIONS[kind], strict=True):
+            assert f"rank {rank} activation of {words.format(rank)}" in said
+    width, height = figure.size
+    assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+
+
+def test_what_has_no_activations_is_drawn_as_ever() -> None:
+    assert draw_primitive("pass_to", activations=True).summary == draw_primitive("pass_to").summary
 
 
 def test_a_send_moves_a_tensor() -> None:

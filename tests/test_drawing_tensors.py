@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import drawing.notebook
 from drawing import Figure, draw_group, draw_tensor
 from drawing.marks import text_width
+from drawing.tensors import slanted
 from lib import Activation, ActivationGrad, Model, OptState, PuzzleError, Weight, WeightGrad
 from tests.drawing_events import SVG, corners, parse, staged_run, texts, titles
 
@@ -45,6 +47,19 @@ TENSORS = {
         ActivationGrad(-1, 2, [0, 1], 4),
         "activation gradient of layer -1 of 2, micro-batches 0, 1 of 4: 262,144 elements",
     ),
+    "a slice": (
+        Activation(1, 2, [0], 1, [1], 4),
+        "activation of layer 1 of 2, slice 1 of 4, micro-batch 0 of 1: 32,768 elements",
+    ),
+    "a summand": (
+        Activation(1, 2, [0], 1, parts=[1], of=4),
+        "activation of layer 1 of 2, summand 1 of 4, micro-batch 0 of 1: 131,072 elements",
+    ),
+    "slices of a sum of two summands": (
+        ActivationGrad(0, 2, [0, 2], 4, [0, 2], 4, [0, 1], 3),
+        "activation gradient of layer 0 of 2, slices 0, 2 of 4, summands 0, 1 of 3, micro-batches 0, 2 of 4: "
+        "131,072 elements",
+    ),
     "very many pieces": (
         Weight(500, 1000, 0, [7], 4096),
         "weight of layer 500 of 1000, shard 7 of 4096, step 0: 64 elements",
@@ -72,6 +87,44 @@ def test_more_shards_fill_more_cells() -> None:
     one, two = (draw_tensor(Weight(0, 3, 0, shards, 8)) for shards in ([1], [1, 4]))
     assert one.svg() != two.svg()
     assert [path.count("M") for path in filled(two)] == [0, 2]  # the layer's cell, and the two shards
+
+
+def test_a_slice_is_a_part_of_the_width() -> None:
+    """Of the width of a whole one, at its place, in a row for each micro-batch."""
+    whole, *slices = (
+        [spans_of_boxes(path) for path in filled(draw_tensor(Activation(0, 3, [0, 2], 3, *part)))][-1]
+        for part in ((), ([0], 4), ([3], 4), ([1, 2], 4))
+    )
+    (left, right), rows = whole[0], len(whole)
+    quarter = (right - left) / 4
+    assert rows == 2 and set(whole) == {(left, right)}
+    for found, (first, last) in zip(slices, ((0, 1), (3, 4), (1, 3)), strict=True):
+        assert min(start for start, _ in found) == pytest.approx(left + first * quarter, abs=0.1)
+        assert max(end for _, end in found) == pytest.approx(left + last * quarter, abs=0.1)
+        assert sum(end - start for start, end in found) == pytest.approx(rows * (last - first) * quarter, abs=0.2)
+
+
+def spans_of_boxes(path: str) -> list[tuple[float, float]]:
+    """From where to where the boxes of a path go, from left to right."""
+    found = []
+    for box in path.split("M")[1:]:
+        x, width = re.match(r"\s*(-?[\d.]+)[ ,]-?[\d.]+\s*h\s*(-?[\d.]+)", box).groups()  # type: ignore[union-attr]
+        found.append((float(x), float(x) + float(width)))
+    return found
+
+
+def test_a_summand_has_lines_and_the_sign_of_a_sum() -> None:
+    """So that it is told from a whole one without its color."""
+    whole, one, two = (draw_tensor(Activation(0, 3, [0], 1, parts=parts, of=4)) for parts in (range(4), [1], [0, 3]))
+    signs = [[text for text in texts(figure) if "\u03a3" in text] for figure in (whole, one, two)]
+    assert signs == [[], ["\u03a3 1/4"], ["\u03a3 2/4"]]
+    assert "summand 1 of 4" in texts(one) and "summands 0, 3 of 4" in texts(two) and "mb 0 of 1" in texts(whole)
+    strokes = [figure.svg().count("stroke-width") for figure in (whole, one)]
+    assert strokes[1] > strokes[0]
+    box = (23.0, 25.0, 87.0, 34.0)
+    for x1, y1, x2, y2 in slanted(box, 7.0):  # none goes beyond the box
+        assert 23 <= x1 < x2 <= 110 and 25 <= y1 < y2 <= 59
+        assert x2 - x1 == pytest.approx(y2 - y1)
 
 
 def test_a_dictionary_shows_its_keys_in_order() -> None:

@@ -153,7 +153,7 @@ DERIVED = [
     ("p17_tensor_parallel", f"a layer's weights are {2 * 12 * 12288**2 / BILLION:.1f} GB"),
     ("p17_tensor_parallel", f"each rank sends {4 * 2 * 7 / 8 * INPUT * 1000:.0f} MB per layer"),
     ("p17_tensor_parallel", f"With FSDP it would send {3 * 7 / 8 * 2 * 12 * 12288**2 / BILLION:.1f} GB"),
-    ("p17_tensor_parallel", f"{16_384 // (16 * 8)} such groups"),
+    ("p17_tensor_parallel", f"{16_384 // (16 * 8)} such pipelines"),
     ("p18_sequence_parallel", f"leaves {96 * KEPT * (10 + 24 / 8):.0f} GB of activations on every one of 8"),
     ("p18_sequence_parallel", f"**{96 * KEPT * 10:.0f} GB of them are the same on all 8**"),
     ("p18_sequence_parallel", f"that is {96 * KEPT * (10 + 24 / 8):.0f} GB and {96 * KEPT * 34 / 8:.0f} GB."),
