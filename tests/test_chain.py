@@ -43,7 +43,10 @@ SUMS = {
     "one_f_one_b": "52.6 = 22 forward + 22 backward + 7.6 messages + 1 update",
     "interleaved": "44.8 = 19 forward + 19 backward + 5.8 messages + 1 update",
     "breadth_first": "51 = 19 forward + 19 backward + 7.2 messages + 3.2 all-gather + 1.6 reduce-scatter + 1 update",
-    "zero_bubble": ("20.5 = 11 forward + 5.5 backward for the input + 3.5 backward for the weight + 0.5 update"),
+    "zero_bubble": "20.5 = 11 forward + 5.5 backward for the input + 3.5 backward for the weight + 0.5 update",
+    "checkpointing": "48.18 = 30.18 backward + 12 forward + 6 update",
+    "tensor_parallel": "12.5 = 4.5 all-reduce + 4 update + 2 forward + 2 backward",
+    "sequence_parallel": "19.7 = 7.2 all-gather + 4.5 reduce-scatter + 4 update + 2 forward + 2 backward",
 }
 
 
