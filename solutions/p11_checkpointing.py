@@ -13,8 +13,6 @@
 # How much of that third can you get back, if there is a little room left?
 
 # %%
-from functools import partial
-
 from drawing import beside_target, compare, draw, play
 from lib import HIDDEN, LENGTH, Activation, Cost, Model, grade, hint, run, solution
 
@@ -196,6 +194,9 @@ grade(checkpointing)
 
 
 # %%
+from functools import partial
+
+
 def across_layers(model: Model, every: int) -> Model:
     """Plain training that keeps the input of every so many layers, and makes the others again."""
     for layer in range(model.LAYERS):

@@ -29,7 +29,7 @@ from lib import (
 )
 from lib.grading.verdict import FAIL, PASS
 from lib.machine.check import check_finals
-from lib.record.codes import read_code
+from lib.record.codes import Code, read_code
 from tests.test_closed_forms import program
 
 A = Cost().activation_elements
@@ -312,7 +312,7 @@ def test_the_sum_that_nobody_needs_is_drawn_and_written_as_any_other() -> None:
     done = run(training, 2, 1, 1)
     done.check()
     assert "0F0 1AR L0+0B0 -1AR 0U" in str(done)
-    assert read_code("-1AR") == ("allreduce", -1, frozenset())
+    assert read_code("-1AR") == Code("allreduce", -1)
     assert draw(done)._repr_html_() and play(done)._repr_html_()
 
 

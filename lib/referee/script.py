@@ -19,7 +19,7 @@ FINDS = """\
 import pathlib, sys  # this line and the next find lib and drawing in a folder around this one
 sys.path[:0] = [str(f) for f in pathlib.Path("here").absolute().parents if (f / "lib" / "specs.json").is_file()]
 """  # in place of the notebook's folded cell
-SAID = 300
+SAID = 200
 """So many characters of what a picture says stand in a script, where nobody sees it."""
 _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>')
 
@@ -86,7 +86,5 @@ def _mine(what: str, new: Puzzle, folder: Path) -> str:
 def _cell(kind: str, source: str) -> str:
     if kind == "code":
         return f"# %%\n{source}"
-    text = _PICTURE.sub(
-        lambda found: f"(A picture in the notebook: {shorten(found[1], SAID, placeholder=' ...')})", source
-    )
+    text = _PICTURE.sub(lambda found: f"(A picture in the notebook: {shorten(found[1], SAID)})", source)
     return "\n".join(["# %% [markdown]", *(f"# {line}".rstrip() for line in text.split("\n"))])
