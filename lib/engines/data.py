@@ -31,10 +31,11 @@ def target(work: Workload, batch: int) -> torch.Tensor:
 
 
 def weight(work: Workload, layer: int) -> torch.Tensor:
-    """Return a layer's flat weight before training, (parameters,): gains near 1, matrices that keep sizes."""
+    """Return a layer's flat weight before training, (parameters,): gains near 1, matrices that make nothing larger. A
+    deep model would make a rounding large as well."""
     numbers = _normal(work, "weight", layer, parameters(work.layer, work.hidden))
     parts = split(work.layer, work.hidden, numbers)
-    scaled = [1 + part / 10 if part.dim() == 1 else part / math.sqrt(len(part)) for part in parts]
+    scaled = [1 + part / 10 if part.dim() == 1 else part / math.sqrt(max(part.shape)) for part in parts]
     return _cast(work, torch.cat([part.flatten() for part in scaled]))
 
 
