@@ -21,7 +21,7 @@ def draw_coarse(layout: Layout) -> list[Diagram]:
     """Return all rows as one mark for each look, whatever the number of events, with a hover text for each row."""
     width = layout.x1 - layout.x0
     cell = max(float(layout.rough), width * len(layout.rows) * layout.rough / CELLS)
-    looks: dict[tuple[str, int | None], Look] = {}
+    looks: dict[tuple[str, object], Look] = {}
     filled: dict[Look, list[Bar]] = {}
     for row in layout.rows:
         middle = row.y + layout.height / 2
@@ -41,15 +41,16 @@ def _hover(layout: Layout, row: Row) -> str:
     return f"{row.full_name}: {count:,} operation{plural(count)}, {share_text(idle)} idle"
 
 
-def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, int | None], Look]) -> Sequence[Look | None]:
+def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object], Look]) -> Sequence[Look | None]:
     """Return the look that fills most of each cell, or None where it is less than half full."""
-    per_tick, layers = layout.per_tick / cell, layout.trace.layers
+    per_tick, trace = layout.per_tick / cell, layout.trace
     cells: list[dict[Look, float] | None] = [None] * (int((layout.x1 - layout.x0) / cell) + 2)
     for event in row.operations:
-        kind, layer = event.kind, event.layer
-        look = looks.get((kind, layer))
+        # What a color tells: a set of micro-batches, or a layer.
+        kind, told = event.kind, event.batches if trace.by_operation else event.layer
+        look = looks.get((kind, told))
         if look is None:
-            look = looks[kind, layer] = _look(kind, color_of(event, layers))
+            look = looks[kind, told] = _look(kind, color_of(event, trace))
         start, end = event.start * per_tick, event.end * per_tick
         first, last = int(start), int(end)
         if first == last:  # the usual case, and three times as fast

@@ -76,7 +76,10 @@ def compare(
 
 
 def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rough: int) -> Figure:
-    layers = max(trace.layers for trace in traces)  # a layer has one color in all of them
+    # A layer has one color in all of them, or an operation.
+    layers, color = max(trace.layers for trace in traces), "layer"
+    if all(trace.by_operation for trace in traces if trace.attempted):
+        color = "operation"
     until = max(trace.until for trace in traces)
     y = PAD
     parts: list[Diagram] = []
@@ -86,7 +89,7 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
         parts += _name(trace, width, y)
         y += NAME
         if trace.attempted:
-            layout = Layout(replace(trace, layers=layers), width, y, until, rough, beside=traces)
+            layout = Layout(replace(trace, layers=layers, color=color), width, y, until, rough, beside=traces)
             layouts.append(layout)
             plans.append(plan(layout))
             parts += [*draw_timeline(layout, links, plans[-1]), *_end(layout, until)]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from lib.record.events import MARKS
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import OPERATIONS, lane_of
+from lib.record.training import FORWARD
 
 from . import theme
 from .layout import PAD, Layout, hatching
@@ -16,6 +17,7 @@ from .memory import target_color
 from .numbering import Plans
 from .operations import operation
 from .path import sample
+from .trace import Trace
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
@@ -39,7 +41,7 @@ def draw_legend(
     parts: list[Diagram] = []
     width = layouts[0].width
     groups = [
-        [_layers(layouts[0].trace.layers), *_operations(layouts, numbered)],
+        [*_colors(layouts[0].trace), *_operations(layouts, numbered)],
         [entry for layout in layouts for entry in _memory(layout)] if memory else [],
     ]
     for group in filter(None, groups):
@@ -56,15 +58,17 @@ def draw_legend(
 
 
 def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterator[Entry]:
-    layers = layouts[0].trace.layers
+    trace = layouts[0].trace
     looks = {(event.kind, not event.length) for layout in layouts for event in layout.trace.events}
     happened, moments = {kind for kind, _ in looks}, {kind for kind, moment in looks if moment} - set(MARKS)
-    color = theme.layer_color(layers // 2, layers)
     known = list(OPERATIONS)
     for kind in [*known, *sorted(happened - {*known, *MARKS})]:
         if kind not in happened:
             continue
         text = theme.name_of(kind)
+        color = theme.layer_color(trace.layers // 2, trace.layers)
+        if trace.by_operation:
+            color = theme.work_color(kind, trace.batches // 2, max(trace.batches, 2))
         if kind == min(numbered, default="", key=known.index):
             text += " (number: micro-batch)"
         if kind in moments:
@@ -92,6 +96,18 @@ def _memory(layout: Layout) -> Iterator[Entry]:
     if target is not None and peak is not None:
         color = target_color(layout.trace)
         yield Entry(lines([(0, 7, WIDE, 7)], style(None, color, 1.2, None, (5.0, 3.0))), WIDE, "target")
+
+
+def _colors(trace: Trace) -> list[Entry]:
+    """Return what colors tell: the layers, or the micro-batches."""
+    if not trace.by_operation:
+        return [_layers(trace.layers)]
+    if trace.batches == 1:
+        return []
+    steps = min(trace.batches, 16)
+    colors = [theme.work_color(FORWARD.kind, step, steps) for step in range(steps)]
+    band = [box(40 * step / steps, 0, 40 / steps + 0.3, TALL, style(color)) for step, color in enumerate(colors)]
+    return [Entry(together(band), 40, "micro-batches, from the first to the last")]
 
 
 def _layers(layers: int) -> Entry:

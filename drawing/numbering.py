@@ -38,9 +38,9 @@ def plan(layout: Layout, cut: float | None = None) -> Plans:
 
 def _plan(layout: Layout, kind: str, cut: float | None) -> Plan:
     rows = [row for row in layout.rows if row.same_batches] if layout.fine else []
-    runs = [run for row in rows for run in _runs(row, kind)]
+    runs = [run for row in rows for run in runs_of(row, kind)]
     boxes = {(ranges(event.batches), event.length) for run in runs for event in run if event.end != cut}
-    for size in SIZES:
+    for size in SIZES if not layout.trace.by_operation else ():  # there a run of layers is read as one box
         if boxes and layout.height >= size + 3 and all(fits(layout, *box, size) for box in boxes):
             return Plan(size)
     spans = {(ranges(run[0].batches), run[-1].end - run[0].start) for run in runs}
@@ -55,7 +55,7 @@ def over_runs(layout: Layout, row: Row, plans: Plans) -> Iterator[Diagram]:
     """Yield the numbers of a row that stand over several boxes."""
     for kind, (size, each) in plans.items():
         if size and not each and row.same_batches:
-            for run in _runs(row, kind):
+            for run in runs_of(row, kind):
                 x = layout.x((run[0].start + run[-1].end) / 2)
                 how = style(_ink(layout, run, size))
                 text = ranges(run[0].batches)
@@ -67,7 +67,7 @@ def fits(layout: Layout, text: str, length: float, size: float) -> bool:
     return text_width(text, size) + 2 <= length * layout.per_tick
 
 
-def _runs(row: Row, kind: str) -> Iterator[Sequence[Event]]:
+def runs_of(row: Row, kind: str) -> Iterator[Sequence[Event]]:
     """Yield runs of boxes of one kind and micro-batch that touch each other."""
     run: list[Event] = []
     for event in row.events:
@@ -90,7 +90,7 @@ def _under(layout: Layout, run: Sequence[Event], size: float) -> list[str]:
     middle = (run[0].start + run[-1].end) / 2
     half = (text_width(ranges(run[0].batches), size) / 2 + 1) / layout.per_tick
     covered = (event for event in run if event.start < middle + half and event.end > middle - half)
-    return [color_of(event, layout.trace.layers) for event in covered]
+    return [color_of(event, layout.trace) for event in covered]
 
 
 def _ink(layout: Layout, run: Sequence[Event], size: float) -> str:

@@ -9,6 +9,7 @@ from lib.record.table import lane_of
 from . import theme
 from .layout import Rect
 from .marks import Diagram, Point, box, label, poly, style, together
+from .trace import Trace
 
 LEGIBLE_SIGN = 4.5
 """Boxes narrower than so many pixels have no sign."""
@@ -32,9 +33,14 @@ def operation(kind: str, place: Rect, layer_color: str, text: str = "", size: fl
     return _signed(kind, (x, y + inset, width, height - 2 * inset), layer_color)
 
 
-def color_of(event: Event, layers: int) -> str:
-    """Return the color of the layer that an event works on."""
-    return theme.layer_color(event.layer or 0, layers)
+def color_of(event: Event, trace: Trace) -> str:
+    """Return the color of an event that carries micro-batches through a layer, and of the strip of a collective: that
+    of its layer, or of the operation and the micro-batch, where a strip has the color of its box."""
+    if not trace.by_operation:
+        return theme.layer_color(event.layer or 0, trace.layers)
+    if not theme.in_layer_color(event.kind):
+        return theme.kind_color(event.kind)
+    return theme.work_color(event.kind, min(event.batches, default=0), trace.batches)
 
 
 def lozenge(x: float, y: float, color: str, opacity: float | None = None) -> Diagram:

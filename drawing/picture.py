@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
@@ -20,7 +21,7 @@ from .marks import Diagram, box, label, style
 from .memory import draw_memory
 from .numbering import plan
 from .timeline import axis, draw_timeline
-from .trace import Trace, trace_of, with_chain
+from .trace import COLORS, Trace, trace_of, with_chain
 from .words import summary
 
 WIDTH, NARROWEST, WIDEST = 980.0, 560.0, 20_000.0
@@ -40,6 +41,7 @@ def draw(
     width: float = WIDTH,
     static: bool = False,
     chain: bool | None = None,
+    color: str = "auto",
 ) -> Figure:
     """A picture (a Diagram of the chalk library) of the schedule of a Run, of one model, or of the models of all ranks.
 
@@ -49,14 +51,18 @@ def draw(
     ``width``: in pixels; ``static=True``: an image without hover texts, for notebooks that are saved with their
     outputs; ``chain=True``: why it takes so long, the longest chain of operations that wait for each other, as a line
     through their boxes (the others are pale) and as a sum. Without a wish it is shown of a run that is right and over
-    its target in time. Raises PuzzleError for anything that is not a run, and for a chain where times were measured or
-    ranks are missing.
+    its target in time; ``color``: what colors tell, the "layer", or the "operation", forward or backward, with the
+    first micro-batches dark and the last ones light ("auto": the operation, where each rank has some of the layers
+    only). Raises PuzzleError for anything that is not a run, and for a chain where times were measured or ranks are
+    missing.
     """
     check_choice("links", links, LINKS, "draw")
+    check_choice("color", color, COLORS, "draw")
     check_width(width, "draw")
     if not (chain is None or isinstance(chain, bool)):
         raise PuzzleError("no such chain", where="draw", expected="True, False or None", got=describe(chain))
     trace = with_chain(trace_of(source, title, time_target, memory_target), chain)
+    trace = trace if color == "auto" else replace(trace, color=color)
     if not trace.attempted:
         return _not_attempted(trace, width, static)
     if trace.chain is not None and links == "auto":

@@ -127,7 +127,7 @@ def _row(trace: Trace, row: Row, shown: Sequence[int], words: Table, code: Code)
         if event.kind not in MARKS and event.length:
             opacity = theme.STRONG_TINT if theme.outlined(event.kind) else 1
             own = theme.in_layer_color(event.kind)
-            color = color_of(event, trace.layers) if own else theme.kind_color(event.kind)
+            color = color_of(event, trace) if own else theme.kind_color(event.kind)
             text = words.place(_words(event, row))
             hides = int(event.lane != "compute")
             ops.append([event.issued, event.start, event.length, color, opacity, text, code.place(line), hides])

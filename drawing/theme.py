@@ -69,6 +69,13 @@ MEMORY = {
 RAMP = [(0.42, 0.150, 285), (0.53, 0.130, 255), (0.64, 0.105, 215), (0.74, 0.115, 170), (0.85, 0.150, 128)]
 
 
+HUES = {"forward": 255, "backward": 50, "backward_input": 50, "backward_weight": 135}
+OTHER_HUE = 320
+"""Blue, orange and green, and for operations that are added: degrees in OKLCH. Blue and orange differ for everybody."""
+LIGHTNESS = 0.48, 0.8
+"""Of the first micro-batch and of the last."""
+
+
 def name_of(kind: str) -> str:
     """Return the field's word for an operation, or the verb itself if it is in no table."""
     row = OPERATIONS.get(kind)
@@ -102,6 +109,16 @@ def layer_color(layer: int, layers: int) -> str:
     part = place - stop
     mixed = [a + (b - a) * part for a, b in zip(RAMP[stop], RAMP[stop + 1], strict=True)]
     return "#" + "".join(f"{round(255 * channel):02x}" for channel in _oklch(*mixed))
+
+
+@cache
+def work_color(kind: str, batch: int, batches: int) -> str:
+    """Return the color of a pass through layers: its hue tells forward from backward, its lightness the micro-batch,
+    the first one dark and the last one light."""
+    first, last = LIGHTNESS
+    place = 0.4 if batches == 1 else batch / (batches - 1)
+    mixed = _oklch(first + (last - first) * place, 0.125, HUES.get(kind, OTHER_HUE))
+    return "#" + "".join(f"{round(255 * channel):02x}" for channel in mixed)
 
 
 def _oklch(lightness: float, chroma: float, hue: float) -> list[float]:

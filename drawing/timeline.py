@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from lib.record.events import MARKS
+from lib.record.events import MARKS, Event
+from lib.record.table import training
 
 from . import theme
 from .coarse import draw_coarse
@@ -13,10 +14,10 @@ from .hover import hover
 from .layout import LEFT, PAD, Layout, Rect, Row, hatching, idle_spans, ticks
 from .links import draw_arrows, draw_ties
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
-from .numbering import Plan, Plans, fits, over_runs
+from .numbering import Plan, Plans, fits, over_runs, runs_of
 from .operations import color_of, operation
 from .path import APART, Standing, Stop, draw_path, standings
-from .words import ranges, share_text
+from .words import plural, ranges, share_text
 
 NO_NUMBERS = Plan()
 
@@ -66,8 +67,37 @@ def _row(layout: Layout, here: int, plans: Plans, found: Mapping[Stop, Standing]
     row = layout.rows[here]
     shown = [(index, event) for index, event in enumerate(row.events) if event.kind not in MARKS]
     shown.sort(key=lambda pair: not pair[1].length)  # moments on top
-    boxes = [_operation(layout, row, index, plans, found.get(Stop(here, index), APART)) for index, _ in shown]
-    return together([*boxes, *over_runs(layout, row, plans)])
+    joined = _joined(layout, row)
+    boxes = [
+        _operation(layout, row, index, plans, found.get(Stop(here, index), APART))
+        for index, event in shown
+        if id(event) not in joined
+    ]
+    runs = [_run(layout, row, run) for run in dict.fromkeys(joined.values())]
+    return together([*runs, *boxes, *over_runs(layout, row, plans)])
+
+
+def _joined(layout: Layout, row: Row) -> dict[int, tuple[Event, ...]]:
+    """Return for each box that is drawn as one with its neighbors, by its id, all of them: a micro-batch on its way
+    through the layers of a stage. Boxes of which only some are on the longest chain stay apart."""
+    if not layout.trace.by_operation or layout.trace.chain is not None or not row.same_batches:
+        return {}
+    runs = [tuple(run) for kind in training() for run in runs_of(row, kind) if len(run) > 1]
+    return {id(event): run for run in runs for event in run}
+
+
+def _run(layout: Layout, row: Row, run: Sequence[Event]) -> Diagram:
+    """Return several layers as one box, with a notch where one ends and the next begins, each with its hover text."""
+    ends = [layout.x(run[0].start), *[layout.x(event.end) for event in run]]
+    x, y, width, height = ends[0], row.y, ends[-1] - ends[0], layout.height
+    body = operation(run[0].kind, (x, y, width, height), color_of(run[0], layout.trace))
+    deep, see_through = min(3.5, height / 5), style(theme.LANE, None, 0, 0.0)
+    notches = [(at, edge, at, edge + way * deep) for at in ends[1:-1] for edge, way in ((y, 1), (y + height, -1))]
+    hovers = [
+        Titled(hover(event, row, layout.trace.unit), box(left, y, right - left, height, see_through))
+        for event, left, right in zip(run, ends, ends[1:], strict=False)
+    ]
+    return together([body, lines(notches, style(None, theme.CARD, 1.2)), *hovers])
 
 
 def _operation(layout: Layout, row: Row, index: int, plans: Plans, standing: Standing) -> Diagram:
@@ -76,7 +106,7 @@ def _operation(layout: Layout, row: Row, index: int, plans: Plans, standing: Sta
     text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
     if not fits(layout, text, event.length, numbers.size):
         text = ""
-    place, color = layout.place(row, index), color_of(event, layout.trace.layers)
+    place, color = layout.place(row, index), color_of(event, layout.trace)
     said = hover(event, row, layout.trace.unit) + (f"\n{standing.said}" if standing.said else "")
     return Titled(said, operation(event.kind, place, color, text, numbers.size), standing.opacity)
 
@@ -131,10 +161,22 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
         if middle - last < size:
             continue
         last = middle
-        name = label(layout.x0 - 8, middle, fitting(row.name, size), size, style(theme.INK), "end")
+        layers = _layers(layout, row)
+        name = label(layout.x0 - 8, middle - 5 * bool(layers), fitting(row.name, size), size, style(theme.INK), "end")
         yield Titled(row.full_name, name)
+        if layers:
+            yield label(layout.x0 - 8, middle + 7, layers, 8.5, style(theme.MUTE), "end")
         if notes:
             yield label(layout.x1 + 8, middle, _note(layout, row), 9.5, style(theme.MUTE), "start")
+
+
+def _layers(layout: Layout, row: Row) -> str:
+    """Return which layers a row runs, where colors do not tell and there is room for it."""
+    own = {event.layer for event in row.operations if theme.in_layer_color(event.kind) and event.layer is not None}
+    if not layout.trace.by_operation or layout.height < 20 or not own:
+        return ""
+    said = f"layer{plural(own)} {ranges(own)}"
+    return said if text_width(said, 8.5) <= LEFT - 8 else ""
 
 
 def fitting(name: str, size: float) -> str:

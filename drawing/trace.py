@@ -22,8 +22,14 @@ from lib.record.table import in_lane
 from lib.record.training import UPDATE
 from lib.running.run import Run
 
+from . import theme
+
 BEHIND = 0.55
 """Room behind a run that failed, in parts of its time."""
+
+
+COLORS = ("auto", "layer", "operation")
+"""What colors may tell."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class Trace:
     """Where an error has ended the run, and who waits."""
     models: Sequence[Model] = field(default=(), repr=False)
     """The models whose events these are, rank by rank, if they are known."""
+    color: str = "auto"
+    """What colors tell: the "layer", the "operation", or what suits the run ("auto")."""
     unit: Unit = TICKS
     tick: float | None = None
     """Milliseconds that a tick takes, if that is known."""
@@ -126,6 +134,18 @@ class Trace:
         """The lines of the learner's code that the events of each rank come from, or None where that is not known."""
         own = dict(zip(self.by_rank, (model.lines() for model in self.models), strict=False))
         return {rank: own.get(rank, [None] * len(events)) for rank, events in self.by_rank.items()}
+
+    @cached_property
+    def by_operation(self) -> bool:
+        """Whether colors tell forward from backward, and micro-batches: where rows are stages of a pipeline, the layer
+        says little more than the row."""
+        if self.color != "auto":
+            return self.color == "operation"
+        trained = [
+            {event.layer for event in events if theme.in_layer_color(event.kind)} for events in self.by_rank.values()
+        ]
+        everything = set[int | None]().union(*trained)
+        return len(trained) > 1 and all(layers != everything for layers in trained)
 
     @cached_property
     def attempted(self) -> bool:

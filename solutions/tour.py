@@ -140,7 +140,7 @@ draw_group({"weights": model.weights, "opt_states": model.opt_states})
 # ## The picture
 #
 # Everything a rank did is in its log, and `draw` shows the log: time runs from left to right, each layer has a color,
-# and the memory is drawn below. Point at a box to read what it is. In the puzzles you try to lower the memory peak
+# and the memory is drawn below. (Pipelines have other colors, which the legend explains.) Point at a box to read what it is. In the puzzles you try to lower the memory peak
 # and to finish earlier, so that the picture ends further to the left.
 
 # %%
