@@ -216,6 +216,49 @@ async def ddp_overlap(model: Model) -> Model:
 
 draw(run(ddp_overlap, ranks=4, layers=2, batches=4))
 
+# %% [markdown] tags=["solution"]
+# ## As PyTorch does it
+#
+# PyTorch's DDP starts its sums in the same order, but its optimizer begins only when *all* of them have arrived. One
+# loop more, and this is what it does with layers of 25 MiB and more: 5.3 ticks and 1,835,008 elements. So the first program
+# of this notebook updates earlier than PyTorch would, and the second does so, too: its first update runs while the
+# last sum is on its way.
+
+
+# %% tags=["solution"]
+async def ddp_as_pytorch(model: Model) -> Model:
+    """As above, but no update begins before the last sum is there."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        model.activations[layer + 1] = model.forward(
+            layer, model.activations[layer], model.weights[layer]
+        )
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    sums = {}
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        grad, model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights[layer]
+        )
+        sums[layer] = model.allreduce(grad, layer)
+    del model.grad_activations[0]
+
+    for layer, call in sums.items():
+        model.grad_weights[layer] = await call
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+draw(run(ddp_as_pytorch, ranks=4, layers=2, batches=4))
+
 # %% [markdown]
 # ## Why not the obvious way?
 #
