@@ -12,6 +12,8 @@ import pytest
 
 from solutions import build
 
+collect_ignore = ["record.py"]  # a program of its own: it needs torch, and no test is in it
+
 
 def recorded(*arguments: str) -> dict[str, Any]:
     """What the program of the recordings prints."""
