@@ -101,4 +101,5 @@ grade(grad_accum)
 # small micro-batches leave a real GPU underused, so people pick the largest that fits.
 #
 # Later it will matter *when* ranks share these gradients: after each micro-batch, or once, after the last. With
-# PyTorch's `no_sync()` they wait until the last. Puzzle 8 shows how much that can save.
+# PyTorch's `no_sync()` they wait until the last: recorded with three layers and two micro-batches, PyTorch 2.13 makes 3
+# sums with it, and 6 without (`tests/torch_truth/TABLE.md`). Puzzle 8 shows how much that can save.

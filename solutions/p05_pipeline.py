@@ -143,6 +143,9 @@ grade(pipeline)
 # Cutting a model by layers and doing nothing else is called naive model parallelism. People use it when a model does
 # not fit on one GPU and time does not matter; `device_map="auto"` in Hugging Face's libraries cuts models this way.
 #
+# PyTorch's `ScheduleGPipe` with a single micro-batch does this: the same work and the same messages in the same order,
+# on every rank (recorded from PyTorch 2.13, `tests/torch_truth/TABLE.md`).
+#
 # You have seen what is wrong with it: one rank works while three wait. Four GPUs take a little longer than one would.
 # With p stages and m micro-batches, a step takes p·m times as long as one stage needs for one micro-batch.
 #

@@ -119,7 +119,8 @@ grade(gpipe)
 # more covers the time in which messages travel. The last rank needs only one.
 #
 # With 4 micro-batches that takes 32.6 ticks and 2,621,440 elements. With 16 it takes 87 ticks and 3,014,656 elements,
-# where `gpipe` takes 91.4 and 7,602,176.
+# where `gpipe` takes 91.4 and 7,602,176. PyTorch's `Schedule1F1B` has one forward fewer at the start, p - r: with 16
+# micro-batches that takes 91 ticks and 2,752,512 elements. It is puzzle 13.
 
 
 # %% tags=["solution"]
@@ -315,7 +316,9 @@ compare(
 # %% [markdown]
 # ## Where real systems do this
 #
-# GPipe (arXiv 1811.06965) trains like this: all forwards, then all backwards. Its weakness is memory. Every rank
+# GPipe (arXiv 1811.06965) trains like this: all forwards, then all backwards. In PyTorch it is `ScheduleGPipe`, and
+# what PyTorch 2.13 starts is what our `gpipe` starts, on every rank and in the same order: forwards, backwards, sends
+# and receives (`tests/torch_truth/TABLE.md`). Its weakness is memory. Every rank
 # keeps the activations of all m micro-batches, and m has to be large to make the bubble small. (The paper keeps only
 # the *input* of each stage, and computes the other activations again in the backward pass.)
 #

@@ -303,7 +303,9 @@ compare(
 # gradients were reduced between the boxes every time, and 54.3 to 54.9 s when they were reduced once (NVIDIA
 # cosmos-framework, issue 161). In PyTorch you call `set_requires_all_reduce(False)` for all micro-batches but the
 # last: the reduce-scatter in the box stays, only the all-reduce across waits. torchtitan did the slow thing until
-# 2026.
+# 2026. The trap is the default: with six layers and two micro-batches, a rank of PyTorch 2.13 makes 12 all-reduces
+# across the boxes, and 6 with that call, each right after the reduce-scatter of its layer in the last backward pass
+# (`tests/torch_truth/TABLE.md`). An all-reduce it is because every box has all states: nothing is gathered across.
 #
 # ## When to combine what
 #

@@ -317,8 +317,9 @@ in_two_pieces()
 #
 # Megatron-LM introduced it (arXiv 2104.04473), and measured more than ten percent more throughput. Its option is
 # `--num-layers-per-virtual-pipeline-stage`. It counts the forwards before the first backward just as the third hint
-# does, and wants the micro-batches to be a multiple of the stages. PyTorch has it as `ScheduleInterleaved1F1B`. That
-# more is in flight than with 1F1B, by a factor of 1 + (p - 1)/(p v), is said in arXiv 2205.05198.
+# does, and wants the micro-batches to be a multiple of the stages. PyTorch has it as `ScheduleInterleaved1F1B`, which
+# in PyTorch 2.13 starts all work and all sends in the order of the third hint, on every rank, and asks for many messages
+# earlier than they are needed (`tests/torch_truth/TABLE.md`). That more is in flight than with 1F1B, by a factor of 1 + (p - 1)/(p v), is said in arXiv 2205.05198.
 #
 # Rounds need not be as large as the pipeline is long. Megatron's `--microbatch-group-size-per-virtual-pipeline-stage`
 # sets another number, and Llama 3 was trained with one that could be chosen freely: larger rounds leave more time for

@@ -382,8 +382,8 @@ draw(run(breadth_first_in_43, **machine, cost=prices))
 # ## Where real systems do this
 #
 # The idea and the name are from arXiv 2211.05953, which trained a model of 52 billion parameters up to 43 percent
-# faster than Megatron-LM did. PyTorch has the order as `ScheduleLoopedBFS`, with backwards from the last micro-batch to
-# the first. Llama 3 (arXiv 2407.21783) was trained with a schedule in between, whose rounds can have any size.
+# faster than Megatron-LM did. PyTorch has the order as `ScheduleLoopedBFS`, with the same forwards and sends, and
+# backwards from the last micro-batch to the first (recorded from PyTorch 2.13, `tests/torch_truth/TABLE.md`). Llama 3 (arXiv 2407.21783) was trained with a schedule in between, whose rounds can have any size.
 #
 # Not everybody needs it. Where a GPU has room for its whole stage, the weights can stay for a step: torchtitan keeps
 # them when FSDP meets a pipeline, and Megatron-LM shards the optimizer states only, as in puzzle 9.

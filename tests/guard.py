@@ -28,7 +28,9 @@ STARTS = frozenset(
     }
 )
 """What Python tells its audit hooks when a process is started, or a server, and a name for what it does not tell."""
-FIXTURES = frozenset({"address", "apart", "at_a_shell", "cheats", "executed", "kernels", "lab", "machine", "mechanism"})
+FIXTURES = frozenset(
+    {"address", "apart", "at_a_shell", "cheats", "executed", "kernels", "lab", "machine", "mechanism", "truth"}
+)
 """Fixtures that start processes: a test that asks for one of them is marked by itself."""
 ALLOWED = frozenset({"browser", "process"})
 

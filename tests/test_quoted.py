@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 from lib import HIDDEN, LENGTH, Cost, RingCost, run
 from lib.course.bounds import bounds_of
 from lib.course.specs import cost_named, puzzles
+from lib.engines.torch_order import TORCH
 from solutions import build
+from tests.programs import SOLUTIONS
 
 BILLION, YEAR = 10**9, 365.25 * 86_400
 PER_SECOND = 4e14
@@ -302,6 +305,19 @@ MEASURED = [
         RING,
         "can be awaited after the next: {time:g} ticks and {memory:,} elements.",
     ),
+    ("p02_ddp", "ddp_as_pytorch", FOUR | {"layers": 2}, "that order takes {time:g} ticks and {memory:,} elements."),
+    (
+        "p02_ddp",
+        "ddp_as_pytorch",
+        FOUR | {"layers": 2},
+        "program does the same: {time:g} ticks and {memory:,} elements.",
+    ),
+    ("p02_ddp", "ddp", FOUR | {"layers": 2}, "more time and less memory, {time:g} ticks and {memory:,} elements,"),
+    ("p12_prefetch", "prefetch", LONG, "the third hint: {time:g} ticks and {memory:,} elements here."),
+    ("p12_prefetch", "fsdp_blocking", LONG, "awaits each call, with {time:g} ticks and {memory:,} elements,"),
+    ("p13_one_f_one_b", "one_f_one_b", ROUNDS, "forwards at the start, {time:g} ticks and {memory:,} elements."),
+    ("p13_one_f_one_b", "one_f_one_b_in_47_4", ROUNDS, "the star asks for, it is {time:g} and {memory:,}, and"),
+    ("p16_zero_bubble", "zb_h1", ZERO, "which takes {time:g} ticks and {memory:,} elements here"),
     ("p08_replica_fsdp", "fsdp_on_boxes", BOXES, "It takes {time:g}.0 ticks and {memory:,} elements."),
 ]
 """Where, a program and its size, and the sentence with its figures."""
@@ -472,3 +488,37 @@ def test_checkpoints_across_layers_take_what_puzzle_11_says() -> None:
     assert (best, activations) == ([5, 6, 7, 8], 12)
     assert "every 5, 6, 7 and 8 take 12 activations. The fastest of these is 5" in text
     assert all(deep[5].time < deep[every].time for every in best[1:])
+
+
+def test_what_takes_pytorchs_order_takes_what_other_puzzles_say_of_it() -> None:
+    ahead, plain = run(program("p12_prefetch", "prefetch"), **FOUR), run(program("p04_fsdp", "fsdp"), **FOUR)
+    said = f"takes {ahead.time:g} ticks and {ahead.memory:,} elements instead of {plain.time:g} and {plain.memory:,}:"
+    assert said in text_of("p04_fsdp")
+    done = run(program("p13_one_f_one_b", "one_f_one_b"), **EIGHT | {"batches": 16})
+    assert f"that takes {done.time:g} ticks and {done.memory:,} elements. It is puzzle 13." in text_of("p06_gpipe")
+
+
+def test_what_was_recorded_of_pytorch_stands_in_its_table() -> None:
+    table = (build.ROOT / "tests" / "torch_truth" / "TABLE.md").read_text(encoding="utf-8")
+    for source, said, row in (
+        ("p01_grad_accum", "makes 3 sums with it, and 6 without", "| DDP, 2 micro-batches, 3 layers | 6 all-reduces |"),
+        ("p01_grad_accum", "makes 3 sums with it", "3 layers, no_sync() in the first | 3 all-reduces |"),
+        ("p02_ddp", "in three buckets, of 1, 25 and 14 layers", "| 39AR 14-38AR 0-13AR U |"),
+        ("p02_ddp", "there is a single sum, after the whole", "| DDP, first step, 6 layers | 0-5AR U |"),
+        ("p04_fsdp", "starts 12 gathers and 6 reduce-scatters", "1 micro-batch | 12 all-gathers, 6 reduce-scatters |"),
+        ("p04_fsdp", "There are 6 gathers then", "not wrapped | 6 all-gathers, 6 reduce-scatters |"),
+        ("p08_replica_fsdp", "makes 12 all-reduces across", "12 reduce-scatters, 12 all-reduces |"),
+        ("p08_replica_fsdp", "and 6 with that call", "12 reduce-scatters, 6 all-reduces |"),
+        (
+            "p10_zero2",
+            "12 all-gathers and 12 reduce-scatters",
+            "2 micro-batches | 12 all-gathers, 12 reduce-scatters |",
+        ),
+        ("p12_prefetch", "12 gathers and 6 sums, in the order", "1 micro-batch | 12 all-gathers, 6 reduce-scatters |"),
+    ):
+        assert said in text_of(source) and row in table, (source, said)
+
+
+def test_texts_name_the_version_of_pytorch_that_was_recorded() -> None:
+    named = [found for source in SOLUTIONS for found in re.findall(r"PyTorch (\d[\d.]*\d)", text_of(source))]
+    assert len(named) >= 10 and {*named} == {TORCH}

@@ -16,6 +16,8 @@ result       what a run with real tensors leaves behind
 local        all ranks in this process
 processes    a run of processes, from its start to its end
 torchrun     one rank of a run, as torchrun starts it
+torch_order  what PyTorch itself starts in such a step, in order
+like         a run of yours beside that, and where they first differ
 shell        python -m lib run, and worker for torchrun
 ===========  ===================================================================
 """

@@ -11,6 +11,7 @@ from ..grading.commandline import Usage, add_machine, called, function_in, size_
 from ..machine.cost import Shape
 from ..running.run import ENGINES, Settings, run
 from ..running.workload import KINDS, TOLERANCES, Workload
+from .like import COUNTERPARTS, NONE, beside, first_difference
 
 RIGHT, WRONG, USAGE = 0, 1, 2
 
@@ -41,12 +42,16 @@ def _parser() -> argparse.ArgumentParser:
     ):
         about = says.capitalize() + ". Of the file only imports, definitions, classes and constants are run."
         status = "Exit status: 0 right, 1 wrong or failed, 2 usage."
+        if name == "run":
+            status += " With --like: 0 right and identical, 1 not, 2 if there is nothing to compare with."
         command = commands.add_parser(name, help=says, description=about, epilog=status)
         command.set_defaults(do=do)
         add = command.add_argument
         add("what", metavar="FILE:function", help="a .py or .ipynb file and a function in it")
         if name == "run":
             add("--engine", choices=ENGINES, default="simulated", help="who runs it (simulated)")
+            like = "show where it first differs from what PyTorch does for this puzzle (torch need not be there)"
+            add("--like", choices=("torch",), help=like)
         add_machine(command)
         layers = "what a layer is: a residual MLP or a transformer block (mlp)"
         add("--layer", choices=KINDS, default="mlp", help=layers)
@@ -62,11 +67,34 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(function: Any, size: dict[str, Any], options: argparse.Namespace) -> int:
+    if options.like is not None:
+        return _like(function, size, options)
     real = {} if options.engine == "simulated" else _options(options, "layer", "dtype", "hidden", "length", "seed")
     if options.engine == "processes":
         real |= _options(options, "pace", "device", "meter")
     _show(run(function, **size, engine=options.engine, timeout=options.timeout, **real))
     return RIGHT
+
+
+def _like(function: Any, size: dict[str, Any], options: argparse.Namespace) -> int:
+    """Run on the simulated machine and compare with PyTorch. Raise Usage where there is nothing to compare with."""
+    name = function.__name__
+    if name in NONE:
+        raise Usage(f"{name} is not compared. {NONE[name]}")
+    if name not in COUNTERPARTS:
+        raise Usage(
+            f"--like goes by the function's name, and PyTorch is known for {', '.join(COUNTERPARTS)}: not {name}"
+        )
+    if options.engine != "simulated":
+        raise Usage("--like compares a simulated run: leave --engine out")
+    done = run(function, **size, timeout=options.timeout)
+    done.check()
+    try:
+        found = first_difference(done.models, COUNTERPARTS[name])
+    except PuzzleError as error:  # PyTorch cannot do it at this size
+        raise Usage(str(error)) from None
+    print(beside(name, done.models, COUNTERPARTS[name], found))
+    return RIGHT if found is None else WRONG
 
 
 def _options(options: argparse.Namespace, *names: str) -> dict[str, Any]:

@@ -1,0 +1,246 @@
+"""A run beside what PyTorch does for the same puzzle at the same sizes, with the first difference marked.
+
+What is compared, rank by rank, is the order in which work, collectives, sends and updates are started. Left out is what
+the two have no common word for or what follows from the rest:
+
+- loads, the loss, and sums of gradients, which PyTorch makes in other places without a call,
+- receives: which of them a rank needs follows from its work, and PyTorch asks for some of them earlier,
+- which micro-batches a rank works on: they are counted in the order in which it first does,
+- the order of updates that follow each other: PyTorch's optimizer makes them at once,
+- whether the gather of the next weight is called right before a forward or right after it. PyTorch calls it after, but
+  a GPU only queues its forward and gathers beside it; here a rank has to call it before, for the same.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..basics.units import show_ticks
+from ..learner.model import Model
+from ..record.events import Event
+from ..record.table import operation
+from . import torch_order
+from .torch_order import TORCH, UPDATE, Rank, Step
+
+COLLECTIVES = ("allgather", "scatterreduce", "allreduce")
+COMPARED = ("forward", "backward", "backward_input", "backward_weight", "update", "pass_to", *COLLECTIVES)
+AROUND = 5
+"""Steps that are shown before and after the first difference."""
+
+
+class Counterpart(NamedTuple):
+    """What PyTorch has for a puzzle."""
+
+    thing: str  # its name in PyTorch, and how it is used
+    order: Callable[[Rank], list[Step]]
+    at: Callable[[Model], Rank]
+    collectives: bool = True  # whether they are compared
+
+
+class Difference(NamedTuple):
+    """Where a rank first does something else than PyTorch, and what each of them does there, if anything."""
+
+    rank: int
+    place: int
+    yours: list[tuple[Step, int]]  # all steps of the rank, and where they stand in its log
+    theirs: list[Step]
+    why: str
+
+
+def _all(model: Model) -> tuple[int, ...]:
+    return tuple(range(model.RANKS))
+
+
+def _whole_batch(model: Model) -> Rank:
+    return Rank(model.rank, _all(model), model.LAYERS, 1)
+
+
+def _every_rank(model: Model) -> Rank:
+    """Each rank has its share of the micro-batches."""
+    return Rank(model.rank, _all(model), model.LAYERS, model.BATCHES // model.RANKS)
+
+
+def _stages(model: Model) -> Rank:
+    """All ranks work on each micro-batch."""
+    return Rank(model.rank, _all(model), model.LAYERS, model.BATCHES)
+
+
+def _box(model: Model) -> Rank:
+    members, twins = _axis(model, "shard"), _axis(model, "replica")
+    return Rank(model.axis_index("shard"), members, model.LAYERS, model.BATCHES // model.RANKS, twins)
+
+
+def _ring(model: Model) -> Rank:
+    turns = model.BATCHES // model.axis_size("shard")
+    return Rank(model.axis_index("stage"), _axis(model, "stage"), model.LAYERS, turns)
+
+
+def _axis(model: Model, axis: str) -> tuple[int, ...]:
+    return tuple(model.rank_at(**{axis: place}) for place in range(model.axis_size(axis)))
+
+
+SHARDED = Counterpart("fully_shard on each layer and on the model", torch_order.fully_shard, _every_rank)
+COUNTERPARTS = {
+    "basic": Counterpart("backward() and the optimizer's step()", torch_order.plain, _whole_batch),
+    "grad_accum": Counterpart(
+        "backward() for each micro-batch, then the optimizer's step()", torch_order.plain, _every_rank
+    ),
+    "ddp": Counterpart("DistributedDataParallel, layers of 25 MiB and more", torch_order.ddp, _every_rank),
+    "fsdp": SHARDED,
+    "prefetch": SHARDED,
+    "pipeline": Counterpart("ScheduleGPipe with one micro-batch", torch_order.gpipe, _whole_batch),
+    "gpipe": Counterpart("ScheduleGPipe", torch_order.gpipe, _stages),
+    "replica_fsdp": Counterpart(
+        "fully_shard on a mesh of replicas and shards, with set_requires_all_reduce(False) before the last micro-batch",
+        torch_order.hybrid,
+        _box,
+    ),
+    "one_f_one_b": Counterpart("Schedule1F1B", torch_order.one_f_one_b, _stages),
+    "interleaved": Counterpart("ScheduleInterleaved1F1B", torch_order.interleaved, _stages),
+    "breadth_first": Counterpart("ScheduleLoopedBFS, collectives left out", torch_order.looped_bfs, _ring, False),
+    "zero_bubble": Counterpart(
+        "ScheduleInterleavedZeroBubble with one layer a stage", torch_order.zero_bubble, _stages
+    ),
+}
+NONE = {
+    "wsdp": "PyTorch has nothing that divides weights and states and leaves gradients whole: it has fully_shard, "
+    "puzzle 4.",
+    "pipeline_fsdp": "PyTorch has this only put together from two parts, a schedule and fully_shard, and what the two "
+    "start together is not recorded here. Puzzles 4 and 6 compare the parts.",
+    "zero1": "PyTorch's ZeroRedundancyOptimizer divides the states otherwise: a whole layer at a time, which one rank "
+    "updates and then broadcasts. It has no order to compare with this puzzle's.",
+    "zero2": "PyTorch has no ZeRO-2. What is often called so, fully_shard with reshard_after_forward=False, has only "
+    "shards of the weights between steps, and gathers them for each micro-batch.",
+    "checkpointing": "PyTorch's torch.utils.checkpoint starts nothing that could be compared: a forward more happens "
+    "inside backward.",
+}
+"""Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""
+
+UPDATES_LAST = "PyTorch's optimizer begins when the whole backward pass is done and every sum has arrived."
+WHY = {
+    ("allgather", "backward"): "FSDP2 issues the next all-gather before this backward, so that the weight comes while "
+    "the rank computes.",
+    ("allgather", "scatterreduce"): "FSDP2 has issued the next all-gather by now, before the sum of this gradient.",
+    ("scatterreduce", "allgather"): "FSDP2 issues the sum of this gradient first: only one gather is ahead.",
+    ("scatterreduce", "allreduce"): "FSDP2 never has a whole summed gradient: it reduces each to the rank's shard.",
+    ("backward", "update"): UPDATES_LAST,
+    ("backward", "allreduce"): "DDP sums nothing here: it goes on with the backward pass.",
+    ("allreduce", "backward"): "DDP starts the sum of a gradient as soon as its backward is done.",
+    ("backward", "backward"): "PyTorch's schedule takes another layer or micro-batch first.",
+    ("forward", "backward"): "PyTorch's schedule does another forward first, and holds one micro-batch more.",
+    ("backward", "forward"): "PyTorch's schedule does a backward first, and holds one micro-batch less.",
+    ("backward_input", "forward"): "PyTorch's schedule does a backward first, and holds one micro-batch less.",
+    ("backward_weight", "forward"): "PyTorch's schedule does the weight's half of a backward first.",
+    ("forward", "backward_weight"): "PyTorch's schedule does the weight's half of a backward later.",
+}
+"""What a difference means, by what PyTorch starts and what the learner does."""
+
+
+def first_difference(models: Sequence[Model], other: Counterpart) -> Difference | None:
+    """Return where a run first differs from PyTorch, on the lowest rank that does, or None if it does not."""
+    for model in models:
+        yours, theirs = steps_of(model, other.collectives), other.order(other.at(model))
+        mine = [step for step, _ in yours]
+        if mine != theirs:
+            shared = min(len(mine), len(theirs))
+            place = next((at for at in range(shared) if mine[at] != theirs[at]), shared)
+            return Difference(model.rank, place, yours, theirs, _why(theirs[place:], mine[place:]))
+        if (tick := _too_early(model.log)) is not None:
+            why = f"The first update begins at tick {show_ticks(tick)}, while a sum is on its way. {UPDATES_LAST}"
+            return Difference(model.rank, mine.index(UPDATE), yours, theirs, why)
+    return None
+
+
+def steps_of(model: Model, collectives: bool = True) -> list[tuple[Step, int]]:
+    """Return what a rank has started, as far as it is compared, each step with its place in the log."""
+    turns: dict[frozenset[int], int] = {}
+    steps: list[tuple[Step, int]] = []
+    for at, event in enumerate(model.log):
+        if event.kind not in COMPARED or (event.kind in COLLECTIVES and not collectives):
+            continue
+        step = _step(event, turns)
+        if step == UPDATE and steps and steps[-1][0] == UPDATE:
+            continue
+        steps.append((step, at))
+        if step.kind == "forward" and len(steps) > 1 and _gathered_ahead(steps[-2][0], step):
+            steps[-2:] = reversed(steps[-2:])
+    return steps
+
+
+def _step(event: Event, turns: dict[frozenset[int], int]) -> Step:
+    if event.kind == "update":
+        return UPDATE
+    layers = tuple(sorted(event.layers)) if event.layers else () if event.layer is None else (event.layer,)
+    if event.kind == "pass_to" and event.tensor == "ActivationGrad":
+        layers = (layers[0] + 1,)  # the gradient of a layer's output is that of the next layer's input
+    turn = None if event.kind in COLLECTIVES else turns.setdefault(event.batches, len(turns))
+    return Step(event.kind, layers, turn, event.group)
+
+
+def _gathered_ahead(gather: Step, forward: Step) -> bool:
+    """Return whether the weight of the layer after this forward's was gathered right before it."""
+    return gather.kind == "allgather" and gather.layers == (forward.layers[0] + 1,)
+
+
+def _too_early(log: Sequence[Event]) -> float | None:
+    """Return the tick of an update that begins before all sums of gradients have arrived, or None."""
+    updates = [event.start for event in log if event.kind == "update"]
+    sums = [event.end for event in log if event.kind in COLLECTIVES and event.tensor == "WeightGrad"]
+    return updates[0] if updates and sums and updates[0] < max(sums) else None
+
+
+def _why(theirs: Sequence[Step], yours: Sequence[Step]) -> str:
+    if not theirs or not yours:
+        return f"{'Here' if yours else 'PyTorch'} goes on, and {'PyTorch' if yours else 'this rank'} is done."
+    its, mine = theirs[0], yours[0]
+    if its.kind == "allgather" and mine.kind in ("allgather", "backward") and its.layers >= mine.layers:
+        return "By default FSDP2 frees the last layer after its forward, and gathers it again at once."
+    if (its.kind, mine.kind) in WHY:
+        return WHY[its.kind, mine.kind]
+    words = [f"{step} ({operation(step.kind).word})" for step in (its, mine)]
+    return f"PyTorch starts {words[0]} here, and this rank {words[1]}."
+
+
+# -- in words ------------------------------------------------------------------------------------------------------
+
+
+def beside(name: str, models: Sequence[Model], other: Counterpart, found: Difference | None) -> str:
+    """Return a run beside PyTorch's, in words, with the first difference marked."""
+    head = f"{name} on {len(models)} ranks beside PyTorch {TORCH}: {other.thing}"
+    if found is None:
+        return f"{head}\nIdentical, on every rank: the same work, collectives and sends, started in the same order."
+    yours = [step for step, _ in found.yours]
+    rows = []
+    first, end = max(0, found.place - AROUND), found.place + AROUND + 1
+    for at in range(first, min(end, max(len(yours), len(found.theirs)))):
+        both = [str(steps[at]) if at < len(steps) else "" for steps in (yours, found.theirs)]
+        rows.append(f"{at + 1:6} {'>' if at == found.place else ' '} {both[0]:8} {both[1]}".rstrip())
+    return "\n".join(
+        [
+            head,
+            f"Rank {found.rank} differs first at its step {found.place + 1}.",
+            *_line(models[found.rank], found),
+            "",
+            f"         {'yours':8} PyTorch",
+            *rows,
+            "",
+            found.why,
+            _counts(yours, found.theirs),
+        ]
+    )
+
+
+def _line(model: Model, found: Difference) -> list[str]:
+    """Return the learner's line that the step comes from, if it is known."""
+    steps = found.yours[found.place : found.place + 1]
+    return [f"There stands {line}" for _, at in steps if (line := model.lines()[at]) is not None]
+
+
+def _counts(yours: Sequence[Step], theirs: Sequence[Step]) -> str:
+    """Return how often each kind of step is started, where that differs. Updates are made when they can be."""
+    mine, its = (Counter(step.kind for step in steps if step != UPDATE) for steps in (yours, theirs))
+    apart = [kind for kind in mine | its if mine[kind] != its[kind]]
+    if not apart:
+        return "Apart from the order it is the same: each kind of step as often as in PyTorch."
+    said = [f"{operation(kind).word}: {mine[kind]} here, {its[kind]} in PyTorch" for kind in apart]
+    return "On this rank in all: " + "; ".join(said) + "."

@@ -1,0 +1,227 @@
+"""What PyTorch starts in a step of training: work, collectives and sends of a rank in their order, for any sizes.
+
+Nothing here needs torch. Each order was written down from recordings of the version below, and a test records anew and
+compares (``tests/torch_truth``). It is the order in which the program makes its calls. A GPU then carries them out side
+by side: what is computed in one queue, what is sent in others.
+
+>>> at = Rank(0, (0, 1), layers=2, turns=1)
+>>> print(*fully_shard(at))
+0AG 0F0 1AG 1F0 1AG 0AG 1B0 1RS 0B0 0RS U
+>>> print(*ddp(at))
+0F0 1F0 1B0 1AR 0B0 0AR U
+>>> print(*gpipe(Rank(0, (0, 1), layers=2, turns=2)))
+0F0 >1 0F1 >1 0B0 0B1 U
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from ..basics.errors import PuzzleError
+from ..record.codes import Code
+
+TORCH = "2.13"
+"""The version of PyTorch that was recorded."""
+FIRST_BUCKET, BUCKET = 1.0, 25.0
+"""MiB of gradients that fill DDP's first bucket, and each of the others."""
+
+
+class Step(NamedTuple):
+    """One call. ``turn`` counts the micro-batches of a rank, in the order in which it first works on them; a collective
+    has none. ``group`` has the ranks of a collective, or (sender, receiver)."""
+
+    kind: str  # our verb for it: ``forward``, ``allgather``, ``pass_to`` ...
+    layers: tuple[int, ...] = ()
+    turn: int | None = None
+    group: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind == "pass_to":
+            return str(Code(self.kind, None, frozenset(self.group[1:])))
+        turns = frozenset() if self.turn is None else frozenset({self.turn})
+        return str(Code(self.kind, self.layers[0] if self.layers else None, turns, self.layers[1:] and self.layers))
+
+
+class Rank(NamedTuple):
+    """A rank, and what it has to do."""
+
+    place: int  # where it stands among ``members``
+    members: tuple[int, ...]  # the ranks between which the layers are divided, or each layer, or the micro-batches
+    layers: int
+    turns: int  # its micro-batches
+    twins: tuple[int, ...] = ()  # the ranks that have the same shards, this one among them
+
+
+Work = tuple[str, int, int]
+"""A verb, a stage of a pipeline, and a turn."""
+UPDATE = Step("update")
+"""The optimizer's step: all layers of the rank at once."""
+
+
+# -- each rank has all layers ------------------------------------------------------------------------------------
+
+
+def plain(at: Rank) -> list[Step]:
+    """Training without anybody else: ``backward()`` for each micro-batch, then the optimizer's ``step()``."""
+    return [*(step for turn in range(at.turns) for step in [*_up(at, turn), *_down(at, turn)]), UPDATE]
+
+
+def ddp(at: Rank, filled: Sequence[tuple[int, ...]] = ()) -> list[Step]:
+    """``DistributedDataParallel`` from the second step on, ``no_sync()`` in all turns but the last. ``filled``: its
+    buckets, or one for each layer."""
+    buckets = {min(layers): layers for layers in filled or [(layer,) for layer in range(at.layers)]}
+    steps = []
+    for step in plain(at):
+        steps.append(step)
+        if step.kind == "backward" and step.turn == at.turns - 1 and step.layers[0] in buckets:
+            steps.append(Step("allreduce", buckets[step.layers[0]], None, at.members))
+    return steps
+
+
+def filled_buckets(sizes: Sequence[float]) -> list[tuple[int, ...]]:
+    """Return the layers in each of DDP's buckets, for layers of these sizes in MiB: the last ones first.
+
+    >>> filled_buckets([1] * 6)
+    [(5,), (0, 1, 2, 3, 4)]
+    """
+    buckets: list[tuple[int, ...]] = []
+    layers: tuple[int, ...] = ()
+    for layer in reversed(range(len(sizes))):
+        layers = (layer, *layers)
+        full = BUCKET if buckets else FIRST_BUCKET
+        if layer == 0 or sum(sizes[one] for one in layers) >= full:
+            buckets.append(layers)
+            layers = ()
+    return buckets
+
+
+def fully_shard(at: Rank, kept: str = "none") -> list[Step]:
+    """FSDP2: ``fully_shard`` on every layer, then on the model. ``kept``: "none" by default; "last" if the last layer
+    is not freed after its forward; "all" with ``reshard_after_forward=False``, or if the model is not wrapped."""
+    return _sharded(at, kept, lambda turn: False)
+
+
+def hybrid(at: Rank, every: bool = False) -> list[Step]:
+    """FSDP2 on a mesh of replicas and shards. ``every``: replicas sum after every micro-batch, the default; else only
+    after the last, with ``set_requires_all_reduce(False)`` for the others."""
+    return _sharded(at, "none", lambda turn: every or turn == at.turns - 1)
+
+
+def _sharded(at: Rank, kept: str, across: Callable[[int], bool]) -> list[Step]:
+    steps, top = [], at.layers - 1
+
+    def gather(layer: int) -> None:
+        steps.append(Step("allgather", (layer,), None, at.members))
+
+    for turn in range(at.turns):
+        for forward in _up(at, turn):
+            gather(forward.layers[0])
+            steps.append(forward)
+        if kept == "none":
+            gather(top)
+        for backward in _down(at, turn):
+            [layer] = backward.layers
+            if layer > 0 and kept != "all":
+                gather(layer - 1)
+            steps += [backward, Step("scatterreduce", (layer,), None, at.members)]
+            if across(turn):
+                steps.append(Step("allreduce", (layer,), None, at.twins))
+    return [*steps, UPDATE]
+
+
+def _up(at: Rank, turn: int) -> list[Step]:
+    return [Step("forward", (layer,), turn) for layer in range(at.layers)]
+
+
+def _down(at: Rank, turn: int) -> list[Step]:
+    return [Step("backward", (layer,), turn) for layer in reversed(range(at.layers))]
+
+
+# -- pipelines -----------------------------------------------------------------------------------------------------
+
+
+def gpipe(at: Rank) -> list[Step]:
+    """``ScheduleGPipe``."""
+    return _thick(at, [(kind, at.place, turn) for kind in ("forward", "backward") for turn in range(at.turns)])
+
+
+def one_f_one_b(at: Rank) -> list[Step]:
+    """``Schedule1F1B``. Raise PuzzleError where it refuses to work: with fewer micro-batches than ranks."""
+    if at.turns < len(at.members):
+        problem = "PyTorch's Schedule1F1B wants at least as many micro-batches as ranks"
+        raise PuzzleError(problem, got=f"{at.turns} on {len(at.members)} ranks", cure=f"--batches {len(at.members)}")
+    ahead = min(len(at.members) - at.place, at.turns)
+    work: list[Work] = [("forward", at.place, turn) for turn in range(ahead)]
+    for turn in range(at.turns):
+        work.append(("backward", at.place, turn))
+        if turn + ahead < at.turns:
+            work.append(("forward", at.place, turn + ahead))
+    return _thick(at, work)
+
+
+def interleaved(at: Rank) -> list[Step]:
+    """``ScheduleInterleaved1F1B``, with a layer in each stage."""
+    forwards, backwards, ahead = _rounds(at, 2)
+    work = forwards[:ahead]
+    for turn, backward in enumerate(backwards, ahead):
+        work += [*forwards[turn : turn + 1], backward]
+    return _thin(at, work)
+
+
+def looped_bfs(at: Rank) -> list[Step]:
+    """``ScheduleLoopedBFS``, with a layer in each stage."""
+    mine = range(at.place, at.layers, len(at.members))
+    forwards = [("forward", stage, turn) for stage in mine for turn in range(at.turns)]
+    return _thin(at, [*forwards, *[("backward", stage, turn) for _, stage, turn in reversed(forwards)]])
+
+
+def zero_bubble(at: Rank) -> list[Step]:
+    """``ScheduleInterleavedZeroBubble``, with a layer in each stage."""
+    forwards, backwards, ahead = _rounds(at, 1)
+    inputs, weights = ([(kind, *one[1:]) for one in backwards] for kind in ("backward_input", "backward_weight"))
+    work = forwards[:ahead]
+    for turn, half in enumerate(inputs):
+        work += [*forwards[turn + ahead : turn + ahead + 1], half]
+        if turn >= at.place:
+            work.append(weights.pop(0))
+    return _thin(at, [*work, *weights])
+
+
+def _rounds(at: Rank, hop: int) -> tuple[list[Work], list[Work], int]:
+    """Return a rank's forwards and backwards in rounds of micro-batches, and how many forwards come first: ``hop`` more
+    for each rank that comes after. Raise PuzzleError where PyTorch refuses to work: with rounds of unequal sizes."""
+    ranks, mine = len(at.members), range(at.place, at.layers, len(at.members))
+    if at.turns % max(1, at.turns // ranks):
+        problem = f"PyTorch's interleaved schedules want rounds of equally many micro-batches, {at.turns // ranks} here"
+        raise PuzzleError(problem, got=f"{at.turns} micro-batches", cure=f"--batches {at.turns // ranks * ranks}")
+    size = at.turns // max(1, at.turns // ranks)
+    rounds = [range(first, first + size) for first in range(0, at.turns, size)]
+    forwards = [("forward", stage, turn) for some in rounds for stage in mine for turn in some]
+    backwards = [("backward", stage, turn) for some in rounds for stage in reversed(mine) for turn in some]
+    ahead = (len(mine) - 1) * size + hop * (ranks - 1 - at.place)
+    return forwards, backwards, min(ahead, len(forwards))
+
+
+def _thick(at: Rank, work: Iterable[Work]) -> list[Step]:
+    """Return the steps of a rank that has its layers in one stage, all stages being equally large."""
+    return _steps(at, work, at.layers // len(at.members))
+
+
+def _thin(at: Rank, work: Iterable[Work]) -> list[Step]:
+    """Return the steps of a rank each of whose stages is one layer."""
+    return _steps(at, work, 1)
+
+
+def _steps(at: Rank, work: Iterable[Work], share: int) -> list[Step]:
+    """Return each piece of work, layer by layer, and after it the send of its result to the rank that has the next."""
+    steps, ranks = [], len(at.members)
+    for kind, stage, turn in work:
+        first, end = stage * share, (stage + 1) * share
+        forward = kind == "forward"
+        steps += [
+            Step(kind, (layer,), turn) for layer in (range(first, end) if forward else range(end - 1, first - 1, -1))
+        ]
+        border, after = (end, stage + 1) if forward else (first, stage - 1)
+        if 0 < border < at.layers and kind != "backward_weight" and ranks > 1:
+            pair = at.members[at.place], at.members[after % ranks]
+            steps.append(Step("pass_to", (border,), turn, pair))
+    return [*steps, UPDATE]

@@ -1,0 +1,31 @@
+"""One recording for all tests here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from solutions import build
+
+collect_ignore = ["record.py"]  # a program of its own: it needs torch, and no test is in it
+
+
+def recorded(*arguments: str) -> dict[str, Any]:
+    """What the program of the recordings prints."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.torch_truth.record", *arguments]
+    done = subprocess.run(command, cwd=build.ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="session")
+def truth() -> dict[str, Any]:
+    """Everything, as recorded now from the torch that is installed."""
+    if not find_spec("torch"):
+        pytest.skip("NOT COMPARED WITH PYTORCH: torch is not installed (make real)")
+    return recorded()

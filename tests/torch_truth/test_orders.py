@@ -1,0 +1,97 @@
+"""Whether lib/engines/torch_order.py says what PyTorch does: each order beside fresh recordings, at several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lib.engines import torch_order
+from lib.engines.torch_order import Rank, Step
+from tests.torch_truth.conftest import recorded
+
+ORDERS: dict[str, Callable[[Rank], list[Step]]] = {
+    "plain": torch_order.plain,
+    "ddp": torch_order.ddp,
+    "ddp, first step": lambda at: torch_order.ddp(at, [tuple(range(at.layers))]),
+    "ddp, layers of 1 MiB": lambda at: torch_order.ddp(at, torch_order.filled_buckets([1] * at.layers)),
+    "ddp, layers of 10 MiB": lambda at: torch_order.ddp(at, torch_order.filled_buckets([10] * at.layers)),
+    "ddp, no_sync": torch_order.ddp,
+    "fully_shard": torch_order.fully_shard,
+    "fully_shard, kept": lambda at: torch_order.fully_shard(at, "all"),
+    "fully_shard, last kept": lambda at: torch_order.fully_shard(at, "last"),
+    "fully_shard, root not wrapped": lambda at: torch_order.fully_shard(at, "all"),
+    "hybrid": lambda at: torch_order.hybrid(at, every=True),
+    "hybrid, reduced across once": torch_order.hybrid,
+    "ScheduleGPipe": torch_order.gpipe,
+    "Schedule1F1B": torch_order.one_f_one_b,
+    "ScheduleInterleaved1F1B": torch_order.interleaved,
+    "ScheduleLoopedBFS": torch_order.looped_bfs,
+    "ScheduleInterleavedZeroBubble": torch_order.zero_bubble,
+}
+
+
+def steps(one: list[Any]) -> list[Step]:
+    """What a rank has started, without receives: which of them it needs follows from its work."""
+    made = [Step(kind, tuple(layers), turn, tuple(group)) for kind, layers, turn, group in one]
+    return [step for step in made if step.kind not in ("receive", "together")]
+
+
+def place(of: dict[str, Any], rank: int) -> Rank:
+    """The rank of a recording."""
+    every = range(of["ranks"])
+    members = tuple(every)
+    if "replicas" in of:
+        shards = of["ranks"] // of["replicas"]
+        first = rank // shards * shards
+        members = tuple(range(first, first + shards))
+        twins = tuple(range(rank % shards, of["ranks"], shards))
+        return Rank(rank - first, members, of["layers"], of["turns"], twins)
+    return Rank(rank, members, of["layers"], of["turns"])
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_the_order_is_that_of_pytorch(truth: dict[str, Any], name: str) -> None:
+    assert truth["found"][name]
+    for one in truth["found"][name]:
+        assert len(one["each"]) == one["ranks"]
+        for rank, each in enumerate(one["each"]):
+            at = place(one, rank)
+            assert " ".join(map(str, steps(each))) == " ".join(map(str, ORDERS[name](at))), (name, at)
+            assert steps(each) == ORDERS[name](at), (name, at)
+
+
+def test_the_version_that_the_orders_name_is_the_one_recorded(truth: dict[str, Any]) -> None:
+    major, minor = truth["torch"].split(".")[:2]
+    said = f"recorded from PyTorch {torch_order.TORCH}; this is {truth['torch']}"
+    assert f"{major}.{minor}" == torch_order.TORCH, f"{said}: if all else is green, write the new version there"
+
+
+REAL = (
+    "ddp",
+    "fully_shard",
+    "ScheduleGPipe",
+    "Schedule1F1B",
+    "ScheduleInterleaved1F1B",
+    "ScheduleInterleavedZeroBubble",
+)
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not find_spec("torch"), reason="NOT COMPARED WITH PYTORCH: torch is not installed (make real)")
+def test_real_processes_start_what_the_fake_group_starts(truth: dict[str, Any], tmp_path: Path) -> None:
+    def real(rank: int) -> dict[str, Any]:
+        said = ("--world", "2", "--rank", str(rank), "--file", str(tmp_path / "store"))
+        return recorded(*REAL, *said)["found"]  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor(2) as both:
+        ranks = list(both.map(real, range(2)))
+    for name in REAL:
+        fake = [one["each"] for one in truth["found"][name] if one["ranks"] == 2]
+        assert fake and fake == [
+            [*zero["each"], *one["each"]] for zero, one in zip(*[one[name] for one in ranks], strict=True)
+        ]

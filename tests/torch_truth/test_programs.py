@@ -1,0 +1,73 @@
+"""Whether programs of solutions/ do what PyTorch does, or differ from it as the table says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lib import run
+from lib.course.specs import cost_named
+from lib.engines.like import COUNTERPARTS, NONE, beside, first_difference
+from lib.engines.torch_order import TORCH
+from tests.programs import COURSE
+from tests.test_closed_forms import program
+from tests.torch_truth import table
+
+IDENTICAL = [
+    ("p00_basic", "basic", "basic", [(1, 1, 1), (1, 5, 3)]),
+    ("p01_grad_accum", "grad_accum", "grad_accum", [(1, 1, 1), (1, 5, 3)]),
+    ("p02_ddp", "ddp_as_pytorch", "ddp", [(1, 1, 1), (4, 2, 4), (3, 7, 3)]),
+    ("p12_prefetch", "prefetch", "prefetch", [(1, 1, 1), (4, 6, 4), (2, 2, 2), (5, 1, 5)]),
+    ("p05_pipeline", "pipeline", "pipeline", [(1, 1, 1), (4, 8, 4), (3, 3, 7)]),
+    ("p06_gpipe", "gpipe", "gpipe", [(1, 2, 3), (2, 2, 2), (4, 8, 4), (4, 4, 8), (5, 10, 16), (3, 6, 2)]),
+    ("p13_one_f_one_b", "one_f_one_b", "one_f_one_b", [(1, 2, 3), (2, 2, 2), (4, 8, 4), (4, 4, 8), (5, 10, 16)]),
+    ("p14_interleaved", "interleaved", "interleaved", [(2, 4, 2), (4, 8, 8), (4, 8, 4), (3, 9, 6), (2, 8, 6)]),
+    ("p16_zero_bubble", "zb_h1", "zero_bubble", [(2, 2, 2), (4, 4, 8), (4, 4, 4), (3, 3, 9)]),
+]
+
+
+@pytest.mark.parametrize(("file", "name", "puzzle", "sizes"), IDENTICAL)
+def test_said_to_be_identical(file: str, name: str, puzzle: str, sizes: list[tuple[int, int, int]]) -> None:
+    for ranks, layers, batches in sizes:
+        models = run(program(file, name), ranks, layers, batches).models
+        found = first_difference(models, COUNTERPARTS[puzzle])
+        assert found is None, beside(name, models, COUNTERPARTS[puzzle], found)
+
+
+def test_every_puzzle_has_a_counterpart_or_a_reason_why_not() -> None:
+    assert sorted([*COUNTERPARTS, *NONE]) == sorted(COURSE)
+
+
+@pytest.mark.parametrize("name", ["ScheduleGPipe", "Schedule1F1B"])
+def test_receives_too_stand_where_pytorch_has_them(truth: dict[str, Any], name: str) -> None:
+    """These two schedules ask for a message when it is needed, as our programs do."""
+    ours = {"ScheduleGPipe": ("p06_gpipe", "gpipe"), "Schedule1F1B": ("p13_one_f_one_b", "one_f_one_b")}[name]
+    for one in truth["found"][name]:
+        done = run(program(*ours), one["ranks"], one["layers"], one["turns"])
+        for model, each in zip(done.models, one["each"], strict=True):
+            kinds = ("forward", "backward", "pass_to", "receive")
+            mine = [(event.kind, *event.batches, *event.group) for event in model.log if event.kind in kinds]
+            its = [(kind, turn, *group) for kind, _, turn, group in each if kind in kinds]
+            assert mine == its and len(mine) >= 2 * one["turns"]
+
+
+def test_waiting_for_each_call_starts_the_collectives_in_another_order() -> None:
+    size: dict[str, Any] = {"ranks": 4, "layers": 6, "batches": 4, "cost": cost_named("long_gathers")}
+    found = first_difference(run(program("p12_prefetch", "fsdp_blocking"), **size).models, COUNTERPARTS["fsdp"])
+    assert found is not None and found.why.startswith("FSDP2 issues the next all-gather before this backward")
+    assert (found.rank, str(found.yours[found.place][0]), str(found.theirs[found.place])) == (0, "5B0", "4AG")
+
+
+def test_the_table_says_what_is(truth: dict[str, Any]) -> None:
+    said = (Path(__file__).parent / "TABLE.md").read_text(encoding="utf-8").splitlines()
+    now = table.lines(truth)
+    for before, after in zip(said, now, strict=True):
+        assert before == after, (
+            f"PyTorch {truth['torch']} or a program of ours has changed its mind. The table said:\n    {before}\n"
+            f"and what is recorded now is:\n    {after}\nIf the change is PyTorch's, correct the orders in "
+            "lib/engines/torch_order.py and what the notebooks say of it, then make the table anew: "
+            "python -m tests.torch_truth.table > tests/torch_truth/TABLE.md"
+        )
+    assert TORCH in said[0]
