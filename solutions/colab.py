@@ -29,11 +29,13 @@ DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def archive(root: Path) -> bytes:
-    """The packages ``lib`` and ``drawing``, compressed, and the sources of puzzles, out of which ``solution`` reads."""
+    """The packages ``lib`` and ``drawing``, compressed, and the sources of puzzles, out of which ``solution`` reads. What
+    grades at a shell is left out: a notebook does it by itself."""
     packed = io.BytesIO()
     puzzles = [path for path in build.sources(root / "solutions") if build.is_puzzle(path)]
     with zipfile.ZipFile(packed, "w") as made:
-        packages = (p for name in ("lib", "drawing") for p in (root / name).rglob("*"))
+        found = (p for name in ("lib", "drawing") for p in (root / name).rglob("*"))
+        packages = (p for p in found if p.parent.name != "referee" and p.name != "__main__.py")
         for path in [*sorted(packages), *puzzles]:
             if path.suffix in TAKEN:
                 info = zipfile.ZipInfo(path.relative_to(root).as_posix(), DATE)

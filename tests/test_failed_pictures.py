@@ -41,7 +41,8 @@ def test_the_run_knows_where_it_failed_and_who_waits(case: Case) -> None:
 
 
 @cases
-def test_the_text_has_the_same_marks(case: Case) -> None:
+def test_the_text_has_the_same_marks(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")  # a long line would be folded
     done = error(case).run
     lines = str(done).splitlines()
     rows = dict(re.findall(r"^(rank \d+)  +(.*)$", "\n".join(lines[1 : done.ranks + 2]), re.MULTILINE))

@@ -113,6 +113,10 @@ NONE = {
     "shards of the weights between steps, and gathers them for each micro-batch.",
     "checkpointing": "PyTorch's torch.utils.checkpoint starts nothing that could be compared: a forward more happens "
     "inside backward.",
+    "tensor_parallel": "PyTorch's parallelize_module (torch.distributed.tensor.parallel) cuts each matrix by itself, and "
+    "what it starts is not recorded here.",
+    "sequence_parallel": "PyTorch's SequenceParallel (torch.distributed.tensor.parallel) is a style for single modules, "
+    "and what it starts is not recorded here.",
 }
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""
 
