@@ -348,16 +348,14 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # 1,572,864 elements or in 5.0 ticks, but no program does both: here you trade memory for time.)
 #
 # DDP does not sum layer by layer. It sums in *buckets* of about 25 MiB (the first is 1 MiB, so that the sums start
-# early), because every call has a latency and many small tensors would mean many calls. And it updates all layers at
-# the end, after all sums.
+# early), because every call has a latency and many small tensors would mean many calls.
 #
 # We have recorded what PyTorch 2.13 starts, in which order (`tests/torch_truth/TABLE.md`). Layers of 25 MiB and more
 # are a bucket each, and on this machine that order takes 5.3 ticks and 1,835,008 elements. To wait for each sum and
 # update at once, as you may have done, takes more time and less memory, 5.6 ticks and 1,572,864 elements, but it is not
-# what DDP does: DDP keeps all gradients until the last is summed. Forty layers of 1 MiB are summed in three buckets, of
-# 1, 25 and 14 layers. In the very first step there is a single sum, after the whole backward pass, for DDP has yet to
-# see in which order gradients come. `python -m lib run my_ddp.py:ddp --like torch` shows your program beside PyTorch's
-# order, and where they first differ.
+# what DDP does: DDP keeps all gradients until the last is summed, and then updates. Forty layers of 1 MiB are summed in
+# three buckets, of 1, 25 and 14 layers. `python -m lib run my_ddp.py:ddp --like torch` shows your program beside
+# PyTorch's order.
 #
 # On real links the price of an all-reduce depends on how much is sent. In the usual algorithm the ranks form a ring,
 # and each passes pieces of the gradient on to its neighbor. In all, each of n ranks sends 2(n - 1)/n times the

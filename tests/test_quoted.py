@@ -504,7 +504,6 @@ def test_what_was_recorded_of_pytorch_stands_in_its_table() -> None:
         ("p01_grad_accum", "makes 3 sums with it, and 6 without", "| DDP, 2 micro-batches, 3 layers | 6 all-reduces |"),
         ("p01_grad_accum", "makes 3 sums with it", "3 layers, no_sync() in the first | 3 all-reduces |"),
         ("p02_ddp", "in three buckets, of 1, 25 and 14 layers", "| 39AR 14-38AR 0-13AR U |"),
-        ("p02_ddp", "there is a single sum, after the whole", "| DDP, first step, 6 layers | 0-5AR U |"),
         ("p04_fsdp", "starts 12 gathers and 6 reduce-scatters", "1 micro-batch | 12 all-gathers, 6 reduce-scatters |"),
         ("p04_fsdp", "There are 6 gathers then", "not wrapped | 6 all-gathers, 6 reduce-scatters |"),
         ("p08_replica_fsdp", "makes 12 all-reduces across", "12 reduce-scatters, 12 all-reduces |"),

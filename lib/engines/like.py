@@ -17,13 +17,23 @@ from typing import NamedTuple
 
 from ..basics.units import show_ticks
 from ..learner.model import Model
+from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
-from ..record.table import operation
+from ..record.table import SEND, operation
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from . import torch_order
 from .torch_order import TORCH, UPDATE, Rank, Step
 
-COLLECTIVES = ("allgather", "scatterreduce", "allreduce")
-COMPARED = ("forward", "backward", "backward_input", "backward_weight", "update", "pass_to", *COLLECTIVES)
+COLLECTIVES = (ALLGATHER.kind, SCATTERREDUCE.kind, ALLREDUCE.kind)
+COMPARED = (
+    FORWARD.kind,
+    BACKWARD.kind,
+    BACKWARD_INPUT.kind,
+    BACKWARD_WEIGHT.kind,
+    UPDATE.kind,
+    SEND.kind,
+    *COLLECTIVES,
+)
 AROUND = 5
 """Steps that are shown before and after the first difference."""
 
@@ -113,29 +123,37 @@ NONE = {
     "shards of the weights between steps, and gathers them for each micro-batch.",
     "checkpointing": "PyTorch's torch.utils.checkpoint starts nothing that could be compared: a forward more happens "
     "inside backward.",
-    "tensor_parallel": "PyTorch's parallelize_module (torch.distributed.tensor.parallel) cuts each matrix by itself, and "
-    "what it starts is not recorded here.",
-    "sequence_parallel": "PyTorch's SequenceParallel (torch.distributed.tensor.parallel) is a style for single modules, "
+    "tensor_parallel": "PyTorch's parallelize_module (torch.distributed.tensor.parallel) cuts each matrix by itself, "
     "and what it starts is not recorded here.",
+    "sequence_parallel": "PyTorch's SequenceParallel (torch.distributed.tensor.parallel) is a style for single "
+    "modules, and what it starts is not recorded here.",
 }
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""
 
 UPDATES_LAST = "PyTorch's optimizer begins when the whole backward pass is done and every sum has arrived."
 WHY = {
-    ("allgather", "backward"): "FSDP2 issues the next all-gather before this backward, so that the weight comes while "
-    "the rank computes.",
-    ("allgather", "scatterreduce"): "FSDP2 has issued the next all-gather by now, before the sum of this gradient.",
-    ("scatterreduce", "allgather"): "FSDP2 issues the sum of this gradient first: only one gather is ahead.",
-    ("scatterreduce", "allreduce"): "FSDP2 never has a whole summed gradient: it reduces each to the rank's shard.",
-    ("backward", "update"): UPDATES_LAST,
-    ("backward", "allreduce"): "DDP sums nothing here: it goes on with the backward pass.",
-    ("allreduce", "backward"): "DDP starts the sum of a gradient as soon as its backward is done.",
-    ("backward", "backward"): "PyTorch's schedule takes another layer or micro-batch first.",
-    ("forward", "backward"): "PyTorch's schedule does another forward first, and holds one micro-batch more.",
-    ("backward", "forward"): "PyTorch's schedule does a backward first, and holds one micro-batch less.",
-    ("backward_input", "forward"): "PyTorch's schedule does a backward first, and holds one micro-batch less.",
-    ("backward_weight", "forward"): "PyTorch's schedule does the weight's half of a backward first.",
-    ("forward", "backward_weight"): "PyTorch's schedule does the weight's half of a backward later.",
+    (
+        ALLGATHER.kind,
+        BACKWARD.kind,
+    ): "FSDP2 issues the next all-gather before this backward, so that the weight comes while the rank computes.",
+    (
+        ALLGATHER.kind,
+        SCATTERREDUCE.kind,
+    ): "FSDP2 has issued the next all-gather by now, before the sum of this gradient.",
+    (SCATTERREDUCE.kind, ALLGATHER.kind): "FSDP2 issues the sum of this gradient first: only one gather is ahead.",
+    (
+        SCATTERREDUCE.kind,
+        ALLREDUCE.kind,
+    ): "FSDP2 never has a whole summed gradient: it reduces each to the rank's shard.",
+    (BACKWARD.kind, UPDATE.kind): UPDATES_LAST,
+    (BACKWARD.kind, ALLREDUCE.kind): "DDP sums nothing here: it goes on with the backward pass.",
+    (ALLREDUCE.kind, BACKWARD.kind): "DDP starts the sum of a gradient as soon as its backward is done.",
+    (BACKWARD.kind, BACKWARD.kind): "PyTorch's schedule takes another layer or micro-batch first.",
+    (FORWARD.kind, BACKWARD.kind): "PyTorch's schedule does another forward first, and holds one micro-batch more.",
+    (BACKWARD.kind, FORWARD.kind): "PyTorch's schedule does a backward first, and holds one micro-batch less.",
+    (BACKWARD_INPUT.kind, FORWARD.kind): "PyTorch's schedule does a backward first, and holds one micro-batch less.",
+    (BACKWARD_WEIGHT.kind, FORWARD.kind): "PyTorch's schedule does the weight's half of a backward first.",
+    (FORWARD.kind, BACKWARD_WEIGHT.kind): "PyTorch's schedule does the weight's half of a backward later.",
 }
 """What a difference means, by what PyTorch starts and what the learner does."""
 
@@ -166,16 +184,16 @@ def steps_of(model: Model, collectives: bool = True) -> list[tuple[Step, int]]:
         if step == UPDATE and steps and steps[-1][0] == UPDATE:
             continue
         steps.append((step, at))
-        if step.kind == "forward" and len(steps) > 1 and _gathered_ahead(steps[-2][0], step):
+        if step.kind == FORWARD.kind and len(steps) > 1 and _gathered_ahead(steps[-2][0], step):
             steps[-2:] = reversed(steps[-2:])
     return steps
 
 
 def _step(event: Event, turns: dict[frozenset[int], int]) -> Step:
-    if event.kind == "update":
+    if event.kind == UPDATE.kind:
         return UPDATE
     layers = tuple(sorted(event.layers)) if event.layers else () if event.layer is None else (event.layer,)
-    if event.kind == "pass_to" and event.tensor == "ActivationGrad":
+    if event.kind == SEND.kind and event.tensor == "ActivationGrad":
         layers = (layers[0] + 1,)  # the gradient of a layer's output is that of the next layer's input
     turn = None if event.kind in COLLECTIVES else turns.setdefault(event.batches, len(turns))
     return Step(event.kind, layers, turn, event.group)
@@ -183,12 +201,12 @@ def _step(event: Event, turns: dict[frozenset[int], int]) -> Step:
 
 def _gathered_ahead(gather: Step, forward: Step) -> bool:
     """Return whether the weight of the layer after this forward's was gathered right before it."""
-    return gather.kind == "allgather" and gather.layers == (forward.layers[0] + 1,)
+    return gather.kind == ALLGATHER.kind and gather.layers == (forward.layers[0] + 1,)
 
 
 def _too_early(log: Sequence[Event]) -> float | None:
     """Return the tick of an update that begins before all sums of gradients have arrived, or None."""
-    updates = [event.start for event in log if event.kind == "update"]
+    updates = [event.start for event in log if event.kind == UPDATE.kind]
     sums = [event.end for event in log if event.kind in COLLECTIVES and event.tensor == "WeightGrad"]
     return updates[0] if updates and sums and updates[0] < max(sums) else None
 
@@ -197,7 +215,7 @@ def _why(theirs: Sequence[Step], yours: Sequence[Step]) -> str:
     if not theirs or not yours:
         return f"{'Here' if yours else 'PyTorch'} goes on, and {'PyTorch' if yours else 'this rank'} is done."
     its, mine = theirs[0], yours[0]
-    if its.kind == "allgather" and mine.kind in ("allgather", "backward") and its.layers >= mine.layers:
+    if its.kind == ALLGATHER.kind and mine.kind in (ALLGATHER.kind, BACKWARD.kind) and its.layers >= mine.layers:
         return "By default FSDP2 frees the last layer after its forward, and gathers it again at once."
     if (its.kind, mine.kind) in WHY:
         return WHY[its.kind, mine.kind]

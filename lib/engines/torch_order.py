@@ -18,6 +18,10 @@ from typing import NamedTuple
 
 from ..basics.errors import PuzzleError
 from ..record.codes import Code
+from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
+from ..record.table import SEND
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from ..record.training import UPDATE as OPTIMIZER
 
 TORCH = "2.13"
 """The version of PyTorch that was recorded."""
@@ -35,7 +39,7 @@ class Step(NamedTuple):
     group: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        if self.kind == "pass_to":
+        if self.kind == SEND.kind:
             return str(Code(self.kind, None, frozenset(self.group[1:])))
         turns = frozenset() if self.turn is None else frozenset({self.turn})
         return str(Code(self.kind, self.layers[0] if self.layers else None, turns, self.layers[1:] and self.layers))
@@ -53,7 +57,7 @@ class Rank(NamedTuple):
 
 Work = tuple[str, int, int]
 """A verb, a stage of a pipeline, and a turn."""
-UPDATE = Step("update")
+UPDATE = Step(OPTIMIZER.kind)
 """The optimizer's step: all layers of the rank at once."""
 
 
@@ -72,8 +76,8 @@ def ddp(at: Rank, filled: Sequence[tuple[int, ...]] = ()) -> list[Step]:
     steps = []
     for step in plain(at):
         steps.append(step)
-        if step.kind == "backward" and step.turn == at.turns - 1 and step.layers[0] in buckets:
-            steps.append(Step("allreduce", buckets[step.layers[0]], None, at.members))
+        if step.kind == BACKWARD.kind and step.turn == at.turns - 1 and step.layers[0] in buckets:
+            steps.append(Step(ALLREDUCE.kind, buckets[step.layers[0]], None, at.members))
     return steps
 
 
@@ -110,7 +114,7 @@ def _sharded(at: Rank, kept: str, across: Callable[[int], bool]) -> list[Step]:
     steps, top = [], at.layers - 1
 
     def gather(layer: int) -> None:
-        steps.append(Step("allgather", (layer,), None, at.members))
+        steps.append(Step(ALLGATHER.kind, (layer,), None, at.members))
 
     for turn in range(at.turns):
         for forward in _up(at, turn):
@@ -122,18 +126,18 @@ def _sharded(at: Rank, kept: str, across: Callable[[int], bool]) -> list[Step]:
             [layer] = backward.layers
             if layer > 0 and kept != "all":
                 gather(layer - 1)
-            steps += [backward, Step("scatterreduce", (layer,), None, at.members)]
+            steps += [backward, Step(SCATTERREDUCE.kind, (layer,), None, at.members)]
             if across(turn):
-                steps.append(Step("allreduce", (layer,), None, at.twins))
+                steps.append(Step(ALLREDUCE.kind, (layer,), None, at.twins))
     return [*steps, UPDATE]
 
 
 def _up(at: Rank, turn: int) -> list[Step]:
-    return [Step("forward", (layer,), turn) for layer in range(at.layers)]
+    return [Step(FORWARD.kind, (layer,), turn) for layer in range(at.layers)]
 
 
 def _down(at: Rank, turn: int) -> list[Step]:
-    return [Step("backward", (layer,), turn) for layer in reversed(range(at.layers))]
+    return [Step(BACKWARD.kind, (layer,), turn) for layer in reversed(range(at.layers))]
 
 
 # -- pipelines -----------------------------------------------------------------------------------------------------
@@ -141,7 +145,7 @@ def _down(at: Rank, turn: int) -> list[Step]:
 
 def gpipe(at: Rank) -> list[Step]:
     """``ScheduleGPipe``."""
-    return _thick(at, [(kind, at.place, turn) for kind in ("forward", "backward") for turn in range(at.turns)])
+    return _thick(at, [(kind, at.place, turn) for kind in (FORWARD.kind, BACKWARD.kind) for turn in range(at.turns)])
 
 
 def one_f_one_b(at: Rank) -> list[Step]:
@@ -150,11 +154,11 @@ def one_f_one_b(at: Rank) -> list[Step]:
         problem = "PyTorch's Schedule1F1B wants at least as many micro-batches as ranks"
         raise PuzzleError(problem, got=f"{at.turns} on {len(at.members)} ranks", cure=f"--batches {len(at.members)}")
     ahead = min(len(at.members) - at.place, at.turns)
-    work: list[Work] = [("forward", at.place, turn) for turn in range(ahead)]
+    work: list[Work] = [(FORWARD.kind, at.place, turn) for turn in range(ahead)]
     for turn in range(at.turns):
-        work.append(("backward", at.place, turn))
+        work.append((BACKWARD.kind, at.place, turn))
         if turn + ahead < at.turns:
-            work.append(("forward", at.place, turn + ahead))
+            work.append((FORWARD.kind, at.place, turn + ahead))
     return _thick(at, work)
 
 
@@ -170,14 +174,14 @@ def interleaved(at: Rank) -> list[Step]:
 def looped_bfs(at: Rank) -> list[Step]:
     """``ScheduleLoopedBFS``, with a layer in each stage."""
     mine = range(at.place, at.layers, len(at.members))
-    forwards = [("forward", stage, turn) for stage in mine for turn in range(at.turns)]
-    return _thin(at, [*forwards, *[("backward", stage, turn) for _, stage, turn in reversed(forwards)]])
+    forwards = [(FORWARD.kind, stage, turn) for stage in mine for turn in range(at.turns)]
+    return _thin(at, [*forwards, *[(BACKWARD.kind, stage, turn) for _, stage, turn in reversed(forwards)]])
 
 
 def zero_bubble(at: Rank) -> list[Step]:
     """``ScheduleInterleavedZeroBubble``, with a layer in each stage."""
     forwards, backwards, ahead = _rounds(at, 1)
-    inputs, weights = ([(kind, *one[1:]) for one in backwards] for kind in ("backward_input", "backward_weight"))
+    inputs, weights = ([(kind, *one[1:]) for one in backwards] for kind in (BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind))
     work = forwards[:ahead]
     for turn, half in enumerate(inputs):
         work += [*forwards[turn + ahead : turn + ahead + 1], half]
@@ -195,8 +199,8 @@ def _rounds(at: Rank, hop: int) -> tuple[list[Work], list[Work], int]:
         raise PuzzleError(problem, got=f"{at.turns} micro-batches", cure=f"--batches {at.turns // ranks * ranks}")
     size = at.turns // max(1, at.turns // ranks)
     rounds = [range(first, first + size) for first in range(0, at.turns, size)]
-    forwards = [("forward", stage, turn) for some in rounds for stage in mine for turn in some]
-    backwards = [("backward", stage, turn) for some in rounds for stage in reversed(mine) for turn in some]
+    forwards = [(FORWARD.kind, stage, turn) for some in rounds for stage in mine for turn in some]
+    backwards = [(BACKWARD.kind, stage, turn) for some in rounds for stage in reversed(mine) for turn in some]
     ahead = (len(mine) - 1) * size + hop * (ranks - 1 - at.place)
     return forwards, backwards, min(ahead, len(forwards))
 
@@ -216,12 +220,12 @@ def _steps(at: Rank, work: Iterable[Work], share: int) -> list[Step]:
     steps, ranks = [], len(at.members)
     for kind, stage, turn in work:
         first, end = stage * share, (stage + 1) * share
-        forward = kind == "forward"
+        forward = kind == FORWARD.kind
         steps += [
             Step(kind, (layer,), turn) for layer in (range(first, end) if forward else range(end - 1, first - 1, -1))
         ]
         border, after = (end, stage + 1) if forward else (first, stage - 1)
-        if 0 < border < at.layers and kind != "backward_weight" and ranks > 1:
+        if 0 < border < at.layers and kind != BACKWARD_WEIGHT.kind and ranks > 1:
             pair = at.members[at.place], at.members[after % ranks]
-            steps.append(Step("pass_to", (border,), turn, pair))
+            steps.append(Step(SEND.kind, (border,), turn, pair))
     return [*steps, UPDATE]

@@ -19,7 +19,7 @@ FINDS = """\
 import pathlib, sys  # this line and the next find lib and drawing in a folder around this one
 sys.path[:0] = [str(f) for f in pathlib.Path("here").absolute().parents if (f / "lib" / "specs.json").is_file()]
 """  # in place of the notebook's folded cell
-SAID = 200
+SAID = 120
 """So many characters of what a picture says stand in a script, where nobody sees it."""
 _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>')
 
