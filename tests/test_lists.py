@@ -741,8 +741,8 @@ def test_a_run_prints_pages_and_plays_with_all_layers() -> None:
 
 def test_a_box_has_the_color_of_the_first_layer() -> None:
     from drawing.operations import color_of
-    from drawing.trace import trace_of
     from drawing.theme import layer_color
+    from drawing.trace import trace_of
 
     done = run(fsdp_of(), ranks=2, layers=3, batches=2)
     assert [color_of(one, trace_of(done)) for one in of_lists(done)[:2]] == [layer_color(0, 3), layer_color(2, 3)]

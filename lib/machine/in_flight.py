@@ -64,7 +64,9 @@ class InFlight:
         self.message: InFlight | None = None  # the send that a receive has found
         self.waiter: Callable[[], None] | None = None
         self.awaited = False
-        self.since = rank.fetched_since()  # calls fetched between the record before and this one
+        self.since = (
+            rank.fetched_since() if rank.fetched else ()
+        )  # calls fetched between the record before and this one
 
     @property
     def over(self) -> bool:
