@@ -37,7 +37,7 @@ RECORDED = ("load_weights", "get_activation", "compute", "meet", "meet_list", "p
 """Questions that leave a record in the log."""
 COLLECTING = 60.0  # seconds within which the final weights have to be compared
 PATIENCE = 1.0  # seconds to wait for the reason, when a rank is only broken
-GRACE = 0.3  # seconds for the other ranks to make the same mistake, when one has made it: the lowest is named
+GRACE = 1.0  # seconds for the other ranks to make the same mistake, when one has made it: the lowest is named
 
 
 class Supervisor(Protocol):
