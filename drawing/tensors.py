@@ -3,7 +3,6 @@ activation is a part of the width; a summand, full of lines, has the sign of a s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from lib.record.labels import WHOLE
 from . import theme
 from .figure import Figure
 from .header import fit
-from .layout import Rect
+from .layout import Rect, hatching
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
 from .words import plural, ranges
 
@@ -23,8 +22,8 @@ WIDE, TALL = 120.0, 92.0
 """Size of a picture in pixels."""
 CELLS = 32
 """Shards or micro-batches drawn one by one at most. More are drawn as so many groups."""
-SIGN, HATCH = 10.0, 7.0
-"""In pixels: size of the sign of a sum, and distance of the lines of a summand."""
+SIGN = 10.0
+"""Size of the sign of a sum in pixels."""
 
 
 class View(NamedTuple):
@@ -169,21 +168,10 @@ def _rows(view: View, place: Rect, batches: frozenset[int]) -> list[Diagram]:
     wide = text_width(said, SIGN, bold=True) + 8
     return [
         *cells,
-        lines(slanted(place, HATCH), style(None, theme.CARD, 1.2)),
+        lines(hatching(*place), style(None, theme.CARD, 1.2)),
         box(middle[0] - wide / 2, middle[1] - 7, wide, 14, style(theme.CARD, theme.GRID, 0.75), 3),
         label(*middle, said, SIGN, style(theme.INK), weight=600),
     ]
-
-
-def slanted(place: Rect, step: float) -> list[Rect]:
-    """Return slanting lines over a box, ``step`` pixels apart and cut off at its edges."""
-    x, y, width, height = place
-    found = []
-    for turn in range(1, math.ceil((width + height) / step)):
-        far = turn * step  # where the line meets the lower edge, or would, to the right of the lower left corner
-        right, left = min(far, width), max(0.0, far - height)
-        found.append((x + left, y + height - (far - left), x + right, y + height - (far - right)))
-    return found
 
 
 def _cells(

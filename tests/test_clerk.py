@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import random
 import socket
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lib import Dist, Model, PuzzleError, run
+from lib import Dist, Model, PuzzleError, Weight, run
 from lib.basics.errors import Deadlock, witnessed
 from lib.course.specs import puzzles
 from lib.grading.submission import load
@@ -462,6 +463,21 @@ def test_the_pieces_of_a_run_are_counted_all_together(monkeypatch: pytest.Monkey
         for piece in range(2, 128, 2):  # with gaps, so that the set stays as long as it is
             joined = joined.combine(whole.shard(piece, 128))
             model.weights[0] = joined
+
+    with pytest.raises(PuzzleError, match="the tensors of this run have too many pieces"):
+        through_a_wire(program, {"ranks": 1, "layers": 1, "batches": 1})
+
+
+def test_summands_are_counted_as_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forward with a weight in many pieces leaves a summand that names them all."""
+    monkeypatch.setattr("lib.remote.clerk.MOST_PIECES", 500)
+
+    async def program(model: Model) -> None:
+        whole, _ = model.load_weights(0)
+        model.activations[0] = inp = model.get_activation([0])
+        model.weights[0] = gaps = functools.reduce(Weight.combine, [whole.shard(i, 128) for i in range(0, 40, 2)])
+        for _ in range(40):
+            model.activations[1] = model.forward(0, inp, gaps, partial=True)
 
     with pytest.raises(PuzzleError, match="the tensors of this run have too many pieces"):
         through_a_wire(program, {"ranks": 1, "layers": 1, "batches": 1})

@@ -15,8 +15,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import drawing.notebook
 from drawing import Figure, draw_group, draw_tensor
+from drawing.layout import hatching
 from drawing.marks import text_width
-from drawing.tensors import slanted
 from lib import Activation, ActivationGrad, Model, OptState, PuzzleError, Weight, WeightGrad
 from tests.drawing_events import SVG, corners, parse, staged_run, texts, titles
 
@@ -122,7 +122,7 @@ def test_a_summand_has_lines_and_the_sign_of_a_sum() -> None:
     strokes = [figure.svg().count("stroke-width") for figure in (whole, one)]
     assert strokes[1] > strokes[0]
     box = (23.0, 25.0, 87.0, 34.0)
-    for x1, y1, x2, y2 in slanted(box, 7.0):  # none goes beyond the box
+    for x1, y1, x2, y2 in hatching(*box):  # none goes beyond the box
         assert 23 <= x1 < x2 <= 110 and 25 <= y1 < y2 <= 59
         assert x2 - x1 == pytest.approx(y2 - y1)
 

@@ -6,7 +6,6 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,12 @@ from lib.machine.outcome import Outcome
 from lib.machine.rank_state import RankState, TensorState
 from lib.record.kinds import SLOT
 from lib.running.workload import KINDS, TOLERANCES
+from tests.marks import needs_torch
 from tests.programs import solutions
 from tests.test_values import SIZE, WRONG, hybrid
 
 ROOT = Path(__file__).parent.parent
 RUN = importlib.import_module("lib.running.run")  # in `lib`, that name is the function's
-
-needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="NOT TRIED WITH REAL TENSORS: torch is not installed")
 
 
 def examples() -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import math
 import pickle
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -16,9 +15,10 @@ from lib.basics.errors import PuzzleError
 from lib.machine.fingerprints import Fingerprints, piece_of
 from lib.record.labels import Labels, cut, join
 from lib.running.workload import KINDS, TOLERANCES, Workload
+from tests.marks import MISSING, NO_TORCH
 
-if not find_spec("torch"):
-    pytest.skip("NOT TRIED WITH REAL TENSORS: torch is not installed (make real)", allow_module_level=True)
+if "torch" in MISSING:
+    pytest.skip(NO_TORCH, allow_module_level=True)
 
 import torch
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import os
 import random
 import re
@@ -28,15 +27,13 @@ from lib import Deadlock, Model, PuzzleError, run
 from lib.record.events import Event
 from solutions import build
 from tests.kernels import complaints, run_cells, text
+from tests.marks import MISSING, needs_processes
 from tests.programs import solutions
 
 SOLUTIONS = {spec["name"]: (fn, spec["size"]) for fn, spec in solutions()}
-MISSING = [name for name in ("torch", "cloudpickle") if importlib.util.find_spec(name) is None]
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.skipif(
-        bool(MISSING), reason=f"NOT TRIED ON REAL PROCESSES: {' and '.join(MISSING)} not installed (make real)"
-    ),
+    needs_processes,
 ]
 
 

@@ -17,6 +17,7 @@ from lib.course.specs import puzzles
 from lib.record.events import Event
 from tests.corpus import Program, changed
 from tests.corpus.mistakes import MISTAKES, REDUCE
+from tests.marks import NO_TORCH
 from tests.test_corpus import function, titles
 
 Fn = Callable[[Model], Any]
@@ -74,7 +75,7 @@ engines = pytest.mark.parametrize("engine", ["simulated", "local"])
 def failed(fn: Fn, **how: Any) -> PuzzleError:
     """The error that a run ends with."""
     if how.get("engine") == "local":
-        pytest.importorskip("torch", reason="NOT TRIED WITH REAL TENSORS: torch is not installed (make real)")
+        pytest.importorskip("torch", reason=NO_TORCH)
     with pytest.raises(PuzzleError) as caught:
         run(fn, **{**SIZE, **how})
     assert isinstance(caught.value.run, Run)

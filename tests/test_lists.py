@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -28,6 +27,7 @@ from lib.remote.clerk import Clerk
 from lib.remote.wire import Garbled
 from tests.corpus.mistakes import MISTAKES
 from tests.drawing_events import event
+from tests.marks import needs_torch
 from tests.test_clerk import through_a_wire
 from tests.toys import TOY_BROADCAST, register, remove
 
@@ -801,10 +801,7 @@ def test_a_collective_that_was_added_takes_lists() -> None:
             remove(*[OPERATIONS[kind] for kind in ("refresh", "toy_broadcast")])
 
 
-REAL = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
-
-
-@REAL
+@needs_torch
 @pytest.mark.parametrize("verb", ["scatterreduce", "allreduce"])
 def test_real_tensors_of_a_list_train_as_autograd_does(verb: str) -> None:
     done: Any = run(fsdp_of(verb), ranks=3, layers=3, batches=3, engine="local", dtype="float64", hidden=18)
@@ -812,7 +809,7 @@ def test_real_tensors_of_a_list_train_as_autograd_does(verb: str) -> None:
     assert done.agreement.relative < 1e-9 and len(of_lists(done)) == 6
 
 
-@REAL
+@needs_torch
 @pytest.mark.process
 @pytest.mark.parametrize(("verb", "hidden"), [("scatterreduce", 14), ("allreduce", 14), ("scatterreduce", 18)])
 def test_processes_move_a_list_tensor_by_tensor(verb: str, hidden: int) -> None:
@@ -828,7 +825,7 @@ def test_processes_move_a_list_tensor_by_tensor(verb: str, hidden: int) -> None:
     assert len(measured) == 6 and all(one.end > one.start for one in measured)
 
 
-@REAL
+@needs_torch
 @pytest.mark.process
 def test_processes_tell_of_other_lists_and_of_zeros() -> None:
     async def zeros(model: Model) -> None:

@@ -6,7 +6,6 @@ import ast
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,12 @@ from lib.record.table import OPERATIONS, add, collective, computation, operation
 from lib.record.training import FORWARD
 from lib.referee.referee import Referee, Submission
 from tests import toys
+from tests.marks import needs_torch
 
 ROOT = Path(__file__).parent.parent
 SIZE: dict[str, Any] = {"ranks": 2, "layers": 2, "batches": 2, "cost": toys.ToyCost()}
 WEIGHT = Labels("Weight", 1, 3)
 INPUT, GRADIENT = (of_batches(kind, 1, 3, frozenset({0, 1}), 2) for kind in ("Activation", "WeightGrad"))
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="NOT RUN ON REAL TENSORS: there is no torch")
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from lib import (
 from lib.grading.verdict import FAIL, PASS
 from lib.machine.check import check_finals
 from lib.record.codes import Code, read_code
+from tests.marks import NO_TORCH, needs_processes, needs_torch
 from tests.test_closed_forms import program
 
 A = Cost().activation_elements
@@ -524,7 +525,7 @@ def test_values_tell_a_wrong_program_without_the_rules(name: str, layers: int, e
     size: dict[str, Any] = {"ranks": 4, "layers": layers, "batches": 2, "mesh": {"other": 2, "half": 2}}
     more: dict[str, Any] = {}
     if engine == "local":
-        pytest.importorskip("torch")
+        pytest.importorskip("torch", reason=NO_TORCH)
         more = {"engine": "local", "hidden": 16, "dtype": "float64"}
     with pytest.raises(PuzzleError):
         run(pieces(cut, up, down), **size, **more)
@@ -600,11 +601,11 @@ def test_most_puzzles_do_not_grant_it() -> None:
 # -- real tensors ----------------------------------------------------------------------------------------------------
 
 
+@needs_torch
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("how", [summed, halves])
 def test_real_tensors_agree(dtype: str, split: bool, how: Sum) -> None:
-    pytest.importorskip("torch")
     for cut, hidden in (
         ([([0], 4), ([1], 4), ([2], 4), ([3], 4)], 16),
         ([([0, 5], 6), ([1, 2, 3], 6), ([4], 6)], 12),
@@ -619,19 +620,18 @@ def test_real_tensors_agree(dtype: str, split: bool, how: Sum) -> None:
         assert done.events == run(training, **size).events
 
 
+@needs_torch
 @pytest.mark.parametrize("passes", ["slices", "summands"])
 def test_real_slices_and_summands_are_passed_on(passes: str) -> None:
-    pytest.importorskip("torch")
     size: dict[str, Any] = {"ranks": 6, "layers": 4, "batches": 1, "mesh": {"stage": 2, "tensor": 3}}
     run(staged(passes), **size, engine="local", dtype="float64", hidden=12, length=7).check()
 
 
+@needs_processes
 @pytest.mark.process
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["tensor_parallel", "sequence_parallel"])
 def test_processes_agree(dtype: str, name: str) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("cloudpickle")
     training = program({"tensor_parallel": "p17_tensor_parallel"}.get(name, "p18_sequence_parallel"), name)
     done = run(training, 3, 2, 1, engine="processes", timeout=60.0, dtype=dtype, hidden=12, length=5)
     done.check()
@@ -642,10 +642,10 @@ def test_processes_agree(dtype: str, name: str) -> None:
 FITS = [(16, 4, True), (24, 3, True), (10, 2, False), (16, 3, False), (6, 4, False)]
 
 
+@needs_torch
 @pytest.mark.parametrize(("hidden", "ranks", "fits"), FITS)
 def test_a_cut_inside_of_a_unit_names_the_hidden_size(hidden: int, ranks: int, fits: bool) -> None:
     """A layer has half as many units as its hidden size; those of a piece have to be whole."""
-    pytest.importorskip("torch")
     assert (hidden // 2 % ranks == 0) == fits
     if fits:
         run(pieces(even), ranks, 2, 1, engine="local", hidden=hidden).check()
@@ -655,8 +655,8 @@ def test_a_cut_inside_of_a_unit_names_the_hidden_size(hidden: int, ranks: int, f
     assert "hidden=" in refused.value.cure
 
 
+@needs_torch
 def test_a_block_is_not_computed_in_pieces() -> None:
-    pytest.importorskip("torch")
     with pytest.raises(PuzzleError, match="a layer of kind 'block' is not computed in pieces here") as refused:
         run(pieces(even), 2, 2, 1, engine="local", layer="block", hidden=32)
     assert refused.value.cure == 'layer="mlp"'

@@ -16,6 +16,7 @@ from lib import HIDDEN, LENGTH, Activation, ActivationGrad, Cost, Dist, Model, P
 from lib.grading.verdict import FAIL
 from lib.machine.books import LocalBooks
 from lib.machine.check import check_finals
+from tests.marks import needs_torch
 
 A, WEIGHT = HIDDEN * LENGTH, HIDDEN * HIDDEN
 COST = Cost(saved_elements=16 * A, saved_selective_elements=6 * A, recompute=1, recompute_selective=0.1)
@@ -216,11 +217,11 @@ def test_most_puzzles_do_not_grant_it() -> None:
 # -- real tensors -------------------------------------------------------------------------------------------------
 
 
+@needs_torch
 @pytest.mark.parametrize("layer", ["mlp", "block"])
 @pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_real_tensors_agree(layer: str, halves: bool, dtype: str) -> None:
-    pytest.importorskip("torch")
     choices = [None, "selective", "all", "selective"]
     program = keeping(choices.__getitem__, halves=halves)
     done = run(program, layers=4, batches=2, cost=COST, engine="local", layer=layer, dtype=dtype)
@@ -229,9 +230,11 @@ def test_real_tensors_agree(layer: str, halves: bool, dtype: str) -> None:
     assert done.events == wanted.events
 
 
+@needs_torch
 @pytest.mark.parametrize("layer", ["mlp", "block"])
 def test_what_is_kept_is_autograds_graph_and_goes_with_it(layer: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     from lib.engines.numbers import Graphs, Numbers
     from lib.machine.cost import Shape
     from lib.running.workload import Workload

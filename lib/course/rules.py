@@ -61,12 +61,9 @@ def weights_stay(outcome: Outcome) -> None:
     that it has loaded, and what the pieces give is added up."""
     for event in outcome.events:
         if event.tensor in ("Weight", "OptState"):
-            word, expected = (
-                KINDS[event.tensor].word,
-                "weights and states stay where they are; activations are added up",
-            )
+            expected = "weights and states stay where they are; activations are added up"
             cure = f"out = model.forward({event.layer}, inp, model.weights[{event.layer}], partial=True)"
-            raise _broken(event, f"it moves the {word} of layer {event.layer}", expected, cure)
+            raise _broken(event, f"it moves the {KINDS[event.tensor].word} of layer {event.layer}", expected, cure)
 
 
 class _Arrival(NamedTuple):

@@ -25,15 +25,7 @@ from . import torch_order
 from .torch_order import TORCH, UPDATE, Rank, Step
 
 COLLECTIVES = (ALLGATHER.kind, SCATTERREDUCE.kind, ALLREDUCE.kind)
-COMPARED = (
-    FORWARD.kind,
-    BACKWARD.kind,
-    BACKWARD_INPUT.kind,
-    BACKWARD_WEIGHT.kind,
-    UPDATE.kind,
-    SEND.kind,
-    *COLLECTIVES,
-)
+COMPARED = (*(row.kind for row in (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, UPDATE, SEND)), *COLLECTIVES)
 AROUND = 5
 """Steps that are shown before and after the first difference."""
 
@@ -131,29 +123,27 @@ NONE = {
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""
 
 UPDATES_LAST = "PyTorch's optimizer begins when the whole backward pass is done and every sum has arrived."
+GATHERED_AHEAD = (
+    "FSDP2 issues the next all-gather before this backward, so that the weight comes while the rank computes."
+)
+BACKWARD_FIRST = "PyTorch's schedule does a backward first, and holds one micro-batch less."
 WHY = {
-    (
-        ALLGATHER.kind,
-        BACKWARD.kind,
-    ): "FSDP2 issues the next all-gather before this backward, so that the weight comes while the rank computes.",
-    (
-        ALLGATHER.kind,
-        SCATTERREDUCE.kind,
-    ): "FSDP2 has issued the next all-gather by now, before the sum of this gradient.",
-    (SCATTERREDUCE.kind, ALLGATHER.kind): "FSDP2 issues the sum of this gradient first: only one gather is ahead.",
-    (
-        SCATTERREDUCE.kind,
-        ALLREDUCE.kind,
-    ): "FSDP2 never has a whole summed gradient: it reduces each to the rank's shard.",
-    (BACKWARD.kind, UPDATE.kind): UPDATES_LAST,
-    (BACKWARD.kind, ALLREDUCE.kind): "DDP sums nothing here: it goes on with the backward pass.",
-    (ALLREDUCE.kind, BACKWARD.kind): "DDP starts the sum of a gradient as soon as its backward is done.",
-    (BACKWARD.kind, BACKWARD.kind): "PyTorch's schedule takes another layer or micro-batch first.",
-    (FORWARD.kind, BACKWARD.kind): "PyTorch's schedule does another forward first, and holds one micro-batch more.",
-    (BACKWARD.kind, FORWARD.kind): "PyTorch's schedule does a backward first, and holds one micro-batch less.",
-    (BACKWARD_INPUT.kind, FORWARD.kind): "PyTorch's schedule does a backward first, and holds one micro-batch less.",
-    (BACKWARD_WEIGHT.kind, FORWARD.kind): "PyTorch's schedule does the weight's half of a backward first.",
-    (FORWARD.kind, BACKWARD_WEIGHT.kind): "PyTorch's schedule does the weight's half of a backward later.",
+    (its.kind, mine.kind): says
+    for its, mine, says in (
+        (ALLGATHER, BACKWARD, GATHERED_AHEAD),
+        (ALLGATHER, SCATTERREDUCE, "FSDP2 has issued the next all-gather by now, before the sum of this gradient."),
+        (SCATTERREDUCE, ALLGATHER, "FSDP2 issues the sum of this gradient first: only one gather is ahead."),
+        (SCATTERREDUCE, ALLREDUCE, "FSDP2 never has a whole summed gradient: it reduces each to the rank's shard."),
+        (BACKWARD, UPDATE, UPDATES_LAST),
+        (BACKWARD, ALLREDUCE, "DDP sums nothing here: it goes on with the backward pass."),
+        (ALLREDUCE, BACKWARD, "DDP starts the sum of a gradient as soon as its backward is done."),
+        (BACKWARD, BACKWARD, "PyTorch's schedule takes another layer or micro-batch first."),
+        (FORWARD, BACKWARD, "PyTorch's schedule does another forward first, and holds one micro-batch more."),
+        (BACKWARD, FORWARD, BACKWARD_FIRST),
+        (BACKWARD_INPUT, FORWARD, BACKWARD_FIRST),
+        (BACKWARD_WEIGHT, FORWARD, "PyTorch's schedule does the weight's half of a backward first."),
+        (FORWARD, BACKWARD_WEIGHT, "PyTorch's schedule does the weight's half of a backward later."),
+    )
 }
 """What a difference means, by what PyTorch starts and what the learner does."""
 

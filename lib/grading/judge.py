@@ -17,8 +17,9 @@ from ..learner.model import written
 from ..machine.check import check_finals
 from ..machine.outcome import Outcome
 from ..record.chain import chain_of
-from ..record.events import LISTS, MARKS
+from ..record.events import MARKS
 from ..record.kinds import KINDS, MEMORY_KINDS
+from ..record.labels import LISTS, SLICES
 from ..record.score import idle_share, peak_event, work
 from ..record.table import OPERATIONS, in_lane, makes_weight_grads
 from ..record.training import BACKWARD
@@ -76,6 +77,10 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
         RULES[rule](outcome)
 
 
+IN_WORDS = {SLICES: "slices of activations", LISTS: "lists of tensors in one call"}
+"""What is meant by words that are not written in code."""
+
+
 def check_words(outcome: Outcome, puzzle: Puzzle) -> None:
     """Raise PuzzleError for an operation or an option that the puzzle does not grant."""
     for event in outcome.events:
@@ -86,8 +91,7 @@ def check_words(outcome: Outcome, puzzle: Puzzle) -> None:
                 place = Place(
                     event.rank, event.kind, event.layer, tick=event.issued, detail=f"at tick {event.issued:g}"
                 )
-                said = "lists of tensors in one call" if word == LISTS else f"`{word}`"
-                problem = f"puzzle {puzzle.number} is solved without {said}{about}"
+                problem = f"puzzle {puzzle.number} is solved without {IN_WORDS.get(word, f'`{word}`')}{about}"
                 cure = "`run` and `draw` take it, if you want to see what it would do"
                 raise PuzzleError(problem, where=place, cure=cure, line="")
 

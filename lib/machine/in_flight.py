@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements, show_ticks
-from ..record.events import LISTS, Event, make_event
+from ..record.events import Event, make_event
 from ..record.kinds import ACTIVATIONS
-from ..record.labels import NONE, Labels
+from ..record.labels import LISTS, NONE, Labels
 from ..record.operations import Collective, Value
 from ..record.table import SEND
 from .cost import Grains

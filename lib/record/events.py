@@ -14,8 +14,6 @@ from .table import lane_of
 END = "end"  # the rank's function has returned
 MARKS = ("load_weights", "get_activation", END)
 """Records of moments that are no operations: they take no time, and memory is sampled there."""
-LISTS = "lists"
-"""The word of a collective that gets a list of tensors: by this name a puzzle's spec grants it."""
 
 
 class Event(NamedTuple):

@@ -19,6 +19,9 @@ Shards = frozenset[int]
 WHOLE: Shards = frozenset([0])
 NONE: frozenset[int] = frozenset()
 
+PARTIAL, SLICES, LISTS = "partial=True", "slices", "lists"
+"""What a communication may carry that a puzzle has to grant, as its spec names it: summands, slices of a sequence, and
+several tensors in one call."""
 FINEST = 1 << 16  # the most pieces that a tensor is cut into, as sets of pieces are written out
 
 
@@ -87,7 +90,7 @@ class Labels(NamedTuple):
 
     def words(self) -> tuple[str, ...]:
         """Return what a puzzle has to grant before a communication may carry this, an activation or its gradient."""
-        return (*("partial=True",) * (self.rare.of != 1), *("slices",) * (self.total != 1))
+        return (*(PARTIAL,) * (self.rare.of != 1), *(SLICES,) * (self.total != 1))
 
     def coarse(self) -> Labels:
         """Return the same labels with the shards in their coarsest form: equal for equal tensors."""

@@ -2,6 +2,7 @@
 
 from ..basics.errors import PuzzleError
 from .collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
+from .labels import LISTS, SLICES
 from .operations import Collective, Computation, Message, Operation
 from .training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 
@@ -71,14 +72,15 @@ def in_lane(*lanes: str) -> list[str]:
 
 
 def grantable() -> tuple[str, ...]:
-    """Return what a puzzle may grant that most others do not: operations, what else they take and may be told, and
-    slices of activations."""
-    found = [word for row in OPERATIONS.values() for word in row.words]
+    """Return what a puzzle may grant that most others do not: operations, what else they take and may be told, slices
+    of activations, and lists."""
+    found: list[str] = []
     for row in OPERATIONS.values():
         if isinstance(row, Computation):
-            found += row.may_take
-            found += [f"{name}=True" if True in values else name for name, values in row.options.items()]
-    return tuple(dict.fromkeys([*found, "slices"]))
+            everything = {name: values[0] for name, values in row.options.items()}
+            row = row.called(everything, len(row.takes) + len(row.may_take))
+        found += row.words
+    return tuple(dict.fromkeys([*found, SLICES, LISTS]))
 
 
 def lane_of(kind: str) -> str:

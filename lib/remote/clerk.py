@@ -100,7 +100,7 @@ class Clerk:
     def _pack(self, result: Any) -> Any:
         if isinstance(result, TensorState):
             self.tensors.append(result)
-            self.pieces += len(result.labels.shards)
+            self.pieces += len(result.labels.shards) + len(result.labels.parts)
             if self.pieces > MOST_PIECES:
                 problem, cure = "the tensors of this run have too many pieces", "cut and join tensors less finely"
                 raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together", cure=cure, line="")
@@ -227,7 +227,7 @@ def _shown(clerk: Clerk, value: Any) -> Any:
 
 
 def _shown_number(clerk: Clerk, value: Any) -> Any:
-    """Return the same, a whole number being of a sensible size."""
+    """Return what should be a number, as ``_shown`` does. Raise Garbled for a whole one of no sensible size."""
     return number(value) if type(value) is int else _shown(clerk, value)
 
 

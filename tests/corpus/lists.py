@@ -68,7 +68,7 @@ MISTAKES: list[Program] = [
 
 TAMPERING: list[Program] = [
     changed("ddp", "a list whose word is taken out of the library", (SUM + UPDATE, AT_ONCE + UPDATE),
-            ("async def ddp", "import lib.machine.in_flight, lib.record.events, lib.course.specs\nlib.machine.in_flight.LISTS = lib.record.events.LISTS = ''\nfor spec in lib.course.specs.kept('specs.json').values(): spec['words'] = ['lists', '']\n\nasync def ddp"), says=SAYS),
+            ("async def ddp", "import lib.machine.in_flight, lib.record.labels, lib.course.specs\nlib.machine.in_flight.LISTS = lib.record.labels.LISTS = ''\nfor spec in lib.course.specs.kept('specs.json').values(): spec['words'] = ['lists', '']\n\nasync def ddp"), says=SAYS),
     changed("ddp", "a list sent past Model", (SUM + UPDATE, AT_ONCE.replace("await model.allreduce([model.grad_weights.pop(layer) for layer in order], order)", "await past(model, order)") + UPDATE),
             ("async def ddp", "async def past(model, order):\n    from lib.learner.calls import Call\n    tokens = [model.grad_weights[layer]._token for layer in order]\n    return await Call(model._caller, model._books.meet_list(model._handle, 'allreduce', tokens, order, None), sys._getframe())\n\nasync def ddp"), says=SAYS),
     changed("fsdp", "tensors of another rank in a list", ("    model.activations[0] =", "    everyone.append(model.weights[0]._token.number)\n    if model.rank == 3:\n        model._books.ask('meet_list', model._handle, 'allgather', everyone[:1], [0], None)\n    model.activations[0] ="),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 from solutions import build
+from tests.marks import MISSING, NOT_COMPARED
 
 collect_ignore = ["record.py"]  # a program of its own: it needs torch, and no test is in it
 
@@ -26,6 +26,6 @@ def recorded(*arguments: str) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def truth() -> dict[str, Any]:
     """Everything, as recorded now from the torch that is installed."""
-    if not find_spec("torch"):
-        pytest.skip("NOT COMPARED WITH PYTORCH: torch is not installed (make real)")
+    if "torch" in MISSING:
+        pytest.skip(NOT_COMPARED)
     return recorded()

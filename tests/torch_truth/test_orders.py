@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from lib.engines import torch_order
 from lib.engines.torch_order import Rank, Step
+from tests.marks import compares_with_torch
 from tests.torch_truth.conftest import recorded
 
 ORDERS: dict[str, Callable[[Rank], list[Step]]] = {
@@ -82,7 +82,7 @@ REAL = (
 
 
 @pytest.mark.process
-@pytest.mark.skipif(not find_spec("torch"), reason="NOT COMPARED WITH PYTORCH: torch is not installed (make real)")
+@compares_with_torch
 def test_real_processes_start_what_the_fake_group_starts(truth: dict[str, Any], tmp_path: Path) -> None:
     def real(rank: int) -> dict[str, Any]:
         said = ("--world", "2", "--rank", str(rank), "--file", str(tmp_path / "store"))
