@@ -123,8 +123,8 @@ def test_a_summand_has_lines_and_the_sign_of_a_sum() -> None:
     assert strokes[1] > strokes[0]
     box = (23.0, 25.0, 87.0, 34.0)
     for x1, y1, x2, y2 in hatching(*box):  # none goes beyond the box
-        assert 23 <= x1 < x2 <= 110 and 25 <= y1 < y2 <= 59
-        assert x2 - x1 == pytest.approx(y2 - y1)
+        assert 23 <= x1 < x2 <= 110 and 59 >= y1 > y2 >= 25
+        assert x2 - x1 == pytest.approx(y1 - y2)
 
 
 def test_a_dictionary_shows_its_keys_in_order() -> None:
