@@ -16,6 +16,7 @@ svg                from chalk's tree to SVG
 files, figure      pictures as files; a diagram that shows itself
 operations         how an operation looks
 numbering          where micro-batch numbers have room
+gaps               where a rank does nothing, and for whom it waits there
 links              arrows from sends to receives, ties between the ranks of a collective
 path               the longest chain, as a line through its boxes
 failure            where a run has failed, and who waits there

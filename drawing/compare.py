@@ -98,7 +98,7 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     if layouts:
         scale, y = axis(layouts[-1], y - GAP)
         table, y = _table(traces, width, y + 14)
-        legend, y = draw_legend(layouts, plans, y + 12, memory=False)
+        legend, y = draw_legend(layouts, plans, y + 12, memory=False, links=links)
         parts += [*scale, *table, *legend]
         y += 12
     title = " and ".join(trace.title for trace in traces)

@@ -20,13 +20,8 @@ SAID = {
 
 def hover(event: Event, row: Row, unit: Unit) -> str:
     """Return what an operation says when the pointer rests on it. It is true of all ranks of the row."""
-    alone = len(row.ranks) == 1
-    head = f"{row.full_name}: {name_of(event.kind)}"
-    if event.layer is not None and layered(event):
-        head += f", {show_layers(event.layers or event.layer)}"
-    if event.batches and row.same_batches:
-        head += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
-    said = [head, unit.at(f"{unit.show(event.start)} to {unit.show(event.end)}")]
+    alone = row.one
+    said = [f"{row.full_name}: {operation_in_words(event, row)}", when(event, unit)]
     if event.tensor:
         said.append(f"{event.tensor}, {show_elements(event.elements)} elements")
     if alone and event.words:
@@ -38,6 +33,21 @@ def hover(event: Event, row: Row, unit: Unit) -> str:
     if row.same_memory:
         said.append(f"memory when issued: {show_elements(event.memory)} elements")
     return "\n".join(said)
+
+
+def operation_in_words(event: Event, row: Row) -> str:
+    """Return an operation with its layer and its micro-batches, as far as they are those of all ranks of the row."""
+    said = name_of(event.kind)
+    if event.layer is not None and layered(event):
+        said += f", {show_layers(event.layers or event.layer)}"
+    if event.batches and row.same_batches:
+        said += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
+    return said
+
+
+def when(event: Event, unit: Unit) -> str:
+    """Return from when to when an operation lasts."""
+    return unit.at(f"{unit.show(event.start)} to {unit.show(event.end)}")
 
 
 def layered(event: Event) -> bool:

@@ -10,6 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from lib.record.events import MARKS, Event
+from lib.record.waiting import idle_spans
 
 from .trace import Trace
 from .words import brief_ranks, plural, ranges
@@ -20,8 +21,12 @@ GROUP_ABOVE = 16
 """Up to so many ranks, every rank has a row. If there are more, ranks that do the same share one."""
 FINE = 3000
 """Up to so many events, each is a box of its own with a hover text."""
+CROWDED = 1000
+"""Up to so many events, each is told whole when the pointer rests on it, and has corners of its own."""
 LEGIBLE = 4.0
 """Rows lower than so many pixels are filled by pixel columns."""
+MESSAGE, THIN_MESSAGE = 0.4, 11.0
+"""Height of a message between computes, as a part of its row, and the least height of a row in which it is thin."""
 
 LINES = 280
 """Rows of a picture at most. If there are more, neighbors share one."""
@@ -55,6 +60,11 @@ class Row:
     def name(self) -> str:
         """What the row is called."""
         return brief_ranks(self.ranks)
+
+    @property
+    def one(self) -> bool:
+        """Whether it is the row of one rank."""
+        return len(self.ranks) == 1
 
     @cached_property
     def full_name(self) -> str:
@@ -105,6 +115,7 @@ class Layout:
         self.per_tick = (self.x1 - self.x0) / (self.until or 1.0)
         shown = sum(len(row.operations) for row in self.rows)
         self.fine = not rough and self.height >= LEGIBLE and shown <= FINE
+        self.crowded = self.fine and shown > CROWDED
         if self.fine:
             for row in self.rows:
                 row.lanes = lanes_of(row.events)
@@ -145,6 +156,15 @@ class Layout:
         if not lane:
             return x, row.y, width, self.height
         return x, row.y + self.height + (lane - 1) * self.thin + 1, width, self.thin - 1
+
+    def shape(self, row: Row, index: int) -> Rect:
+        """Return what is drawn of the place of an event: of a message between computes a thin bar at mid height, so
+        that it does not cut the rhythm of forwards and backwards."""
+        x, y, width, height = self.place(row, index)
+        event = row.events[index]
+        if event.lane != "message" or row.lanes[index] or not event.length or height < THIN_MESSAGE:
+            return x, y, width, height
+        return x, y + height * (1 - MESSAGE) / 2, width, height * MESSAGE
 
 
 def _height(rows: int, tight: bool) -> float:
@@ -222,17 +242,6 @@ def hatching(x: float, y: float, width: float, height: float, step: float = 7.0)
             found.append((left, c - left, right, c - right))
         c += step
     return found
-
-
-def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]]:
-    """Return when a rank neither computes nor communicates: (start, end) in ticks."""
-    spans, reached = [], 0.0
-    busy = sorted((event.start, event.end) for event in events if event.kind not in MARKS)
-    for start, end in [*busy, (time, time)]:
-        if start > reached:
-            spans.append((reached, start))
-        reached = max(reached, end)
-    return spans
 
 
 def ticks(end: float, about: int = 12) -> list[float]:

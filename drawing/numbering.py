@@ -3,7 +3,7 @@ of one micro-batch that follow each other, or not at all. Decided box by box the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from lib.record.events import Event
@@ -51,13 +51,15 @@ def _plan(layout: Layout, kind: str, cut: float | None) -> Plan:
     return Plan()
 
 
-def over_runs(layout: Layout, row: Row, plans: Plans) -> Iterator[Diagram]:
-    """Yield the numbers of a row that stand over several boxes."""
+def over_runs(layout: Layout, row: Row, plans: Plans, pale: Container[int] = ()) -> Iterator[Diagram]:
+    """Yield the numbers of a row that stand over several boxes. ``pale``: the ids of events whose boxes are faded, on
+    which a number follows the page."""
     for kind, (size, each) in plans.items():
         if size and not each and row.same_batches:
             for run in runs_of(row, kind):
                 x = layout.x((run[0].start + run[-1].end) / 2)
-                how = style(_ink(layout, run, size))
+                faded = all(id(event) in pale for event in run)
+                how = style(theme.INK if faded else _ink(layout, run, size))
                 text = ranges(run[0].batches)
                 yield label(x, row.y + layout.height / 2, text, size, how, weight=600, passive=True)
 
@@ -83,9 +85,18 @@ def runs_of(row: Row, kind: str) -> Iterator[Sequence[Event]]:
         yield run
 
 
+def joined(layout: Layout, row: Row) -> dict[int, tuple[Event, ...]]:
+    """Return for each box that is drawn as one with its neighbors, by its id, all of them: a micro-batch on its way
+    through the layers of a stage. Boxes of which only some are on the longest chain stay apart."""
+    if not layout.fine or not layout.trace.by_operation or layout.trace.chain is not None or not row.same_batches:
+        return {}
+    runs = [tuple(run) for kind in training() for run in runs_of(row, kind) if len(run) > 1]
+    return {id(event): run for run in runs for event in run}
+
+
 def _under(layout: Layout, run: Sequence[Event], size: float) -> list[str]:
     """Return the colors that a number in the middle of a run lies on."""
-    if theme.outlined(run[0].kind):
+    if _tinted(layout, run):
         return [theme.CARD]
     middle = (run[0].start + run[-1].end) / 2
     half = (text_width(ranges(run[0].batches), size) / 2 + 1) / layout.per_tick
@@ -94,7 +105,13 @@ def _under(layout: Layout, run: Sequence[Event], size: float) -> list[str]:
 
 
 def _ink(layout: Layout, run: Sequence[Event], size: float) -> str:
-    return theme.INK if theme.outlined(run[0].kind) else theme.text_on(*_under(layout, run, size))
+    return theme.INK if _tinted(layout, run) else theme.text_on(*_under(layout, run, size))
+
+
+def _tinted(layout: Layout, run: Sequence[Event]) -> bool:
+    """Return whether boxes are so pale that what is written on them follows the page."""
+    kind = run[0].kind
+    return theme.outlined(kind) and (not layout.trace.by_operation or kind in theme.BANDS)
 
 
 def _contrast(layout: Layout, run: Sequence[Event], size: float) -> float:

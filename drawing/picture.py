@@ -114,7 +114,7 @@ def _schedule(trace: Trace, width: float, links: str, memory: bool, static: bool
     if memory:
         panel, y = draw_memory(layout, y + 12)
         parts += panel
-    legend, y = draw_legend([layout], [plans], y + 12, memory)
+    legend, y = draw_legend([layout], [plans], y + 12, memory, links)
     figure = card([*parts, *legend], width, y + 12, summary(trace), static, trace.title)
     figure.area = (layout.x0, layout.top, layout.x1, layout.bottom)
     return figure

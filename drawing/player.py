@@ -22,6 +22,7 @@ from . import theme
 from .figure import Figure
 from .files import page as page_of
 from .files import write
+from .gaps import gaps_of, waits_for
 from .layout import Row, rows_of
 from .operations import color_of
 from .picture import LARGEST, draw
@@ -137,7 +138,9 @@ def _row(trace: Trace, row: Row, shown: Sequence[int], words: Table, code: Code)
     brief = str(row.ranks[0]) + ("+" if len(row.ranks) > 1 else "")
     holder = "" if row.same_memory else f"rank {fullest}: "
     stuck = _stuck(trace, row, code)
-    return {"name": brief_ranks(row.ranks), "brief": brief, "holder": holder, "ops": ops, "held": held, "stuck": stuck}
+    gaps = [[gap.start, gap.end, words.place(waits_for(gap, row))] for gap in gaps_of(trace, row)]
+    name = brief_ranks(row.ranks)
+    return {"name": name, "brief": brief, "holder": holder, "ops": ops, "held": held, "gaps": gaps, "stuck": stuck}
 
 
 def _stuck(trace: Trace, row: Row, code: Code) -> list[Any] | None:

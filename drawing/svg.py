@@ -14,11 +14,12 @@ from chalk.core import ApplyTransform, Compose, Primitive
 from chalk.style import Style
 
 from . import theme
-from .marks import IDENTITY, Bars, Boxes, Diagram, Label, Lines, Poly, Titled
+from .marks import IDENTITY, UNSEEN, Asked, Bars, Boxes, Diagram, Hovers, Label, Lines, Poly, Polys, Titled
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
+_ASKED = f".ltp .m:hover>.a{{fill:{theme.ARROW};stroke:{theme.ARROW};pointer-events:none}}"
 _NO_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -60,7 +61,7 @@ def frame(
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" viewBox="0 0 {width} {height}" '
         f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}" '
-        f'font-family="{FONT}" text-anchor="middle"><style>{theme.css()}</style>{body}</svg>'
+        f'font-family="{FONT}" text-anchor="middle"><style>{theme.css()}{_ASKED}</style>{body}</svg>'
     )
 
 
@@ -91,8 +92,12 @@ class Writer:
                 stack += node.diagrams[::-1]
             elif isinstance(node, Titled):
                 pale = "" if node.opacity is None else f' opacity="{number(node.opacity)}"'
-                out.append(f"<g{pale}><title>{escape(node.title)}</title>")
+                said = f"<title>{escape(node.title)}</title>" if node.title else ""
+                out.append(f"<g{pale}>{said}")
                 stack += ["</g>", node.diagram]
+            elif isinstance(node, Asked):
+                out.append('<g class="m">')
+                stack += [f'<path class="a" fill="none" d="{path_data(node.arrow)}"/></g>', node.diagram]
             elif isinstance(node, ApplyTransform):
                 out.append(f"<g{_moved(node.transform)}>")
                 stack += ["</g>", node.diagram]
@@ -106,12 +111,14 @@ class Writer:
             return self._text(node, shape)
         if isinstance(shape, Bars):
             return f'<path{_bar_attributes(node.style, shape.thick)} d="{path_data(shape)}"/>'
+        if isinstance(shape, Hovers):
+            return _hovers(shape)
         how = self._style(node.style) + ("" if node.transform is IDENTITY else _moved(node.transform))
         if isinstance(shape, Boxes) and len(shape.items) == 1:
             x, y, width, height = map(number, shape.items[0])
             radius = f' rx="{number(shape.radius)}"' if shape.radius else ""
             return f'<rect x="{x}" y="{y}" width="{width}" height="{height}"{radius}{how}/>'
-        if isinstance(shape, (Boxes, Lines, Poly)):
+        if isinstance(shape, (Boxes, Lines, Poly, Polys)):
             return f'<path{how} d="{path_data(shape)}"/>'
         raise TypeError(f"not a mark of this package: {type(shape).__name__}")
 
@@ -138,6 +145,8 @@ def _moved(transform: tuple[float, ...]) -> str:
 
 
 def _attributes(how: Style, text: bool) -> str:
+    if how is UNSEEN:
+        return ' fill-opacity="0"'
     fill, classes = _fill(how)
     width = how.line_width_[1] if how.line_width_ else 0
     stroke = ""
@@ -168,7 +177,17 @@ def _fill(how: Style) -> tuple[str, list[str]]:
     return f' fill="{color}"{thin}', [f"f-{ROLE_OF[color]}"] if color in ROLE_OF else []
 
 
-def path_data(shape: Bars | Boxes | Lines | Poly) -> str:
+def _hovers(shape: Hovers) -> str:
+    """Return hover texts: the pointer finds a stroke though it is not seen."""
+    n = number
+    items = [
+        f'<path d="M{n(x)} {n(y)}h{n(length)}"><title>{escape(text)}</title></path>'
+        for (x, y, length), text in shape.items
+    ]
+    return f'<g stroke="#000" stroke-opacity="0" stroke-width="{n(shape.thick)}">{"".join(items)}</g>'
+
+
+def path_data(shape: Bars | Boxes | Lines | Poly | Polys) -> str:
     """Return the d attribute of a path."""
     n = number
     if isinstance(shape, Bars):
@@ -177,6 +196,8 @@ def path_data(shape: Bars | Boxes | Lines | Poly) -> str:
         return "".join(f"M{n(x)} {n(y)}h{n(w)}v{n(h)}h{n(-w)}z" for x, y, w, h in shape.items)
     if isinstance(shape, Lines):
         return "".join(f"M{n(a)} {n(b)}L{n(c)} {n(d)}" for a, b, c, d in shape.items)
+    if isinstance(shape, Polys):
+        return "".join(_outline(Poly(corners)) for corners in shape.items)
     return _outline(shape)
 
 

@@ -19,10 +19,12 @@ ROLES = {
     "good": ("#1a7f4b", "#4cc38a"),
     "step": ("#414857", "#b4bccb"),
     "chain": ("#d8002b", "#ff5470"),
+    "gap": ("#fbe8e0", "#3c251f"),
+    "waits": ("#a03a22", "#f0a898"),
 }
 """The color of each role on a light and on a dark page. The light ones are unique: ``svg`` knows roles by them."""
 
-CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP, CHAIN = (light for light, _ in ROLES.values())
+CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP, CHAIN, GAP, WAITS = (light for light, _ in ROLES.values())
 GOLD = "#b07a00"
 """Of a star, on light and on dark pages."""
 TINT, STRONG_TINT = 0.22, 0.4
@@ -31,16 +33,22 @@ BAND = 0.26
 """Height of the band of a half of a backward, as a part of its box."""
 OUTLINED = 8.0
 """Boxes lower than so many pixels have no outline."""
+LOWER, HALF = 0.11, 0.45
+"""Where colors tell the operation, what goes backwards is full, too: so much lower than its row at the top and at the
+bottom, as parts of the row. The opacity of a half of a backward there, beside its band."""
 
 OPERATION_COLORS = {
     "update": STEP,
     "loss": INK,
-    "allreduce": "#c95400",
+    "allreduce": "#bd4f00",
     "allgather": "#b5478d",
-    "scatterreduce": "#b07a00",
+    "scatterreduce": "#8f6300",
     "pass_to": "#7a5cc8",
-    "receive": "#a48fe0",
+    "receive": "#9556c0",
 }
+"""All dark enough for a white sign: those of a pair look alike."""
+ARROW = OPERATION_COLORS["pass_to"]
+"""The color of arrows from sends to receives."""
 GLYPHS = {
     "allreduce": "diamond",
     "allgather": "up",

@@ -20,6 +20,7 @@ from lib.record.events import MARKS, Event
 from lib.record.score import idle_share, makespan, part_of_time, peak_event, share
 from lib.record.table import in_lane
 from lib.record.training import UPDATE
+from lib.record.waiting import Waiting
 from lib.running.run import Run
 
 from . import theme
@@ -88,6 +89,11 @@ class Trace:
     def waits(self) -> dict[int, Wait]:
         """What each rank waits for that will never go on."""
         return {wait.rank: wait for wait in (self.failure.waits if self.failure else ())}
+
+    @cached_property
+    def waiting(self) -> Waiting:
+        """When each rank does nothing, and for whom it waits there."""
+        return Waiting(self.by_rank, self.time)
 
     @cached_property
     def apart(self) -> dict[int | None, object]:

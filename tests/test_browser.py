@@ -229,7 +229,7 @@ def test_the_player_plays(browser: Browser, host: str, tmp_path: Path) -> None:
     assert [row[0] for row in (start, one, two, back, end, home)] == [
         "tick 0", "tick 1", "tick 1.2", "tick 1", "tick 7.7", "tick 0",
     ]  # fmt: skip
-    assert start[1] == ["forward layer 0, mb 0", "waits for receive from rank 0"]
+    assert start[1] == ["forward layer 0, mb 0", "waits for rank 0"]
     assert two[1] == ["forward layer 0, mb 1", "receive from rank 0"]
     assert end[1] == ["done", "done"]
     assert ["model.forward(" in line for line in start[2]].count(True) == 1

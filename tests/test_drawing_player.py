@@ -138,7 +138,7 @@ def test_a_card_of_several_ranks_says_what_is_true_of_all() -> None:
 
     shown = data(play(run(cross, 32)))
     assert [row["name"] for row in shown["rows"]] == ["ranks 0-15", "ranks 16-31"]
-    assert shown["words"] == ["send", "receive"]
+    assert shown["words"] == ["send", "are done", "receive", "wait"]
     assert [row["holder"] for row in shown["rows"]] == ["rank 3: ", ""]
     assert max(sample[1] for sample in shown["rows"][0]["held"]) == 262144
 
