@@ -10,6 +10,7 @@ table        the table of operations
 events       the log: one frozen record for each thing that a rank did
 chain        why a run takes as long as it does: the longest chain of operations
 score        the figures that are read off the log: time, peak memory, idle time
+breakdown    where the time of all ranks goes, in parts that add up to all of it
 codes        the log as text: a line a rank, a short code an operation
 ===========  ======================================================================
 """
