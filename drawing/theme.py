@@ -57,15 +57,15 @@ TENSOR_COLORS = {
     "Weight": "#3f6fb0",
     "OptState": "#93b5e1",
     "WeightGrad": "#b0557e",
-    "Activation": "#e39a2d",
-    "ActivationGrad": "#f5d58c",
+    "Activation": "#d98a1a",
+    "ActivationGrad": "#efc468",
 }
 MEMORY = {
     **{
         row.memory: (f"{row.word}s", TENSOR_COLORS.get(name, "#7d9a6c")) for name, row in KINDS.items() if name != SAVED
     },
     "in_flight": ("in flight", "#8f8f96"),
-    "inbox": ("inbox", "#c9c9cf"),
+    "inbox": ("inbox", "#bdbdc6"),
 }
 """The name and the color of each kind of memory."""
 # Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.

@@ -550,7 +550,7 @@ def test_models_run_and_trace_give_the_same_picture() -> None:
     assert draw(result.models, title="same").svg() == from_run
     assert draw(reversed(result.models), title="same").svg() == from_run
     ranks = [[event for event in result.events if event.rank == rank] for rank in range(4)]
-    assert draw(trace(*ranks, title="same")).svg() == from_run
+    assert draw(trace(*ranks, title="same", models=result.models)).svg() == from_run
 
 
 def test_machines_side_by_side_keep_their_messages_and_lines_apart() -> None:

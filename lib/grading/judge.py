@@ -19,9 +19,9 @@ from ..machine.outcome import Outcome
 from ..record.breakdown import idle_of, time_parts
 from ..record.chain import chain_of
 from ..record.events import MARKS
-from ..record.kinds import KINDS, MEMORY_KINDS
+from ..record.kinds import KINDS
 from ..record.labels import LISTS, SLICES
-from ..record.score import peak_event, work
+from ..record.score import memory_parts, peak_event, work
 from ..record.table import OPERATIONS, in_lane, makes_weight_grads
 from ..record.training import BACKWARD
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
@@ -208,8 +208,7 @@ def _peak(outcome: Outcome) -> str:
     event = peak_event(outcome.events)
     assert event is not None  # there is none over a target
     what = show_call(event.kind, event.layers or event.layer)
-    parts = zip(MEMORY_KINDS, event.held, strict=True)
-    held = ", ".join(f"{kind.replace('_', ' ')} {show_elements(size)}" for kind, size in parts if size)
+    held = ", ".join(f"{kind.replace('_', ' ')} {show_elements(size)}" for kind, size in memory_parts(event).items())
     return f"on rank {event.rank} at tick {show_ticks(event.issued)}, when {what} began: {held}"
 
 
