@@ -245,7 +245,8 @@ class Why:
             (left, top, width, height)
             for top in (line + 3, strip.top + 3)  # below the line of the target, if there is room
             for left, curve in free[::-1]
-            if top + height <= curve - 3 and not any(_overlap((left, top, width, height), one) for one in taken)
+            if top + height <= curve - 3
+            and not any(_overlap((left - 6, top, width + 12, height), one) for one in taken)
         )
         place = next(fits, None)
         if place is None:
