@@ -21,7 +21,9 @@ links              arrows from sends to receives, ties between the ranks of a co
 path               the longest chain, as a line through its boxes
 failure            where a run has failed, and who waits there
 coarse, timeline   the rows, column by column or box by box
+spent              where the time of all ranks goes, as a bar
 header             title and figures
+peak               why memory is highest where it is, in words
 memory, legend     the panels below the rows
 picture            all of it: ``draw``
 compare            several schedules under one time axis

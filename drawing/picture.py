@@ -20,6 +20,7 @@ from .links import LINKS
 from .marks import Diagram, box, label, style
 from .memory import draw_memory
 from .numbering import plan
+from .peak import why_highest
 from .timeline import axis, draw_timeline
 from .trace import COLORS, Trace, trace_of, with_chain
 from .words import summary
@@ -115,7 +116,8 @@ def _schedule(trace: Trace, width: float, links: str, memory: bool, static: bool
         panel, y = draw_memory(layout, y + 12)
         parts += panel
     legend, y = draw_legend([layout], [plans], y + 12, memory, links)
-    figure = card([*parts, *legend], width, y + 12, summary(trace), static, trace.title)
+    words = f"{summary(trace)} {why_highest(trace)}" if memory else summary(trace)
+    figure = card([*parts, *legend], width, y + 12, words, static, trace.title)
     figure.area = (layout.x0, layout.top, layout.x1, layout.bottom)
     return figure
 

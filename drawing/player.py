@@ -21,7 +21,7 @@ from lib.record.kinds import MEMORY_KINDS
 from . import theme
 from .figure import Figure
 from .files import page as page_of
-from .files import write
+from .files import scrolling, write
 from .gaps import gaps_of, waits_for
 from .layout import Row, rows_of
 from .operations import color_of
@@ -75,7 +75,9 @@ def play(source: object, *, title: str | None = None, memory_target: Elements | 
     count = sum(event.kind not in MARKS for event in trace.events)
     if not trace.attempted:
         nothing = draw(trace)
-        return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), int(nothing.size[1]) + 40)
+        return Player(
+            trace.title, page_of(nothing.summary, scrolling(nothing.svg(fluid=True))), int(nothing.size[1]) + 40
+        )
     every = rows_of(trace.by_rank, trace.apart)
     rows = every[:CARDS]
     if sum(len(row.operations) for row in rows) > OPERATIONS:
@@ -89,7 +91,7 @@ def play(source: object, *, title: str | None = None, memory_target: Elements | 
     figure = draw(trace, memory=False, chain=False)
     # The template has braces and dollars of its own: only these three are ours.
     data = _data(trace, rows, figure) | {"more": sum(len(row.ranks) for row in every[CARDS:])}
-    parts = {"title": escape(trace.title), "picture": figure.svg(), "data": _script(data)}
+    parts = {"title": escape(trace.title), "picture": figure.svg(fluid=True), "data": _script(data)}
     page = re.sub(r"\$(title|picture|data)\b", lambda found: parts[found[1]], TEMPLATE.read_text(encoding="utf-8"))
     below = max(-(-len(rows) // 2) * 102, 430)  # about: where it can, the page tells the frame its height
     return Player(trace.title, page, int(figure.size[1] * 1.12) + 110 + below)

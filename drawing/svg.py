@@ -18,6 +18,10 @@ from .marks import IDENTITY, UNSEEN, Asked, Bars, Boxes, Diagram, Hovers, Label,
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
+READABLE, FITS = 9.0, 0.9
+"""No letter of a picture on a page is lower than so many pixels where the page is narrower than so large a part of the
+picture: there it keeps its size, and its box scrolls sideways. A page that is wider shows all of it."""
+_SIZES = re.compile(r'font-size="([\d.]+)"')
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 _ASKED = f".ltp .m:hover>.a{{fill:{theme.ARROW};stroke:{theme.ARROW};pointer-events:none}}"
 _NO_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -43,6 +47,18 @@ def escape(text: str) -> str:
     return _NO_XML.sub("\ufffd", text).translate(_ENTITIES)
 
 
+def least_width(body: str, width: float) -> str:
+    """Return the least width of a picture in CSS, from its elements and its own width: none where the page has room for
+    nearly all of it (``100%``), and else that in which its smallest letters can be read.
+
+    >>> least_width('<text font-size="10"/>', 1000)
+    'clamp(0px,(900px - 100%)*9999,900px)'
+    """
+    smallest = min(map(float, _SIZES.findall(body)), default=READABLE)
+    least = width * READABLE / smallest
+    return f"clamp(0px,({min(least, FITS * width):.0f}px - 100%)*9999,{least:.0f}px)"
+
+
 def frame(
     body: str,
     size: tuple[float, float],
@@ -52,12 +68,17 @@ def frame(
 ) -> str:
     """Return a picture ``size`` pixels large, with ``words`` as its alternative text, around what ``body`` gave.
 
-    ``fluid``: shrinks with the page (left out of files: some converters draw nothing then);
+    ``fluid``: shrinks with the page as long as it can be read, and is to stand in a box that scrolls (left out of
+    files: some converters draw nothing then);
     ``shown``: width and height in which it appears where nothing else decides.
     """
     width, height = map(number, size)
     shown_width, shown_height = map(number, shown or size)
-    how = ' style="max-width:100%;height:auto"' if fluid else ""
+    how = (
+        f' style="max-width:100%;height:auto;vertical-align:top;min-width:{least_width(body, size[0])}"'
+        if fluid
+        else ""
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" viewBox="0 0 {width} {height}" '
         f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}" '

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
+from lib.record.breakdown import DRAIN, FILL, TURN
 from lib.record.kinds import KINDS, SAVED
 from lib.record.table import OPERATIONS
 
@@ -56,21 +57,23 @@ GLYPHS = {
     "pass_to": "right",
     "receive": "left",
 }
+WAITS = {FILL: "#e8a39c", TURN: "#cf5f57", DRAIN: "#eebdb6"}
+"""Idle time before a rank's first computation, between, and after its last one."""
 BANDS = {"backward_input": 0.0, "backward_weight": 1.0}
 """Halves of a backward have a band at the top of their box, or at its bottom: so they are told apart without color."""
 TENSOR_COLORS = {
     "Weight": "#3f6fb0",
     "OptState": "#93b5e1",
     "WeightGrad": "#b0557e",
-    "Activation": "#e39a2d",
-    "ActivationGrad": "#f5d58c",
+    "Activation": "#d98a1a",
+    "ActivationGrad": "#efc468",
 }
 MEMORY = {
     **{
         row.memory: (f"{row.word}s", TENSOR_COLORS.get(name, "#7d9a6c")) for name, row in KINDS.items() if name != SAVED
     },
     "in_flight": ("in flight", "#8f8f96"),
-    "inbox": ("inbox", "#c9c9cf"),
+    "inbox": ("inbox", "#bdbdc6"),
 }
 """The name and the color of each kind of memory."""
 # Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.

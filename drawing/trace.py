@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from numbers import Real
 
@@ -15,9 +16,10 @@ from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import check
 from lib.learner.model import Model
 from lib.machine.failure import Failure, Wait
+from lib.record.breakdown import TALK, idle_of, time_parts
 from lib.record.chain import Chain, chain_of
 from lib.record.events import MARKS, Event
-from lib.record.score import idle_share, makespan, part_of_time, peak_event, share
+from lib.record.score import makespan, part_of_time, peak_event, share
 from lib.record.table import in_lane
 from lib.record.training import UPDATE
 from lib.record.waiting import Waiting
@@ -109,9 +111,14 @@ class Trace:
         return peak_event(self.events)
 
     @cached_property
+    def parts(self) -> Mapping[str, Fraction]:
+        """Where the time of all ranks goes, in shares (0 to 1) that add up to 1."""
+        return time_parts(self.events, self.ranks)
+
+    @cached_property
     def idle(self) -> float:
         """Share (0 to 1) of all ranks' time in which a rank neither computes nor communicates."""
-        return max(0.0, idle_share(self.events, self.ranks)) if self.time else 0.0
+        return float(idle_of(self.parts))
 
     @cached_property
     def communication(self) -> float:
@@ -121,8 +128,7 @@ class Trace:
     @cached_property
     def hidden(self) -> float:
         """Share (0 to 1) of all ranks' time in which communication goes on beside compute."""
-        both = share(self.events, self.ranks, in_lane("compute")) + self.communication
-        return max(0.0, both - (1.0 - self.idle))
+        return max(0.0, self.communication - float(self.parts.get(TALK, 0)))
 
     def traffic(self, between: bool) -> float:
         """Return the share (0 to 1) of all ranks' time with communication inside boxes, or ``between`` them."""

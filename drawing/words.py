@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from lib.basics.errors import folded
 from lib.basics.units import Elements, show_elements
+from lib.record.breakdown import in_words
 from lib.record.events import MARKS, Event
 from lib.record.table import OPERATIONS
 
@@ -106,8 +107,19 @@ def _figures(trace: Trace) -> str:
         f"{head}time {trace.unit.lasting(trace.time)}{_met(trace.time, trace.time_target, trace)}; "
         f"peak memory {show_elements(peak.memory)} elements on rank {peak.rank} "
         f"at {trace.unit.at(trace.unit.brief(peak.issued))}{_met(peak.memory, trace.memory_target, trace)}; "
-        f"idle {share_text(trace.idle)}; communication {share_text(trace.communication)}."
+        f"{spent(trace)}."
     )
+
+
+def spent(trace: Trace) -> str:
+    """Return where the time of all ranks goes, and what is hidden by compute."""
+    said = f"where the time goes: {in_words(trace.parts)}" if trace.parts else "no time passes"
+    return f"{said}; {beside(trace)}" if beside(trace) else said
+
+
+def beside(trace: Trace) -> str:
+    """Return how long ranks communicate beside compute, or nothing."""
+    return f"communicates beside compute {share_text(trace.hidden)}" if trace.hidden > 1e-9 else ""
 
 
 def machine(trace: Trace) -> str:

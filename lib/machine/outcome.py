@@ -3,16 +3,20 @@
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
+from textwrap import fill
 
 from ..basics.errors import PuzzleError, witnessed
 from ..basics.units import TICKS, Elements, Unit, show_elements
-from ..record.codes import grid
+from ..record.breakdown import in_words, time_parts
+from ..record.codes import grid, line_width
 from ..record.events import MARKS, Event
 from ..record.score import makespan, peak
 from .check import BRIEFLY, check_finals
 from .cost import Shape
 from .failure import Failure
 from .interface import FinalState
+
+FIXED = "\N{NO-BREAK SPACE}"
 
 
 class Outcome:
@@ -78,10 +82,16 @@ class Outcome:
             f"peak memory {show_elements(self.memory)} elements"
         )
 
+    def _spent(self) -> str:
+        """Return where the time of all ranks goes, in lines that fit, or nothing if it takes no time."""
+        parts = time_parts(self.events, self.ranks)
+        said = "where the time of all ranks goes: " + in_words(parts).replace(" ", FIXED).replace(f",{FIXED}", ", ")
+        return fill(said, max(line_width(), 40), subsequent_indent="    ").replace(FIXED, " ") + "\n" if parts else ""
+
     def __str__(self) -> str:
         """The schedule as text: a line a rank, a code an operation (see ``codes``). In a failed run ``!`` is where it
         stopped, and ``~`` a rank that waits."""
         if self.failure is None:
-            return f"{self!r}\n{grid(self.events, self.unit)}" if self.attempted else repr(self)
+            return f"{self!r}\n{self._spent()}{grid(self.events, self.unit)}" if self.attempted else repr(self)
         said = [self.failure.says, *(f"{mark:1} {sentence}" for mark, sentence in self.failure.sentences())]
         return "\n".join([repr(self), grid(self.events, self.unit, self.failure.marks(self.ranks)), *said])
