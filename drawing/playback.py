@@ -40,6 +40,7 @@ def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]
     shown = [slot for slot in range(len(MEMORY_KINDS)) if any(event.held[slot] for event in trace.events)]
     return {
         "time": trace.until or 1.0,
+        "stop": trace.time if failure else trace.until or 1.0,
         "opens": trace.until if failure else 0,
         "moment": trace.unit.moment,
         "seconds": SECONDS,
@@ -59,7 +60,7 @@ def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]
 
 
 def places(figure: Figure, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return where the page finds things in the picture: the timeline, what was left empty, and its rows (top, height)."""
+    """Return where the page finds things in the picture: the timeline, what was left empty, top and height of rows."""
     assert figure.area is not None
     lines = {rank: (y, height) for ranks, y, height in figure.rows for rank in ranks}
     box = dict(zip(("x0", "top", "x1", "bottom"), figure.area, strict=True))
@@ -74,7 +75,7 @@ def _chosen(trace: Trace, rows: Sequence[Row]) -> int:
 
 
 def _error(trace: Trace) -> dict[str, Any] | None:
-    """Return the error of a failed run: its words, its line, and sentences on who waits for whom, each with its mark."""
+    """Return the error of a failed run: its words, its line, and sentences on who waits for whom, with their marks."""
     failure = trace.failure
     return failure and {"says": failure.says, "line": str(failure.line), "sentences": failure.sentences()}
 

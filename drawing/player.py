@@ -26,8 +26,8 @@ from .trace import Trace, trace_of
 TEMPLATE = Path(__file__).with_name("player.html")
 OPERATIONS = 20_000
 """Operations that a page can play at most."""
-STRIP = 92.0
-"""Height in pixels of the memory of the chosen rank, with its title."""
+STRIP = 70.0
+"""Height in pixels of the memory of the chosen rank."""
 STILL = 250_000
 """Bytes at most of the picture that stands where no player can: it would be most of a notebook otherwise."""
 
