@@ -93,17 +93,25 @@ def play(
         height = int(nothing.size[1]) + 40
         return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), height, lambda: draw(trace))
     rows, left_out = _to_play(trace, ranks)
-    template, data = TEMPLATE.read_text(encoding="utf-8"), playback(trace, rows, left_out)
-    room = LARGEST - STILL - len(template) - len(escape(_script(data)))
-    # A page that is too large for a notebook anyway has its picture as fine as in a file.
-    most = room if room > STILL / 2 else LARGEST
-    figure = small_enough(lambda rough: stage(trace, STRIP, rough), most, lambda figure: len(escape(figure.svg())))
-    script = _script(data | {"box": places(figure, rows)})
-    # The template has braces and dollars of its own: only these three are ours.
-    parts = {"title": escape(trace.title), "picture": figure.svg(), "data": script}
-    page = re.sub(r"\$(title|picture|data)\b", lambda found: parts[found[1]], template)
+    data = playback(trace, rows, left_out)
+    room = LARGEST - STILL
+    # A page whose data alone are too much for a notebook has its picture as fine as in a file.
+    most = room if len(escape(_script(data))) < 0.9 * room else 2 * LARGEST
+    figure = small_enough(
+        lambda rough: stage(trace, STRIP, rough),
+        most,
+        lambda figure: len(escape(_page(trace.title, figure, data, rows))),
+    )
     below = 160 + min(max(min(len(rows), CARDS) * 76, 300), 480)  # about: where it can, the page tells its frame
+    page = _page(trace.title, figure, data, rows)
     return Player(trace.title, page, int(figure.size[1] * 1.12) + below, lambda: still(trace, STILL))
+
+
+def _page(title: str, figure: Figure, data: dict[str, Any], rows: Sequence[Row]) -> str:
+    # The template has braces and dollars of its own: only these three are ours.
+    script = _script(data | {"box": places(figure, rows)})
+    parts = {"title": escape(title), "picture": figure.svg(), "data": script}
+    return re.sub(r"\$(title|picture|data)\b", lambda found: parts[found[1]], TEMPLATE.read_text(encoding="utf-8"))
 
 
 def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]:

@@ -211,7 +211,7 @@ FOLLOWS = """async () => {
     const note = async () => {
         await new Promise(resolve => setTimeout(resolve, 50));
         const of = (what, how) => frame.contentWindow.getComputedStyle(inside.querySelector(what))[how];
-        seen.push([of("#ranks li", "backgroundColor"), of(".veil", "fill"), of("#clock", "color")]);
+        seen.push([of("#ranks li", "backgroundColor"), of(".veil", "backgroundColor"), of("#clock", "color")]);
     };
     await note();
     for (const light of ["false", "true"]) { document.body.dataset.jpThemeLight = light; await note(); }

@@ -18,6 +18,7 @@ from drawing import draw, play
 from drawing.picture import LARGEST
 from drawing.playback import CARDS
 from drawing.player import OPERATIONS, STILL, Player
+from drawing.svg import escape
 from lib import Dist, Model, PuzzleError, run
 from lib.record.events import MARKS
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
@@ -146,7 +147,7 @@ def test_a_large_picture_is_rougher_so_that_the_player_fits_into_a_notebook(monk
     made = trace(*([event(rank, "forward", 2 * at, 2 * at + 1) for at in range(120)] for rank in range(8)))
     fine = play(made)
     assert fine.page.count("<rect") > 8 * 120 and "<iframe" in fine._repr_html_()
-    less = len(html.escape(fine.page)) + STILL - 1
+    less = len(escape(fine.page)) + STILL - 1
     monkeypatch.setattr("drawing.player.LARGEST", less)
     coarse = play(made)
     assert coarse.page.count("<rect") < 8 * 120 and "<iframe" in coarse._repr_html_()
