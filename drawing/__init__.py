@@ -27,7 +27,8 @@ peak               why memory is highest where it is, in words
 memory, legend     the panels below the rows
 picture            all of it: ``draw``
 compare            several schedules under one time axis
-player             a page that plays a schedule
+playback           what a page that plays a schedule is told
+player             that page: ``play``
 perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``

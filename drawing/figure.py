@@ -31,7 +31,8 @@ class Figure(Compose):
     """A picture. Still a chalk Diagram: put it beside others, scale it, render it with chalk.
 
     ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it;
-    ``title``: that of its page; ``area``: where the timeline of a schedule is (left, top, right, bottom);
+    ``title``: that of its page; ``area``: where the timeline of a schedule is (left, top, right, bottom); ``rows``: the
+    ranks of each of its rows, its top and its height; ``room``: top and bottom of what was left empty for a player;
     ``links``: parts of it that lead elsewhere, in a notebook;
     ``static``: shows itself in a notebook as an image, which survives wherever notebooks are shown, but has no
     hover texts.
@@ -54,6 +55,8 @@ class Figure(Compose):
         self.title = title or "A picture"
         self.links: list[Link] = []
         self.area: tuple[float, float, float, float] | None = None
+        self.rows: list[tuple[list[int], float, float]] = []
+        self.room: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
         return self.summary

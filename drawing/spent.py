@@ -54,8 +54,8 @@ def _bar(trace: Trace, place: Rect) -> Iterator[Diagram]:
 
 def _part(trace: Trace, part: str, place: Rect) -> Diagram:
     """Return a box that looks like the operation in the rows, or like waiting."""
-    if part in theme.WAITS:
-        return box(*place, style(theme.WAITS[part]), 2)
+    if part in theme.IDLE:
+        return box(*place, style(theme.IDLE[part]), 2)
     if part in WORDS:
         return box(*place, style(theme.kind_color(_most_of(trace))), 2)
     if not theme.in_layer_color(part):
