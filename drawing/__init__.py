@@ -23,6 +23,8 @@ coarse, timeline   the rows, column by column or box by box
 header             title and figures
 memory, legend     the panels below the rows
 picture            all of it: ``draw``
+difference         what ranks spend their time on, and what changed between two runs
+total_memory       the memory of a run as one line
 compare            several schedules under one time axis
 player             a page that plays a schedule
 perfetto           the schedule for another viewer
