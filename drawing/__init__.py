@@ -35,6 +35,7 @@ plane              the plane of time and memory
 attempts           right attempts as points of time and memory: ``draw_attempts``
 sweep              many runs as points of time and memory: ``draw_sweep``
 explore            sliders for the size, above the picture: ``explore``
+silhouette         a schedule as small as a stamp
 course             the map of all puzzles: ``draw_course``
 reference          the whole interface on one page: ``reference``
 notebook           how runs and tensors show themselves

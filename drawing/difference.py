@@ -9,6 +9,7 @@ from fractions import Fraction
 from lib.basics.units import Elements, show_elements, show_ticks
 from lib.record.events import MARKS, Event
 from lib.record.table import OPERATIONS
+from lib.record.training import BACKWARD, FORWARD
 
 from .theme import name_of
 from .trace import Trace
@@ -17,7 +18,7 @@ GRAIN = 10**9
 """So finely times are counted, which are floats, the nearest to exact ones: as whole numbers they add up exactly."""
 PLACES = 2
 """Decimals of a tick in a sentence; of milliseconds, three digits are told in all."""
-FORWARD, BACKWARD, EXPOSED, IDLE = "forward", "backward", "exposed communication", "idle"
+EXPOSED, IDLE = "exposed communication", "idle"
 
 Span = tuple[int, int]
 
@@ -35,7 +36,7 @@ def parts_of(trace: Trace) -> dict[str, Fraction]:
 
 def _of_rank(events: Sequence[Event], time: int) -> dict[str, int]:
     """Return the parts of one rank. Where several overlap, the moment belongs to the first of them."""
-    spans: dict[str, list[Span]] = {FORWARD: [], BACKWARD: []}
+    spans: dict[str, list[Span]] = {FORWARD.word: [], BACKWARD.word: []}
     talk: list[Span] = []
     for event in events:
         if event.kind not in MARKS:
@@ -55,7 +56,7 @@ def _part(kind: str) -> str:
     row = OPERATIONS.get(kind)
     if row is None or not row.trains:
         return name_of(kind)
-    return BACKWARD if row.backward else FORWARD
+    return BACKWARD.word if row.backward else FORWARD.word
 
 
 def _covered(spans: Sequence[Span]) -> int:
