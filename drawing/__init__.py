@@ -26,6 +26,8 @@ header             title and figures
 peak               why memory is highest where it is, in words
 memory, legend     the panels below the rows
 picture            all of it: ``draw``
+difference         what ranks spend their time on, and what changed between two runs
+total_memory       the memory of a run as one line
 compare            several schedules under one time axis
 playback           what a page that plays a schedule is told
 player             that page: ``play``
@@ -37,6 +39,7 @@ plane              the plane of time and memory
 attempts           right attempts as points of time and memory: ``draw_attempts``
 sweep              many runs as points of time and memory: ``draw_sweep``
 explore            sliders for the size, above the picture: ``explore``
+silhouette         a schedule as small as a stamp
 course             the map of all puzzles: ``draw_course``
 reference          the whole interface on one page: ``reference``
 notebook           how runs and tensors show themselves

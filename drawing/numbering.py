@@ -17,6 +17,8 @@ from .words import ranges
 
 SIZES = (11.0, 9.5, 8.0)
 LEAST_CONTRAST = 4.2
+APART = 0.4
+"""Room that a number leaves free in its box, in parts of its size: those of two boxes must not read as one."""
 
 
 class Plan(NamedTuple):
@@ -66,7 +68,7 @@ def over_runs(layout: Layout, row: Row, plans: Plans, pale: Container[int] = ())
 
 def fits(layout: Layout, text: str, length: float, size: float) -> bool:
     """Return whether a text fits into a box that is so many ticks long."""
-    return text_width(text, size) + 2 <= length * layout.per_tick
+    return text_width(text, size) + APART * size <= length * layout.per_tick
 
 
 def runs_of(row: Row, kind: str) -> Iterator[Sequence[Event]]:
