@@ -15,12 +15,13 @@ from .check import BRIEFLY, check_finals
 from .cost import Shape
 from .failure import Failure
 from .interface import FinalState
+from .log import Log
 
 FIXED = "\N{NO-BREAK SPACE}"
 
 
 class Outcome:
-    """What a run leaves behind. ``events``: the log, rank by rank; ``final_states``: what each rank begins and ends
+    """What a run leaves behind. ``final_states``: what each rank begins and ends
     with; ``cost``: what everything cost; ``time``: the end of the last operation, in ``unit``; ``memory``: the peak of
     all ranks, in elements."""
 
@@ -31,16 +32,22 @@ class Outcome:
     """Where an error has ended the run, and who waited then."""
 
     def __init__(
-        self, name: str, shape: Shape, final_states: Sequence[FinalState], logs: Iterable[Iterable[Event]]
+        self, name: str, shape: Shape, final_states: Sequence[FinalState], logs: Iterable[Sequence[Event]]
     ) -> None:
         self.name = name
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
         self.cost = shape.cost
         self.layers, self.batches = final_states[0].layers, final_states[0].batches
         self.final_states = tuple(final_states)
-        self.events: tuple[Event, ...] = tuple(chain.from_iterable(logs))
-        self.time: float = makespan(self.events)
-        self.memory: Elements = peak(self.events)
+        self._logs = [*logs]
+        self.time: float = max([log.end if isinstance(log, Log) else makespan(log) for log in self._logs], default=0.0)
+        self.memory: Elements = max([log.peak if isinstance(log, Log) else peak(log) for log in self._logs], default=0)
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """The log, rank by rank. It is made of what the ranks have noted when it is first read."""
+        logs, self._logs = self._logs, []
+        return tuple(chain.from_iterable(logs))
 
     @cached_property
     def attempted(self) -> bool:
