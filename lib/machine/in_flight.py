@@ -25,7 +25,7 @@ class InFlight:
     __slots__ = (
         "lanes", "rank", "kind", "layer", "issued", "tick", "index", "holder", "operand", "labels", "memory", "held",
         "group", "meeting", "peer", "value", "origin", "end", "ticks", "op", "result", "message", "waiter", "awaited",
-        "since",
+        "since", "lane",
     )  # fmt: skip
     layers: tuple[int, ...] = ()  # of a collective that got a list
     operands: Sequence[TensorState] = ()  # what that carries
@@ -53,6 +53,7 @@ class InFlight:
         self.held: tuple[Elements, ...] = ()
         self.group: Group | None = None  # whose collective it is part of
         self.meeting: Meeting | None = None  # that collective, until it takes place
+        self.lane = lanes.network[0]  # of the network, if it goes over it
         self.peer: int | None = None  # receiver of a send, sender that a receive insists on
         self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
         self.origin: Origin = None  # and its tensor's
@@ -88,8 +89,18 @@ class InFlight:
         return make_event((
             self.rank.rank, self.kind, self.layer, labels.batches if labels else NONE,
             self.tick, start, end, self.held, self.op or None,
-            ends, labels.kind if labels else None, self.memory, words, (), self.since,
+            ends, labels.kind if labels else None, self.carried, words, (), self.since,
         ))  # fmt: skip
+
+    @property
+    def carried(self) -> Elements:
+        """How much goes over the links of what it carries."""
+        cost = self.rank.cost
+        if cost.sent_as_stored or self.labels is None:
+            return self.memory
+        if self.operands:
+            return sum(cost.sent(operand.labels) for operand in self.operands)
+        return cost.sent(self.labels)
 
     @property
     def sends(self) -> bool:
@@ -121,7 +132,7 @@ class InFlight:
 
     def meets(self, other: InFlight) -> bool:
         """Return whether it is the same collective as another call of its meeting, and its rank's next."""
-        queue = self.lanes.queue
+        queue = self.lane.queue
         return self.what == other.what and bool(queue) and queue[0] is self
 
     def __str__(self) -> str:
@@ -199,13 +210,30 @@ class Membership:
         self.group, self.issued = group, 0
 
 
+class Lane:
+    """A lane of the network: calls one at a time, in order, and when it is free."""
+
+    __slots__ = ("queue", "free")
+
+    def __init__(self) -> None:
+        self.queue: deque[InFlight] = deque()
+        self.free: Grains = 0
+
+    def leave(self, end: Grains, heads: list[InFlight]) -> None:
+        """The call at the head of the lane ends then. Add the one behind it, if any, to the heads."""
+        self.free = end
+        queue = self.queue
+        queue.popleft()
+        if queue:
+            heads.append(queue[0])
+
+
 class Lanes:
     """One rank's lanes: what it has issued, and when each lane is free."""
 
     def __init__(self, rank: RankState) -> None:
         self.rank = rank
-        self.queue: deque[InFlight] = deque()  # the network lane: collectives and sends, in order
-        self.free: Grains = 0
+        self.network = [Lane() for _ in rank.cost.tiers]  # collectives and sends, one lane for each tier of links
         self.receives: deque[InFlight] = deque()  # receives that have no message yet, in order
         self.receive_free: Grains = 0
         self.open: dict[int, InFlight] = {}  # issued and not fetched, by place in the log
@@ -231,11 +259,3 @@ class Lanes:
         self.open[call.index] = call
         queue.append(call)
         return len(queue) == 1
-
-    def leave_queue(self, end: Grains, heads: list[InFlight]) -> None:
-        """The call at the head of the network lane ends then. Add the one behind it, if any, to the heads."""
-        self.free = end
-        queue = self.queue
-        queue.popleft()
-        if queue:
-            heads.append(queue[0])

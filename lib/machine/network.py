@@ -1,9 +1,9 @@
 """Who meets whom, and when: lanes, meetings, mailboxes, and the order in which waits end.
 
-Every rank has a network lane (collectives and sends, one at a time, in the order issued) and a receive lane. What is
-certain is decided at once. What depends on others (a receive from anyone, the order of waits in a rank with several
-coroutines) is decided by ``decide_next`` when every coroutine waits: then the earliest possible end of all is certain,
-because whatever happens next happens after it.
+Every rank has a network lane for each tier of links (collectives and sends, one at a time, in the order issued; by
+default there is one tier) and a receive lane. What is certain is decided at once. What depends on others (a receive
+from anyone, the order of waits in a rank with several coroutines) is decided by ``decide_next`` when every coroutine
+waits: then the earliest possible end of all is certain, because whatever happens next happens after it.
 """
 
 from collections import deque
@@ -99,7 +99,9 @@ class Network:
             call = InFlight(lanes, row.kind, layer, meeting.op, operand)  # one name for all, not an equal one for each
         call.group, call.meeting = group, meeting
         meeting.calls[group.position[rank]] = call
-        if lanes.issue(call, lanes.queue):
+        if group.across:
+            call.lane = lanes.network[-1]
+        if lanes.issue(call, call.lane.queue):
             self._advance(call)
         return call
 
@@ -114,7 +116,7 @@ class Network:
         heads = [head]
         while heads:
             call = heads.pop()
-            meeting, free = call.meeting, call.lanes.free
+            meeting, free = call.meeting, call.lane.free
             start = call.issued if call.issued > free else free
             if meeting is None:
                 self._transmit(call, start, heads)
@@ -139,7 +141,7 @@ class Network:
             self.watcher.met(row.kind, calls, [call.brings for call in calls], [one.labels for one in results])
         for call, result in zip(calls, results, strict=True):
             call.end, call.ticks, call.result, call.meeting = end, ticks, result, None
-            call.lanes.leave_queue(end, heads)
+            call.lane.leave(end, heads)
             if call.waiter is not None:
                 self._ended(call)
 
@@ -166,7 +168,11 @@ class Network:
             Result(labels, value, origin, self.cost.elements(labels))
             for labels, value in (outputs[:1] if shared else outputs)
         ]
-        largest = max(max(map(memory_of, brought)), max(map(memory_of, results)))
+        if self.cost.sent_as_stored:
+            largest = max(max(map(memory_of, brought)), max(map(memory_of, results)))
+        else:
+            sent = self.cost.sent
+            largest = max(max(sent(one.labels) for one in brought), max(sent(one.labels) for one in results))
         return results * len(outputs) if shared else results, brought[0].labels, largest
 
     def _lists_result(self, meeting: Meeting, layers: tuple[int, ...], calls: Sequence[ListCall]) -> Held:
@@ -217,7 +223,9 @@ class Network:
         op = (lanes.rank.rank, receiver, number)
         call = InFlight(lanes, SEND.kind, operand.labels.layer if operand else None, op, operand)
         call.peer, call.value = receiver, plain
-        if lanes.issue(call, lanes.queue):
+        if self.mesh.box(lanes.rank.rank) != self.mesh.box(receiver):
+            call.lane = lanes.network[-1]
+        if lanes.issue(call, call.lane.queue):
             self._advance(call)
         return call
 
@@ -226,9 +234,9 @@ class Network:
         sender, receiver, tensor = call.rank.rank, call.peer, call.operand
         assert receiver is not None
         across = self.mesh.box(sender) != self.mesh.box(receiver)
-        end = start + self.cost.transfer(call.memory, across)
+        end = start + self.cost.transfer(call.carried, across)
         call.end, call.ticks = end, self._ticks(start, end)
-        call.lanes.leave_queue(end, heads)
+        call.lane.leave(end, heads)
         if tensor is not None:
             call.value, call.origin = tensor.value, tensor.origin
         self.mailboxes.setdefault(receiver, {}).setdefault(sender, deque()).append(call)
