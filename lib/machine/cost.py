@@ -186,6 +186,16 @@ class Cost:
         again = Labels(SAVED, inp.layer, inp.layers, batches=inp.batches, shards=weight.shards, total=weight.total)
         return self.elements(again.changed(rare=Rare(keep="all"))) - sum(map(self.elements, saved))
 
+    @cached_property
+    def leaves_nothing(self) -> bool:
+        """Whether forward leaves nothing in memory by itself."""
+        return type(self).left_behind is Cost.left_behind
+
+    def left_behind(self, kind: str, *labels: Labels) -> Elements:
+        """Return how many elements a forward leaves in memory by itself, until backward: frameworks keep the inner
+        activations of a layer unless they are told not to. Here a program says what is kept."""
+        return 0
+
     def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> Grains:
         """Return how long a collective takes, in grains. ``size``: elements of the largest tensor that a member brings
         or gets; ``tensor``: labels of one that is brought."""

@@ -229,6 +229,7 @@ class RankState:
         self.clocks: list[Grains] = []  # the clock at each sample
         self.fetched: list[int] = []  # calls fetched since the last record, by place in the log
         self.held: list[Elements] = [0] * len(MEMORY_KINDS)  # what is stored now
+        self.inner: dict[object, Elements] = {}  # inner activations that forward has left in memory by itself
         self.finals: dict[int, Piece] = {}
         # The coroutines of the rank: the only one, or what names the one that runs, the hand of each, and who wrote
         # what in the log.
@@ -426,6 +427,16 @@ class RankState:
                 None, (), None, 0, row.words, (), since,
             ))
         )  # fmt: skip
+
+    def leave_behind(self, row: Computation, layer: int | None, labels: Sequence[Labels]) -> None:
+        """Note what a forward leaves in memory by itself, and that it is gone after the backward that makes the
+        gradient of the weight."""
+        which = layer, labels[0].batches
+        if row.weight_grads:
+            self.held[INNER] -= self.inner.pop(which, 0)
+        elif not row.backward and which not in self.inner:
+            self.inner[which] = left = self.cost.left_behind(row.kind, *labels)
+            self.held[INNER] += left
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE) -> None:
         """Take a sample at a moment that is no operation: it ends no life."""
