@@ -88,6 +88,21 @@ TICKS = Unit("ticks", "tick", "tick {}", show_ticks, show_ticks)
 MS = Unit("ms", "ms", "{} ms", show_ticks, _show_ms)
 
 
+SECONDS = Unit("s", "second", "{} s", lambda time: f"{time:.6g}", lambda time: f"{time:.4g}")
+
+
+def show_bytes(size: float | Fraction) -> str:
+    """Return a size in bytes for people, in units of 1000.
+
+    >>> show_bytes(16_060_522_496), show_bytes(512)
+    ('16.1 GB', '512 B')
+    """
+    for name, scale in (("B", 1.0), ("KB", 1e3), ("MB", 1e6), ("GB", 1e9)):
+        if size < 999.5 * scale:
+            return f"{float(size) / scale:.3g} {name}"
+    return f"{float(size) / 1e12:.3g} TB"
+
+
 def show_elements(elements: Elements) -> str:
     """Return a size for people: digits in threes, and two decimals for a fraction of an element.
 
@@ -95,3 +110,23 @@ def show_elements(elements: Elements) -> str:
     ('2,621,440', '0.33')
     """
     return f"{int(elements):,}" if elements == int(elements) else f"{float(elements):,.2f}"
+
+
+class SizeUnit(NamedTuple):
+    """What the sizes of a run are counted in, and how they are told.
+
+    >>> ELEMENTS.told(2621440), BYTES.told(16_060_522_496)
+    ('2,621,440 elements', '16.1 GB')
+    """
+
+    name: str
+    show: Callable[[Elements], str]  # the number, and its unit unless that is always the same
+    says_itself: bool = False  # whether what is shown has its unit
+
+    def told(self, size: Elements) -> str:
+        """Return a size with its unit."""
+        return self.show(size) if self.says_itself else f"{self.show(size)} {self.name}"
+
+
+ELEMENTS = SizeUnit("elements", show_elements)
+BYTES = SizeUnit("bytes", show_bytes, says_itself=True)

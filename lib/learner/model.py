@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
 from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at
-from ..basics.units import Elements, show_elements
+from ..basics.units import Elements
 from ..machine.books import LOADING
 from ..machine.check import check_finals
 from ..machine.cost import Cost
@@ -166,7 +166,9 @@ class Model(Verbs):
 
     def status(self) -> None:
         """Prints the clock, the memory in use, and every stored tensor."""
-        lines = [f"[rank {self.rank}, tick {self.time:g}] {show_elements(self.memory())} elements stored"]
+        cost = self.dist.cost
+        when, held = cost.time_unit.at(f"{self.time:g}"), cost.size_unit.told(self.memory())
+        lines = [f"[rank {self.rank}, {when}] {held} stored"]
         lines += [f"  {store._name}[{key!r}] = {tensor!r}" for store in self.storage() for key, tensor in store.items()]
         print("\n".join(lines))
 

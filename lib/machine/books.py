@@ -141,6 +141,8 @@ class LocalBooks:
         cost = rank.cost
         workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
         rank.record(row, layer, labels[0].batches, operands, cost.compute(kind, *labels), workspace)
+        if not cost.leaves_nothing and row.trains:
+            rank.leave_behind(row, layer, labels)
         if len(made) != len(values):
             raise ValueError(f"{kind} makes {len(made)} tensors of {len(values)} values")
         return [*map(rank.mint, made, values, repeat(origin))]

@@ -24,8 +24,8 @@ class InFlight:
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = (
-        "lanes", "kind", "layer", "issued", "index", "holder", "operands", "labels", "memory", "held", "end", "result",
-        "waiter", "awaited",
+        "lanes", "lane", "kind", "layer", "issued", "index", "holder", "operands", "labels", "memory", "sent", "held",
+        "end", "result", "waiter", "awaited",
     )  # fmt: skip
     layers: tuple[int, ...] = ()  # of a collective that got a list
     meeting: Meeting | None = None  # of a member: its collective
@@ -36,6 +36,7 @@ class InFlight:
 
     def __init__(self, lanes: Lanes, kind: str, layer: int | None, operands: Sequence[TensorState] = ()) -> None:
         self.lanes: Lanes | None = lanes  # None after the run, of which nothing then hangs together in a circle
+        self.lane = lanes.network[0]  # of the network, if it goes over it
         rank = lanes.rank
         log = rank.log
         self.kind, self.layer = kind, layer
@@ -50,6 +51,8 @@ class InFlight:
                 operand.carriers = [self]
             else:
                 operand.carriers.append(self)
+        self.sent = self.memory if rank.cost.sent_as_stored else sum([rank.cost.sent(one.labels) for one in operands])
+        """How much goes over the links, of what it carries."""
         self.held = rank.sample(operands)
         self.end: Grains | None = None
         self.result: Result | Results | PuzzleError | None = None
@@ -94,7 +97,7 @@ class InFlight:
         return make_event((
             rank, self.kind, self.layer, labels.batches if labels else NONE,
             ticks(self.issued), ticks(self.start), ticks(self.end), self.held, self.op or None,
-            ends, labels.kind if labels else None, self.memory, words, (), awaited,
+            ends, labels.kind if labels else None, self.sent, words, (), awaited,
         ))  # fmt: skip
 
     def wait(self) -> Wait:
@@ -120,7 +123,7 @@ class InFlight:
 
     def meets(self, other: InFlight) -> bool:
         """Return whether it is the same collective as another call of its meeting, and its rank's next."""
-        queue: Sequence[InFlight] = self.lanes.queue if self.lanes is not None else ()
+        queue = self.lane.queue
         return self.what == other.what and bool(queue) and queue[0] is self
 
     def __str__(self) -> str:
@@ -187,6 +190,8 @@ class ListMember(Member):
         super().__init__(lanes, kind, layers[0], meeting, operands)
         self.layers, self.brought = layers, brought
         self.memory = sum(operand.memory for operand in operands)
+        if lanes.rank.cost.sent_as_stored:
+            self.sent = self.memory
         if operands:
             labels = [operand.labels for operand in operands]
             self.labels = labels[0].changed(batches=NONE.union(*[one.batches for one in labels]))
@@ -252,24 +257,33 @@ class Membership:
         self.group, self.place, self.issued, self.meetings = group, group.position[rank], 0, meetings
 
 
+class Lane:
+    """A lane of the network: calls one at a time, in order, and when it is free."""
+
+    __slots__ = ("queue", "free")
+
+    def __init__(self) -> None:
+        self.queue: deque[InFlight] = deque()
+        self.free: Grains = 0
+
+    def leave(self, end: Grains, heads: list[InFlight]) -> None:
+        """The call at the head of the lane ends then. Add the one behind it, if any, to the heads."""
+        self.free = end
+        queue = self.queue
+        queue.popleft()
+        if queue:
+            heads.append(queue[0])
+
+
 class Lanes:
     """One rank's lanes: what it has issued, and when each lane is free."""
 
     def __init__(self, rank: RankState) -> None:
         self.rank = rank
-        self.queue: deque[InFlight] = deque()  # the network lane: collectives and sends, in order
-        self.free: Grains = 0
+        self.network = [Lane() for _ in rank.cost.tiers]  # collectives and sends, one lane for each tier of links
         self.receives: deque[Message] = deque()  # receives that have no message yet, in order
         self.receive_free: Grains = 0
         self.open: dict[int, InFlight] = {}  # issued and not fetched, by place in the log
         self.sent: dict[int, int] = {}  # messages to each rank
         self.memberships: dict[str | None, Membership] = {}  # by axis
         self.version = 0  # of what this rank could receive next
-
-    def leave_queue(self, end: Grains, heads: list[InFlight]) -> None:
-        """The call at the head of the network lane ends then. Add the one behind it, if any, to the heads."""
-        self.free = end
-        queue = self.queue
-        queue.popleft()
-        if queue:
-            heads.append(queue[0])

@@ -1,9 +1,9 @@
 """Who meets whom, and when: lanes, meetings, mailboxes, and the order in which waits end.
 
-Every rank has a network lane (collectives and sends, one at a time, in the order issued) and a receive lane. What is
-certain is decided at once. What depends on others (a receive from anyone, the order of waits in a rank with several
-coroutines) is decided by ``decide_next`` when every coroutine waits: then the earliest possible end of all is certain,
-because whatever happens next happens after it.
+Every rank has a network lane for each tier of links (collectives and sends, one at a time, in the order issued; by
+default there is one tier) and a receive lane. What is certain is decided at once. What depends on others (a receive
+from anyone, the order of waits in a rank with several coroutines) is decided by ``decide_next`` when every coroutine
+waits: then the earliest possible end of all is certain, because whatever happens next happens after it.
 """
 
 from collections import deque
@@ -99,8 +99,11 @@ class Network:
         else:
             call = Member(lanes, row.kind, layer, meeting, () if operand is None else (operand,))
         meeting.calls[membership.place] = call
-        lanes.queue.append(call)
-        if lanes.queue[0] is call:
+        if membership.group.across:
+            call.lane = lanes.network[-1]
+        queue = call.lane.queue
+        queue.append(call)
+        if queue[0] is call:
             self._advance(call)
         return call
 
@@ -120,9 +123,7 @@ class Network:
         heads = [head]
         while heads:
             call = heads.pop()
-            meeting, lanes = call.meeting, call.lanes
-            assert lanes is not None
-            free = lanes.free
+            meeting, free = call.meeting, call.lane.free
             start = call.issued if call.issued > free else free
             if meeting is None:
                 self._transmit(cast(Message, call), start, heads)
@@ -149,9 +150,7 @@ class Network:
         meeting.calls = []  # from now on its members name the meeting, and it names none
         for call, result in zip(calls, results, strict=True):
             call.end, call.result = end, result
-            lanes = call.lanes
-            assert lanes is not None
-            lanes.leave_queue(end, heads)
+            call.lane.leave(end, heads)
             if call.waiter is not None:
                 self._ended(call)
 
@@ -178,7 +177,11 @@ class Network:
             Result(labels, value, origin, self.cost.elements(labels))
             for labels, value in (outputs[:1] if shared else outputs)
         ]
-        largest = max(max(map(memory_of, brought)), max(map(memory_of, results)))
+        if self.cost.sent_as_stored:
+            largest = max(max(map(memory_of, brought)), max(map(memory_of, results)))
+        else:
+            sent = self.cost.sent
+            largest = max(max(sent(one.labels) for one in brought), max(sent(one.labels) for one in results))
         return results * len(outputs) if shared else results, brought[0].labels, largest
 
     def _lists_result(self, meeting: Meeting, layers: tuple[int, ...], calls: Sequence[ListMember]) -> Held:
@@ -225,8 +228,11 @@ class Network:
         op = (lanes.rank.rank, receiver, number)
         call = Message(lanes, SEND.kind, receiver, op, () if operand is None else (operand,))
         call.value = plain
-        lanes.queue.append(call)
-        if lanes.queue[0] is call:
+        if self.mesh.box(lanes.rank.rank) != self.mesh.box(receiver):
+            call.lane = lanes.network[-1]
+        queue = call.lane.queue
+        queue.append(call)
+        if queue[0] is call:
             self._advance(call)
         return call
 
@@ -236,9 +242,9 @@ class Network:
         assert lanes is not None and receiver is not None
         sender = lanes.rank.rank
         across = self.mesh.box(sender) != self.mesh.box(receiver)
-        end = start + self.cost.transfer(call.memory, across)
+        end = start + self.cost.transfer(call.sent, across)
         call.start, call.end = start, end
-        lanes.leave_queue(end, heads)
+        call.lane.leave(end, heads)
         for tensor in call.operands:
             call.value, call.origin = tensor.value, tensor.origin
         self.mailboxes.setdefault(receiver, {}).setdefault(sender, deque()).append(call)
@@ -300,7 +306,7 @@ class Network:
         call.start = start = max(call.issued, lanes.receive_free, sent.end)
         call.end = lanes.receive_free = start + self.cost.receiving
         call.peer, call.op, call.layer = sender, sent.op, sent.layer
-        call.labels, call.memory, call.message = sent.labels, sent.memory, sent
+        call.labels, call.memory, call.sent, call.message = sent.labels, sent.memory, sent.sent, sent
         if self.watcher is not None:
             self.watcher.received(sent, call)
         self._note_candidate(lanes)

@@ -6,7 +6,7 @@ from itertools import chain
 from textwrap import fill
 
 from ..basics.errors import PuzzleError, witnessed
-from ..basics.units import TICKS, Elements, Unit, show_elements
+from ..basics.units import ELEMENTS, TICKS, Elements, SizeUnit, Unit
 from ..record.breakdown import in_words, time_parts
 from ..record.codes import grid, line_width
 from ..record.events import MARKS, Event
@@ -26,7 +26,10 @@ class Outcome:
     all ranks, in elements."""
 
     unit: Unit = TICKS
-    """What times are counted in: ticks, but for what a clock has measured."""
+    """What times are counted in: the cost's unit, but for what a clock has measured."""
+
+    size_unit: SizeUnit = ELEMENTS
+    """What sizes are counted in: the cost's unit."""
 
     failure: Failure | None = None
     """Where an error has ended the run, and who waited then."""
@@ -37,6 +40,7 @@ class Outcome:
         self.name = name
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
         self.cost = shape.cost
+        self.unit, self.size_unit = shape.cost.time_unit, shape.cost.size_unit
         self.layers, self.batches = final_states[0].layers, final_states[0].batches
         self.final_states = tuple(final_states)
         self._logs = [*logs]
@@ -86,7 +90,7 @@ class Outcome:
             return f"{self.name}: not attempted yet"
         return (
             f"{self.name} on {self.ranks} rank{'s' * (self.ranks > 1)}: time {self.unit.lasting(self.time)}, "
-            f"peak memory {show_elements(self.memory)} elements"
+            f"peak memory {self.size_unit.told(self.memory)}"
         )
 
     def _spent(self) -> str:

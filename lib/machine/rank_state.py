@@ -255,6 +255,7 @@ class RankState:
         self.log: list[Done | Carrying] = []
         self.fetched = array("q")  # of each call fetched: how long the log was, and the call's place in it
         self.held: list[Elements] = [0] * len(MEMORY_KINDS)  # what is stored now
+        self.inner: dict[object, Elements] = {}  # inner activations that forward has left in memory by itself
         self.finals: dict[int, Piece] = {}
         # The coroutines of the rank: the only one, or what names the one that runs, the hand of each, and who wrote
         # what in the log.
@@ -441,6 +442,16 @@ class RankState:
         held, start = self.sample(operands, workspace), self.clock
         self.clock = end = start + length
         self.log.append(make_done((row.kind, layer, batches, row.words, start, end, held)))
+
+    def leave_behind(self, row: Computation, layer: int | None, labels: Sequence[Labels]) -> None:
+        """Note what a forward leaves in memory by itself, and that it is gone after the backward that makes the
+        gradient of the weight."""
+        which = layer, labels[0].batches
+        if row.weight_grads:
+            self.held[INNER] -= self.inner.pop(which, 0)
+        elif not row.backward and which not in self.inner:
+            self.inner[which] = left = self.cost.left_behind(row.kind, *labels)
+            self.held[INNER] += left
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE) -> None:
         """Take a sample at a moment that is no operation: it ends no life."""
