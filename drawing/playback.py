@@ -90,7 +90,7 @@ def _row(
             opacity = theme.STRONG_TINT if theme.outlined(event.kind) else 1
             own = theme.in_layer_color(event.kind)
             color = color_of(event, trace) if own else theme.kind_color(event.kind)
-            when = [round(time, 6) for time in (event.issued, event.start, event.length)]
+            when = [round(time, 6) for time in (event.start - event.issued, event.start, event.length)]
             what = [looks.place((color, opacity)), words.place(_words(event, row)), code.place(line)]
             ops.append([*when, *what, int(event.lane != "compute")])
     ops.sort(key=lambda op: op[1])
@@ -106,14 +106,17 @@ def _row(
     }
 
 
-def _held(events: Sequence[Event], shown: Sequence[int], held: Table) -> list[list[float]]:
-    """Return from when on a rank stores what, wherever that changes."""
-    samples: list[list[float]] = []
+def _held(events: Sequence[Event], shown: Sequence[int], held: Table) -> list[float]:
+    """Return how long after the last change a rank stores something else, and what, one behind the other."""
+    found: list[float] = []
+    since, before = 0.0, -1
     for event in events:
         place = held.place(tuple(float(event.held[slot]) for slot in shown))
-        if not samples or samples[-1][1] != place:
-            samples.append([round(event.issued, 6), place])
-    return samples
+        if place != before:
+            time = round(event.issued, 6)
+            found += [round(time - since, 6), place]
+            since, before = time, place
+    return found
 
 
 def _stuck(trace: Trace, row: Row, code: Code) -> list[Any] | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.basics.arguments import describe
-from lib.basics.errors import PuzzleError, numbered
+from lib.basics.errors import PuzzleError
 from lib.basics.units import Elements
 
 from .figure import Figure
@@ -22,14 +22,16 @@ from .picture import LARGEST, draw, small_enough, stage, still
 from .playback import CARDS, places, playback
 from .svg import escape
 from .trace import Trace, trace_of
+from .words import ranges
 
 TEMPLATE = Path(__file__).with_name("player.html")
 OPERATIONS = 20_000
 """Operations that a page can play at most."""
 STRIP = 70.0
 """Height in pixels of the memory of the chosen rank."""
-STILL = 250_000
-"""Bytes at most of the picture that stands where no player can: it would be most of a notebook otherwise."""
+STILL, ROOM = 250_000, 40_000
+"""Bytes at most of the picture that stands where no player can (it would be most of a notebook otherwise), and bytes at
+least that a page must leave to its own picture."""
 
 
 class Player:
@@ -94,23 +96,18 @@ def play(
         return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), height, lambda: draw(trace))
     rows, left_out = _to_play(trace, ranks)
     data = playback(trace, rows, left_out)
-    room = LARGEST - STILL
     # A page whose data alone are too much for a notebook has its picture as fine as in a file.
-    most = room if len(escape(_script(data))) < 0.9 * room else 2 * LARGEST
-    figure = small_enough(
-        lambda rough: stage(trace, STRIP, rough),
-        most,
-        lambda figure: len(escape(_page(trace.title, figure, data, rows))),
-    )
+    room = LARGEST - STILL - len(escape(_page(trace, "", data))) - 20 * len(rows) - 200
+    most = room if room > ROOM else LARGEST
+    figure = small_enough(lambda rough: stage(trace, STRIP, rough), most, lambda figure: len(escape(figure.svg())))
+    page = _page(trace, figure.svg(), data | {"box": places(figure, rows)})
     below = 160 + min(max(min(len(rows), CARDS) * 76, 300), 480)  # about: where it can, the page tells its frame
-    page = _page(trace.title, figure, data, rows)
     return Player(trace.title, page, int(figure.size[1] * 1.12) + below, lambda: still(trace, STILL))
 
 
-def _page(title: str, figure: Figure, data: dict[str, Any], rows: Sequence[Row]) -> str:
+def _page(trace: Trace, picture: str, data: dict[str, Any]) -> str:
     # The template has braces and dollars of its own: only these three are ours.
-    script = _script(data | {"box": places(figure, rows)})
-    parts = {"title": escape(title), "picture": figure.svg(), "data": script}
+    parts = {"title": escape(trace.title), "picture": picture, "data": _script(data)}
     return re.sub(r"\$(title|picture|data)\b", lambda found: parts[found[1]], TEMPLATE.read_text(encoding="utf-8"))
 
 
@@ -134,7 +131,7 @@ def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]
     if len(found) == len(rows):
         return found, ""
     own = [rank for row in found for rank in row.ranks]
-    said = f"{len(own):,} of {trace.ranks:,} ranks are played: {numbered('rank', own)}."
+    said = f"{len(own):,} of {trace.ranks:,} ranks are played: {ranges(own)}."
     return found, f"{said} play(run, ranks=[...]) plays those that you name."
 
 
@@ -149,20 +146,20 @@ def _named(trace: Trace, rows: Sequence[Row], ranks: Iterable[int]) -> list[int]
 
 
 def _evenly(trace: Trace, rows: Sequence[Row]) -> list[int]:
-    """Return the places of all rows, the most telling first: where a run failed and who waits there, the peak of
-    memory, the first, the last, and then all others, such that any number of them is spread over the machine."""
+    """Return the places of all rows or, of too many, of some from all over the machine: where a run failed and who
+    waits there, the peak of memory, the first, the last, and others at even distances."""
+    counts = [len(row.operations) for row in rows]
     failure = trace.failure
     first = [failure.place.rank, *failure.knot()] if failure else []
     telling = [*first, trace.peak.rank if trace.peak else None]
     found = [place for rank in telling for place, row in enumerate(rows) if rank in row.ranks]
-    step = 1
-    while step < len(rows):
-        step *= 2
-    spread = [0, len(rows) - 1]
-    while step:
-        spread += range(0, len(rows), step)
-        step //= 2
-    return list(dict.fromkeys([*found, *spread]))
+    chosen: list[int] = []
+    for many in range(len(rows), 0, -1):
+        spread = [round(step * (len(rows) - 1) / max(1, many - 1)) for step in range(many)]
+        chosen = list(dict.fromkeys([*found, *spread]))
+        if sum(counts[place] for place in chosen) <= OPERATIONS:
+            break
+    return chosen
 
 
 def _script(data: dict[str, Any]) -> str:
