@@ -12,6 +12,7 @@ from types import MappingProxyType
 from lib.record.events import MARKS, Event
 from lib.record.waiting import idle_spans
 
+from . import theme
 from .trace import Trace
 from .words import brief_ranks, plural, ranges
 
@@ -75,6 +76,13 @@ class Row:
     def operations(self) -> list[Event]:
         """The events that are drawn."""
         return [event for events in self.parts for event in events if event.kind not in MARKS]
+
+    @cached_property
+    def layers(self) -> set[int]:
+        """The layers that its micro-batches go through."""
+        return {
+            event.layer for event in self.operations if event.layer is not None and theme.in_layer_color(event.kind)
+        }
 
     def idle(self, time: float) -> float:
         """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drawing import Figure, compare, draw, theme
-from drawing.layout import Layout
+from drawing.layout import CROWDED, FINE, Layout
 from drawing.links import links_of
 from drawing.numbering import LEAST_CONTRAST
 from drawing.trace import trace_of
@@ -21,6 +21,7 @@ from lib.record.waiting import Waiting, idle_spans
 from tests.drawing_events import (
     SVG,
     event,
+    operation_titles,
     parse,
     sharded_run,
     staged_run,
@@ -186,7 +187,7 @@ def signs(figure: Figure, end: float) -> set[str]:
         y = float(one.get("y") or (re.search(r"^M[\d.]+ ([\d.]+)", path) or ["", "0"])[1])
         if y >= end:
             continue
-        if fill == theme.GAP:
+        if theme.GAP in (fill, stroke):
             found.add("waits, or is done")
         if stroke == theme.ARROW and width == "1":
             found.add("from send to receive")
@@ -232,3 +233,66 @@ def test_what_is_written_into_gaps_can_be_read_and_gaps_be_seen(page: int) -> No
     roles = {role: colors[page] for role, colors in theme.ROLES.items()}
     assert theme.contrast(roles["waits"], roles["gap"]) >= 4.5
     assert theme.contrast(roles["gap"], roles["card"]) >= 1.15
+
+
+# -- many events ---------------------------------------------------------------------------
+
+
+LARGEST_OF_BOXES = 500_000
+"""Bytes of a picture of boxes, of the usual width."""
+NEAR = [
+    ("gpipe", {"ranks": 16, "layers": 16, "batches": 32}),
+    ("gpipe", {"ranks": 8, "layers": 8, "batches": 66}),
+    ("one_f_one_b", {"ranks": 16, "layers": 16, "batches": 32}),
+    ("zero_bubble", {"ranks": 8, "layers": 8, "batches": 56}),
+    ("fsdp", {"ranks": 16, "layers": 31, "batches": 16}),
+    ("pipeline_fsdp", {"ranks": 16, "layers": 40, "batches": 4}),
+]
+"""Sizes a little below and above the limit."""
+
+
+@pytest.mark.parametrize(("name", "size"), NEAR, ids=[f"{name} {size['batches']}" for name, size in NEAR])
+def test_pictures_of_boxes_are_small_up_to_the_limit(name: str, size: dict[str, int]) -> None:
+    grows = "layers" if "fsdp" in name else "batches"
+    step = 4 if name == "pipeline_fsdp" else 1
+    for number in range(size[grows] + 2 * step, 0, -step):
+        done = solved(name, **size | {grows: number})
+        count = sum(one.kind not in MARKS for one in done.events)
+        if count <= FINE:
+            break
+    assert count > 0.9 * FINE
+    assert LARGEST_OF_BOXES / 2 < len(draw(done)._repr_html_()) <= LARGEST_OF_BOXES
+
+
+def test_a_crowded_picture_still_tells_what_each_operation_is_and_when() -> None:
+    done = solved("gpipe", ranks=16, layers=16, batches=16)
+    count = sum(one.kind not in MARKS for one in done.events)
+    assert CROWDED < count <= FINE
+    figure = draw(done)
+    said = titles(figure)
+    layout = Layout(trace_of(done), 980, 74)
+    messages = len(links_of(layout, "auto").asked)
+    told = [one for one in operation_titles(figure) if not re.search("waits for|is done", one)]
+    assert len(told) == count - messages  # the two ends of a message are told at once
+    assert "rank 3: forward, micro-batch 5\ntick 11.2 to 12.2" in said, said[200:230]
+    assert any(re.match(r"rank 3 to rank 4, micro-batch 5\ntick [\d.]+ to [\d.]+$", one) for one in said)
+    root = parse(figure)
+    assert sum(one.get("class") == "m" for one in root.iter(SVG + "g")) == messages
+
+
+def test_a_crowded_picture_has_the_look_of_one_with_room() -> None:
+    done = solved("gpipe", ranks=16, layers=16, batches=16)
+    colors = {one.get("fill") for one in parse(draw(done)).iter()} | {
+        one.get("stroke") for one in parse(draw(done)).iter()
+    }
+    wanted = {theme.work_color(kind, batch, 16) for kind in ("forward", "backward") for batch in range(16)}
+    assert wanted | {theme.kind_color("pass_to"), theme.kind_color("receive"), theme.GAP} <= colors
+    layout = Layout(trace_of(done), 980, 74)
+    assert layout.crowded and not Layout(trace_of(solved("gpipe")), 980, 74).crowded
+
+
+def test_the_chain_of_a_crowded_picture_stands_out() -> None:
+    done = solved("gpipe", ranks=16, layers=16, batches=16)
+    root = parse(draw(done, chain=True))
+    pale = [one for one in root.iter(SVG + "g") if one.get("opacity")]
+    assert len(pale) == 1 and len(list(pale[0].iter())) > 20
