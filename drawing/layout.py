@@ -24,6 +24,8 @@ FINE = 3000
 """Up to so many events, each is a box of its own with a hover text."""
 CROWDED = 1000
 """Up to so many events, each is told whole when the pointer rests on it, and has corners of its own."""
+ROOMY = 5.0
+"""Pixels for each operation of a row with which there may be room for numbers, though none of them is a box."""
 LEGIBLE = 4.0
 """Rows lower than so many pixels are filled by pixel columns."""
 MESSAGE, THIN_MESSAGE = 0.4, 11.0
@@ -51,6 +53,7 @@ class Row:
     """Whether all its ranks have the same in memory at all times."""
     lanes: Sequence[int] = ()
     """The lane of each event: 0 is the row itself, 1 and up are the thin lanes below it."""
+    _idle: tuple[float, float] | None = None
 
     @property
     def events(self) -> Sequence[Event]:
@@ -86,6 +89,11 @@ class Row:
 
     def idle(self, time: float) -> float:
         """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
+        if self._idle is None or self._idle[0] != time:
+            self._idle = time, self._idle_share(time)
+        return self._idle[1]
+
+    def _idle_share(self, time: float) -> float:
         spans = (span for events in self.parts for span in idle_spans(events, time))
         return sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
 
@@ -123,6 +131,9 @@ class Layout:
         self.per_tick = (self.x1 - self.x0) / (self.until or 1.0)
         shown = sum(len(row.operations) for row in self.rows)
         self.fine = not rough and self.height >= LEGIBLE and shown <= FINE
+        most = max((len(row.operations) for row in self.rows), default=0)
+        self.roomy = self.fine or (rough < 2 and most * ROOMY <= self.x1 - self.x0)
+        """Whether there may be room for numbers."""
         self.crowded = self.fine and shown > CROWDED
         if self.fine:
             for row in self.rows:

@@ -54,7 +54,7 @@ def draw_timeline(layout: Layout, links: str, plans: Plans, notes: bool = True) 
     if layout.fine:
         parts += _Rows(layout, plans, found.asked).draw()
     else:
-        parts += draw_coarse(layout)
+        parts += draw_coarse(layout, plans)
     over = [*draw_arrows(layout, found.arrows), *draw_path(layout), *draw_failure(layout)]
     return [*parts, *over, *row_names(layout, notes)]
 

@@ -20,6 +20,7 @@ from lib.record.table import lane_of
 from lib.record.waiting import Waiting, idle_spans
 from tests.drawing_events import (
     SVG,
+    chain,
     event,
     operation_titles,
     parse,
@@ -296,3 +297,34 @@ def test_the_chain_of_a_crowded_picture_stands_out() -> None:
     root = parse(draw(done, chain=True))
     pale = [one for one in root.iter(SVG + "g") if one.get("opacity")]
     assert len(pale) == 1 and len(list(pale[0].iter())) > 20
+
+
+def test_rows_without_boxes_keep_colors_tint_and_hover_texts() -> None:
+    done = solved("gpipe", ranks=64, layers=64, batches=8)
+    assert sum(one.kind not in MARKS for one in done.events) > FINE
+    figure = draw(done)
+    said = titles(figure)
+    assert "rank 0: forward of micro-batches 0-7, tick 0 to 9.4" in said
+    assert any(re.match(r"rank 7: forward of micro-batches 0-7, tick [\d.]+ to [\d.]+$", one) for one in said)
+    assert any(re.match(r"rank 63: .*backward of micro-batches 0-7, tick [\d.]+ to [\d.]+$", one) for one in said)
+    assert "waits, or is done" in texts(figure)
+    paths = [one for one in parse(figure).iter(SVG + "path") if one.get("stroke-width")]
+    colors = {str(one.get("stroke")): one for one in paths if one.get("stroke-opacity") is None}
+    wanted = {theme.work_color(kind, batch, 8) for kind in ("forward", "backward") for batch in range(8)}
+    assert wanted | {theme.GAP} <= set(colors)
+
+
+def test_numbers_are_written_wherever_they_have_room() -> None:
+    done = solved("gpipe", ranks=32, layers=32, batches=20)
+    assert sum(one.kind not in MARKS for one in done.events) > FINE
+    wide, narrow = (texts(draw(done, width=width, memory=False)) for width in (3000, 980))
+    assert wide.count("17") >= 2 * 32
+    assert narrow.count("17") == 0
+
+
+def test_hover_texts_of_runs_are_few() -> None:
+    """Whatever the number of ranks and events."""
+    for ranks, count in ((1, 5000), (20, 400), (280, 40)):
+        figure = draw(trace(*(chain(rank, count, offset=3 * rank) for rank in range(ranks))), memory=False)
+        runs = [one for one in titles(figure) if re.search(r": .*, tick [\d.]+ to ", one)]
+        assert 0 < len(runs) <= 1300, (ranks, len(runs))
