@@ -92,10 +92,10 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
     if any(joined(layout, row) for layout in layouts for row in layout.rows):
         yield Entry(_notched(), WIDE, "notch: the next layer")
     if any(map(_has_strips, layouts)):
-        yield Entry(_strip(layouts[0].trace), WIDE, "strip: its layer")
+        yield Entry(_strip(layouts[0].trace), WIDE, "foot: the layer of a collective")
     ties = [kind for layout in layouts for kind in ties_of(layout, links)]
     if ties:
-        yield Entry(tie_sample(WIDE, TALL, ties[0]), WIDE, "one collective")
+        yield Entry(tie_sample(WIDE, TALL, ties[0]), WIDE, "joins the ranks of a collective")
     if any(links_of(layout, links).arrows for layout in layouts):
         yield Entry(arrow_sample(WIDE, TALL), WIDE, "from send to receive")
     if any(layout.trace.idle > 1e-9 for layout in layouts):

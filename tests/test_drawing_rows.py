@@ -193,14 +193,14 @@ def signs(figure: Figure, end: float) -> set[str]:
         if stroke == theme.ARROW and width == "1":
             found.add("from send to receive")
         if stroke in ties and width == "1.6":
-            found.add("one collective")
+            found.add("joins the ranks of a collective")
         if stroke == theme.CARD and width == "1.2":
             found.add("notch: the next layer")
         if stroke == theme.CHAIN:
             found.add("the longest chain (all else is pale)")
         thin = float(one.get("height") or (width if fill == "none" and stroke in layers else None) or 99) < 5
         if thin and (fill in layers or stroke in layers):
-            found.add("strip: its layer")
+            found.add("foot: the layer of a collective")
     return found
 
 
@@ -209,9 +209,13 @@ def test_every_sign_of_a_picture_is_in_its_legend_and_no_other(name: str) -> Non
     figure = RUNS[name]()
     shown = [(float(one.get("y", 0)), one.text or "") for one in parse(figure).iter(SVG + "text")]
     known = {
-        "waits, or is done", "from send to receive", "one collective", "notch: the next layer", "strip: its layer",
+        "waits, or is done",
+        "from send to receive",
+        "joins the ranks of a collective",
+        "notch: the next layer",
+        "foot: the layer of a collective",
         "the longest chain (all else is pale)",
-    }  # fmt: skip
+    }
     axis = min(y for y, text in shown if text == "ticks" and y > 90)
     assert {text for _, text in shown if text in known} == signs(figure, axis)
 
