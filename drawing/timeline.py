@@ -121,17 +121,33 @@ class _Rows:
     def _operation(self, place: Place) -> Diagram:
         row, standing = self.layout.rows[place[0]], self.standings.get(Stop(*place), APART)
         said = hover(row.events[place[1]], row, self.layout.trace.unit)
-        return Titled(said + (f"\n{standing.said}" if standing.said else ""), self._body(place), standing.opacity)
+        said += f"\n{standing.said}" if standing.said else ""
+        if standing.opacity is None:
+            return Titled(said, self._body(place, self._number(place)))
+        pale = Titled(said, self._body(place), standing.opacity)
+        return together([pale, *self._on_pale(place)])
 
-    def _body(self, place: Place) -> Diagram:
-        layout, row, index = self.layout, self.layout.rows[place[0]], place[1]
-        event = row.events[index]
+    def _number(self, place: Place) -> str:
+        """Return the micro-batches that are written into a box, if there is room."""
+        row, event = self.layout.rows[place[0]], self.layout.rows[place[0]].events[place[1]]
         numbers = self.plans.get(event.kind, NO_NUMBERS)
         text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
-        if not fits(layout, text, event.length, numbers.size):
-            text = ""
+        return text if fits(self.layout, text, event.length, numbers.size) else ""
+
+    def _on_pale(self, place: Place) -> list[Diagram]:
+        """Return the number of a faded box, which itself is not faded: it can still be read."""
+        text, row = self._number(place), self.layout.rows[place[0]]
+        if not text:
+            return []
+        x, y, width, height = self.layout.shape(row, place[1])
+        size = self.plans[row.events[place[1]].kind].size
+        return [label(x + width / 2, y + height / 2, text, size, style(theme.INK), weight=600, passive=True)]
+
+    def _body(self, place: Place, text: str = "") -> Diagram:
+        layout, row, index = self.layout, self.layout.rows[place[0]], place[1]
+        event = row.events[index]
         shape, color, full = layout.shape(row, index), color_of(event, layout.trace), layout.trace.by_operation
-        return operation(event.kind, shape, color, text, numbers.size, full)
+        return operation(event.kind, shape, color, text, self.plans.get(event.kind, NO_NUMBERS).size, full)
 
     def _run(self, row: Row, run: Sequence[Event]) -> Diagram:
         """Return several layers as one box, with a notch where one ends and the next begins, each with its hover
@@ -179,7 +195,11 @@ class _Rows:
             for index, event in self._shown(here):
                 if id(event) not in runs:
                     standing = self.standings.get(Stop(here, index), APART)
-                    (pale if standing.opacity else bright).append(self._body((here, index)))
+                    if standing.opacity is None:
+                        bright.append(self._body((here, index), self._number((here, index))))
+                    else:
+                        pale.append(self._body((here, index)))
+                        bright += self._on_pale((here, index))
                     if (here, index) not in self.apart:
                         told.append(self._told(row, [event], self.layout.place(row, index)[1]))
             bright += over_runs(self.layout, row, self.plans, self._pale(here))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
 
-from drawing import Figure, compare, draw, theme
+from drawing import Figure, compare, draw, play, theme
 from drawing.layout import CROWDED, FINE, Layout
 from drawing.links import links_of
 from drawing.numbering import LEAST_CONTRAST
@@ -95,7 +96,8 @@ def test_measured_times_have_gaps_in_milliseconds() -> None:
     ]
     by_rank = {rank: [one for one in events if one.rank == rank] for rank in range(4)}
     said = texts(draw(trace(*by_rank.values(), layers=8, unit=MS), memory=False))
-    assert "waits 102 ms for rank 1" in said, said
+    assert "waits 102 ms for rank 1" in said
+    assert "waits, or is between operations" in said and "waits, or is done" not in said
 
 
 def test_time_in_which_nobody_is_waited_for_is_not_called_waiting() -> None:
@@ -120,6 +122,18 @@ def test_ranks_that_share_a_row_name_only_whom_all_of_them_wait_for() -> None:
     figure = draw(run(late, ranks=20, layers=1, batches=20), memory=False)
     assert "wait 4.2" in " ".join(texts(figure))
     assert not any("for rank" in text for text in texts(figure))
+
+
+def test_the_player_says_the_same_as_the_gaps() -> None:
+    done = solved("gpipe")
+    found = re.search(r"^const data = (.*);$", play(done).page, re.MULTILINE)
+    assert found is not None
+    data = json.loads(found[1])
+    told = {f"{row['name']} {data['words'][words]}" for row in data["rows"] for _, _, words in row["gaps"]}
+    said = {one.split("\n")[0] for one in titles(draw(done)) if re.match(r"rank \d (waits|is done)", one)}
+    assert told == said and "rank 0 waits for rank 1" in told
+    first = data["rows"][0]["gaps"][0]
+    assert first[:2] == pytest.approx([8.8, 23.4])
 
 
 def test_neighbors_that_are_as_idle_are_told_once() -> None:
@@ -218,6 +232,17 @@ def test_every_sign_of_a_picture_is_in_its_legend_and_no_other(name: str) -> Non
     }
     axis = min(y for y, text in shown if text == "ticks" and y > 90)
     assert {text for _, text in shown if text in known} == signs(figure, axis)
+
+
+def test_numbers_on_faded_boxes_are_not_faded() -> None:
+    for name in ("ddp", "gpipe"):  # by layer, and by operation
+        root = parse(draw(solved(name), chain=True, memory=False))
+        pale = [one for one in root.iter(SVG + "g") if one.get("opacity")]
+        assert pale
+        assert not [text.text for one in pale for text in one.iter(SVG + "text") if (text.text or "").isdigit()]
+        plain = texts(draw(solved(name), memory=False))
+        shown = texts(draw(solved(name), chain=True, memory=False))
+        assert [shown.count(digit) for digit in "0123"] == [plain.count(digit) for digit in "0123"]
 
 
 def test_halves_of_a_backward_can_be_read_on_both_pages() -> None:
