@@ -10,13 +10,15 @@ from lib.record.waiting import Gap
 from . import theme
 from .hover import operation_in_words
 from .layout import Layout, Rect, Row
-from .marks import Diagram, box, boxes, label, style, text_width, unseen
+from .marks import Diagram, bars, box, hovers, label, style, text_width
 from .trace import Trace
 from .words import plural, ranges
 
 LOWEST, ROOM = 14.0, 4.0
 """Rows lower than so many pixels have nothing written in them; room beside what is written, in pixels."""
 SIZES = (10.5, 9.0)
+FOUND = 5.0
+"""Where a picture is crowded, gaps narrower than so many pixels, which no pointer finds, say nothing."""
 LONG = 0.1
 """In parts of a run: of gaps that are as long as this at least, it is written how long they are, though there is no
 room for more. Of shorter ones that would be said again and again."""
@@ -40,7 +42,8 @@ def tints(layout: Layout) -> list[Diagram]:
         places = [_place(layout, row, gap) for row in layout.rows for gap in gaps_of(layout.trace, row)]
     else:
         places = [(layout.x0, row.y, layout.trace.time * layout.per_tick, layout.row_height) for row in layout.rows]
-    return [boxes(places, style(theme.GAP))] if places else []
+    level = [(x, y + height / 2, width) for x, y, width, height in places]
+    return [bars(level, layout.row_height, style(theme.GAP))] if level else []
 
 
 def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
@@ -50,15 +53,19 @@ def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
     """
     if not layout.fine:
         return
-    unit = layout.trace.unit
+    unit, told = layout.trace.unit, []
     for row in layout.rows:
         for gap in gaps_of(layout.trace, row):
             if gap.over and (layout.trace.failure is not None or not notes):
                 continue
-            place = _place(layout, row, gap)
-            yield unseen(told(gap, row, unit), place)
+            x, y, width, height = place = _place(layout, row, gap)
+            if not layout.crowded or width >= FOUND:
+                bar = (round(x, 1), y + height / 2, round(width, 1))
+                told.append((bar, in_words(gap, row, unit, brief=layout.crowded)))
             short = gap.over or gap.length >= LONG * layout.trace.time
             yield from _written(place, layout.height, brief(gap, row, unit)[: 1 + short])
+    if told:
+        yield hovers(told, layout.row_height)
 
 
 def waits_for(gap: Gap, row: Row) -> str:
@@ -83,13 +90,13 @@ def brief(gap: Gap, row: Row, unit: Unit) -> list[str]:
     return [f"{verb} {long} {whom}".rstrip(), f"{verb} {long}"]
 
 
-def told(gap: Gap, row: Row, unit: Unit) -> str:
-    """Return what a gap says when the pointer rests on it."""
+def in_words(gap: Gap, row: Row, unit: Unit, brief: bool = False) -> str:
+    """Return what a gap says when the pointer rests on it, or the most important part of that."""
     said = [f"{row.full_name} {waits_for(gap, row)}"]
-    if gap.call is not None:
+    if gap.call is not None and not brief:
         said.append(f"in {operation_in_words(gap.call, row)}")
     between = unit.at(f"{unit.show(gap.start)} to {unit.show(gap.end)}")
-    return "\n".join([*said, f"{between}: {unit.lasting(gap.length)}"])
+    return "\n".join([*said, between if brief else f"{between}: {unit.lasting(gap.length)}"])
 
 
 def _written(place: Rect, height: float, texts: list[str]) -> Iterator[Diagram]:

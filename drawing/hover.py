@@ -35,9 +35,19 @@ def hover(event: Event, row: Row, unit: Unit) -> str:
     return "\n".join(said)
 
 
-def operation_in_words(event: Event, row: Row) -> str:
-    """Return an operation with its layer and its micro-batches, as far as they are those of all ranks of the row."""
-    said = name_of(event.kind)
+def operation_in_words(event: Event, row: Row, brief: bool = False) -> str:
+    """Return an operation with its layer and its micro-batches, as far as they are those of all ranks of the row.
+
+    ``brief``: without the layer, if a row has one only.
+    """
+    return name_of(event.kind) + carried(event, row, brief)
+
+
+def carried(event: Event, row: Row, brief: bool = False) -> str:
+    """Return the layer and the micro-batches of an operation, after a comma each."""
+    said = ""
+    if brief and len(row.layers) == 1:
+        event = event._replace(layer=None)
     if event.layer is not None and layered(event):
         said += f", {show_layers(event.layers or event.layer)}"
     if event.batches and row.same_batches:

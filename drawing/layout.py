@@ -12,6 +12,7 @@ from types import MappingProxyType
 from lib.record.events import MARKS, Event
 from lib.record.waiting import idle_spans
 
+from . import theme
 from .trace import Trace
 from .words import brief_ranks, plural, ranges
 
@@ -23,6 +24,8 @@ FINE = 3000
 """Up to so many events, each is a box of its own with a hover text."""
 CROWDED = 1000
 """Up to so many events, each is told whole when the pointer rests on it, and has corners of its own."""
+ROOMY = 5.0
+"""Pixels for each operation of a row with which there may be room for numbers, though none of them is a box."""
 LEGIBLE = 4.0
 """Rows lower than so many pixels are filled by pixel columns."""
 MESSAGE, THIN_MESSAGE = 0.4, 11.0
@@ -50,6 +53,7 @@ class Row:
     """Whether all its ranks have the same in memory at all times."""
     lanes: Sequence[int] = ()
     """The lane of each event: 0 is the row itself, 1 and up are the thin lanes below it."""
+    _idle: tuple[float, float] | None = None
 
     @property
     def events(self) -> Sequence[Event]:
@@ -76,8 +80,20 @@ class Row:
         """The events that are drawn."""
         return [event for events in self.parts for event in events if event.kind not in MARKS]
 
+    @cached_property
+    def layers(self) -> set[int]:
+        """The layers that its micro-batches go through."""
+        return {
+            event.layer for event in self.operations if event.layer is not None and theme.in_layer_color(event.kind)
+        }
+
     def idle(self, time: float) -> float:
         """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
+        if self._idle is None or self._idle[0] != time:
+            self._idle = time, self._idle_share(time)
+        return self._idle[1]
+
+    def _idle_share(self, time: float) -> float:
         spans = (span for events in self.parts for span in idle_spans(events, time))
         return sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
 
@@ -115,6 +131,9 @@ class Layout:
         self.per_tick = (self.x1 - self.x0) / (self.until or 1.0)
         shown = sum(len(row.operations) for row in self.rows)
         self.fine = not rough and self.height >= LEGIBLE and shown <= FINE
+        most = max((len(row.operations) for row in self.rows), default=0)
+        self.roomy = self.fine or (rough < 2 and most * ROOMY <= self.x1 - self.x0)
+        """Whether there may be room for numbers."""
         self.crowded = self.fine and shown > CROWDED
         if self.fine:
             for row in self.rows:

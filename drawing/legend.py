@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from lib.basics.units import TICKS
 from lib.record.events import MARKS
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import OPERATIONS, lane_of
@@ -92,14 +93,16 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
     if any(joined(layout, row) for layout in layouts for row in layout.rows):
         yield Entry(_notched(), WIDE, "notch: the next layer")
     if any(map(_has_strips, layouts)):
-        yield Entry(_strip(layouts[0].trace), WIDE, "strip: its layer")
+        yield Entry(_strip(layouts[0].trace), WIDE, "foot: the layer of a collective")
     ties = [kind for layout in layouts for kind in ties_of(layout, links)]
     if ties:
-        yield Entry(tie_sample(WIDE, TALL, ties[0]), WIDE, "one collective")
+        yield Entry(tie_sample(WIDE, TALL, ties[0]), WIDE, "joins the ranks of a collective")
     if any(links_of(layout, links).arrows for layout in layouts):
         yield Entry(arrow_sample(WIDE, TALL), WIDE, "from send to receive")
     if any(layout.trace.idle > 1e-9 for layout in layouts):
-        yield Entry(gap_sample(WIDE, TALL), WIDE, "waits, or is done")
+        measured = any(layout.trace.unit is not TICKS for layout in layouts)
+        said = "waits, or is between operations" if measured else "waits, or is done"
+        yield Entry(gap_sample(WIDE, TALL), WIDE, said)
     if any(layout.fine and layout.trace.chain is not None for layout in layouts):
         yield Entry(sample(WIDE, TALL), WIDE, "the longest chain (all else is pale)")
 

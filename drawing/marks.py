@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from chalk.core import ApplyName, Compose, Primitive
 from chalk.envelope import Envelope
@@ -161,6 +161,28 @@ class Hovers(Mark):
         return Bars([bar for bar, _ in self.items], self.thick)
 
 
+class Hint(NamedTuple):
+    """Places that are not seen, what is told of them, and the arrow between them that is seen when the pointer rests on
+    one of them."""
+
+    places: Sequence[Rect]
+    text: str
+    arrow: Sequence[Sequence[Point]]
+
+
+@dataclass(slots=True)
+class Hints(Mark):
+    """Many hints as one leaf."""
+
+    items: Sequence[Hint]
+
+    def points(self) -> Sequence[Point]:
+        return Boxes([place for hint in self.items for place in hint.places]).points()
+
+    def to_path(self) -> Path:
+        return Boxes([place for hint in self.items for place in hint.places]).to_path()
+
+
 @dataclass
 class Label(Text):
     """A text. ``anchor`` is start, middle or end. If it is ``passive``, the pointer reaches what is behind it."""
@@ -241,6 +263,11 @@ def hovers(items: Sequence[tuple[Bar, str]], thick: float) -> Primitive:
     return Primitive(Hovers(items, thick), UNSEEN, IDENTITY)
 
 
+def hints(items: Sequence[Hint]) -> Primitive:
+    """Return hints as one leaf."""
+    return Primitive(Hints(items), UNSEEN, IDENTITY)
+
+
 def bars(items: Sequence[Bar], thick: float, how: Style) -> Primitive:
     """Return level bars of one thickness as one leaf."""
     return Primitive(Bars(items, thick), how, IDENTITY)
@@ -295,12 +322,14 @@ def merged(parts: Iterable[Diagram]) -> list[Diagram]:
         shape, how = node.shape, node.style
         if isinstance(shape, Boxes) and not (how.line_width_ and how.line_width_[1]):
             for x, y, width, height in shape.items:
-                bar = (x, y + height / 2, width)
+                start = round(x, 1)  # nobody sees a tenth of a pixel among so many
+                bar = (start, y + height / 2, round(x + width, 1) - start or width)
                 found.setdefault((Bars, id(how), round(height, 2)), (how, []))[1].append(bar)
         elif isinstance(shape, (Boxes, Lines)):
             found.setdefault((type(shape), id(how)), (how, []))[1].extend(shape.items)
         elif isinstance(shape, Poly) and shape.closed:
-            found.setdefault((Polys, id(how)), (how, []))[1].append(shape.corners)
+            corners = [(round(x, 1), round(y, 1)) for x, y in shape.corners]
+            found.setdefault((Polys, id(how)), (how, []))[1].append(corners)
         else:
             labels.append(node)
     joined = [

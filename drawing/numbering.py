@@ -39,10 +39,11 @@ def plan(layout: Layout, cut: float | None = None) -> Plans:
 
 
 def _plan(layout: Layout, kind: str, cut: float | None) -> Plan:
-    rows = [row for row in layout.rows if row.same_batches] if layout.fine else []
+    rows = [row for row in layout.rows if row.same_batches] if layout.roomy else []
     runs = [run for row in rows for run in runs_of(row, kind)]
     boxes = {(ranges(event.batches), event.length) for run in runs for event in run if event.end != cut}
-    for size in SIZES if not layout.trace.by_operation else ():  # there a run of layers is read as one box
+    apart = layout.fine and not layout.trace.by_operation  # else a run of layers is read as one box
+    for size in SIZES if apart else ():
         if boxes and layout.height >= size + 3 and all(fits(layout, *box, size) for box in boxes):
             return Plan(size)
     spans = {(ranges(run[0].batches), run[-1].end - run[0].start) for run in runs}

@@ -14,7 +14,7 @@ from chalk.core import ApplyTransform, Compose, Primitive
 from chalk.style import Style
 
 from . import theme
-from .marks import IDENTITY, UNSEEN, Asked, Bars, Boxes, Diagram, Hovers, Label, Lines, Poly, Polys, Titled
+from .marks import IDENTITY, UNSEEN, Asked, Bars, Boxes, Diagram, Hints, Hovers, Label, Lines, Poly, Polys, Titled
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
@@ -23,7 +23,7 @@ READABLE, FITS = 9.0, 0.9
 picture: there it keeps its size, and its box scrolls sideways. A page that is wider shows all of it."""
 _SIZES = re.compile(r'font-size="([\d.]+)"')
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
-_ASKED = f".ltp .m:hover>.a{{fill:{theme.ARROW};stroke:{theme.ARROW};pointer-events:none}}"
+_ASKED = f".ltp .m:hover>.a{{fill:{theme.ARROW};fill-opacity:1;stroke:{theme.ARROW};pointer-events:none}}"
 _NO_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -118,7 +118,7 @@ class Writer:
                 stack += ["</g>", node.diagram]
             elif isinstance(node, Asked):
                 out.append('<g class="m">')
-                stack += [f'<path class="a" fill="none" d="{path_data(node.arrow)}"/></g>', node.diagram]
+                stack += [f"{_hidden(node.arrow)}</g>", node.diagram]
             elif isinstance(node, ApplyTransform):
                 out.append(f"<g{_moved(node.transform)}>")
                 stack += ["</g>", node.diagram]
@@ -134,6 +134,8 @@ class Writer:
             return f'<path{_bar_attributes(node.style, shape.thick)} d="{path_data(shape)}"/>'
         if isinstance(shape, Hovers):
             return _hovers(shape)
+        if isinstance(shape, Hints):
+            return _hints(shape)
         how = self._style(node.style) + ("" if node.transform is IDENTITY else _moved(node.transform))
         if isinstance(shape, Boxes) and len(shape.items) == 1:
             x, y, width, height = map(number, shape.items[0])
@@ -208,6 +210,19 @@ def _hovers(shape: Hovers) -> str:
     return f'<g stroke="#000" stroke-opacity="0" stroke-width="{n(shape.thick)}">{"".join(items)}</g>'
 
 
+def _hints(shape: Hints) -> str:
+    items = [
+        f'<g class="m"><title>{escape(text)}</title><path d="{path_data(Boxes(places))}"/>{_hidden(Polys(arrow))}</g>'
+        for places, text, arrow in shape.items
+    ]
+    return f'<g fill-opacity="0">{"".join(items)}</g>'
+
+
+def _hidden(arrow: Polys) -> str:
+    """Return an arrow that the style sheet shows when the pointer asks for it."""
+    return f'<path class="a" fill="none" d="{path_data(arrow)}"/>'
+
+
 def path_data(shape: Bars | Boxes | Lines | Poly | Polys) -> str:
     """Return the d attribute of a path."""
     n = number
@@ -216,7 +231,10 @@ def path_data(shape: Bars | Boxes | Lines | Poly | Polys) -> str:
     if isinstance(shape, Boxes):
         return "".join(f"M{n(x)} {n(y)}h{n(w)}v{n(h)}h{n(-w)}z" for x, y, w, h in shape.items)
     if isinstance(shape, Lines):
-        return "".join(f"M{n(a)} {n(b)}L{n(c)} {n(d)}" for a, b, c, d in shape.items)
+        return "".join(
+            f"M{n(a)} {n(b)}v{n(round(d, 2) - round(b, 2))}" if a == c else f"M{n(a)} {n(b)}L{n(c)} {n(d)}"
+            for a, b, c, d in shape.items
+        )
     if isinstance(shape, Polys):
         return "".join(_outline(Poly(corners)) for corners in shape.items)
     return _outline(shape)

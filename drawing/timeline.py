@@ -11,17 +11,18 @@ from . import theme
 from .coarse import draw_coarse
 from .failure import draw_failure
 from .gaps import draw_gaps, tints
-from .hover import hover, operation_in_words, when
-from .layout import LEFT, PAD, Layout, Row, ticks
+from .hover import carried, hover, operation_in_words, when
+from .layout import LEFT, PAD, Layout, Rect, Row, ticks
 from .links import Message, Place, arrow_head, arrow_of, draw_arrows, draw_ties, links_of
 from .marks import (
-    UNSEEN,
     Asked,
     Bar,
     Diagram,
+    Hint,
     Titled,
     box,
     boxes,
+    hints,
     hovers,
     label,
     lines,
@@ -37,6 +38,8 @@ from .path import APART, Standing, Stop, draw_path, standings
 from .words import plural, ranges, share_text
 
 NO_NUMBERS = Plan()
+MOMENT = 6.0
+"""Width of the sign of an operation that takes no time, in pixels."""
 NOTE = 9.5
 """Height of the words at the right of a row, in pixels."""
 
@@ -51,7 +54,7 @@ def draw_timeline(layout: Layout, links: str, plans: Plans, notes: bool = True) 
     if layout.fine:
         parts += _Rows(layout, plans, found.asked).draw()
     else:
-        parts += draw_coarse(layout)
+        parts += draw_coarse(layout, plans)
     over = [*draw_arrows(layout, found.arrows), *draw_path(layout), *draw_failure(layout)]
     return [*parts, *over, *row_names(layout, notes)]
 
@@ -118,17 +121,33 @@ class _Rows:
     def _operation(self, place: Place) -> Diagram:
         row, standing = self.layout.rows[place[0]], self.standings.get(Stop(*place), APART)
         said = hover(row.events[place[1]], row, self.layout.trace.unit)
-        return Titled(said + (f"\n{standing.said}" if standing.said else ""), self._body(place), standing.opacity)
+        said += f"\n{standing.said}" if standing.said else ""
+        if standing.opacity is None:
+            return Titled(said, self._body(place, self._number(place)))
+        pale = Titled(said, self._body(place), standing.opacity)
+        return together([pale, *self._on_pale(place)])
 
-    def _body(self, place: Place) -> Diagram:
-        layout, row, index = self.layout, self.layout.rows[place[0]], place[1]
-        event = row.events[index]
+    def _number(self, place: Place) -> str:
+        """Return the micro-batches that are written into a box, if there is room."""
+        row, event = self.layout.rows[place[0]], self.layout.rows[place[0]].events[place[1]]
         numbers = self.plans.get(event.kind, NO_NUMBERS)
         text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
-        if not fits(layout, text, event.length, numbers.size):
-            text = ""
+        return text if fits(self.layout, text, event.length, numbers.size) else ""
+
+    def _on_pale(self, place: Place) -> list[Diagram]:
+        """Return the number of a faded box, which itself is not faded: it can still be read."""
+        text, row = self._number(place), self.layout.rows[place[0]]
+        if not text:
+            return []
+        x, y, width, height = self.layout.shape(row, place[1])
+        size = self.plans[row.events[place[1]].kind].size
+        return [label(x + width / 2, y + height / 2, text, size, style(theme.INK), weight=600, passive=True)]
+
+    def _body(self, place: Place, text: str = "") -> Diagram:
+        layout, row, index = self.layout, self.layout.rows[place[0]], place[1]
+        event = row.events[index]
         shape, color, full = layout.shape(row, index), color_of(event, layout.trace), layout.trace.by_operation
-        return operation(event.kind, shape, color, text, numbers.size, full)
+        return operation(event.kind, shape, color, text, self.plans.get(event.kind, NO_NUMBERS).size, full)
 
     def _run(self, row: Row, run: Sequence[Event]) -> Diagram:
         """Return several layers as one box, with a notch where one ends and the next begins, each with its hover
@@ -176,12 +195,16 @@ class _Rows:
             for index, event in self._shown(here):
                 if id(event) not in runs:
                     standing = self.standings.get(Stop(here, index), APART)
-                    (pale if standing.opacity else bright).append(self._body((here, index)))
+                    if standing.opacity is None:
+                        bright.append(self._body((here, index), self._number((here, index))))
+                    else:
+                        pale.append(self._body((here, index)))
+                        bright += self._on_pale((here, index))
                     if (here, index) not in self.apart:
                         told.append(self._told(row, [event], self.layout.place(row, index)[1]))
             bright += over_runs(self.layout, row, self.plans, self._pale(here))
         faded = [Titled("", together(merged(pale)), next(iter(self._opacities())))] if pale else []
-        return [*faded, *merged(bright), hovers(told, self.layout.height), *self._asked_briefly()]
+        return [*faded, *merged(bright), hovers(told, self.layout.height), hints([*map(self._hint, self.asked)])]
 
     def _opacities(self) -> Set[float]:
         return {standing.opacity for standing in self.standings.values() if standing.opacity is not None}
@@ -190,23 +213,36 @@ class _Rows:
         """Return the place of some layers that follow each other, and what they do, and when."""
         layout = self.layout
         x, end = layout.x(run[0].start), layout.x(run[-1].end)
+        x, end = (x, end) if end > x else (x - MOMENT / 2, x + MOMENT / 2)
         layers = tuple(event.layer for event in run if event.layer is not None)
         whole = run[0]._replace(end=run[-1].end, layers=layers if len(run) > 1 else run[0].layers)
-        said = f"{row.full_name}: {operation_in_words(whole, row)}\n{when(whole, layout.trace.unit)}"
-        return (x, (row.y if y is None else y) + layout.height / 2, max(end - x, 1.0)), said
+        said = f"{row.full_name}: {operation_in_words(whole, row, brief=True)}\n{when(whole, layout.trace.unit)}"
+        y = (row.y if y is None else y) + layout.height / 2
+        return (round(x, 1), round(y, 1), round(end - x, 1)), said
 
-    def _asked_briefly(self) -> Iterator[Diagram]:
-        """Yield for each message one hover text, and its arrow."""
+    def _hint(self, message: Message) -> Hint:
+        """Return what is told of a message and both its ends, and its arrow, all as short as may be."""
         layout = self.layout
-        for message in self.asked:
-            (here, sent), (there, received) = message.sent, message.received
-            send, receive = layout.rows[here].events[sent], layout.rows[there].events[received]
-            places = [layout.place(layout.rows[here], sent), layout.place(layout.rows[there], received)]
-            whole = send._replace(end=receive.end)
-            what = operation_in_words(whole, layout.rows[here])
-            said = f"{layout.rows[here].full_name} to {layout.rows[there].full_name}: {what}"
-            ends = Titled(f"{said}\n{when(whole, layout.trace.unit)}", boxes(places, UNSEEN))
-            yield self._with_arrow(ends, message)
+        (here, sent), (there, received) = message.sent, message.received
+        sender, receiver = layout.rows[here], layout.rows[there]
+        whole = sender.events[sent]._replace(end=receiver.events[received].end)
+        places = [_short(_found(layout.place(*end))) for end in ((sender, sent), (receiver, received))]
+        arrow = _short(arrow_of(layout, message))
+        what = f"{sender.full_name} to {receiver.full_name}{carried(whole, sender, brief=True)}"
+        shaft = [arrow[:2], arrow[2:]]
+        return Hint(places, f"{what}\n{when(whole, layout.trace.unit)}", [shaft, arrow_head(arrow)])
+
+
+def _found(place: Rect) -> Rect:
+    """Return where the pointer finds an operation: that of a moment has a width."""
+    x, y, width, height = place
+    return (x, y, width, height) if width else (x - MOMENT / 2, y, MOMENT, height)
+
+
+def _short(rect: Rect) -> Rect:
+    """Return numbers with one decimal: what is not seen need not be more exact."""
+    a, b, c, d = (round(at, 1) for at in rect)
+    return a, b, c, d
 
 
 # -- behind the rows ------------------------------------------------------------------------
@@ -277,10 +313,9 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
 
 def _layers(layout: Layout, row: Row) -> str:
     """Return which layers a row runs, where colors do not tell and there is room for it."""
-    own = {event.layer for event in row.operations if theme.in_layer_color(event.kind) and event.layer is not None}
-    if not layout.trace.by_operation or layout.height < 20 or not own:
+    if not layout.trace.by_operation or layout.height < 20 or not row.layers:
         return ""
-    said = f"layer{plural(own)} {ranges(own)}"
+    said = f"layer{plural(row.layers)} {ranges(row.layers)}"
     return said if text_width(said, 8.5) <= LEFT - 8 else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import nbformat
 import pytest
@@ -305,3 +305,16 @@ def test_an_empty_picture_has_few_colors(browser: Browser, scheme: Scheme) -> No
 
 def test_what_a_page_wants_to_load_is_seen(browser: Browser) -> None:
     assert browser.show('<img alt="none" src="https://example.invalid/a.png">').requests != []
+
+
+def test_the_pointer_asks_for_the_arrow_of_a_message(browser: Browser, tmp_path: Path) -> None:
+    draw(staged_run(2, 2), memory=False).save(tmp_path / "arrows.html")
+
+    def seen(page: Any) -> list[str]:
+        arrow = "document.querySelector('.m>.a')"
+        fill = f"() => getComputedStyle({arrow}).fill"
+        before = page.evaluate(fill)
+        page.locator(".m rect").first.hover(force=True)  # its sign may lie on it
+        return [before, page.evaluate(fill)]
+
+    assert browser.visit((tmp_path / "arrows.html").as_uri(), seen) == ["none", rgb(theme.ARROW)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
 
-from drawing import Figure, compare, draw, theme
-from drawing.layout import Layout
+from drawing import Figure, compare, draw, play, theme
+from drawing.layout import CROWDED, FINE, Layout
 from drawing.links import links_of
 from drawing.numbering import LEAST_CONTRAST
 from drawing.trace import trace_of
@@ -20,7 +21,9 @@ from lib.record.table import lane_of
 from lib.record.waiting import Waiting, idle_spans
 from tests.drawing_events import (
     SVG,
+    chain,
     event,
+    operation_titles,
     parse,
     sharded_run,
     staged_run,
@@ -93,7 +96,8 @@ def test_measured_times_have_gaps_in_milliseconds() -> None:
     ]
     by_rank = {rank: [one for one in events if one.rank == rank] for rank in range(4)}
     said = texts(draw(trace(*by_rank.values(), layers=8, unit=MS), memory=False))
-    assert "waits 102 ms for rank 1" in said, said
+    assert "waits 102 ms for rank 1" in said
+    assert "waits, or is between operations" in said and "waits, or is done" not in said
 
 
 def test_time_in_which_nobody_is_waited_for_is_not_called_waiting() -> None:
@@ -118,6 +122,18 @@ def test_ranks_that_share_a_row_name_only_whom_all_of_them_wait_for() -> None:
     figure = draw(run(late, ranks=20, layers=1, batches=20), memory=False)
     assert "wait 4.2" in " ".join(texts(figure))
     assert not any("for rank" in text for text in texts(figure))
+
+
+def test_the_player_says_the_same_as_the_gaps() -> None:
+    done = solved("gpipe")
+    found = re.search(r"^const data = (.*);$", play(done).page, re.MULTILINE)
+    assert found is not None
+    data = json.loads(found[1])
+    told = {f"{row['name']} {data['words'][words]}" for row in data["rows"] for _, _, words in row["gaps"]}
+    said = {one.split("\n")[0] for one in titles(draw(done)) if re.match(r"rank \d (waits|is done)", one)}
+    assert told == said and "rank 0 waits for rank 1" in told
+    first = data["rows"][0]["gaps"][0]
+    assert first[:2] == pytest.approx([8.8, 23.4])
 
 
 def test_neighbors_that_are_as_idle_are_told_once() -> None:
@@ -186,19 +202,19 @@ def signs(figure: Figure, end: float) -> set[str]:
         y = float(one.get("y") or (re.search(r"^M[\d.]+ ([\d.]+)", path) or ["", "0"])[1])
         if y >= end:
             continue
-        if fill == theme.GAP:
+        if theme.GAP in (fill, stroke):
             found.add("waits, or is done")
         if stroke == theme.ARROW and width == "1":
             found.add("from send to receive")
         if stroke in ties and width == "1.6":
-            found.add("one collective")
+            found.add("joins the ranks of a collective")
         if stroke == theme.CARD and width == "1.2":
             found.add("notch: the next layer")
         if stroke == theme.CHAIN:
             found.add("the longest chain (all else is pale)")
         thin = float(one.get("height") or (width if fill == "none" and stroke in layers else None) or 99) < 5
         if thin and (fill in layers or stroke in layers):
-            found.add("strip: its layer")
+            found.add("foot: the layer of a collective")
     return found
 
 
@@ -207,11 +223,26 @@ def test_every_sign_of_a_picture_is_in_its_legend_and_no_other(name: str) -> Non
     figure = RUNS[name]()
     shown = [(float(one.get("y", 0)), one.text or "") for one in parse(figure).iter(SVG + "text")]
     known = {
-        "waits, or is done", "from send to receive", "one collective", "notch: the next layer", "strip: its layer",
+        "waits, or is done",
+        "from send to receive",
+        "joins the ranks of a collective",
+        "notch: the next layer",
+        "foot: the layer of a collective",
         "the longest chain (all else is pale)",
-    }  # fmt: skip
+    }
     axis = min(y for y, text in shown if text == "ticks" and y > 90)
     assert {text for _, text in shown if text in known} == signs(figure, axis)
+
+
+def test_numbers_on_faded_boxes_are_not_faded() -> None:
+    for name in ("ddp", "gpipe"):  # by layer, and by operation
+        root = parse(draw(solved(name), chain=True, memory=False))
+        pale = [one for one in root.iter(SVG + "g") if one.get("opacity")]
+        assert pale
+        assert not [text.text for one in pale for text in one.iter(SVG + "text") if (text.text or "").isdigit()]
+        plain = texts(draw(solved(name), memory=False))
+        shown = texts(draw(solved(name), chain=True, memory=False))
+        assert [shown.count(digit) for digit in "0123"] == [plain.count(digit) for digit in "0123"]
 
 
 def test_halves_of_a_backward_can_be_read_on_both_pages() -> None:
@@ -232,3 +263,97 @@ def test_what_is_written_into_gaps_can_be_read_and_gaps_be_seen(page: int) -> No
     roles = {role: colors[page] for role, colors in theme.ROLES.items()}
     assert theme.contrast(roles["waits"], roles["gap"]) >= 4.5
     assert theme.contrast(roles["gap"], roles["card"]) >= 1.15
+
+
+# -- many events ---------------------------------------------------------------------------
+
+
+LARGEST_OF_BOXES = 500_000
+"""Bytes of a picture of boxes, of the usual width."""
+NEAR = [
+    ("gpipe", {"ranks": 16, "layers": 16, "batches": 32}),
+    ("gpipe", {"ranks": 8, "layers": 8, "batches": 66}),
+    ("one_f_one_b", {"ranks": 16, "layers": 16, "batches": 32}),
+    ("zero_bubble", {"ranks": 8, "layers": 8, "batches": 56}),
+    ("fsdp", {"ranks": 16, "layers": 31, "batches": 16}),
+    ("pipeline_fsdp", {"ranks": 16, "layers": 40, "batches": 4}),
+]
+"""Sizes a little below and above the limit."""
+
+
+@pytest.mark.parametrize(("name", "size"), NEAR, ids=[f"{name} {size['batches']}" for name, size in NEAR])
+def test_pictures_of_boxes_are_small_up_to_the_limit(name: str, size: dict[str, int]) -> None:
+    grows = "layers" if "fsdp" in name else "batches"
+    step = 4 if name == "pipeline_fsdp" else 1
+    for number in range(size[grows] + 2 * step, 0, -step):
+        done = solved(name, **size | {grows: number})
+        count = sum(one.kind not in MARKS for one in done.events)
+        if count <= FINE:
+            break
+    assert count > 0.9 * FINE
+    assert LARGEST_OF_BOXES / 2 < len(draw(done)._repr_html_()) <= LARGEST_OF_BOXES
+
+
+def test_a_crowded_picture_still_tells_what_each_operation_is_and_when() -> None:
+    done = solved("gpipe", ranks=16, layers=16, batches=16)
+    count = sum(one.kind not in MARKS for one in done.events)
+    assert CROWDED < count <= FINE
+    figure = draw(done)
+    said = titles(figure)
+    layout = Layout(trace_of(done), 980, 74)
+    messages = len(links_of(layout, "auto").asked)
+    told = [one for one in operation_titles(figure) if not re.search("waits for|is done", one)]
+    assert len(told) == count - messages  # the two ends of a message are told at once
+    assert "rank 3: forward, micro-batch 5\ntick 11.2 to 12.2" in said, said[200:230]
+    assert any(re.match(r"rank 3 to rank 4, micro-batch 5\ntick [\d.]+ to [\d.]+$", one) for one in said)
+    root = parse(figure)
+    assert sum(one.get("class") == "m" for one in root.iter(SVG + "g")) == messages
+
+
+def test_a_crowded_picture_has_the_look_of_one_with_room() -> None:
+    done = solved("gpipe", ranks=16, layers=16, batches=16)
+    colors = {one.get("fill") for one in parse(draw(done)).iter()} | {
+        one.get("stroke") for one in parse(draw(done)).iter()
+    }
+    wanted = {theme.work_color(kind, batch, 16) for kind in ("forward", "backward") for batch in range(16)}
+    assert wanted | {theme.kind_color("pass_to"), theme.kind_color("receive"), theme.GAP} <= colors
+    layout = Layout(trace_of(done), 980, 74)
+    assert layout.crowded and not Layout(trace_of(solved("gpipe")), 980, 74).crowded
+
+
+def test_the_chain_of_a_crowded_picture_stands_out() -> None:
+    done = solved("gpipe", ranks=16, layers=16, batches=16)
+    root = parse(draw(done, chain=True))
+    pale = [one for one in root.iter(SVG + "g") if one.get("opacity")]
+    assert len(pale) == 1 and len(list(pale[0].iter())) > 20
+
+
+def test_rows_without_boxes_keep_colors_tint_and_hover_texts() -> None:
+    done = solved("gpipe", ranks=64, layers=64, batches=8)
+    assert sum(one.kind not in MARKS for one in done.events) > FINE
+    figure = draw(done)
+    said = titles(figure)
+    assert "rank 0: forward of micro-batches 0-7, tick 0 to 9.4" in said
+    assert any(re.match(r"rank 7: forward of micro-batches 0-7, tick [\d.]+ to [\d.]+$", one) for one in said)
+    assert any(re.match(r"rank 63: .*backward of micro-batches 0-7, tick [\d.]+ to [\d.]+$", one) for one in said)
+    assert "waits, or is done" in texts(figure)
+    paths = [one for one in parse(figure).iter(SVG + "path") if one.get("stroke-width")]
+    colors = {str(one.get("stroke")): one for one in paths if one.get("stroke-opacity") is None}
+    wanted = {theme.work_color(kind, batch, 8) for kind in ("forward", "backward") for batch in range(8)}
+    assert wanted | {theme.GAP} <= set(colors)
+
+
+def test_numbers_are_written_wherever_they_have_room() -> None:
+    done = solved("gpipe", ranks=32, layers=32, batches=20)
+    assert sum(one.kind not in MARKS for one in done.events) > FINE
+    wide, narrow = (texts(draw(done, width=width, memory=False)) for width in (3000, 980))
+    assert wide.count("17") >= 2 * 32
+    assert narrow.count("17") == 0
+
+
+def test_hover_texts_of_runs_are_few() -> None:
+    """Whatever the number of ranks and events."""
+    for ranks, count in ((1, 5000), (20, 400), (280, 40)):
+        figure = draw(trace(*(chain(rank, count, offset=3 * rank) for rank in range(ranks))), memory=False)
+        runs = [one for one in titles(figure) if re.search(r": .*, tick [\d.]+ to ", one)]
+        assert 0 < len(runs) <= 1300, (ranks, len(runs))

@@ -78,6 +78,7 @@ def _covered(spans: list[tuple[float, float]]) -> float:
     """Return the length of the union of spans, in ticks."""
     total, reached = 0.0, 0.0
     for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
+        if end > reached:
+            total += end - (start if start > reached else reached)
+            reached = end
     return total
