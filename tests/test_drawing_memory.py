@@ -48,10 +48,12 @@ def check_peak(made: Trace, highest: Any) -> None:
     if made.models:
         cost = made.models[0].dist.cost
         for part in held:
-            counted = re.match(r"([\d.]+(?:e\+\d+)?) ", part.words)
+            counted = re.match(r"(about )?([\d.]+(?:e\+\d+)?) ", part.words)
             if counted:
                 of = cost.activation_elements if "activation" in part.words else cost.weight_elements
-                assert float(counted[1]) * of == pytest.approx(float(part.elements), rel=5e-3)
+                assert float(counted[2]) * of == pytest.approx(float(part.elements), rel=5e-3)
+                assert bool(counted[1]) == (Fraction(counted[2]) * of != part.elements)
+                assert part.words.endswith("s") == (counted[2] != "1")
 
 
 @pytest.mark.parametrize(("fn", "spec"), ALL)
