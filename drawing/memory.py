@@ -213,7 +213,7 @@ class Why:
         layout, trace = self.layout, self.layout.trace
         size = f"peak {si(float(self.peak.memory))}"
         happens = moment(self.peak, trace, len(self.strip.profile.ranks) > 1)
-        for text in (f"{size}: {happens}", size):
+        for text in (f"{size}: {happens}", f"{size}: {happens.partition(', and ')[0]}", size):
             width = text_width(text, 10.5, bold=True) + 6
             if self.x + 7 + width <= layout.x1:
                 return (self.x + 7, self.y - 15, width, 14), text

@@ -53,7 +53,9 @@ def _counted(kind: str, elements: Elements, sizes: dict[str, Elements]) -> str:
     count = Fraction(elements, size) if size else Fraction(0)
     if count < Fraction(1, 100):
         return word
-    return f"{float(count):.3g} {word.removesuffix('s') if count == 1 else word}"
+    shown = f"{float(count):.3g}"
+    about = "" if Fraction(shown) == count else "about "
+    return f"{about}{shown} {word.removesuffix('s') if shown == '1' else word}"
 
 
 def in_words(held: Iterable[Held]) -> str:

@@ -63,6 +63,7 @@ CALL, SAYS = "flex:38 1 0;min-width:min(100%,270px)", "flex:62 1 0;min-width:min
 least widths, which makes 600 pixels with the gap, and else one below the other."""
 GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,240px),1fr));gap:0 28px"
 PRICE = "display:flex;justify-content:space-between;gap:10px;padding:2px 0"
+PICTURE = "flex:1 1 560px;max-width:640px;min-width:0"
 WRAPS = "white-space:pre-wrap;overflow-wrap:anywhere"
 
 
@@ -103,9 +104,7 @@ class Reference:
             parts.append(f'<dl style="margin:0;{GRID if group == PRICES else ""}">{"".join(rows)}</dl>')
             if group == "Communication":
                 shown = (draw_primitive(kind, ranks=RANKS)._repr_html_() for kind in primitives())
-                cells = (
-                    f'<div style="flex:1 1 380px;max-width:520px;min-width:0">{picture}</div>' for picture in shown
-                )
+                cells = (f'<div style="{PICTURE}">{picture}</div>' for picture in shown)
                 parts.append(f'<div style="display:flex;flex-wrap:wrap;gap:8px">{"".join(cells)}</div>')
         return "".join(parts)
 
@@ -147,10 +146,15 @@ def _written(name: str, thing: Any) -> str:
     parameters = [
         p for p in inspect.signature(thing).parameters.values() if p.name not in ("self", "model") and p.name[0] != "_"
     ]
-    shown = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters]
+    shown = [p.name if p.default is p.empty else f"{p.name}={_default(p.default)}" for p in parameters]
     shown = ["*" * STARS.get(p.kind.name, 0) + text for p, text in zip(parameters, shown, strict=True)]
     awaited = "await " if lane_of(name.removeprefix("model.")) in TALK else ""
     return f"{awaited}{name}({', '.join(shown)})"
+
+
+def _default(value: object) -> str:
+    """Return a default as one writes it; of a function, which has no short name, only that there is one."""
+    return "..." if inspect.isfunction(value) else repr(value)
 
 
 def _says(thing: Any) -> str:

@@ -81,3 +81,7 @@ def test_its_columns_begin_at_the_same_place_and_are_one_on_a_narrow_page(
 
 def test_sizes_in_its_pictures_are_whole() -> None:
     assert not re.search(r"\d\.\d\d elements", reference()._repr_html_())
+
+
+def test_no_default_is_told_by_its_place_in_memory() -> None:
+    assert "sweep(programs, " in str(reference()) and " at 0x" not in str(reference())

@@ -19,7 +19,7 @@ from .table import OPERATIONS, in_lane
 
 TALK, FILL, TURN, DRAIN = "communication", "fill", "turn", "drain"
 WAITS = (FILL, TURN, DRAIN)
-WORDS = {TALK: "only communicates", FILL: "waits to begin", TURN: "waits between", DRAIN: "done early"}
+WORDS = {TALK: "only communicates", FILL: "waits to begin", TURN: "waits between", DRAIN: "waits at the end"}
 MEANING = {
     TALK: "communication while the rank computes nothing",
     FILL: "idle before the rank's first computation",
