@@ -116,7 +116,7 @@ def _silhouette(events: Iterable[Event], time: float) -> list[str]:
     by_rank: dict[int, list[dict[str, float]]] = {}
     for event in events:
         cells = by_rank.setdefault(event.rank, [{} for _ in range(CELLS)])
-        start, end = (moment * CELLS / time for moment in (event.start, event.end))
+        start, end = (moment * CELLS / (time or 1.0) for moment in (event.start, event.end))
         for at in range(int(start), min(int(end) + 1, CELLS)):
             letter, here = _letter(event), cells[at]
             here[letter] = here.get(letter, 0.0) + min(end, at + 1) - max(start, at)
