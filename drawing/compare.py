@@ -64,7 +64,7 @@ def compare(
     """A picture of two to four schedules, one below the other on one time axis, with a table of their figures.
 
     Above each but the first, it says how much shorter or longer it is than the one before and of what that is made: how
-    much more or less a rank, on average, computes, communicates without computing, or is idle. These parts add up to
+    much more or less a rank, on average, computes, only communicates, or waits. These parts add up to
     the difference. Below each is the memory of the rank whose peak is the highest, all on one scale, with the target if
     there is one. A dashed line goes through all schedules where a shorter one ends.
 

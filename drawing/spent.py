@@ -63,7 +63,7 @@ def _part(trace: Trace, part: str, place: Rect) -> Diagram:
     color = theme.layer_color(trace.layers // 2, trace.layers)
     if trace.by_operation:
         color = theme.work_color(part, trace.batches // 2, max(trace.batches, 2))
-    return operation(part, place, color)
+    return operation(part, place, color, full=trace.by_operation)
 
 
 def _most_of(trace: Trace) -> str:

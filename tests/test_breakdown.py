@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -125,6 +126,13 @@ def test_picture_and_text_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[1].startswith("where the time") and lines[2].startswith("    ") and max(map(len, lines[1:])) <= 50
     quiet = trace([event(0, "loss", 0, 0)])
     assert "no time passes" in draw(quiet).summary and "where the time" not in " ".join(texts(draw(quiet)))
+
+
+def test_the_bar_is_full_where_the_rows_are() -> None:
+    """In a pipeline colors tell the operation, and what goes backwards is full, too; elsewhere it is an outline."""
+    for done, full in ((staged_run(4, 8), True), (sharded_run(4), False)):
+        bar = re.search(r"<title>backward: [^<]*</title><rect([^>]*)/>", draw(done).svg())
+        assert bar is not None and ("stroke=" not in bar[1]) == full
 
 
 def test_the_head_says_how_much_is_hidden() -> None:
