@@ -26,6 +26,7 @@ picture            all of it: ``draw``
 difference         what ranks spend their time on, and what changed between two runs
 total_memory       the memory of a run as one line
 compare            several schedules under one time axis
+gallery            schedules with one legend for all, and several on one sheet
 player             a page that plays a schedule
 perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
