@@ -29,6 +29,7 @@ picture            all of it: ``draw``
 difference         what ranks spend their time on, and what changed between two runs
 total_memory       the memory of a run as one line
 compare            several schedules under one time axis
+gallery            schedules with one legend for all, and several on one sheet
 playback           what a page that plays a schedule is told
 player             that page: ``play``
 perfetto           the schedule for another viewer
