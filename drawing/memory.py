@@ -263,11 +263,16 @@ class Why:
             ]
         return parts
 
-    def _top_between(self, left: float, right: float) -> float:
-        """Return the y of the highest point of the curve from one x to another."""
+    @cached_property
+    def _heights(self) -> list[tuple[float, float, Elements]]:
+        """How much is stored from which x to which."""
         steps = self.strip.steps
         ends = [*[x for x, _ in steps[1:]], self.layout.x1]
-        over = [sum(held) for (x, held), end in zip(steps, ends, strict=True) if x < right and end > left]
+        return [(x, end, sum(held)) for (x, held), end in zip(steps, ends, strict=True)]
+
+    def _top_between(self, left: float, right: float) -> float:
+        """Return the y of the highest point of the curve from one x to another."""
+        over = (size for x, end, size in self._heights if x < right and end > left)
         return self.strip.y(max(over, default=0))
 
     def _sum(self) -> list[str]:
@@ -298,7 +303,7 @@ class Why:
 
 def _places(first: float, last: float) -> list[float]:
     """Return places from the first to the last, some pixels apart."""
-    return [first + 4 * step for step in range(int((last - first) / 4) + 1)] if last >= first else []
+    return [first + 6 * step for step in range(int((last - first) / 6) + 1)] if last >= first else []
 
 
 def _overlap(one: Rect, other: Rect) -> bool:
