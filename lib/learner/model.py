@@ -413,7 +413,8 @@ class Model(Verbs):
             handle = self._books.meet_list(self._handle, row.kind, tokens, list(layer), axis)
         else:
             handle = self._books.meet(self._handle, row.kind, None if v is None else v._token, layer, axis)
-        return self._call(handle, sys._getframe(2))
+        self._note(frame := sys._getframe(2))
+        return Call(self._caller, handle, frame)
 
     def _brings_list(self, row: Collective, v: Any, layer: Any) -> bool:
         """Return whether tensors and layers are lists. Raise PuzzleError for what cannot be brought to a collective."""

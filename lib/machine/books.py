@@ -1,8 +1,7 @@
 """The books of a machine in this process: everything that decides right or wrong (see ``interface``)."""
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
-from operator import attrgetter, index
+from operator import index
 from typing import cast
 
 from ..basics.arguments import one_of
@@ -10,20 +9,19 @@ from ..basics.errors import PuzzleError, show_set
 from ..basics.units import Elements
 from ..record.events import END, Event
 from ..record.kinds import SAVED
-from ..record.labels import FINEST, Labels, one_shard
-from ..record.operations import NO_OPTIONS, Options, Values
+from ..record.labels import FINEST, Labels, of_weight, one_shard
+from ..record.operations import NO_OPTIONS, Options, Value, Values
 from ..record.table import collective, computation
 from . import late_memory
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
 from .in_flight import InFlight, labels_of_each
-from .interface import AnyBooks, Books, FinalState, Piece
+from .interface import AnyBooks, Books, FinalState
 from .lists import check_list
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
-labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
 LOADING = "model.load_weights(layer, shard, total): number `shard` of `total` equal pieces"
 NEIGHBORS = (
     "the first rank has none before it, the last none after it; on a ring, (model.rank - 1) % model.RANKS and + 1"
@@ -86,8 +84,8 @@ class LocalBooks:
         rank.cuts.check(total)
         rank.mark("load_weights", layer)
         origin = len(rank.log) if rank.graded else None
-        weight = Labels("Weight", layer, rank.layers, shards=one_shard(shard), total=total)
-        state = weight.changed(kind="OptState")
+        weight = of_weight("Weight", layer, rank.layers, 0, one_shard(shard), total)
+        state = of_weight("OptState", layer, rank.layers, 0, one_shard(shard), total)
         values = rank.values
         return rank.mint(weight, values.weight(weight), origin), rank.mint(state, values.opt_state(state), origin)
 
@@ -121,15 +119,18 @@ class LocalBooks:
         row = computation(kind)
         if options or len(operands) != len(row.takes):
             row = row.called(options, len(operands))
-        labels = [*map(labels_of, operands)]
-        if not row.layered:
-            layer = labels[0].layer
+        labels: list[Labels] = []
+        values: list[Value] = []
         origin: Origin = None
         for tensor in operands:
             # As is_free has it, without the call.
             if tensor.rank is not rank or tensor.origin or not (tensor.stored or tensor.since >= tensor.hand.ended):
                 rank.examine(tensor, kind, layer if row.layered else None)
                 origin = origin or tensor.origin
+            labels.append(tensor.labels)
+            values.append(tensor.value)
+        if not row.layered:
+            layer = labels[0].layer
         if rank.strict:
             try:
                 row.rule(rank, layer, labels)
@@ -137,15 +138,15 @@ class LocalBooks:
                 error.place = error.place._replace(operation=kind)
                 raise
         made = row.makes(rank, layer, labels)
-        values = row.value(rank.values, [*map(value_of, operands)])
+        results = row.value(rank.values, values)
         cost = rank.cost
         workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
         rank.record(row, layer, labels[0].batches, operands, cost.compute(kind, *labels), workspace)
         if not cost.leaves_nothing and row.trains:
             rank.leave_behind(row, layer, labels)
-        if len(made) != len(values):
-            raise ValueError(f"{kind} makes {len(made)} tensors of {len(values)} values")
-        return [*map(rank.mint, made, values, repeat(origin))]
+        if len(made) != len(results):
+            raise ValueError(f"{kind} makes {len(made)} tensors of {len(results)} values")
+        return [rank.mint(one, results[at], origin) for at, one in enumerate(made)]
 
     def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
         layer = self._layer(rank, layer, "set_final_weight")
@@ -153,7 +154,7 @@ class LocalBooks:
             rank.examine(weight, "set_final_weight", layer)
         if rank.strict and weight.labels.layer != layer:
             raise _other_layer(rank, "set_final_weight", layer, weight, "the weight is that of layer")
-        rank.finals[layer] = Piece(weight.labels, weight.value, weight.origin is MADE_UP)
+        rank.finals[layer] = weight.piece()
 
     # -- communication ----------------------------------------------------------------------
 
@@ -163,7 +164,12 @@ class LocalBooks:
             if row.everyone:
                 raise PuzzleError(f"every rank brings a tensor to {kind}", where=rank.place(kind, layer))
         else:
-            if not operand.is_free(rank):
+            # As is_free has it, without the call.
+            if (
+                operand.rank is not rank
+                or operand.origin
+                or not (operand.stored or operand.since >= operand.hand.ended)
+            ):
                 rank.examine(operand, kind, layer)
             if rank.strict and rank.graded and operand.labels.layer != layer:
                 raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")

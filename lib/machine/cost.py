@@ -153,7 +153,7 @@ class Cost:
             return price
         batches, last = len(labels[0].batches), labels[-1]
         if last.total == 1 and last.rare is NOTHING_RARE:
-            return price * batches
+            return price * batches if batches != 1 else price
         if row.backward:
             price -= self._spared[last.rare.keep]
         if not row.trains:

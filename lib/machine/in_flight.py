@@ -24,22 +24,29 @@ class InFlight:
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = (
-        "lanes", "lane", "kind", "layer", "issued", "index", "holder", "operands", "labels", "memory", "sent", "held",
-        "end", "result", "waiter", "awaited",
+        "lanes", "lane", "kind", "layer", "meeting", "issued", "index", "holder", "operands", "labels", "memory",
+        "sent", "held", "end", "result", "waiter", "awaited",
     )  # fmt: skip
     layers: tuple[int, ...] = ()  # of a collective that got a list
-    meeting: Meeting | None = None  # of a member: its collective
     group: Group | None = None
     peer: int | None = None  # of a message: receiver of a send, sender that a receive insists on
     op: tuple[object, ...] = ()
     start: Grains | None = None
 
-    def __init__(self, lanes: Lanes, kind: str, layer: int | None, operands: Sequence[TensorState] = ()) -> None:
+    def __init__(
+        self,
+        lanes: Lanes,
+        kind: str,
+        layer: int | None,
+        operands: Sequence[TensorState] = (),
+        meeting: Meeting | None = None,
+    ) -> None:
         self.lanes: Lanes | None = lanes  # None after the run, of which nothing then hangs together in a circle
         self.lane = lanes.network[0]  # of the network, if it goes over it
         rank = lanes.rank
         log = rank.log
         self.kind, self.layer = kind, layer
+        self.meeting = meeting  # of a member: its collective
         self.issued, self.index = rank.clock, len(log)  # where in the log it stands
         self.holder = rank.holder() if rank.several else None  # the coroutine that has issued it
         self.operands = operands  # the tensors that it carries: they stay in memory until the end of the call
@@ -148,13 +155,8 @@ class InFlight:
 class Member(InFlight):
     """One rank's part in a collective."""
 
-    __slots__ = ("meeting",)
-
-    def __init__(
-        self, lanes: Lanes, kind: str, layer: int | None, meeting: Meeting, operands: Sequence[TensorState]
-    ) -> None:
-        InFlight.__init__(self, lanes, kind, layer, operands)
-        self.meeting: Meeting = meeting
+    __slots__ = ()
+    meeting: Meeting
 
     @property
     def group(self) -> Group:  # type: ignore[override]
@@ -187,7 +189,7 @@ class ListMember(Member):
         brought: Sequence[TensorState | None],
     ) -> None:
         operands = [operand for operand in brought if operand is not None]
-        super().__init__(lanes, kind, layers[0], meeting, operands)
+        super().__init__(lanes, kind, layers[0], operands, meeting)
         self.layers, self.brought = layers, brought
         self.memory = sum(operand.memory for operand in operands)
         if lanes.rank.cost.sent_as_stored:
@@ -221,7 +223,7 @@ class Message(InFlight):
         op: tuple[object, ...] = (),
         operands: Sequence[TensorState] = (),
     ) -> None:
-        InFlight.__init__(self, lanes, kind, operands[0].labels.layer if operands else None, operands)
+        super().__init__(lanes, kind, operands[0].labels.layer if operands else None, operands)
         self.peer, self.op = peer, op
         self.start: Grains | None = None
         self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
@@ -265,14 +267,6 @@ class Lane:
     def __init__(self) -> None:
         self.queue: deque[InFlight] = deque()
         self.free: Grains = 0
-
-    def leave(self, end: Grains, heads: list[InFlight]) -> None:
-        """The call at the head of the lane ends then. Add the one behind it, if any, to the heads."""
-        self.free = end
-        queue = self.queue
-        queue.popleft()
-        if queue:
-            heads.append(queue[0])
 
 
 class Lanes:

@@ -25,7 +25,7 @@ from ..record.table import RECEIVE, makes_weight_grads, sums, work_on_layers
 from ..record.training import not_in_place
 from .cost import Cost, Grains
 from .fingerprints import Fingerprints
-from .interface import FinalState, Piece, Token
+from .interface import FinalState, Piece, Token, make_piece
 
 MADE_UP = "made up"  # the origin of a tensor that no operation has computed
 Origin = str | int | None
@@ -168,6 +168,10 @@ class TensorState(Token):
     def is_free(self, rank: RankState) -> bool:
         """Return whether this rank may use it with no question asked; ``rank.examine`` decides the others."""
         return self.rank is rank and self.origin is None and (self.stored > 0 or self.since >= self.hand.ended)
+
+    def piece(self) -> Piece:
+        """Return it as it is now."""
+        return make_piece((self.labels, self.value, self.origin is MADE_UP))
 
     # -- what can be made of tensors without an operation --------------------------------
 
@@ -473,12 +477,8 @@ class RankState:
 
     def final_state(self, stored: Iterable[TensorState]) -> FinalState:
         """Return what the rank ends with (see ``interface``): of ``stored`` counts what is known here as stored."""
-        began = tuple(labels for taken in self.taken.values() for labels, _ in taken)
-        kept = tuple(
-            Piece(tensor.labels, tensor.value, tensor.origin is MADE_UP)
-            for tensor in stored
-            if tensor.stored and tensor.rank is self
-        )
+        began = tuple([labels for taken in self.taken.values() for labels, _ in taken])
+        kept = tuple([tensor.piece() for tensor in stored if tensor.stored and tensor.rank is self])
         late, finals, lists = self._loaded_late(), dict(self.finals), tuple(self.lists.items())
         return FinalState(self.rank, self.layers, self.batches, began, late, kept, finals, lists)
 
