@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from lib.basics.errors import show_layers
-from lib.basics.units import Unit, show_elements
 from lib.record.events import Event
 from lib.record.table import OPERATIONS
 
 from .layout import Row
 from .theme import name_of
+from .trace import Trace
 from .words import plural, ranges
 
 SAID = {
@@ -18,9 +18,9 @@ SAID = {
 """What a word of an event says."""
 
 
-def hover(event: Event, row: Row, unit: Unit) -> str:
+def hover(event: Event, row: Row, trace: Trace) -> str:
     """Return what an operation says when the pointer rests on it. It is true of all ranks of the row."""
-    alone = len(row.ranks) == 1
+    alone, unit, size = len(row.ranks) == 1, trace.unit, trace.size_unit
     head = f"{row.full_name}: {name_of(event.kind)}"
     if event.layer is not None and layered(event):
         head += f", {show_layers(event.layers or event.layer)}"
@@ -28,7 +28,7 @@ def hover(event: Event, row: Row, unit: Unit) -> str:
         head += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
     said = [head, unit.at(f"{unit.show(event.start)} to {unit.show(event.end)}")]
     if event.tensor:
-        said.append(f"{event.tensor}, {show_elements(event.elements)} elements")
+        said.append(f"{event.tensor}, {size.told(event.elements)}")
     if alone and event.words:
         said += [text for word, text in SAID.items() if word in event.words]
     if alone and event.lane == "message" and len(event.group) == 2:
@@ -36,7 +36,7 @@ def hover(event: Event, row: Row, unit: Unit) -> str:
     elif alone and event.lane == "collective":
         said.append(f"among ranks {ranges(event.group)}")
     if row.same_memory:
-        said.append(f"memory when issued: {show_elements(event.memory)} elements")
+        said.append(f"memory when issued: {size.told(event.memory)}")
     return "\n".join(said)
 
 

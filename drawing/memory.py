@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lib.basics.units import Elements, show_elements
+from lib.basics.units import Elements
 from lib.record.events import Event
 from lib.record.kinds import MEMORY_KINDS
 
@@ -14,7 +14,7 @@ from .layout import PAD, Layout
 from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style, text_width
 from .timeline import axis, fitting, grid
 from .trace import Trace
-from .words import brief_ranks, ranges, si
+from .words import brief_ranks, brief_size, ranges
 
 GAP, SHOWN = 8.0, 8
 """Pixels between strips, and strips at most."""
@@ -110,7 +110,7 @@ class Strip:
             amounts = [held[slot] for _, held in steps]
             if any(amounts):
                 base = [low + float(amount) for low, amount in zip(base, amounts, strict=True)]
-                title = f"{name}: {theme.MEMORY[kind][0]}, at most {show_elements(max(amounts))} elements"
+                title = f"{name}: {theme.MEMORY[kind][0]}, at most {layout.trace.size_unit.told(max(amounts))}"
                 outline = self._stairs([x for x, _ in steps], base)
                 areas.append(Titled(title, poly(outline, style(theme.MEMORY[kind][1]))))
         return areas[::-1]
@@ -127,7 +127,7 @@ class Strip:
     def around(self) -> list[Diagram]:
         """Return its name, its maximum, and the line of the target."""
         layout, middle, ranks = self.layout, (self.top + self.bottom) / 2, self.profile.ranks
-        name, most = fitting(brief_ranks(ranks), 11.0), f"max {si(float(self.profile.most))}"
+        name, most = fitting(brief_ranks(ranks), 11.0), f"max {brief_size(layout.trace.size_unit, self.profile.most)}"
         parts: list[Diagram] = [
             Titled(f"rank {ranges(ranks)}", label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
             label(layout.x1 + 8, middle, most, 9.5, style(theme.MUTE), "start"),
@@ -144,7 +144,7 @@ class Strip:
     def peak(self, peak: Event) -> list[Diagram]:
         """Return a sign at the highest sample of all ranks, with its text on the side where there is room."""
         x, y = self.layout.x(peak.issued), self.y(peak.memory)
-        text = f"peak {si(float(peak.memory))}"
+        text = f"peak {brief_size(self.layout.trace.size_unit, peak.memory)}"
         width = text_width(text, 10) + 8
         right = x + width + 8 < self.layout.x1
         behind = box(x + 4 if right else x - 4 - width, y - 14, width, 13, style(theme.CARD, None, 0, 0.8), 2)
@@ -152,7 +152,7 @@ class Strip:
         said = label(x + (8 if right else -8), y - 7, text, 10, style(theme.INK), "start" if right else "end", 600)
         unit = self.layout.trace.unit
         when = unit.at(unit.brief(peak.issued))
-        title = f"peak: {show_elements(peak.memory)} elements on rank {peak.rank} at {when}"
+        title = f"peak: {self.layout.trace.size_unit.told(peak.memory)} on rank {peak.rank} at {when}"
         return [behind, Titled(title, mark), said]
 
 

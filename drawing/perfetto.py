@@ -64,7 +64,7 @@ def _about(trace: Trace) -> Json:
     if trace.time_target is not None:
         about["target, time"] = trace.unit.lasting(trace.time_target)
     if trace.memory_target is not None:
-        about["target, memory"] = f"{float(trace.memory_target):,.10g} elements"
+        about["target, memory"] = f"{float(trace.memory_target):,.10g} {trace.size_unit.name}"
     return about
 
 
@@ -116,12 +116,12 @@ def _rank(trace: Trace, rank: int, messages: frozenset[object], kinds: Sequence[
     before = None
     for event, thread in zip(trace.by_rank[rank], _threads(trace, rank), strict=True):
         if event.kind not in MARKS:
-            yield from _operation(event, thread, event.op in messages, f"issued at {trace.unit.one}")
+            yield from _operation(event, thread, event.op in messages, trace)
         if event.held != before:  # a counter keeps its value until it is said anew
             before = event.held
             place: Json = {"ph": "C", "pid": rank, "tid": 0, "ts": _microseconds(event.issued)}
             yield {**place, "name": "memory", "args": {name: _number(event.held[at]) for at, name in kinds}}
-            yield {**place, "name": "memory, total", "args": {"elements": _number(event.memory)}}
+            yield {**place, "name": "memory, total", "args": {trace.size_unit.name: _number(event.memory)}}
 
 
 def _number(elements: Elements) -> float:
@@ -129,14 +129,15 @@ def _number(elements: Elements) -> float:
     return elements if isinstance(elements, int) else float(elements)
 
 
-def _operation(event: Event, thread: int, flows: bool, issued: str) -> Iterator[Json]:
+def _operation(event: Event, thread: int, flows: bool, trace: Trace) -> Iterator[Json]:
     place: Json = {"pid": event.rank, "tid": thread, "ts": _microseconds(event.start)}
     of_layers = "" if event.layer is None else f" {show_layers(event.layers or event.layer)}"
     row = OPERATIONS.get(event.kind)
     by_batch = event.tensor in ACTIVATIONS or (row is not None and row.by_batch)  # or a pipeline could not be read
     of_batches = f" mb {ranges(event.batches)}" if event.batches and by_batch else ""
     name = theme.name_of(event.kind) + of_layers + of_batches
-    slice_: Json = {**place, "name": name, "cat": event.kind, "args": {**dict(_details(event)), issued: event.issued}}
+    args = {**dict(_details(event, trace.size_unit.name)), f"issued at {trace.unit.one}": event.issued}
+    slice_: Json = {**place, "name": name, "cat": event.kind, "args": args}
     if not event.length:
         yield {**slice_, "ph": "i", "s": "t"}
         return
@@ -150,11 +151,11 @@ def _operation(event: Event, thread: int, flows: bool, issued: str) -> Iterator[
             yield {**flow, "ph": "f", "bp": "e"}
 
 
-def _details(event: Event) -> Iterator[tuple[str, object]]:
+def _details(event: Event, unit: str) -> Iterator[tuple[str, object]]:
     if event.batches:
         yield "micro-batches", ranges(event.batches)
     if event.tensor:
         yield "tensor", event.tensor
-        yield "elements", _number(event.elements)
+        yield unit, _number(event.elements)
     if event.group:
         yield "ranks", ranges(event.group)

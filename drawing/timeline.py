@@ -94,7 +94,10 @@ def _run(layout: Layout, row: Row, run: Sequence[Event]) -> Diagram:
     deep, see_through = min(3.5, height / 5), style(theme.LANE, None, 0, 0.0)
     notches = [(at, edge, at, edge + way * deep) for at in ends[1:-1] for edge, way in ((y, 1), (y + height, -1))]
     hovers = [
-        Titled(hover(event, row, layout.trace.unit), box(left, y, right - left, height, see_through))
+        Titled(
+            hover(event, row, layout.trace),
+            box(left, y, right - left, height, see_through),
+        )
         for event, left, right in zip(run, ends, ends[1:], strict=False)
     ]
     return together([body, lines(notches, style(None, theme.CARD, 1.2)), *hovers])
@@ -107,7 +110,7 @@ def _operation(layout: Layout, row: Row, index: int, plans: Plans, standing: Sta
     if not fits(layout, text, event.length, numbers.size):
         text = ""
     place, color = layout.place(row, index), color_of(event, layout.trace)
-    said = hover(event, row, layout.trace.unit) + (f"\n{standing.said}" if standing.said else "")
+    said = hover(event, row, layout.trace) + (f"\n{standing.said}" if standing.said else "")
     return Titled(said, operation(event.kind, place, color, text, numbers.size), standing.opacity)
 
 

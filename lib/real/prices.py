@@ -140,7 +140,7 @@ class RealCost(Cost):
     def compute(self, kind: str, *labels: Labels) -> Grains:
         first, last = labels[0], labels[-1]
         key = (
-            kind, first.layer in (0, first.layers - 1) and first.layer, first.layers, len(first.batches),
+            kind, first.layer if first.layer in (0, first.layers - 1) else None, first.layers, len(first.batches),
             last.total, len(last.shards), last.rare.keep,
         )  # fmt: skip
         known = self._known.get(key)
@@ -260,11 +260,14 @@ class RealCost(Cost):
         return round(self._inner(self.recomputed) * self.together(labels[0]) * len(labels[0].batches) * share)
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
-        """Return the bytes that an operation holds while it runs: the loss its numbers for each word, a backward what
-        it makes again of one layer of the model."""
+        """Return the bytes that an operation holds while it runs: the loss its numbers for each word, and the head
+        with its gradient where weights are gathered, a backward what it makes again of one layer of the model."""
         row, many = OPERATIONS[kind], len(labels[0].batches)
         if not row.trains:
-            return round(self.model.loss_bytes(self.micro_batch, self.tensor) * many) if row.by_batch else 0
+            if not row.by_batch:
+                return 0
+            head = 0.0 if self.gathered is None else 2 * self.gathered * self.model.vocabulary * self.model.hidden
+            return round(self.model.loss_bytes(self.micro_batch, self.tensor) * many + head / self.tensor)
         recompute = self._not_kept(labels[-1].rare.keep) if row.backward else "none"
         if recompute == "none":
             return 0
