@@ -244,7 +244,7 @@ def test_a_run_tells_seconds_bytes_and_the_part_of_the_peak() -> None:
     cost = H100_TORCHTITAN.cost(LLAMA_3_8B, micro_batch=2, recompute="every second product", mfu="palm", **FSDP2)
     done = run(prefetch, ranks=8, layers=32, batches=8, cost=cost)
     palm, megatron = (LLAMA_3_8B.model_flops(2, how) / done.seconds / 989e12 for how in ("palm", "megatron"))
-    assert done.mfu == pytest.approx(palm) and "as palm counts" in str(done.mfu) and done.mfu.formula == "palm"
+    assert done.mfu == pytest.approx(palm) and "by PaLM's formula" in str(done.mfu) and done.mfu.formula == "palm"
     assert cost.mfu(done.seconds, 8, 8, "megatron") == pytest.approx(megatron)
     assert 1.04 * megatron < done.mfu  # the embedding counts there
     assert f"time {done.time:.4g} s" in repr(done) and "GB" in repr(done) and "elements" not in repr(done)
@@ -285,14 +285,14 @@ def test_a_report_says_where_time_and_memory_go() -> None:
     cost = A100_MEGATRON.cost(GPT_175B, tensor=8, recompute="full", **PLAIN)
     done = run(one_f_one_b, ranks=8, layers=8, batches=8, cost=cost)
     said = report(done)
-    assert f"{done.seconds:.4g} s a step" in said and "64 GPUs, 8 a rank" in said and "megatron" in said
+    assert f"{done.seconds:.4g} s a step" in said and "64 GPUs, 8 a rank" in said and "by Megatron's formula" in said
     shares = {line.split("%")[1].strip(): float(line.split("%")[0]) for line in said.splitlines() if " %  " in line}
     for kind in ("forward", "backward"):
         spent = sum(event.length for event in done.events if event.kind == kind) / 8 / done.time
         assert shares[kind] == pytest.approx(100 * spent, abs=0.06)
     # Three times a layer: forward, backward, and forward again.
     traffic = 3 * 96 * 8 * cost.traffic / 8 / done.time
-    assert shares["of which tensor-parallel traffic"] == pytest.approx(100 * traffic, abs=0.06)
+    assert shares["of these, tensor-parallel traffic"] == pytest.approx(100 * traffic, abs=0.06)
     assert shares["idle"] > 40 and "between boxes" in said and "does not fit" not in said
     assert "opt states" in said and f"{done.memory / 1e9:.3g} GB at the peak" in said
 

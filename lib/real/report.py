@@ -13,6 +13,7 @@ from ..record.events import Event
 from ..record.kinds import MEMORY_KINDS
 from ..record.score import exposed, idle_share, peak_event, share
 from ..record.table import OPERATIONS, RECEIVE, collective, in_lane
+from ..record.training import BACKWARD_WEIGHT
 from .hardware import FITS
 from .prices import RealCost
 
@@ -43,7 +44,7 @@ def _time(run: Outcome, cost: RealCost) -> list[str]:
     rows = sorted((part for part in busy if part[0]), reverse=True)
     traffic = _traffic(run, cost)
     if traffic:
-        rows.append((traffic, "of which tensor-parallel traffic"))
+        rows.append((traffic, "of these, tensor-parallel traffic"))
     waits = exposed(run.events, run.ranks)
     rows += [(waits, "communication that nothing hides"), (idle_share(run.events, run.ranks), "idle")]
     return [*lines, *(f"  {100 * part:5.1f} %  {word}" for part, word in rows)]
@@ -58,7 +59,7 @@ def _traffic(run: Outcome, cost: RealCost) -> float:
     done = sum(
         len(event.batches) * (again if OPERATIONS[event.kind].backward else 1)
         for event in run.events
-        if event.kind in OPERATIONS and OPERATIONS[event.kind].trains and event.kind != "backward_weight"
+        if event.kind in OPERATIONS and OPERATIONS[event.kind].trains and event.kind != BACKWARD_WEIGHT.kind
     )
     return done * layers * cost.traffic / run.time / run.ranks
 
