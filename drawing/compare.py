@@ -45,7 +45,6 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("peak memory", "elements", lambda trace: float(trace.peak.memory if trace.peak else 0), size_of, True),
     Column("idle", "of rank time", lambda trace: trace.idle, share_text, True),
     Column("communication", "of rank time", lambda trace: trace.communication, share_text),
     Column("sent inside", "boxes", lambda trace: trace.traffic(between=False), share_text),
@@ -185,7 +184,10 @@ def _columns(traces: Sequence[Trace]) -> list[Column]:
     """Return the columns of the table. Those on boxes are there only if there are boxes."""
     unit, boxes = traces[0].unit, any(trace.node_size for trace in traces)
     time = Column("time", unit.name, lambda trace: trace.time, unit.brief, True)
-    return [time, *(column for column in COLUMNS if boxes or column.unit != "boxes")]
+    sizes = traces[0].size_unit
+    shown = sizes.show if sizes.says_itself else size_of
+    memory = Column("peak memory", sizes.name, lambda trace: float(trace.peak.memory if trace.peak else 0), shown, True)
+    return [time, memory, *(column for column in COLUMNS if boxes or column.unit != "boxes")]
 
 
 def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:

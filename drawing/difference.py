@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from fractions import Fraction
 
-from lib.basics.units import Elements, show_elements, show_ticks
+from lib.basics.units import Elements, show_ticks
 from lib.record.breakdown import name_of
 from lib.record.table import OPERATIONS
 from lib.record.training import BACKWARD
@@ -72,7 +72,8 @@ def _memory(before: Trace, after: Trace) -> str:
     if before.peak is None or after.peak is None:
         return ""
     change: Elements = after.peak.memory - before.peak.memory
-    return f"peak memory {_more(show_elements(max(change, -change)), change)}" if change else "peak memory is the same"
+    show = after.size_unit.show
+    return f"peak memory {_more(show(max(change, -change)), change)}" if change else "peak memory is the same"
 
 
 def _more(size: str, change: Elements) -> str:

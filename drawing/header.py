@@ -52,7 +52,7 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     spent, end = draw_spent(trace, *place)
     low = max(low, end)
     said = [(theme.BAD, trace.fault)] if trace.fault else []
-    said += [(theme.CHAIN, f"the longest chain: {trace.chain}")] if trace.chain is not None else []
+    said += [(theme.CHAIN, f"the longest chain: {trace.chain.told(trace.unit)}")] if trace.chain is not None else []
     for color, text in said:
         low += MORE
         parts.append(Titled(text, label(PAD, low - 5, fit(text, 12, inner), 12, style(color), "start", 600)))
@@ -78,17 +78,18 @@ def figures(trace: Trace) -> list[Figures]:
     """Return the figures of the head, time and peak memory. Those of a run with a fault meet no target, whatever they
     are."""
     peak, right, unit = trace.peak, not trace.fault, trace.unit
+    size = trace.size_unit.show if trace.size_unit.says_itself else size_of
     time = Figures("time", unit.brief(trace.time), f"{unit.name}, until it failed" if trace.failure else unit.name)
     if trace.time_target is not None:
         met = trace.time <= trace.time_target if right else None
         time = time._replace(note=f"target {unit.brief(trace.time_target)}", met=met)
     if peak is None:
         return [time]
-    memory = Figures("peak memory", size_of(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
+    memory = Figures("peak memory", size(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
     if trace.memory_target is not None:
         target = trace.memory_target
         met = peak.memory <= target if right else None
-        memory = memory._replace(note=f"target {size_of(target)}", met=met)
+        memory = memory._replace(note=f"target {size(target)}", met=met)
     return [time, memory]
 
 

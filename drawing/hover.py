@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from lib.basics.errors import show_layers
-from lib.basics.units import Unit, show_elements
+from lib.basics.units import Unit
 from lib.record.events import Event
 from lib.record.table import OPERATIONS
 
 from .layout import Row
 from .theme import name_of
+from .trace import Trace
 from .words import plural, ranges
 
 SAID = {
@@ -18,12 +19,12 @@ SAID = {
 """What a word of an event says."""
 
 
-def hover(event: Event, row: Row, unit: Unit) -> str:
+def hover(event: Event, row: Row, trace: Trace) -> str:
     """Return what an operation says when the pointer rests on it. It is true of all ranks of the row."""
-    alone = row.one
+    alone, unit, size = row.one, trace.unit, trace.size_unit
     said = [f"{row.full_name}: {operation_in_words(event, row)}", when(event, unit)]
     if event.tensor:
-        said.append(f"{event.tensor}, {show_elements(event.elements)} elements")
+        said.append(f"{event.tensor}, {size.told(event.elements)}")
     if alone and event.words:
         said += [text for word, text in SAID.items() if word in event.words]
     if alone and event.lane == "message" and len(event.group) == 2:
@@ -31,7 +32,7 @@ def hover(event: Event, row: Row, unit: Unit) -> str:
     elif alone and event.lane == "collective":
         said.append(f"among ranks {ranges(event.group)}")
     if row.same_memory:
-        said.append(f"memory when issued: {show_elements(event.memory)} elements")
+        said.append(f"memory when issued: {size.told(event.memory)}")
     return "\n".join(said)
 
 

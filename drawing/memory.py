@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from lib.basics.units import Elements, show_elements
+from lib.basics.units import Elements
 from lib.record.events import Event
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.score import memory_parts
@@ -17,7 +17,7 @@ from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style
 from .peak import held_at, moment
 from .timeline import axis, fitting, grid
 from .trace import Trace
-from .words import brief_ranks, plural, ranges, si
+from .words import brief_ranks, brief_size, plural, ranges
 
 GAP, SHOWN = 6.0, 8
 """Pixels between strips, and strips at most."""
@@ -148,8 +148,9 @@ class Strip:
             when = f"from {unit.at(unit.brief(most.issued))}"
             if len(samples) > 1:
                 when = f"{unit.at(unit.brief(most.issued))}, with the most here"
-            held = [f"{theme.MEMORY[kind][0]} {show_elements(size)}" for kind, size in memory_parts(most).items()]
-            said = "\n".join([f"{name}, {when}: {show_elements(most.memory)} elements", *held])
+            sizes = layout.trace.size_unit
+            held = [f"{theme.MEMORY[kind][0]} {sizes.show(size)}" for kind, size in memory_parts(most).items()]
+            said = "\n".join([f"{name}, {when}: {sizes.told(most.memory)}", *held])
             parts.append(Titled(said, box(start, self.top, end - start, self.bottom - self.top, see_through)))
         return parts
 
@@ -165,7 +166,7 @@ class Strip:
     def around(self) -> list[Diagram]:
         """Return its name, its maximum, and the line of the target."""
         layout, middle, ranks = self.layout, (self.top + self.bottom) / 2, self.profile.ranks
-        name, most = fitting(brief_ranks(ranks), 11.0), f"max {si(float(self.profile.most))}"
+        name, most = fitting(brief_ranks(ranks), 11.0), f"max {brief_size(layout.trace.size_unit, self.profile.most)}"
         parts: list[Diagram] = [
             Titled(f"rank {ranges(ranks)}", label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
             label(layout.x1 + 8, middle, most, 9.5, style(theme.MUTE), "start"),
@@ -211,7 +212,7 @@ class Why:
     def _label(self) -> tuple[Rect, str]:
         """Return the longest text that there is room for, and where: beside the mark, or else above it."""
         layout, trace = self.layout, self.layout.trace
-        size = f"peak {si(float(self.peak.memory))}"
+        size = f"peak {brief_size(trace.size_unit, self.peak.memory)}"
         happens = moment(self.peak, trace, len(self.strip.profile.ranks) > 1)
         for text in (f"{size}: {happens}", f"{size}: {happens.partition(', and ')[0]}", size):
             width = text_width(text, 10.5, bold=True) + 6
@@ -225,16 +226,16 @@ class Why:
         raise AssertionError("no picture is too narrow for a number")
 
     def _hover(self) -> str:
-        peak, unit = self.peak, self.layout.trace.unit
+        peak, unit, size = self.peak, self.layout.trace.unit, self.layout.trace.size_unit
         when = unit.at(unit.brief(peak.issued))
-        head = f"peak: {show_elements(peak.memory)} elements on rank {peak.rank} at {when}"
-        held = [f"{part.words}: {show_elements(part.elements)}" for part in self.held]
+        head = f"peak: {size.told(peak.memory)} on rank {peak.rank} at {when}"
+        held = [f"{part.words}: {size.show(part.elements)}" for part in self.held]
         return "\n".join([head, moment(peak, self.layout.trace, False), *held])
 
     def _list(self, taken: Sequence[Rect]) -> list[Diagram]:
         """Return what is held, a line each, where no curve and nothing of ``taken`` is, if there is such a place."""
         strip, layout = self.strip, self.layout
-        rows = [(part, show_elements(part.elements)) for part in self.held]
+        rows = [(part, layout.trace.size_unit.show(part.elements)) for part in self.held]
         words = max(text_width(part.words, 10) for part in self.held) + SAMPLE + 5
         width = words + 14 + max(text_width(size, 10) for _, size in rows)
         height = LINE * len(rows) + 4
@@ -277,9 +278,10 @@ class Why:
 
     def _sum(self) -> list[str]:
         """Return the peak as a sum, in lines that have room."""
-        lines = [f"{si(float(self.peak.memory))} ="]
+        unit = self.layout.trace.size_unit
+        lines = [f"{brief_size(unit, self.peak.memory)} ="]
         for place, part in enumerate(self.held):
-            word = f"{'+ ' * (place > 0)}{part.words} {si(float(part.elements))}"
+            word = f"{'+ ' * (place > 0)}{part.words} {brief_size(unit, part.elements)}"
             if text_width(f"{lines[-1]} {word}", 10) > self.layout.x1 - self.layout.x0:
                 lines.append(f"    {word}")
             else:

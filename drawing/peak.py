@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from lib.basics.errors import show_layers
-from lib.basics.units import Elements, show_elements
+from lib.basics.units import Elements, SizeUnit
 from lib.machine.cost import Cost
 from lib.record.events import END, MARKS, Event
 from lib.record.kinds import KINDS, SAVED
@@ -58,9 +58,9 @@ def _counted(kind: str, elements: Elements, sizes: dict[str, Elements]) -> str:
     return f"{about}{shown} {word.removesuffix('s') if shown == '1' else word}"
 
 
-def in_words(held: Iterable[Held]) -> str:
+def in_words(held: Iterable[Held], unit: SizeUnit) -> str:
     """Return what is held, in a line."""
-    return ", ".join(f"{part.words} ({show_elements(part.elements)})" for part in held)
+    return ", ".join(f"{part.words} ({unit.show(part.elements)})" for part in held)
 
 
 def why_highest(trace: Trace) -> str:
@@ -68,8 +68,8 @@ def why_highest(trace: Trace) -> str:
     peak = trace.peak
     if peak is None:
         return ""
-    said = moment(peak, trace, False)
-    return f"Memory of rank {peak.rank} is highest as {said}: it holds {in_words(held_at(peak, trace))}."
+    said, held = moment(peak, trace, False), in_words(held_at(peak, trace), trace.size_unit)
+    return f"Memory of rank {peak.rank} is highest as {said}: it holds {held}."
 
 
 def moment(peak: Event, trace: Trace, several: bool) -> str:

@@ -71,7 +71,7 @@ def _about(trace: Trace) -> Json:
     if trace.time_target is not None:
         about["target, time"] = trace.unit.lasting(trace.time_target)
     if trace.memory_target is not None:
-        about["target, memory"] = f"{float(trace.memory_target):,.10g} elements"
+        about["target, memory"] = f"{float(trace.memory_target):,.10g} {trace.size_unit.name}"
     return about
 
 
@@ -127,7 +127,7 @@ def _rank(trace: Trace, rank: int, messages: Mapping[object, int], kinds: Sequen
     before: Json = {}
     for event, thread in zip(trace.by_rank[rank], _threads(trace, rank), strict=True):
         if event.kind not in MARKS:
-            yield from _operation(event, thread, messages.get(event.op), f"issued at {trace.unit.one}")
+            yield from _operation(event, thread, messages.get(event.op), trace)
         now = {name: _number(event.held[at]) for at, name in kinds} | {"total": _number(event.memory)}
         if now != before:
             changed = {name: size for name, size in now.items() if size != before.get(name)}
@@ -141,16 +141,16 @@ def _number(elements: Elements) -> float:
     return elements if isinstance(elements, int) else float(elements)
 
 
-def _operation(event: Event, thread: int, flow: int | None, issued: str) -> Iterator[Json]:
+def _operation(event: Event, thread: int, flow: int | None, trace: Trace) -> Iterator[Json]:
     place: Json = {"pid": event.rank, "tid": thread, "ts": _microseconds(event.start)}
     of_layers = "" if event.layer is None else f" {show_layers(event.layers or event.layer)}"
     row = OPERATIONS.get(event.kind)
     by_batch = event.tensor in ACTIVATIONS or (row is not None and row.by_batch)  # or a pipeline could not be read
     of_batches = f" mb {ranges(event.batches)}" if event.batches and by_batch else ""
     name = theme.name_of(event.kind) + of_layers + of_batches
-    details = dict(_details(event, named=bool(of_batches)))
+    details = dict(_details(event, trace.size_unit.name, named=bool(of_batches)))
     if event.issued != event.start:
-        details[issued] = _short(event.issued)
+        details[f"issued at {trace.unit.one}"] = _short(event.issued)
     slice_: Json = {**place, "name": name, "cat": event.kind, **({"args": details} if details else {})}
     if not event.length:
         yield {**slice_, "ph": "i", "s": "t"}
@@ -162,12 +162,12 @@ def _operation(event: Event, thread: int, flow: int | None, issued: str) -> Iter
         yield {**place, "name": "message", "cat": "message", "id": flow, **end}
 
 
-def _details(event: Event, named: bool) -> Iterator[tuple[str, object]]:
+def _details(event: Event, unit: str, named: bool) -> Iterator[tuple[str, object]]:
     """Yield what there is to say of an operation, but for micro-batches that are ``named`` with it."""
     if event.batches and not named:
         yield "micro-batches", ranges(event.batches)
     if event.tensor:
         yield "tensor", event.tensor
-        yield "elements", _number(event.elements)
+        yield unit, _number(event.elements)
     if event.group:
         yield "ranks", ranges(event.group)

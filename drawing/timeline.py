@@ -120,7 +120,7 @@ class _Rows:
 
     def _operation(self, place: Place) -> Diagram:
         row, standing = self.layout.rows[place[0]], self.standings.get(Stop(*place), APART)
-        said = hover(row.events[place[1]], row, self.layout.trace.unit)
+        said = hover(row.events[place[1]], row, self.layout.trace)
         said += f"\n{standing.said}" if standing.said else ""
         if standing.opacity is None:
             return Titled(said, self._body(place, self._number(place)))
@@ -154,7 +154,7 @@ class _Rows:
         text."""
         ends = [self.layout.x(run[0].start), *[self.layout.x(event.end) for event in run]]
         told = [
-            unseen(hover(event, row, self.layout.trace.unit), (left, row.y, right - left, self.layout.height))
+            unseen(hover(event, row, self.layout.trace), (left, row.y, right - left, self.layout.height))
             for event, left, right in zip(run, ends, ends[1:], strict=False)
         ]
         return together([*self._run_body(row, run), *told])

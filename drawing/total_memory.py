@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lib.basics.units import Elements, show_elements
+from lib.basics.units import Elements
 
 from . import theme
 from .layout import Layout
 from .marks import Diagram, Point, Titled, box, label, lines, poly, style
 from .memory import steps_of, target_color
 from .trace import Trace
-from .words import si
+from .words import brief_size
 
 HEIGHT = 34.0
 """Of a strip, in pixels."""
@@ -36,8 +36,9 @@ def draw_total(layout: Layout, y: float, most: float) -> tuple[list[Diagram], fl
 
     corners = _stairs(layout, peak.rank, at)
     unit, middle = trace.unit, (y + bottom) / 2
+    highest = f"peak {brief_size(trace.size_unit, peak.memory)}"
     x, top = min(layout.x(peak.issued), layout.x1 - 1.5), at(peak.memory)
-    said = f"memory of rank {peak.rank}, whose peak is the highest: {show_elements(peak.memory)} elements at "
+    said = f"memory of rank {peak.rank}, whose peak is the highest: {trace.size_unit.told(peak.memory)} at "
     said += unit.at(unit.brief(peak.issued))
     end = max(layout.x(trace.time), x)
     parts: list[Diagram] = [
@@ -47,13 +48,21 @@ def draw_total(layout: Layout, y: float, most: float) -> tuple[list[Diagram], fl
         poly([(x, top), (x - 3.5, top - 6), (x + 3.5, top - 6)], style(theme.INK)),
         label(layout.x0 - 8, middle - 5, "memory", 11, style(theme.INK), "end"),
         label(layout.x0 - 8, middle + 7, f"rank {peak.rank}", 8.5, style(theme.MUTE), "end"),
-        label(layout.x1 + 8, middle - 5, f"peak {si(float(peak.memory))}", 9.5, style(theme.INK), "start", 600),
+        label(
+            layout.x1 + 8,
+            middle - 5,
+            highest,
+            9.5,
+            style(theme.INK),
+            "start",
+            600,
+        ),
     ]
     if trace.memory_target is not None:
         line = at(trace.memory_target)
         how = style(None, target_color(trace), 1.2, None, (5.0, 3.0))
         parts.append(lines([(layout.x0, line, end, line)], how))
-        goal = f"target {si(float(trace.memory_target))}"
+        goal = f"target {brief_size(trace.size_unit, trace.memory_target)}"
         parts.append(label(layout.x1 + 8, middle + 7, goal, 9.5, style(theme.MUTE), "start"))
     return parts, bottom
 

@@ -11,7 +11,7 @@ from numbers import Real
 
 from lib.basics.arguments import describe
 from lib.basics.errors import Line, PuzzleError
-from lib.basics.units import MS, TICKS, Elements, Unit
+from lib.basics.units import ELEMENTS, MS, TICKS, Elements, SizeUnit, Unit
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import check
 from lib.learner.model import Model
@@ -37,7 +37,7 @@ COLORS = ("auto", "layer", "operation")
 
 @dataclass(frozen=True)
 class Trace:
-    """Events by rank, and what the header says. Times in ``unit``, memory in elements."""
+    """Events by rank, and what the header says. Times in ``unit``, memory in ``size_unit``."""
 
     by_rank: Mapping[int, Sequence[Event]]
     """The events of each rank in the order in which they were issued."""
@@ -57,6 +57,7 @@ class Trace:
     color: str = "auto"
     """What colors tell: the "layer", the "operation", or what suits the run ("auto")."""
     unit: Unit = TICKS
+    size_unit: SizeUnit = ELEMENTS
     tick: float | None = None
     """Milliseconds that a tick takes, if that is known."""
     chain: Chain | None = None
@@ -141,6 +142,11 @@ class Trace:
         group, size = event.group, self.node_size
         return size is not None and len(group) > 1 and group[0] // size != group[-1] // size
 
+    def tier(self, event: Event) -> object:
+        """Return which tier of links a communication goes over: each has a lane of its own."""
+        tiers = len(self.models[0].dist.cost.tiers) if self.models else 1
+        return tiers > 1 and self._spans_boxes(event)
+
     @cached_property
     def lines(self) -> dict[int, Sequence[Line | None]]:
         """The lines of the learner's code that the events of each rank come from, or None where that is not known."""
@@ -181,7 +187,8 @@ def trace_of(
     if isinstance(source, Trace):
         return source
     models = _models(source)
-    unit, tick = TICKS, None
+    cost = models[0].dist.cost
+    unit, tick = cost.time_unit, None
     fault, failure = "", None
     if isinstance(source, Run):
         unit, tick = source.unit, source.tick and 1e3 * source.tick
@@ -207,6 +214,7 @@ def trace_of(
         failure=failure,
         models=models,
         unit=unit,
+        size_unit=cost.size_unit,
         tick=tick,
     )
 
@@ -219,13 +227,13 @@ def with_chain(trace: Trace, wanted: bool | None) -> Trace:
     slow = trace.time_target is not None and trace.time > trace.time_target and not trace.fault and not trace.failure
     if wanted is False or (wanted is None and not slow):
         return trace
-    if trace.unit is not TICKS:
+    if trace.unit is MS:
         if wanted is None:
             return trace
         problem, cure = "times that were measured do not follow from each other", "draw(done, chain=True)"
         raise PuzzleError(problem, where="draw", expected="a run in ticks", cure=cure, line="")
     try:
-        return replace(trace, chain=chain_of(trace.events))
+        return replace(trace, chain=chain_of(trace.events, trace.tier))
     except PuzzleError:
         if wanted is None:
             return trace
@@ -237,6 +245,10 @@ def alike(traces: Sequence[Trace]) -> Sequence[Trace]:
     the first that was measured. Raise PuzzleError if nobody knows how long a tick is."""
     if len({trace.unit for trace in traces}) == 1:
         return traces
+    names = {trace.size_unit.name for trace in traces}
+    if len(names) > 1:
+        problem = f"sizes of one are in {' and of another in '.join(sorted(names))}"
+        raise PuzzleError(problem, where="compare", cure="runs with prices of one kind", line="")
     known = [trace.tick for trace in traces if trace.tick]
     if not known:
         problem = "one is in ticks, one in ms, and nothing was computed that would tell how long a tick is"

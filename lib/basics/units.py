@@ -103,7 +103,7 @@ def show_bytes(size: float | Fraction) -> str:
     return f"{float(size) / 1e12:.3g} TB"
 
 
-def show_elements(elements: Elements) -> str:
+def show_elements(elements: Elements | float) -> str:
     """Return a size for people: digits in threes, and two decimals for a fraction of an element.
 
     >>> show_elements(2621440), show_elements(Fraction(1, 3))
@@ -120,10 +120,10 @@ class SizeUnit(NamedTuple):
     """
 
     name: str
-    show: Callable[[Elements], str]  # the number, and its unit unless that is always the same
+    show: Callable[[Elements | float], str]  # the number, and its unit unless that is always the same
     says_itself: bool = False  # whether what is shown has its unit
 
-    def told(self, size: Elements) -> str:
+    def told(self, size: Elements | float) -> str:
         """Return a size with its unit."""
         return self.show(size) if self.says_itself else f"{self.show(size)} {self.name}"
 

@@ -19,6 +19,7 @@ from ..machine.mesh import Group
 from ..record.kinds import ACTIVATIONS, SAVED
 from ..record.labels import Labels
 from ..record.table import OPERATIONS, collective
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .hardware import Hardware
 from .transformer import Transformer
 
@@ -30,13 +31,16 @@ GRADIENT_TOUCHED = 8
 """How often an optimizer step reads or writes a gradient: to unscale, measure, clip, use and clear it."""
 
 
+NAMES = {"megatron": "Megatron's", "palm": "PaLM's", "": "no"}
+
+
 class Mfu(float):
     """The part of the peak that is reached by the operations that a formula counts. ``formula``: its name."""
 
     formula: str = ""
 
     def __str__(self) -> str:
-        return f"{100 * self:.1f} % of the peak, as {self.formula} counts"
+        return f"{100 * self:.1f} % of the peak, by {NAMES[self.formula]} formula"
 
     __repr__ = __str__
 
@@ -68,12 +72,10 @@ class RealCost(Cost):
     def __post_init__(self) -> None:
         again = self._again(self.recomputed)
         shown = {
-            "forward": self._forward(),
-            "backward": self._backward("backward") + again,
-            "backward_input": self._backward("backward_input") + again,
-            "backward_weight": self._backward("backward_weight") + again,
-            "update": self.update_takes(self.model.layer_size / self.tensor),
-            "loss": self.loss_takes,
+            FORWARD.kind: self._forward(),
+            **{row.kind: self._backward(row.kind) + again for row in (BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)},
+            UPDATE.kind: self.update_takes(self.model.layer_size / self.tensor),
+            LOSS.kind: self.loss_takes,
             "recompute": again,
             "weight_elements": round(self.model.layer_size / self.tensor * self.stored),
             "activation_elements": round(self._boundary()),
@@ -113,13 +115,13 @@ class RealCost(Cost):
     def _backward(self, kind: str, share: Fraction | int = 1) -> float:
         """Return the seconds of a backward, or of half of it, with all that it needs at hand."""
         products, _, moved, traffic = self._parts(share)
-        if kind == "backward_weight":
+        if kind == BACKWARD_WEIGHT.kind:
             return products
         cluster, model, b, t = self.cluster, self.model, self.micro_batch, float(self.tensor / share)
         more = FLASH_BACKWARD if model.attention == "flash" else 2
         attention = cluster.attention_takes(more * model.attention_flops(b, done=True) / t)
         attention += cluster.moving_takes(model.score_bytes(b, backward=True) / t)
-        both = products if kind == "backward" else 0.0
+        both = products if kind == BACKWARD.kind else 0.0
         return products + both + attention + BACKWARD_MOVES * moved + traffic
 
     def _again(self, recompute: str, share: Fraction | int = 1) -> float:
@@ -140,7 +142,7 @@ class RealCost(Cost):
     def compute(self, kind: str, *labels: Labels) -> Grains:
         first, last = labels[0], labels[-1]
         key = (
-            kind, first.layer in (0, first.layers - 1) and first.layer, first.layers, len(first.batches),
+            kind, first.layer if first.layer in (0, first.layers - 1) else None, first.layers, len(first.batches),
             last.total, len(last.shards), last.rare.keep,
         )  # fmt: skip
         known = self._known.get(key)
@@ -260,11 +262,14 @@ class RealCost(Cost):
         return round(self._inner(self.recomputed) * self.together(labels[0]) * len(labels[0].batches) * share)
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
-        """Return the bytes that an operation holds while it runs: the loss its numbers for each word, a backward what
-        it makes again of one layer of the model."""
+        """Return the bytes that an operation holds while it runs: the loss its numbers for each word, and the head
+        with its gradient where weights are gathered, a backward what it makes again of one layer of the model."""
         row, many = OPERATIONS[kind], len(labels[0].batches)
         if not row.trains:
-            return round(self.model.loss_bytes(self.micro_batch, self.tensor) * many) if row.by_batch else 0
+            if not row.by_batch:
+                return 0
+            head = 0.0 if self.gathered is None else 2 * self.gathered * self.model.vocabulary * self.model.hidden
+            return round(self.model.loss_bytes(self.micro_batch, self.tensor) * many + head / self.tensor)
         recompute = self._not_kept(labels[-1].rare.keep) if row.backward else "none"
         if recompute == "none":
             return 0

@@ -26,7 +26,7 @@ from math import fsum
 from typing import NamedTuple
 
 from ..basics.errors import PuzzleError
-from ..basics.units import show_ticks
+from ..basics.units import TICKS, Unit, show_ticks
 from .events import MARKS, Event
 from .table import OPERATIONS, RECEIVE, SEND
 
@@ -70,10 +70,13 @@ class Chain:
         parts = [(round(fsum(each), ROUNDED), word) for word, each in lengths.items()]
         return sorted((part for part in parts if part[0]), key=lambda part: -part[0])
 
+    def told(self, unit: Unit = TICKS) -> str:
+        """Return the chain as a sum: ``33.8 = 14 forward + 14 backward + 4.8 messages + 1 update``."""
+        said = [f"{unit.brief(length)} {word}" for length, word in self.parts]
+        return f"{unit.brief(self.time)} = {' + '.join(said) or 'nothing'}"
+
     def __str__(self) -> str:
-        """The chain as a sum: ``33.8 = 14 forward + 14 backward + 4.8 messages + 1 update``."""
-        said = [f"{show_ticks(ticks)} {word}" for ticks, word in self.parts]
-        return f"{show_ticks(self.time)} = {' + '.join(said) or 'nothing'}"
+        return self.told()
 
 
 def _word(kind: str) -> str:

@@ -61,6 +61,12 @@ def idle_share(events: Sequence[Event], ranks: int) -> float:
     return max(0.0, 1.0 - busy) if events else 0.0
 
 
+def exposed(events: Sequence[Event], ranks: int) -> float:
+    """Return the part (0 to 1) of all ranks' time in which a rank communicates, and computes nothing meanwhile."""
+    either = share(events, ranks, OPERATIONS)
+    return max(0.0, either - share(events, ranks, (kind for kind, row in OPERATIONS.items() if row.lane == "compute")))
+
+
 def work(events: Iterable[Event], node_size: int | None) -> Work:
     """Return how often each rank carried out each operation that takes time, those on micro-batches once for each of
     them; a message counts where it is sent. ``node_size``: ranks in a box."""
