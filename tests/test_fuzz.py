@@ -236,7 +236,7 @@ def refusal(result: Run | PuzzleError) -> str:
     if isinstance(result, PuzzleError):
         return result.problem
     try:
-        return "made up" if check_finals(result.final_states) else ""
+        return "made up" if check_finals(result.final_states, result.train) else ""
     except PuzzleError as error:
         return error.problem
 
@@ -249,10 +249,10 @@ def right(result: Run | PuzzleError, size: dict[str, Any]) -> bool:
     """Whether the final weights, as numbers, are those of plain training: all ranks', together complete."""
     if isinstance(result, PuzzleError):
         return False
-    wanted = arithmetic.trained(size["layers"], size["batches"])
+    wanted = arithmetic.trained(size["layers"], size["batches"], result.train == "adapters")
     for layer, weight in enumerate(wanted):
         finals = [state.finals[layer].value for state in result.final_states if layer in state.finals]
-        if {at for final in finals for at in final} != set(range(arithmetic.WIDTH)):
+        if {at for final in finals for at in final} != set(weight):
             return False
         if not all(arithmetic.error(layer, final, weight) < 1e-9 for final in finals):
             return False

@@ -83,7 +83,7 @@ class InFlight:
         if self.ticks is None:
             return None
         labels, group, (start, end) = self.labels, self.group, self.ticks
-        words = labels.words() if labels and labels.kind in ACTIVATIONS else ()
+        words = labels.words() if labels and (labels.kind in ACTIVATIONS or labels.rare.adapter) else ()
         ends = group.ranks if group else (self.rank.rank, self.peer) if self.sends else (self.peer, self.rank.rank)
         return make_event((
             self.rank.rank, self.kind, self.layer, labels.batches if labels else NONE,

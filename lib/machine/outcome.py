@@ -9,7 +9,7 @@ from ..basics.units import TICKS, Elements, Unit, show_elements
 from ..record.codes import grid
 from ..record.events import MARKS, Event
 from ..record.score import makespan, peak
-from .check import BRIEFLY, check_finals
+from .check import BRIEFLY, TRAINED, check_finals
 from .cost import Shape
 from .failure import Failure
 from .interface import FinalState
@@ -18,7 +18,7 @@ from .interface import FinalState
 class Outcome:
     """What a run leaves behind. ``events``: the log, rank by rank; ``final_states``: what each rank begins and ends
     with; ``cost``: what everything cost; ``time``: the end of the last operation, in ``unit``; ``memory``: the peak of
-    all ranks, in elements."""
+    all ranks, in elements; ``train``: what was to be trained (see ``check``)."""
 
     unit: Unit = TICKS
     """What times are counted in: ticks, but for what a clock has measured."""
@@ -27,9 +27,14 @@ class Outcome:
     """Where an error has ended the run, and who waited then."""
 
     def __init__(
-        self, name: str, shape: Shape, final_states: Sequence[FinalState], logs: Iterable[Iterable[Event]]
+        self,
+        name: str,
+        shape: Shape,
+        final_states: Sequence[FinalState],
+        logs: Iterable[Iterable[Event]],
+        train: str = TRAINED[0],
     ) -> None:
-        self.name = name
+        self.name, self.train = name, train
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
         self.cost = shape.cost
         self.layers, self.batches = final_states[0].layers, final_states[0].batches
@@ -67,7 +72,7 @@ class Outcome:
         """What to say of final weights that are right. Raises PuzzleError if they are not."""
         if not self.attempted:
             raise PuzzleError(f"{self.name} is not attempted yet: no operation was run", line="")
-        check_finals(self.final_states)
+        check_finals(self.final_states, self.train)
         return "Correct!"
 
     def __repr__(self) -> str:

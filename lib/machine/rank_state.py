@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements
-from ..record.events import MARKS, Event, make_event
+from ..record.events import LOADS, MARKS, Event, make_event
 from ..record.kinds import ACTIVATIONS, INNER, KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import NONE, Cuts, Labels, cut, join, overlap, total_of
 from ..record.operations import Computation, Value, Values
@@ -27,7 +27,7 @@ from .interface import FinalState, Piece, Token
 
 MADE_UP = "made up"  # the origin of a tensor that no operation has computed
 Origin = str | int | None
-"""MADE_UP, how long the log was after the load_weights that a tensor comes from and has not been taken from, or None:
+"""MADE_UP, how long the log was after the load that a tensor comes from and has not been taken from, or None:
 what the rank that owns it may use."""
 _UNPRICED = Cost()
 END = 1 << 60  # after every sample
@@ -237,7 +237,7 @@ class RankState:
         self.holder: Callable[[], object] = lambda: None
         self.hands: dict[object, Hand] = {}
         self.writers: dict[int, Hand] = {}
-        self.taken: dict[tuple[str, int], list[tuple[Labels, int]]] = {}  # of load_weights: pieces, and by which call
+        self.taken: dict[tuple[str, int, bool], list[tuple[Labels, int]]] = {}  # what was loaded: pieces, by which call
         self.lists: dict[object, tuple[Labels | None, ...]] = {}  # by ``op``: what it brought to a collective as a list
         # Memory that only the future tells (see late_memory).
         self.late: list[Span] = []
@@ -343,11 +343,12 @@ class RankState:
     def _note_loaded(self, tensor: TensorState, load: int) -> None:
         """Remember a loaded piece as this rank's. Raise PuzzleError when it loaded the piece before."""
         labels = tensor.labels
-        before = self.taken.setdefault((labels.kind, labels.layer), [])
+        before = self.taken.setdefault((labels.kind, labels.layer, labels.adapter), [])
         for other, earlier in before:
             if overlap(labels, other) and load != earlier:
-                problem = f"this rank has taken that piece of the {labels.kind} from load_weights before"
-                where, expected = self.place("load_weights", labels.layer), "each piece loaded once"
+                verb = LOADS[labels.adapter]
+                problem = f"this rank has taken that piece of the {labels.kind} from {verb} before"
+                where, expected = self.place(verb, labels.layer), "each piece loaded once"
                 cure = "keep it stored, or get it from another rank by communication"
                 raise PuzzleError(problem, where=where, expected=expected, got=f"{labels} after {other}", cure=cure)
         before.append((labels, load))
@@ -427,14 +428,14 @@ class RankState:
             ))
         )  # fmt: skip
 
-    def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE) -> None:
+    def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE, words: tuple[str, ...] = ()) -> None:
         """Take a sample at a moment that is no operation: it ends no life."""
         now = self.tick
         self.clocks.append(self.clock)
         self.log.append(
             make_event((
                 self.rank, kind, layer, batches, now, now, now, tuple(self.held),
-                None, (), None, 0, (), (), self.fetched_since() if self.fetched else (),
+                None, (), None, 0, words, (), self.fetched_since() if self.fetched else (),
             ))
         )  # fmt: skip
 
@@ -465,7 +466,7 @@ class RankState:
 
     def _loaded_late(self) -> tuple[Labels, ...]:
         """Return the states that were loaded only after work on their layer."""
-        states = [one for (kind, _), taken in self.taken.items() for one in taken if kind == "OptState"]
+        states = [one for (kind, *_), taken in self.taken.items() for one in taken if kind == "OptState"]
         work, first = work_on_layers(), dict[int | None, int]()
         for index, record in enumerate(islice(self.log, max((load for _, load in states), default=0))):
             if record.kind in work and carried_by(record) not in ACTIVATIONS:  # to add up activations is no such work
