@@ -191,7 +191,8 @@ def clerk(ranks: int = 2) -> Clerk:
     return Clerk(LocalBooks(Shape.of(ranks), graded=True), 2, 2)
 
 
-PLAIN = [[0], 1, "", False]
+REST = ["", False]
+PLAIN = [[0], 1, *REST]
 """The rare labels of a tensor that has none."""
 
 NONSENSE: dict[str, list[Any]] = {
