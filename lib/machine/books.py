@@ -11,7 +11,7 @@ from ..basics.errors import PuzzleError, show_set
 from ..basics.units import Elements
 from ..record.events import END, Event
 from ..record.kinds import SAVED
-from ..record.labels import ADAPTER, FINEST, NOTHING_RARE, OF_ADAPTER, Labels, Rare, one_shard
+from ..record.labels import ADAPTER, FINEST, NONE, NOTHING_RARE, OF_ADAPTER, Labels, Rare, one_shard
 from ..record.operations import NO_OPTIONS, Options, Values
 from ..record.table import collective, computation
 from . import late_memory
@@ -98,7 +98,7 @@ class LocalBooks:
         if shard.__class__ is not int or not 0 <= shard < total:
             shard = one_of("shard", shard, total, rank.place(verb, layer), loading(verb))
         rank.cuts.check(total)
-        rank.mark(verb, layer, words=(ADAPTER,) * rare.adapter)
+        rank.mark(verb, layer, NONE, (ADAPTER,) * rare.adapter)
         origin = len(rank.log) if rank.graded else None
         weight = Labels("Weight", layer, rank.layers, shards=one_shard(shard), total=total, rare=rare)
         state = weight.changed(kind="OptState")

@@ -356,7 +356,7 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         if one.layer != layer:
             problem, cure = f"{name} is of layer {one.layer}", f"model.update({layer}, ...) takes all of layer {layer}"
             raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), cure=cure)
-    if not grad.adapter == weight.adapter == opt_state.adapter:
+    if len({one.adapter for one in labels if one is not grad or one.batches}) > 1:
         problem = "an adapter is updated with its own gradient and state, and a weight with its own"
         got = ", ".join(f"{name} of {'an adapter' if one.adapter else 'a weight'}" for name, one in named)
         cure = f"what load_adapter({layer}) gave, with the gradient of a backward that was given adapter=..."

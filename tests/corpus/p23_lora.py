@@ -25,6 +25,7 @@ HONEST = [
     changed("lora", "the next weight gathered under a forward", ("    for layer in range(model.LAYERS):\n        inp,", "    coming = model.allgather(model.weights[0], 0)\n    for layer in range(model.LAYERS):\n        inp,"),
             ('model.weights["adapter", layer]\n        ' + GATHER, 'model.weights["adapter", layer]\n        model.weights["now"] = weight = await coming\n        if layer + 1 < model.LAYERS:\n            coming = model.allgather(model.weights[layer + 1], layer + 1)\n        del model.weights["now"]\n')),
     changed("lora", "the answer at the end", (ANSWER, ""), ("    return model", "    for layer in range(model.LAYERS):\n        model.set_final_weight(layer, model.weights['adapter', layer])\n    return model")),
+    changed("lora", "gradients of activations stay stored", ("model.grad_activations.pop(layer + 1)", "model.grad_activations[layer + 1]")),
     changed("lora", "every name is written out", (FORWARD, "model.activations[layer + 1] = model.forward(layer=layer, inp=inp, weight=weight, adapter=adapter)"), (BACKWARD, "layer=layer, inp=inp, grad=grad_out, weight=weight, adapter=adapter"),
             (UPDATE, "layer=layer, weight_grad=grad, weight=adapter, opt_state=model.opt_states[layer]")),
 ]  # fmt: skip
@@ -47,7 +48,7 @@ MISTAKES = [
     changed("lora", "the gathered weight is kept", (FORWARD, "model.weights['all', layer] = weight\n        " + FORWARD), says="ends with (stored, as it was loaded) the wrong pieces of the Weight"),
     changed("lora", "all weights gathered at the beginning", ("    model.activations[0] =", "    for layer in range(model.LAYERS):\n        model.weights['all', layer] = await model.allgather(model.weights[layer], layer)\n    model.activations[0] ="),
             (GATHER, "weight = model.weights['all', layer]\n"), ("    return model", "    for layer in range(model.LAYERS):\n        del model.weights['all', layer]\n    return model"), says="over the target"),
-    changed("lora", "gradients of activations are never given back", ("model.grad_activations.pop(layer + 1)", "model.grad_activations[layer + 1]"), says="over the target"),
+    changed("lora", "nothing is ever given back", (POPPED, "model.activations[layer], model.grad_activations[layer + 1]"), (LOSS, "model.loss(model.activations[model.LAYERS])"), says="over the target"),
     changed("lora", "updated before the sum", (SUM, ""), (ANSWER, "        adapter = await model.allreduce(adapter, layer)\n" + ANSWER), says="missing micro-batches"),
     changed("lora", "adapters joined to their weights", (GATHER, GATHER.rstrip() + ".combine(model.weights['adapter', layer])\n"), says="did you forget `await`|not parts of one thing"),
     changed("lora", "states of adapters not kept", ("adapter, model.opt_states[layer] = model.update(", "adapter, _ = model.update("), says="ends with (stored after its update) the wrong pieces of the OptState"),
