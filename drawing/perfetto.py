@@ -20,6 +20,7 @@ from lib.basics.errors import show_layers
 from lib.basics.units import Elements
 from lib.record.events import MARKS, Event
 from lib.record.kinds import ACTIVATIONS, MEMORY_KINDS
+from lib.record.labels import ADAPTER
 from lib.record.table import OPERATIONS, RECEIVE, SEND
 
 from . import theme
@@ -169,5 +170,7 @@ def _details(event: Event, unit: str, named: bool) -> Iterator[tuple[str, object
     if event.tensor:
         yield "tensor", event.tensor
         yield unit, _number(event.elements)
+    if ADAPTER in event.words:
+        yield "adapter", True
     if event.group:
         yield "ranks", ranges(event.group)

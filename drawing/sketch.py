@@ -11,6 +11,7 @@ from lib.basics.units import TICKS, show_ticks
 from lib.course.sketches import Outline, Span, outline
 from lib.course.sketches import sketch as sketch_of
 from lib.course.specs import Puzzle, cost_named, find, written
+from lib.machine.check import TRAINED
 from lib.record.events import Event
 from lib.record.training import FORWARD
 from lib.running.run import Run
@@ -100,6 +101,7 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
         raise PuzzleError("the target is in ticks, and this run is in ms", where="beside_target", cure=cure)
     spec = find(source.name if puzzle is None else puzzle)
     size = {key: getattr(source, key) for key in ("ranks", "layers", "batches", "mesh", "node_size")}
+    size["train"] = None if source.train == TRAINED[0] else source.train
     wanted = {key: spec.size.get(key) for key in size}
     if size != wanted:
         raise PuzzleError(
@@ -160,4 +162,4 @@ def _figures(trace: Trace) -> str:
 
 
 def _arguments(size: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in size.items() if value is not None)
+    return ", ".join(f"{name}={value!r}" for name, value in size.items() if value is not None)

@@ -46,11 +46,15 @@ class View(NamedTuple):
     """Whether its shards are slices of a sequence."""
 
 
+_OF_ADAPTER = {"Weight": "adapter", "OptState": "state of adapter", "WeightGrad": "gradient of adapter"}
+"""What the tensors of an adapter are called."""
+
+
 def view_of(tensor: Tensor) -> View:
     """Return what a picture shows of a tensor."""
     row = KINDS[type(tensor).__name__]
     return View(
-        row.word,
+        _OF_ADAPTER[row.name] if getattr(tensor, "adapter", False) else row.word,
         theme.MEMORY[row.memory][1],
         tensor.layer,
         tensor.layers,

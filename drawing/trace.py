@@ -15,6 +15,7 @@ from lib.basics.units import ELEMENTS, MS, TICKS, Elements, SizeUnit, Unit
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import check
 from lib.learner.model import Model
+from lib.machine.check import TRAINED
 from lib.machine.failure import Failure, Wait
 from lib.record.breakdown import TALK, idle_of, time_parts
 from lib.record.chain import Chain, chain_of
@@ -289,6 +290,7 @@ def _puzzle_of(run: Run) -> Puzzle | None:
     sizes = ("ranks", "layers", "batches", "mesh", "node_size")
     if (
         puzzle is None
+        or run.train != puzzle.size.get("train", TRAINED[0])
         or dist.cost != cost_named(puzzle.cost)
         or any(getattr(run, name) != puzzle.size.get(name) for name in sizes)
     ):

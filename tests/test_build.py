@@ -299,8 +299,9 @@ def test_the_files_in_the_project_are_what_the_build_makes() -> None:
 
 def test_the_course_is_complete() -> None:
     puzzles = specs.puzzles().values()
-    numbers = [*range(19), *(f"R{n + 1}" for n in range(len(REPAIRS)))]
-    assert [puzzle.number for puzzle in puzzles] == numbers  # without a gap
+    numbers = [puzzle.number for puzzle in puzzles if not puzzle.repair]
+    assert numbers == sorted(numbers, key=int) and {*range(24)} - {*numbers} <= {19, 20, 21, 22}  # these are to come
+    assert [one.number for one in puzzles if one.repair] == [f"R{n + 1}" for n in range(len(REPAIRS))]
     assert [puzzle.name for puzzle in puzzles] == [*COURSE, *REPAIRS] and COURSE and REPAIRS
     assert [path.stem for path in SOURCES if not build.is_puzzle(path)] == ["index", "tour", "laboratory", "for_real"]
 

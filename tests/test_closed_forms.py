@@ -513,3 +513,28 @@ def test_sequence_parallel_sends_one_gather_more_a_layer_and_keeps_a_piece(t: in
             }
             assert kept_then["plain"] == kept_then["whole"] == (layers + 1) * LONGER
             assert kept_then["sliced"] == Fraction(layers * LONGER, t) + LONGER
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8])
+@pytest.mark.parametrize("layers", [1, 2, 6, 7])
+@pytest.mark.parametrize("bits", [16, 4])
+def test_adapters_leave_gathers_of_weights_and_nothing_else_that_is_large(n: int, layers: int, bits: int) -> None:
+    """A layer takes two gathers, a forward, the half of a backward, an all-reduce of its adapter and an update. With
+    the gathers under other work only one of each pass is left. In memory are shards of frozen weights, one whole one,
+    the inputs of all layers with one gradient, and adapters with their states. The links carry 2 x (n - 1)/n of all
+    weights, and twice (n - 1)/n of all adapters."""
+    cost = Cost(weight_elements=WEIGHT * bits // 16)
+    size = {"ranks": n, "layers": layers, "batches": n, "train": "adapters", "cost": cost}
+    plain, hidden = (run(program("p23_lora", name), **size) for name in ("lora", "lora_overlap"))
+    for done in (plain, hidden):
+        done.check()
+    work, gather = cost.forward + Fraction(cost.backward) / 2 + Fraction(1, 2), Fraction(3, 10)
+    assert plain.time == float(layers * (work + 3 * gather))
+    assert hidden.time == float(layers * work + 2 * gather)
+    weight, activation, adapter = cost.weight_elements, cost.activation_elements, cost.adapter_elements
+    assert plain.memory == Fraction(layers * weight, n) + weight + (layers + 1) * activation + 2 * layers * adapter
+    if bits == 16:  # in 4 bits weights are no longer what a prefetch is felt by
+        assert hidden.memory == plain.memory
+    own = [event for event in plain.events if event.rank == 0]
+    moved = {kind: sum(event.elements for event in own if event.kind == kind) for kind in ("allgather", "allreduce")}
+    assert moved == {"allgather": Fraction(2 * layers * weight, n), "allreduce": layers * adapter}

@@ -82,6 +82,7 @@ def test_order_of_start_changes_nothing(fn: Any, spec: dict[str, Any]) -> None:
 def test_plain_gather_gives_the_same_figures(fn: Any, spec: dict[str, Any]) -> None:
     size = dict(spec["size"])
     dist = Dist(size.pop("ranks"), size.pop("mesh", None), size.pop("node_size", None))
+    train = size.pop("train", "weights")
 
     async def everyone() -> list[Model]:
         models = [Model(rank=rank, dist=dist, **size) for rank in range(dist.ranks)]
@@ -89,7 +90,7 @@ def test_plain_gather_gives_the_same_figures(fn: Any, spec: dict[str, Any]) -> N
         return list(await asyncio.gather(*results)) if asyncio.iscoroutine(results[0]) else results
 
     models = asyncio.run(everyone())
-    Model.check(models)
+    Model.check(models, train=train)
     expected = run(fn, **spec["size"])
     assert max(event.end for model in models for event in model.log) == expected.time
     assert max(event.memory for model in models for event in model.log) == expected.memory

@@ -15,6 +15,9 @@ from lib.course.bounds import bounds_of
 from lib.course.specs import cost_named, puzzles
 from lib.engines.torch_order import TORCH
 from lib.real.hardware import FITS
+from lib.record.kinds import MEMORY_KINDS
+from lib.record.score import peak_event
+from lib.record.table import collective
 from solutions import build
 from tests.programs import SOLUTIONS
 from tests.published import MEGATRON
@@ -36,6 +39,11 @@ def state(parameters: float) -> float:
     return (2 + 2 + 4 + 4 + 4) * parameters
 
 
+def adapters(rank: int, layers: int, hidden: int, inner: int) -> int:
+    """Parameters of adapters beside all matrices of Llama's layers: four of attention, three of the MLP."""
+    return layers * rank * (4 * (hidden + hidden) + 3 * (hidden + inner))
+
+
 LAYER = 70 * BILLION / 80
 GPT3 = 2048 * 12288 * (34 + 5 * 96 * 2048 / 12288)  # bytes of activations, one layer, one sequence: 2205.05198
 INPUT = 2 * 2048 * 12288 / 1e9  # GB of the input of one layer, of GPT-3 and one sequence
@@ -45,6 +53,7 @@ BATCH = operations(70 * BILLION, 4096) / PER_SECOND
 SMALL = 2 * 7.5  # GB of weights
 
 KEPT = 2048 * 12288 / 1e9  # sbh of GPT-3 and one sequence, in 10^9
+OF_LLAMA_7B, OF_LLAMA_65B = adapters(16, 32, 4096, 11008), adapters(64, 80, 8192, 22016)
 LARGE, LONGER = cost_named("large_weights"), cost_named("long_sequences")
 DERIVED = [
     ("index", f"takes {state(70 * BILLION) / 1e12:.1f} TB of memory"),
@@ -159,6 +168,17 @@ DERIVED = [
     ("p17_tensor_parallel", f"each rank sends {4 * 2 * 7 / 8 * INPUT * 1000:.0f} MB per layer"),
     ("p17_tensor_parallel", f"With FSDP it would send {3 * 7 / 8 * 2 * 12 * 12288**2 / BILLION:.1f} GB"),
     ("p17_tensor_parallel", f"{16_384 // (16 * 8)} such pipelines"),
+    ("p23_lora", f"for each parameter: {state(7):.0f} GB."),
+    ("p23_lora", f"16 bits, are {2 * 7} GB"),
+    ("p23_lora", f"are {OF_LLAMA_7B / 1e6:.0f} million parameters instead of 7 billion"),
+    ("p23_lora", f"the {state(7):.0f} GB become {2 * 7 + state(OF_LLAMA_7B) / 1e9:.1f}."),
+    ("p23_lora", f"are {state(OF_LLAMA_7B) / 1e9:.1f} of {2 * 7 + state(OF_LLAMA_7B) / 1e9:.1f} GB"),
+    ("p23_lora", {32: "a 32nd of a weight"}[Cost().weight_elements / Cost().adapter_elements]),
+    ("p23_lora", f"a second on each GPU with LoRA and 16,891 without: {24_824 / 16_891:.2f} times as many"),
+    ("p23_lora", f"of three, which would be {3 / 2} times"),
+    ("p23_lora", f"from more than {12 * 65} GB"),
+    ("p23_lora", f"weights in 4 bits are {65 / 2} GB"),
+    ("p23_lora", f"of rank 64, take {state(OF_LLAMA_65B) / 1e9:.1f} GB with all"),
     ("p18_sequence_parallel", f"leaves {96 * KEPT * (10 + 24 / 8):.0f} GB of activations on every one of 8"),
     ("p18_sequence_parallel", f"**{96 * KEPT * 10:.0f} GB of them are the same on all 8**"),
     ("p18_sequence_parallel", f"that is {96 * KEPT * (10 + 24 / 8):.0f} GB and {96 * KEPT * 34 / 8:.0f} GB."),
@@ -215,6 +235,8 @@ BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard":
 ONE: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 1}
 ALONE = ONE | {"ranks": 1, "cost": Cost(collective=0)}
 SLICES = ONE | {"cost": LONGER}
+BESIDE = FOUR | {"train": "adapters"}
+FOUR_BITS = {"cost": Cost(weight_elements=HIDDEN**2 // 4)}
 CUBE = {"ranks": 8, "layers": 6, "batches": 8, "mesh": {"replica": 2, "shard": 2, "tensor": 2}, "node_size": 4}
 MEASURED = [
     *(
@@ -226,6 +248,17 @@ MEASURED = [
             ("sequence_parallel_in_14_85", "That takes {time:g} ticks, and fewer elements than the target."),
         )
     ),
+    ("p23_lora", "fsdp_again", FOUR, "[All weights: {time:g} ticks, {memory:,} elements]"),
+    ("p23_lora", "lora", BESIDE, "[Adapters: {time:g} ticks, {memory:,} elements]"),
+    (
+        "p23_lora",
+        "lora",
+        BESIDE | FOUR_BITS,
+        "takes {memory:,} elements. Then 78% of",
+    ),
+    ("p23_lora", "lora_overlap", BESIDE, "2 gathers are {time:g} ticks, in the memory of the plain"),
+    ("p23_lora", "lora_early", BESIDE, "highest: {time:g} ticks, and a whole weight more."),
+    ("p23_lora", "lora_checkpointed", BESIDE, "with every third, {time:g} ticks and {memory:,} elements."),
     ("p17_tensor_parallel", "tensor_parallel", ALONE, "[One rank: {time:g} ticks, {memory:,} elements]"),
     ("p17_tensor_parallel", "tensor_parallel", ONE, "[Four ranks: {time:g} ticks, {memory:,} elements]"),
     ("p17_tensor_parallel", "tensor_parallel_overlap", ONE, "That makes {time:g} ticks"),
@@ -331,6 +364,39 @@ def test_a_measured_figure_is_what_the_program_takes(
 ) -> None:
     done = run(program(source, name), **size)
     assert sentence.format(time=done.time, memory=int(done.memory)) in text_of(source)
+
+
+def test_what_is_in_memory_and_what_travels_with_adapters_is_as_quoted() -> None:
+    text, weight = text_of("p23_lora"), Cost().weight_elements
+    shares = []
+    for cost in (Cost(), FOUR_BITS["cost"]):
+        done = run(program("p23_lora", "lora"), **BESIDE, cost=cost)
+        event = peak_event(done.events)
+        assert event is not None
+        held = dict(zip(MEMORY_KINDS, event.held, strict=True))
+        beside = 6 * cost.adapter_elements
+        assert held["opt_states"] == beside and event.kind == "backward"
+        parts = held["activations"] + held["activation_grads"], held["weights"] - beside, 2 * beside
+        assert sum(parts) == done.memory
+        shares.append([f"{float(part / done.memory):.0%}" for part in parts])
+    assert f"{shares[0][0]} of the memory are activations and the gradient of one" in text
+    assert f"what is trained; {shares[0][1]} are frozen weights" in text
+    assert f"their states are the other {shares[0][2].rstrip('%')}%" in text
+    assert f"Then {shares[1][0]} of the peak are activations" in text
+
+    def brought(name: str, size: dict[str, Any], kind: str) -> float:
+        """Weights' worth of elements that rank 0 gets from others: 3/4 of each tensor, of an all-reduce twice that."""
+        done = run(program("p23_lora", name), **size)
+        own = [event for event in done.events if event.rank == 0 and event.kind == kind]
+        whole = [event.elements * (4 if event.tensor == "Weight" else 1) for event in own]
+        return float(sum(whole) * collective(kind).rounds * Fraction(3, 4) / weight)
+
+    assert f"2 x 6 gathers bring a rank {brought('lora', BESIDE, 'allgather'):g} weights' worth" in text
+    assert f"of gradients, another {brought('fsdp_again', FOUR, 'scatterreduce'):g}, are gone" in text
+    assert f"of all six adapters bring it {brought('lora', BESIDE, 'allreduce'):.2f}." in text
+    cost = Cost()
+    assert f"together take {cost.collective * 2:g}" in text and cost.backward / 2 == cost.update == 0.5
+    assert f"{6 * (cost.forward + cost.backward / 2 + cost.update):g} ticks of computing and 2 gathers" in text
 
 
 def test_data_parallel_is_right_and_slower_and_fatter_than_ddp_as_quoted() -> None:

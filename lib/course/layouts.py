@@ -11,7 +11,9 @@ from ..basics.errors import Place, PuzzleError, show_set
 from ..machine.interface import FinalState
 from ..record.labels import Labels, Shards, coarsest, union
 
-Size = dict[str, Any]  # arguments of ``run``: ranks, layers, batches, and mesh and node_size where there are boxes
+Size = dict[str, Any]
+"""Arguments of ``run``: ranks, layers, batches, and mesh and node_size where there are boxes, train where adapters are
+trained."""
 Part = tuple[Shards, int]  # (shards, total): shards of ``total``, as few and as large as can be
 Wanted = dict[int, tuple[Part, Part]]
 """For each layer that a rank has, its part of the weight and its part of the optimizer state."""
@@ -103,11 +105,19 @@ LAYOUTS: Mapping[str, Callable[[Size, Sequence[FinalState]], list[Wanted]]] = {
 }
 
 
+WITH_ADAPTERS: Mapping[str, tuple[str, str]] = {"frozen_shards": ("sharded", "whole")}
+"""Layouts of weights that are frozen, which have no states, and of their adapters, which have."""
+
+
 def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> None:
     """Raise PuzzleError, which names the rank, unless every rank begins and ends with what the layout says."""
-    for state, wanted in zip(final_states, LAYOUTS[name](size, final_states), strict=True):
-        _compare(state.rank, "Weight", True, wanted, state.began)
-        _compare(state.rank, "OptState", True, wanted, state.began)
+    frozen, trained = WITH_ADAPTERS.get(name, ("", name))
+    if frozen:
+        _check_frozen(LAYOUTS[frozen](size, final_states), final_states)
+    for state, wanted in zip(final_states, LAYOUTS[trained](size, final_states), strict=True):
+        began = [labels for labels in state.began if labels.adapter == bool(frozen)]
+        _compare(state.rank, "Weight", True, wanted, began)
+        _compare(state.rank, "OptState", True, wanted, began)
         if state.late:  # until its update no rank would have the state in memory
             problem = f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer"
             expected = "weight and state loaded before the first operation of their layer"
@@ -118,8 +128,27 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
         _compare(state.rank, "OptState", False, wanted, kept)
 
 
+def _check_frozen(layout: Sequence[Wanted], final_states: Sequence[FinalState]) -> None:
+    """Raise PuzzleError unless every rank begins and ends with its parts of frozen weights, and no states of these."""
+    for state, wanted in zip(final_states, layout, strict=True):
+        began = [labels for labels in state.began if not labels.adapter]
+        for labels in began:
+            if labels.kind == "OptState":
+                problem = f"it keeps the optimizer state of the frozen weight of layer {labels.layer}"
+                cure = f"model.weights[{labels.layer}], _ = model.load_weights(...): what is frozen needs none"
+                raise PuzzleError(problem, where=Place(state.rank), got=str(labels), cure=cure, line="")
+        _compare(state.rank, "Weight", True, wanted, began)
+        kept = [piece.labels for piece in state.kept if piece.labels.kind == "Weight" and not piece.labels.adapter]
+        _compare(state.rank, "Weight", False, wanted, kept, frozen=True)
+
+
 def _compare(
-    rank: int, kind: str, begins: bool, wanted: Mapping[int, tuple[Part, Part]], labels: Iterable[Labels]
+    rank: int,
+    kind: str,
+    begins: bool,
+    wanted: Mapping[int, tuple[Part, Part]],
+    labels: Iterable[Labels],
+    frozen: bool = False,
 ) -> None:
     """Raise PuzzleError unless these are the wanted parts of weights or states, at a rank's beginning or its end."""
     got: dict[int, list[Part]] = {}
@@ -131,20 +160,22 @@ def _compare(
         want = wanted[layer][which] if layer in wanted else None
         have = union(tuple(dict.fromkeys(got[layer])))[0] if layer in got else None
         if have != want:
-            when = "begins with (load_weights)" if begins else f"ends with ({_ENDS[kind][0]})"
+            end, how = _ENDS["frozen" if frozen else kind]
+            when = "begins with (load_weights)" if begins else f"ends with ({end})"
             problem = f"it {when} the wrong pieces of the {kind} of layer {layer}"
             if layer not in wanted:
                 cure = f"layer {layer} is not for this rank: leave it to those that hold it"
             elif begins:
                 cure = _load(layer, *wanted[layer])
             elif have is None:
-                cure = _ENDS[kind][1].format(layer)
+                cure = how.format(layer)
             else:
                 cure = "the part that this rank has loaded: what is gathered is for use, and not to be kept"
             raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), cure=cure, line="")
 
 
 _ENDS = {
+    "frozen": ("stored, as it was loaded", "leave the part that this rank has loaded in model.weights[{0}]"),
     "Weight": ("set_final_weight", "model.set_final_weight({0}, weight)"),
     "OptState": ("stored after its update", "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)"),
 }

@@ -119,6 +119,8 @@ NONE = {
     "and what it starts is not recorded here.",
     "sequence_parallel": "PyTorch's SequenceParallel (torch.distributed.tensor.parallel) is a style for single "
     "modules, and what it starts is not recorded here.",
+    "lora": "PyTorch itself has no adapters. PEFT and torchtune add them to a model, and what fully_shard starts then "
+    "is not recorded here.",
 }
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""
 

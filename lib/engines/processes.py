@@ -65,12 +65,12 @@ def keep_books(
     token = witnessed.set(host.clerk.errors)
     try:
         host.serve()
-        agreement = Agreement(work, host.real.weight_elements, tuple(LayerError(*row) for row in host.collect()))
+        agreement = Agreement(work, host.numbers_of_a_layer, tuple(LayerError(*row) for row in host.collect()))
         wall = time.monotonic() - door.opened
         with collector_off():
             return ProcessRun(host, supervisor.engine, wall, agreement, settings.pace)
     except PuzzleError as error:
-        keep_run(error, name, host.models)
+        keep_run(error, name, host.models, work.train)
         raise
     finally:
         witnessed.reset(token)

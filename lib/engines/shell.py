@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from ..basics.errors import PuzzleError
 from ..grading.commandline import Usage, add_machine, called, function_in, size_for
+from ..machine.check import TRAINED
 from ..machine.cost import Shape
 from ..running.run import ENGINES, Settings, run
 from ..running.workload import KINDS, TOLERANCES, Workload
@@ -122,6 +123,7 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
     if size.setdefault("ranks", ranks) != ranks:
         raise Usage(f"torchrun has started {ranks} ranks, and {size['ranks']} are asked for")
     numbers = _options(options, "layer", "dtype", "hidden", "length", "seed")
+    numbers["train"] = size.pop("train", TRAINED[0])
     work = Workload(size.pop("layers", 2), size.pop("batches", 1), **numbers)
     settings = Settings(options.timeout, **_options(options, "pace", "device", "meter"))
     work_for(function, Shape.of(**size), work, settings, _show)

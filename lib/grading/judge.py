@@ -14,7 +14,7 @@ from ..course.rules import RULES
 from ..course.sketches import Elsewhere, at_home, elsewhere, work_at_home
 from ..course.specs import Puzzle, subject_of
 from ..learner.model import written
-from ..machine.check import check_finals
+from ..machine.check import TRAINED, check_finals
 from ..machine.outcome import Outcome
 from ..record.breakdown import idle_of, time_parts
 from ..record.chain import chain_of
@@ -73,7 +73,7 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
     if half_done := comes_next(outcome):
         raise PuzzleError(f"the function is not finished yet: {half_done}", line="")
     check_words(outcome, puzzle)
-    check_finals(outcome.final_states)
+    check_finals(outcome.final_states, size.get("train", TRAINED[0]))
     check_layout(puzzle.layout, size, outcome.final_states)
     for rule in puzzle.rules:
         RULES[rule](outcome)

@@ -1,6 +1,7 @@
 """The books of a machine in this process: everything that decides right or wrong (see ``interface``)."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import index
 from typing import cast
 
@@ -9,7 +10,7 @@ from ..basics.errors import PuzzleError, show_set
 from ..basics.units import Elements
 from ..record.events import END, Event
 from ..record.kinds import SAVED
-from ..record.labels import FINEST, Labels, of_weight, one_shard
+from ..record.labels import ADAPTER, FINEST, NONE, NOTHING_RARE, OF_ADAPTER, Labels, Rare, of_weight, one_shard
 from ..record.operations import NO_OPTIONS, Options, Value, Values
 from ..record.table import collective, computation
 from . import late_memory
@@ -22,10 +23,14 @@ from .lists import check_list
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
-LOADING = "model.load_weights(layer, shard, total): number `shard` of `total` equal pieces"
 NEIGHBORS = (
     "the first rank has none before it, the last none after it; on a ring, (model.rank - 1) % model.RANKS and + 1"
 )
+
+
+def loading(verb: str) -> str:
+    """Return how a piece is loaded, with what its numbers mean."""
+    return f"model.{verb}(layer, shard, total): number `shard` of `total` equal pieces"
 
 
 def books_of(shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None) -> AnyBooks:
@@ -74,18 +79,27 @@ class LocalBooks:
     # -- sources ------------------------------------------------------------------------
 
     def load_weights(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
+        return self._load(rank, "load_weights", layer, shard, total, NOTHING_RARE)
+
+    def load_adapter(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
+        return self._load(rank, "load_adapter", layer, shard, total, OF_ADAPTER)
+
+    def _load(
+        self, rank: RankState, verb: str, layer: int, shard: int, total: int, rare: Rare
+    ) -> tuple[TensorState, TensorState]:
+        """Return a piece of a weight, or of an adapter, and of its state."""
         if not 1 <= total <= FINEST:
-            where, expected = rank.place("load_weights", layer), f"a number from 1 to {FINEST:,}"
+            where, expected = rank.place(verb, layer), f"a number from 1 to {FINEST:,}"
             problem, cure = f"a weight cannot be cut into {total} shards", "one piece for each rank is enough"
             raise PuzzleError(problem, where=where, expected=expected, cure=cure)
-        layer = self._layer(rank, layer, "load_weights")
+        layer = self._layer(rank, layer, verb)
         if shard.__class__ is not int or not 0 <= shard < total:
-            shard = one_of("shard", shard, total, rank.place("load_weights", layer), LOADING)
+            shard = one_of("shard", shard, total, rank.place(verb, layer), loading(verb))
         rank.cuts.check(total)
-        rank.mark("load_weights", layer)
+        rank.mark(verb, layer, NONE, (ADAPTER,) * rare.adapter)
         origin = len(rank.log) if rank.graded else None
-        weight = of_weight("Weight", layer, rank.layers, 0, one_shard(shard), total)
-        state = of_weight("OptState", layer, rank.layers, 0, one_shard(shard), total)
+        weight = of_weight("Weight", layer, rank.layers, 0, one_shard(shard), total, rare)
+        state = of_weight("OptState", layer, rank.layers, 0, one_shard(shard), total, rare)
         values = rank.values
         return rank.mint(weight, values.weight(weight), origin), rank.mint(state, values.opt_state(state), origin)
 
@@ -118,7 +132,7 @@ class LocalBooks:
         """Carry out an operation of the compute lane: its row says what it insists on and what it makes."""
         row = computation(kind)
         if options or len(operands) != len(row.takes):
-            row = row.called(options, len(operands))
+            row = row.called(options, [tensor.labels.kind for tensor in operands])
         labels: list[Labels] = []
         values: list[Value] = []
         origin: Origin = None
@@ -139,6 +153,8 @@ class LocalBooks:
                 raise
         made = row.makes(rank, layer, labels)
         results = row.value(rank.values, values)
+        if labels[-1].rare.adapter and ADAPTER not in row.words:
+            row = replace(row, words=(*row.words, ADAPTER))
         cost = rank.cost
         workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
         rank.record(row, layer, labels[0].batches, operands, cost.compute(kind, *labels), workspace)

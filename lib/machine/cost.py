@@ -49,6 +49,8 @@ class Cost:
     ``forward`` and ``backward`` are per micro-batch; ``..._across`` is for a group, or a pair of ranks, that is not
     all in one box. An all-reduce costs what every collective costs, unless it has a price of its own, ``allreduce``,
     and each half of a backward, ``backward_input`` and ``backward_weight``, the half of it.
+    ``adapter_elements`` is the size of a layer's adapter: two matrices of rank 8. A backward that trains an adapter and
+    not its layer takes ``backward_input``.
     ``saved_elements`` and ``saved_selective_elements`` are what forward leaves behind a micro-batch, all of it or
     some. A backward that is given nothing of it takes ``recompute`` ticks more a micro-batch, one that is given some
     ``recompute_selective``.
@@ -86,6 +88,7 @@ class Cost:
     saved_selective_elements: int = 0
     recompute: Ticks = 0
     recompute_selective: Ticks = 0
+    adapter_elements: int = 16 * HIDDEN
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -133,7 +136,8 @@ class Cost:
         """Return the size of a tensor, in elements: 0 for a gradient of no micro-batches."""
         kind, total = labels.kind, labels.total
         if kind in OF_WEIGHTS:
-            whole = 0 if kind in BATCHED and not labels.batches else self.weight_elements
+            whole = self.adapter_elements if labels.rare.adapter else self.weight_elements
+            whole = 0 if kind in BATCHED and not labels.batches else whole
         elif kind == SAVED:
             each = self.saved_elements if labels.keep == "all" else self.saved_selective_elements
             whole = each * len(labels.batches)
@@ -143,7 +147,8 @@ class Cost:
 
     def compute(self, kind: str, *labels: Labels) -> Grains:
         """Return how long an operation of the compute lane takes on operands with these labels, in grains: of one that
-        is done with a piece of a weight, the share of it. A backward without what forward left behind makes that again.
+        is done with a piece of a weight, the share of it. A backward without what forward left behind makes that again,
+        and one that trains an adapter leaves out the gradient of the weight.
         Raises PuzzleError for an operation without a price."""
         price = self._fixed.get(kind)
         if price is None:
@@ -154,6 +159,8 @@ class Cost:
         batches, last = len(labels[0].batches), labels[-1]
         if last.total == 1 and last.rare is NOTHING_RARE:
             return price * batches if batches != 1 else price
+        if last.rare.adapter and row.trains:
+            price, last = self._fixed[row.with_adapter or kind], labels[-2]
         if row.backward:
             price -= self._spared[last.rare.keep]
         if not row.trains:
@@ -182,7 +189,8 @@ class Cost:
         operands: of a backward, the inner activations that it makes again."""
         if not self.saved_elements or not OPERATIONS[kind].backward:
             return 0
-        inp, _, weight, *saved = labels
+        inp, _, weight, *more = labels
+        saved = [one for one in more if one.kind == SAVED]
         again = Labels(SAVED, inp.layer, inp.layers, batches=inp.batches, shards=weight.shards, total=weight.total)
         return self.elements(again.changed(rare=Rare(keep="all"))) - sum(map(self.elements, saved))
 

@@ -21,14 +21,14 @@ from math import gcd
 from typing import Any
 
 from ..record.kinds import KINDS
-from ..record.labels import NONE, WHOLE, Labels, Shards, coarsest, union
+from ..record.labels import NONE, OF_ADAPTER, WHOLE, Labels, Shards, coarsest, union
 
 PRIME = (1 << 61) - 1
 """Gradients are summed modulo this prime. Python's own hash of a tuple of integers mixes: the same in every process of
 one kind of platform, and a fifth of the time of a mixing written in Python, which cost a run 5 percent."""
 # One tag for each function.
 WEIGHT, STATE, INPUT, FORWARD, LOSS, BACKWARD, GRADIENT, UPDATE, NEXT_STATE, MIXED, PART, BY_HAND = range(101, 113)
-SAVED, BETWEEN = range(113, 115)
+SAVED, BETWEEN, ADAPTER, ADAPTER_STATE, ADAPTED = range(113, 118)
 
 Piece = tuple[Shards, int]  # which piece of a whole something is, in coarsest form: its shards, and of how many
 ALL: Piece = (WHOLE, 1)
@@ -48,10 +48,10 @@ class Fingerprints:
     zero: Fingerprint = (0, ANY)
 
     def weight(self, piece: Labels) -> Fingerprint:
-        return hash((WEIGHT, piece.layer)), (piece.shards, piece.total)
+        return hash((ADAPTER if piece.adapter else WEIGHT, piece.layer)), (piece.shards, piece.total)
 
     def opt_state(self, piece: Labels) -> Fingerprint:
-        return hash((STATE, piece.layer)), (piece.shards, piece.total)
+        return hash((ADAPTER_STATE if piece.adapter else STATE, piece.layer)), (piece.shards, piece.total)
 
     def inputs(self, batches: frozenset[int]) -> ByBatch:
         return {batch: hash((INPUT, batch)) for batch in batches}
@@ -99,6 +99,9 @@ class Fingerprints:
         if partial:
             return (of_weight, weight[1]), {batch: _summand(value, weight[1]) for batch, value in back.items()}
         return (of_weight, ALL), back  # type: ignore[return-value]
+
+    def adapted(self, weight: Fingerprint, adapter: Fingerprint) -> Fingerprint:
+        return hash((ADAPTED, _complete(weight), _complete(adapter))), ALL
 
     def update(self, weight: Fingerprint, opt_state: Fingerprint, grad: Fingerprint) -> tuple[Fingerprint, Fingerprint]:
         """Return weight and state after an optimizer step: right if weight and state are the same piece, and the
@@ -199,16 +202,22 @@ def _covers(outer: Piece, inner: Piece) -> bool:
 
 
 @lru_cache(maxsize=64)
-def trained_weights(layers: int, batches: int) -> tuple[Fingerprint, ...]:
-    """Return every layer's weight after one step of plain training on one device: what is right."""
+def trained_weights(layers: int, batches: int, adapters: bool = False) -> tuple[Fingerprint, ...]:
+    """Return every layer's weight after one step of plain training on one device, or that of its adapter where only
+    ``adapters`` are trained: what is right."""
     algebra = Fingerprints()
     whole = [Labels("Weight", layer, layers) for layer in range(layers)]
     weights = [algebra.weight(labels) for labels in whole]
+    trainable = weights
+    if adapters:
+        whole = [labels.changed(rare=OF_ADAPTER) for labels in whole]
+        trainable = [algebra.weight(labels) for labels in whole]
+        weights = [algebra.adapted(*pair) for pair in zip(weights, trainable, strict=True)]
     activations = [algebra.inputs(frozenset(range(batches)))]
     for weight in weights:
         activations.append(algebra.forward(activations[-1], weight))
-    grad, trained = algebra.loss(activations[-1]), list(weights)
+    grad, trained = algebra.loss(activations[-1]), list(trainable)
     for layer in reversed(range(layers)):
         weight_grad, grad = algebra.backward(activations[layer], grad, weights[layer])
-        trained[layer], _ = algebra.update(weights[layer], algebra.opt_state(whole[layer]), weight_grad)
+        trained[layer], _ = algebra.update(trainable[layer], algebra.opt_state(whole[layer]), weight_grad)
     return tuple(trained)

@@ -99,7 +99,7 @@ class InFlight:
         """Return its record, once its times are known. ``ticks`` gives a time in ticks."""
         assert self.start is not None and self.end is not None
         labels, group = self.labels, self.group
-        words = labels.words() if labels and labels.kind in ACTIVATIONS else ()
+        words = labels.words() if labels and (labels.kind in ACTIVATIONS or labels.rare.adapter) else ()
         ends = group.ranks if group else (rank, self.peer) if self.sends else (self.peer, rank)
         return make_event((
             rank, self.kind, self.layer, labels.batches if labels else NONE,

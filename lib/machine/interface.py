@@ -70,7 +70,7 @@ class FinalState(NamedTuple):
     rank: int
     layers: int
     batches: int
-    began: tuple[Labels, ...]  # pieces of weights and states that it took from load_weights
+    began: tuple[Labels, ...]  # pieces of weights and states that it took from load_weights, and of adapters
     late: tuple[Labels, ...]  # of these the states that it loaded only after it had worked on their layer
     kept: tuple[Piece, ...]  # what is stored at the end
     finals: dict[int, Piece]  # what was set as final weight of each layer
@@ -93,6 +93,9 @@ class Books(Protocol[R, T, C]):
 
     def load_weights(self, rank: R, layer: int, shard: int, total: int) -> Sequence[T]:
         """Return a piece of a layer's weight and of its optimizer state, of step 0."""
+
+    def load_adapter(self, rank: R, layer: int, shard: int, total: int) -> Sequence[T]:
+        """Return a piece of a layer's adapter and of its optimizer state, of step 0."""
 
     def get_activation(self, rank: R, batches: frozenset[int]) -> T:
         """Return the input of layer 0 for these micro-batches."""

@@ -11,7 +11,7 @@ from ..record.breakdown import in_words, time_parts
 from ..record.codes import grid, line_width
 from ..record.events import MARKS, Event
 from ..record.score import makespan, peak
-from .check import BRIEFLY, check_finals
+from .check import BRIEFLY, TRAINED, check_finals
 from .cost import Shape
 from .failure import Failure
 from .interface import FinalState
@@ -23,7 +23,7 @@ FIXED = "\N{NO-BREAK SPACE}"
 class Outcome:
     """What a run leaves behind. ``final_states``: what each rank begins and ends
     with; ``cost``: what everything cost; ``time``: the end of the last operation, in ``unit``; ``memory``: the peak of
-    all ranks, in elements."""
+    all ranks, in elements; ``train``: what was to be trained (see ``check``)."""
 
     unit: Unit = TICKS
     """What times are counted in: the cost's unit, but for what a clock has measured."""
@@ -35,9 +35,14 @@ class Outcome:
     """Where an error has ended the run, and who waited then."""
 
     def __init__(
-        self, name: str, shape: Shape, final_states: Sequence[FinalState], logs: Iterable[Sequence[Event]]
+        self,
+        name: str,
+        shape: Shape,
+        final_states: Sequence[FinalState],
+        logs: Iterable[Sequence[Event]],
+        train: str = TRAINED[0],
     ) -> None:
-        self.name = name
+        self.name, self.train = name, train
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
         self.cost = shape.cost
         self.unit, self.size_unit = shape.cost.time_unit, shape.cost.size_unit
@@ -82,7 +87,7 @@ class Outcome:
         """What to say of final weights that are right. Raises PuzzleError if they are not."""
         if not self.attempted:
             raise PuzzleError(f"{self.name} is not attempted yet: no operation was run", line="")
-        check_finals(self.final_states)
+        check_finals(self.final_states, self.train)
         return "Correct!"
 
     def __repr__(self) -> str:

@@ -78,7 +78,7 @@ def grantable() -> tuple[str, ...]:
     for row in OPERATIONS.values():
         if isinstance(row, Computation):
             everything = {name: values[0] for name, values in row.options.items()}
-            row = row.called(everything, len(row.takes) + len(row.may_take))
+            row = row.called(everything, [*row.takes.values(), *row.may_take.values()])
         found += row.words
     return tuple(dict.fromkeys([*found, SLICES, LISTS]))
 

@@ -91,7 +91,12 @@ class RankBooks(RemoteBooks):
         return super().ask(verb, rank, *arguments)
 
     def load_weights(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
-        weight, state = super().load_weights(rank, layer, shard, total)
+        return self._loaded(*super().load_weights(rank, layer, shard, total))
+
+    def load_adapter(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
+        return self._loaded(*super().load_adapter(rank, layer, shard, total))
+
+    def _loaded(self, weight: Any, state: Any) -> tuple[Any, Any]:
         weight.data, state.data = self.numbers.weight(weight.labels), self.numbers.opt_state(state.labels)
         return weight, state
 
@@ -118,7 +123,7 @@ class RankBooks(RemoteBooks):
         made = super().compute(rank, kind, layer, operands, options)
         ticks = self.time(rank) - tick if self.pace else 0.0
         begun = time.monotonic()
-        row = computation(kind).called(options, len(operands))
+        row = computation(kind).called(options, [operand.labels.kind for operand in operands])
         values = row.value(self.numbers, [operand.data for operand in operands])
         for tensor, value in zip(made, values, strict=True):
             tensor.data = value
@@ -275,7 +280,11 @@ def be_a_rank(
         torch.cuda.set_device(device)
     backend = "gloo" if device == "cpu" else "nccl"
     numbers = Numbers(work, device)
-    about = {"backend": backend, "device": device, "sizes": [numbers.parameters, work.length * work.hidden]}
+    about = {
+        "backend": backend,
+        "device": device,
+        "sizes": [numbers.parameters, work.length * work.hidden, numbers.of_adapter],
+    }
     ask, lane_wire = Telling(connect(place, rank, "ask", about)), Wire(connect(place, rank, "lane", about))
     meter = Meter() if settings.meter else None
     watch, lane = meter.watch if meter else nullcontext, None
