@@ -119,14 +119,15 @@ def _figures(trace: Trace) -> str:
 
 
 def spent(trace: Trace) -> str:
-    """Return where the time of all ranks goes, and what is hidden by compute."""
+    """Return where the time of all ranks goes, how much of it they are idle, and what is hidden by compute."""
     said = f"where the time goes: {in_words(trace.parts)}" if trace.parts else "no time passes"
-    return f"{said}; {beside(trace)}" if beside(trace) else said
+    return "; ".join(filter(None, [said, idle_and_hidden(trace)]))
 
 
-def beside(trace: Trace) -> str:
-    """Return how long ranks communicate beside compute, or nothing."""
-    return f"communicates beside compute {share_text(trace.hidden)}" if trace.hidden > 1e-9 else ""
+def idle_and_hidden(trace: Trace) -> str:
+    """Return the sum of all waiting, and how long ranks communicate beside compute, as far as there is any."""
+    figures = {"idle": trace.idle, "communicates beside compute": trace.hidden}
+    return ", ".join(f"{name} {share_text(share)}" for name, share in figures.items() if share > 1e-9)
 
 
 def machine(trace: Trace) -> str:
