@@ -130,7 +130,6 @@ def test_picture_and_text_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no time passes" in draw(quiet).summary and "where the time" not in " ".join(texts(draw(quiet)))
 
 
-<<<<<<< HEAD
 def test_the_bar_is_full_where_the_rows_are() -> None:
     """In a pipeline colors tell the operation, and what goes backwards is full, too; elsewhere it is an outline."""
     for done, full in ((staged_run(4, 8), True), (sharded_run(4), False)):
@@ -138,13 +137,10 @@ def test_the_bar_is_full_where_the_rows_are() -> None:
         assert bar is not None and ("stroke=" not in bar[1]) == full
 
 
-def test_the_head_says_how_much_is_hidden() -> None:
-=======
 def test_the_head_says_how_much_is_idle_and_hidden() -> None:
     idle = f"idle {100 * idle_share(staged_run().events, 4):.0f}%"
     assert f"where the time of 4 ranks goes ({idle})" in texts(draw(staged_run()))
     assert f"; {idle}. " in draw(staged_run()).summary
->>>>>>> 375d799f0b814b265e41e029cdbedeed291f3974
     both = trace([event(0, "forward", 0, 4), event(0, "allgather", 1, 6, op=(1,), group=(0,))])
     assert "where the time of 1 rank goes (communicates beside compute 50%)" in texts(draw(both))
     assert draw(both).summary.count("communicates beside compute 50%") == 1
