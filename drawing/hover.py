@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lib.basics.errors import show_layers
+from lib.basics.units import Unit
 from lib.record.events import Event
 from lib.record.table import OPERATIONS
 
@@ -20,13 +21,8 @@ SAID = {
 
 def hover(event: Event, row: Row, trace: Trace) -> str:
     """Return what an operation says when the pointer rests on it. It is true of all ranks of the row."""
-    alone, unit, size = len(row.ranks) == 1, trace.unit, trace.size_unit
-    head = f"{row.full_name}: {name_of(event.kind)}"
-    if event.layer is not None and layered(event):
-        head += f", {show_layers(event.layers or event.layer)}"
-    if event.batches and row.same_batches:
-        head += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
-    said = [head, unit.at(f"{unit.show(event.start)} to {unit.show(event.end)}")]
+    alone, size = row.one, trace.size_unit
+    said = [f"{row.full_name}: {operation_in_words(event, row)}", when(event, trace.unit)]
     if event.tensor:
         said.append(f"{event.tensor}, {size.told(event.elements)}")
     if alone and event.words:
@@ -38,6 +34,31 @@ def hover(event: Event, row: Row, trace: Trace) -> str:
     if row.same_memory:
         said.append(f"memory when issued: {size.told(event.memory)}")
     return "\n".join(said)
+
+
+def operation_in_words(event: Event, row: Row, brief: bool = False) -> str:
+    """Return an operation with its layer and its micro-batches, as far as they are those of all ranks of the row.
+
+    ``brief``: without the layer, if a row has one only.
+    """
+    return name_of(event.kind) + carried(event, row, brief)
+
+
+def carried(event: Event, row: Row, brief: bool = False) -> str:
+    """Return the layer and the micro-batches of an operation, after a comma each."""
+    said = ""
+    if brief and len(row.layers) == 1:
+        event = event._replace(layer=None)
+    if event.layer is not None and layered(event):
+        said += f", {show_layers(event.layers or event.layer)}"
+    if event.batches and row.same_batches:
+        said += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
+    return said
+
+
+def when(event: Event, unit: Unit) -> str:
+    """Return from when to when an operation lasts."""
+    return unit.at(f"{unit.show(event.start)} to {unit.show(event.end)}")
 
 
 def layered(event: Event) -> bool:

@@ -100,7 +100,7 @@ def _corners(layout: Layout) -> list[Point]:
 
 def _line_at(layout: Layout, stop: Stop) -> tuple[float, float, float, float]:
     """Return where the line passes an operation: along its lower edge, where it hides no number."""
-    x, y, width, height = layout.place(layout.rows[stop.row], stop.at)
+    x, y, width, height = layout.place(layout.rows[stop.row], stop.at)  # of a message, too: the line keeps its level
     return x, y + height - THICK / 2 - 0.5, width, 0.0
 
 

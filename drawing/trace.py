@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from numbers import Real
 
@@ -15,11 +16,13 @@ from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import check
 from lib.learner.model import Model
 from lib.machine.failure import Failure, Wait
+from lib.record.breakdown import TALK, idle_of, time_parts
 from lib.record.chain import Chain, chain_of
 from lib.record.events import MARKS, Event
-from lib.record.score import idle_share, makespan, part_of_time, peak_event, share
+from lib.record.score import makespan, part_of_time, peak_event, share
 from lib.record.table import in_lane
 from lib.record.training import UPDATE
+from lib.record.waiting import Waiting
 from lib.running.run import Run
 
 from . import theme
@@ -91,6 +94,11 @@ class Trace:
         return {wait.rank: wait for wait in (self.failure.waits if self.failure else ())}
 
     @cached_property
+    def waiting(self) -> Waiting:
+        """When each rank does nothing, and for whom it waits there."""
+        return Waiting(self.by_rank, self.time)
+
+    @cached_property
     def apart(self) -> dict[int | None, object]:
         """What tells ranks of a failed run from others that did the same."""
         if self.failure is None:
@@ -104,9 +112,14 @@ class Trace:
         return peak_event(self.events)
 
     @cached_property
+    def parts(self) -> Mapping[str, Fraction]:
+        """Where the time of all ranks goes, in shares (0 to 1) that add up to 1."""
+        return time_parts(self.events, self.ranks)
+
+    @cached_property
     def idle(self) -> float:
         """Share (0 to 1) of all ranks' time in which a rank neither computes nor communicates."""
-        return max(0.0, idle_share(self.events, self.ranks)) if self.time else 0.0
+        return float(idle_of(self.parts))
 
     @cached_property
     def communication(self) -> float:
@@ -116,8 +129,7 @@ class Trace:
     @cached_property
     def hidden(self) -> float:
         """Share (0 to 1) of all ranks' time in which communication goes on beside compute."""
-        both = share(self.events, self.ranks, in_lane("compute")) + self.communication
-        return max(0.0, both - (1.0 - self.idle))
+        return max(0.0, self.communication - float(self.parts.get(TALK, 0)))
 
     def traffic(self, between: bool) -> float:
         """Return the share (0 to 1) of all ranks' time with communication inside boxes, or ``between`` them."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from lib.basics.errors import folded
 from lib.basics.units import Elements, SizeUnit, show_elements
+from lib.record.breakdown import in_words
 from lib.record.events import MARKS, Event
 from lib.record.table import OPERATIONS
 
@@ -98,9 +99,8 @@ def summary(trace: Trace) -> str:
         return f"{trace.title}: not attempted yet"
     sentences = trace.failure.sentences() if trace.failure else ()
     failed = [f"{sentence[0].upper()}{sentence[1:]}." for _, sentence in sentences]
-    chain = []
-    if trace.chain:
-        chain = [f"The longest chain of operations that wait for each other: {trace.chain.told(trace.unit)}."]
+    said = trace.chain.told(trace.unit) if trace.chain else ""
+    chain = [f"The longest chain of operations that wait for each other: {said}."] if trace.chain else []
     return " ".join([_figures(trace), *failed, *chain, _shape(trace)])
 
 
@@ -113,8 +113,19 @@ def _figures(trace: Trace) -> str:
         f"{head}time {trace.unit.lasting(trace.time)}{_met(trace.time, trace.time_target, trace)}; "
         f"peak memory {trace.size_unit.told(peak.memory)} on rank {peak.rank} "
         f"at {trace.unit.at(trace.unit.brief(peak.issued))}{_met(peak.memory, trace.memory_target, trace)}; "
-        f"idle {share_text(trace.idle)}; communication {share_text(trace.communication)}."
+        f"{spent(trace)}."
     )
+
+
+def spent(trace: Trace) -> str:
+    """Return where the time of all ranks goes, and what is hidden by compute."""
+    said = f"where the time goes: {in_words(trace.parts)}" if trace.parts else "no time passes"
+    return f"{said}; {beside(trace)}" if beside(trace) else said
+
+
+def beside(trace: Trace) -> str:
+    """Return how long ranks communicate beside compute, or nothing."""
+    return f"communicates beside compute {share_text(trace.hidden)}" if trace.hidden > 1e-9 else ""
 
 
 def machine(trace: Trace) -> str:

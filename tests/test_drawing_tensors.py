@@ -123,8 +123,8 @@ def test_a_summand_has_lines_and_the_sign_of_a_sum() -> None:
     assert strokes[1] > strokes[0]
     box = (23.0, 25.0, 87.0, 34.0)
     for x1, y1, x2, y2 in hatching(*box):  # none goes beyond the box
-        assert 23 <= x1 < x2 <= 110 and 25 <= y1 < y2 <= 59
-        assert x2 - x1 == pytest.approx(y2 - y1)
+        assert 23 <= x1 < x2 <= 110 and 59 >= y1 > y2 >= 25
+        assert x2 - x1 == pytest.approx(y1 - y2)
 
 
 def test_a_dictionary_shows_its_keys_in_order() -> None:
@@ -172,7 +172,7 @@ def test_long_keys_and_many_of_them_are_cut() -> None:
 
 
 def test_a_group_can_be_an_image() -> None:
-    assert draw_group([Weight(0, 2, 0)], static=True)._repr_html_().startswith("<img ")
+    assert draw_group([Weight(0, 2, 0)], static=True)._repr_html_().count("<img ") == 1
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "weights", [1], {"a": 1}, {"a": {"b": 1}}, {"a": Weight(0, 1, 0), "b": {}}])

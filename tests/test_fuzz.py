@@ -6,6 +6,7 @@ FUZZ_EXAMPLES=20000 makes it a long search.
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import os
 import traceback
@@ -47,6 +48,16 @@ SIZES: dict[str, dict[str, Any]] = {
     "gpipe": {"ranks": 2, "layers": 4, "batches": 3},
     "pipeline_fsdp": {"ranks": 4, "layers": 4, "batches": 2},
     "replica_fsdp": {"ranks": 4, "layers": 2, "batches": 8, "mesh": {"replica": 2, "shard": 2}, "node_size": 2},
+    "zero1": {"ranks": 3, "layers": 2, "batches": 3},
+    "zero2": {"ranks": 3, "layers": 2, "batches": 6},
+    "checkpointing": {"ranks": 1, "layers": 5, "batches": 1},
+    "prefetch": {"ranks": 3, "layers": 3, "batches": 3},
+    "one_f_one_b": {"ranks": 2, "layers": 4, "batches": 4},
+    "interleaved": {"ranks": 2, "layers": 4, "batches": 4},
+    "breadth_first": {"ranks": 4, "layers": 4, "batches": 4, "mesh": {"stage": 2, "shard": 2}},
+    "zero_bubble": {"ranks": 2, "layers": 2, "batches": 4},
+    "tensor_parallel": {"ranks": 3, "layers": 3, "batches": 1},
+    "sequence_parallel": {"ranks": 3, "layers": 3, "batches": 1},
     "repair_local": {"ranks": 1, "layers": 2, "batches": 3},
     "repair_skip": {"ranks": 3, "layers": 2, "batches": 2},
     "repair_twice": {"ranks": 2, "layers": 2, "batches": 4},
@@ -283,12 +294,14 @@ def search(program: Program, choices: list[tuple[int, int]]) -> None:
         return
     size = SIZES[program.puzzle]
     COUNTS["programs"] += 1
-    strictly = outcome(fn, size)
-    loosely, numerically = outcome(fn, size, _strict=False), with_numbers(fn, size, strict=False)
-    by_value, by_numbers = accepted(loosely), right(numerically, size)
+    strictly, loosely = outcome(fn, size), outcome(fn, size, _strict=False)
+    if not accepted(loosely) and "wrong value" not in refusal(loosely) and not accepted(strictly):
+        COUNTS["refused"] += 1  # before its values were looked at: nothing to compare
+        return
+    by_value, by_numbers = accepted(loosely), right(with_numbers(fn, size, strict=False), size)
     assert by_numbers or not by_value, source
     assert not by_numbers or "wrong value" not in refusal(loosely), source
-    COUNTS["right by the numbers"] += by_numbers
+    COUNTS["right by the numbers" if by_numbers else "refused"] += 1
     if accepted(strictly):
         COUNTS["accepted"] += 1
         assert by_numbers, source
@@ -302,7 +315,7 @@ def test_broken_programs() -> None:
     print(dict(COUNTS.most_common()))
     assert COUNTS["programs"] > EXAMPLES / 2  # and it has seen programs of both kinds
     assert COUNTS["accepted"] > EXAMPLES / 50
-    assert COUNTS["programs"] - COUNTS["right by the numbers"] > EXAMPLES / 4
+    assert COUNTS["refused"] > EXAMPLES / 4
 
 
 # -- the judge itself -----------------------------------------------------------------------------------------------
@@ -313,19 +326,16 @@ def test_whole_families_of_calls_cannot_be_dropped(strict: bool) -> None:
     """Of every program with collectives: without all of a family it is refused, by its value alone if it must be."""
     dropped = 0
     for program in PROGRAMS:
-        count = len(list(of_families(ast.parse(program.source))))
-        for place in range(count):
+        for place in range(len(list(of_families(ast.parse(program.source))))):
             tree = ast.parse(program.source)
-            _, change = list(of_families(tree))[place]
+            _, change = next(itertools.islice(of_families(tree), place, None))
             change()
             fn, _ = compile_(ast.unparse(ast.fix_missing_locations(tree)), program.puzzle)
             size = SIZES[program.puzzle]
-            by_value, by_numbers = (
-                accepted(outcome(fn, size, _strict=strict)),
-                right(with_numbers(fn, size, strict), size),
-            )
-            assert by_value == by_numbers or not by_value, ast.unparse(tree)
-            dropped += not by_numbers
+            if accepted(outcome(fn, size, _strict=strict)):
+                assert right(with_numbers(fn, size, strict), size), ast.unparse(tree)
+            else:
+                dropped += 1
     assert dropped > 60  # most of these programs are wrong: there is something to refuse
 
 

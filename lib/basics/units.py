@@ -8,6 +8,7 @@ that 20.4 ticks compare equal to ``20.4``.
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from math import lcm
 from typing import NamedTuple, TypeAlias
 
@@ -35,6 +36,7 @@ def common_grain(durations: list[Fraction]) -> int:
     return lcm(*(duration.denominator for duration in durations))
 
 
+@lru_cache(maxsize=1 << 10)  # one number for all pieces of a size, not one for each
 def divided(elements: int, total: int) -> Elements:
     """Return ``elements / total`` exactly, as an int where it comes out even (ints are faster).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+from array import array
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from types import CodeType, FrameType
@@ -82,9 +83,9 @@ class Model(Verbs):
         self._by_hand = dist._watch is not None
         self._shared = False
         self._caller = Caller(self._rank, self._books, dist._watch, self._share)
-        # Where each record of the log was written. Two plain lists cost least, and places in the code less than lines.
+        # Where each record of the log was written: a place in the code costs less than a line.
         self._codes: list[CodeType] = []
-        self._places: list[int] = []
+        self._places = array("i")
         self.final_weights = Answers()
         for store in STORES:
             setattr(self, store, Storage(self._books, self._handle, store))

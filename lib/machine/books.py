@@ -234,7 +234,7 @@ class LocalBooks:
     def finish(self, rank: RankState) -> None:
         rank.mark(END, None)
 
-    def finish_log(self, rank: RankState) -> list[Event]:
+    def finish_log(self, rank: RankState) -> Sequence[Event]:
         return late_memory.finish_log(self.network.lanes[rank.rank])
 
     def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:

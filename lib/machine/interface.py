@@ -153,8 +153,9 @@ class Books(Protocol[R, T, C]):
     def finish(self, rank: R) -> None:
         """The rank's function has ended: take a last sample."""
 
-    def finish_log(self, rank: R) -> list[Event]:
-        """Return the rank's log at the end of a run, and drop the bookkeeping behind it."""
+    def finish_log(self, rank: R) -> Sequence[Event]:
+        """Return the rank's log at the end of a run, and drop the bookkeeping behind it. Its records may be
+        made when they are first read."""
 
     def final_state(self, rank: R, stored: Iterable[T]) -> FinalState:
         """Return what the rank ends with; ``stored`` names what its dictionaries hold, of which only what the books
