@@ -99,9 +99,8 @@ def summary(trace: Trace) -> str:
         return f"{trace.title}: not attempted yet"
     sentences = trace.failure.sentences() if trace.failure else ()
     failed = [f"{sentence[0].upper()}{sentence[1:]}." for _, sentence in sentences]
-    chain = []
-    if trace.chain:
-        chain = [f"The longest chain of operations that wait for each other: {trace.chain.told(trace.unit)}."]
+    said = trace.chain.told(trace.unit) if trace.chain else ""
+    chain = [f"The longest chain of operations that wait for each other: {said}."] if trace.chain else []
     return " ".join([_figures(trace), *failed, *chain, _shape(trace)])
 
 
