@@ -527,7 +527,7 @@ def test_pictures_and_exports_say_adapter() -> None:
     model = done.models[0]
     shown = [draw_tensor(one)._repr_html_() for one in (model.weights["adapter", 0], model.opt_states[0])]
     shown.append(draw_tensor(WeightGrad(0, 2, [1], 4, adapter=True))._repr_html_())
-    for html, name in zip(shown, ("adapter of layer 0", "state of adapter", "gradient of adapter"), strict=True):
+    for html, name in zip(shown, ("adapter of layer 0", "adapter state", "adapter gradient"), strict=True):
         assert name in html
     assert "adapter" not in draw_tensor(model.weights[0])._repr_html_()
 
