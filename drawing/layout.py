@@ -20,7 +20,7 @@ LEFT, BOX, RIGHT, PAD = 78.0, 26.0, 62.0, 16.0
 """Room in pixels for names of rows, for names of boxes, for notes beside rows, and around everything."""
 GROUP_ABOVE = 16
 """Up to so many ranks, every rank has a row. If there are more, ranks that do the same share one."""
-FINE = 3000
+FINE = 2600
 """Up to so many events, each is a box of its own with a hover text."""
 CROWDED = 1000
 """Up to so many events, each is told whole when the pointer rests on it, and has corners of its own."""

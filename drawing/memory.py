@@ -25,8 +25,9 @@ TALL, LOW, LOWEST = 118.0, 30.0, 24.0
 """Heights of strips in pixels: of the one with the peak, of the others, and of those where there are many."""
 ROOM = 1.21
 """The top of a strip, in parts of the highest sample or the target: above the peak there is room for its label."""
-ZONE = 6.0, 16.0
-"""Width in pixels of what has a hover text of its own, in the tall strip and in the others, at least."""
+ZONE, WIDER = (6.0, 16.0), 4
+"""Width in pixels of what has a hover text of its own, in the tall strip and in the others, at least; in a crowded
+picture so many times as wide."""
 LINE, SAMPLE = 13.0, 8.0
 """Height of a line of the list of what is held at the peak, and side of its samples, in pixels."""
 
@@ -139,7 +140,7 @@ class Strip:
     def zones(self, least: float) -> list[Diagram]:
         """Return boxes that nobody sees and that say what is held there. Each is at least so many pixels wide: where
         there are several samples, it tells of the one with the most."""
-        layout, least = self.layout, least * self.layout.rough
+        layout, least = self.layout, least * self.layout.rough * (WIDER if self.layout.crowded else 1)
         unit, name = layout.trace.unit, f"rank{plural(self.profile.ranks)} {ranges(self.profile.ranks)}"
         see_through = style(theme.CARD, None, 0, 0.0)
         parts: list[Diagram] = []
