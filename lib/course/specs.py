@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
 from ..basics.units import HIDDEN, LENGTH, Elements
-from ..machine.cost import Cost, RingCost
+from ..machine.cost import Cost, RingCost, Shape
 from .layouts import Size
 
 
@@ -146,6 +146,11 @@ def cost_named(name: str) -> Cost:
     """Return the cost of that name. Raise PuzzleError for a name that is none of the known ones."""
     one_of_names("cost", name, tuple(COSTS))
     return COSTS[name]
+
+
+def machine_of(size: Size, cost: str) -> Shape:
+    """Return the machine of a size, at a cost of that name."""
+    return Shape.of(size["ranks"], size.get("mesh"), size.get("node_size"), cost_named(cost), size.get("hosts", 0))
 
 
 def written(name: str) -> str:

@@ -19,7 +19,7 @@ from ..machine.outcome import Outcome
 from ..record.chain import chain_of
 from ..record.events import MARKS
 from ..record.kinds import KINDS, MEMORY_KINDS
-from ..record.labels import LISTS, SLICES
+from ..record.labels import HOSTS, LISTS, SLICES
 from ..record.score import idle_share, peak_event, work
 from ..record.table import OPERATIONS, in_lane, makes_weight_grads
 from ..record.training import BACKWARD
@@ -42,7 +42,7 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
         if not outcome.attempted:
             begun = any(event.kind != MARKS[-1] for event in outcome.events)
             return Verdict(puzzle, TODO, f"not finished yet: {comes_next(outcome)}" if begun else "not attempted yet")
-        idle = idle_share(outcome.events, outcome.ranks)
+        idle = idle_share(outcome.device_events, outcome.ranks)
         verdict = replace(verdict, time=outcome.time, memory=outcome.memory, idle=idle)
         check(outcome, puzzle, puzzle.size)
     except PuzzleError as error:
@@ -77,7 +77,7 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
         RULES[rule](outcome)
 
 
-IN_WORDS = {SLICES: "slices of activations", LISTS: "lists of tensors in one call"}
+IN_WORDS = {SLICES: "slices of activations", LISTS: "lists of tensors in one call", HOSTS: "hosts"}
 """What is meant by words that are not written in code."""
 
 
@@ -188,7 +188,7 @@ def _times(kind: str, across: bool, count: int) -> str:
 def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
     """Return what the rank with the most memory never took out again, though nothing reads it any more, of a run that
     takes too much; or an empty text."""
-    event = peak_event(outcome.events)
+    event = peak_event(outcome.device_events)
     if event is None or outcome.memory <= puzzle.target["memory"]:
         return ""
     kept = Counter(piece.labels.kind for piece in outcome.final_states[event.rank].kept)
@@ -203,7 +203,7 @@ def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
 
 def _peak(outcome: Outcome) -> str:
     """Where memory is highest, and what it is."""
-    event = peak_event(outcome.events)
+    event = peak_event(outcome.device_events)
     assert event is not None  # there is none over a target
     what = show_call(event.kind, event.layers or event.layer)
     parts = zip(MEMORY_KINDS, event.held, strict=True)

@@ -27,6 +27,7 @@ it must be, so nothing is ever rounded."""
 
 
 ACROSS = "_across"  # ends the name of a price between boxes
+HOST = "host_"  # begins the name of a price on a host
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Cost:
     ``saved_elements`` and ``saved_selective_elements`` are what forward leaves behind a micro-batch, all of it or
     some. A backward that is given nothing of it takes ``recompute`` ticks more a micro-batch, one that is given some
     ``recompute_selective``.
+    A host takes ``host_update`` for an update, and a send from a device to its host, or back, takes ``host_transfer``,
+    whatever its size.
     Raises PuzzleError for a price that is negative, or not a number.
 
     By default a layer takes a whole tick per micro-batch, and a message or collective inside a box a fraction of one.
@@ -67,6 +70,8 @@ class Cost:
     saved_selective_elements: int = 0
     recompute: Ticks = 0
     recompute_selective: Ticks = 0
+    host_update: Ticks = 2
+    host_transfer: Ticks = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -143,6 +148,16 @@ class Cost:
         share = Fraction(price * batches * len(last.shards), last.total)
         return share.numerator if share.denominator == 1 else share
 
+    def compute_on_host(self, kind: str, *labels: Labels) -> Grains:
+        """Return how long an operation of the compute lane takes on a host, in grains. Raises PuzzleError for an
+        operation without a price there."""
+        price = self._fixed.get(HOST + kind)
+        if price is None:
+            raise PuzzleError(
+                f"{type(self).__name__} has no price for {kind} on a host", cure=f"a field {HOST}{kind}", line=""
+            )
+        return price
+
     @cached_property
     def without_workspace(self) -> bool:
         """Whether no operation holds anything besides its operands. (To ask once saves a hundredth of a run.)"""
@@ -167,10 +182,14 @@ class Cost:
         """Return how long a send of so many elements takes its sender, in grains; ``across``: to another box."""
         return self._fixed["send_across" if across else "send"]
 
+    def transfer_to_host(self, size: Elements) -> Grains:
+        """Return how long a send of so many elements between a device and its host takes its sender, in grains."""
+        return self._fixed["host_transfer"]
+
     @property
     def shortest_transfer(self) -> Grains:
         """The shortest time, in grains, from the start of any send to the end of its receive."""
-        return min(self._fixed["send"], self._fixed["send_across"]) + self.receiving
+        return min(map(self._fixed.__getitem__, ("send", "send_across", "host_transfer"))) + self.receiving
 
     @property
     def receiving(self) -> Grains:
@@ -241,7 +260,7 @@ class RingCost(Cost):
     @property
     def shortest_transfer(self) -> Grains:
         """The time of a message of no size, in grains."""
-        return min(self.grains(self.latency), self.grains(self.latency_across))
+        return min(self.grains(self.latency), self.grains(self.latency_across), self._fixed["host_transfer"])
 
     @property
     def receiving(self) -> Grains:
@@ -258,7 +277,12 @@ class Shape:
 
     @classmethod
     def of(
-        cls, ranks: int, mesh: Mapping[str, int] | None = None, node_size: int | None = None, cost: Cost | None = None
+        cls,
+        ranks: int,
+        mesh: Mapping[str, int] | None = None,
+        node_size: int | None = None,
+        cost: Cost | None = None,
+        hosts: int = 0,
     ) -> Shape:
         """Return the shape that a learner describes. Raise PuzzleError when the parts do not fit together."""
         if mesh is not None and not isinstance(mesh, Mapping):
@@ -266,9 +290,14 @@ class Shape:
             raise PuzzleError("mesh must be a dict of axes", got=describe(mesh), cure=example)
         if cost is not None and not isinstance(cost, Cost):
             raise PuzzleError("cost must be a Cost", got=describe(cost), cure="for example Cost(collective=0.5)")
-        return cls(Mesh(ranks, mesh, node_size), Cost() if cost is None else cost)
+        return cls(Mesh(ranks, mesh, node_size, hosts), Cost() if cost is None else cost)
 
     @property
     def ranks(self) -> int:
-        """How many ranks there are."""
+        """How many devices there are."""
         return self.mesh.ranks
+
+    @property
+    def everyone(self) -> int:
+        """How many ranks there are, devices and hosts."""
+        return self.mesh.everyone

@@ -9,7 +9,7 @@ from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements, show_ticks
 from ..record.events import Event, make_event
 from ..record.kinds import ACTIVATIONS
-from ..record.labels import LISTS, NONE, Labels
+from ..record.labels import HOSTS, LISTS, NONE, Labels
 from ..record.operations import Collective, Value
 from ..record.table import SEND
 from .cost import Grains
@@ -84,6 +84,8 @@ class InFlight:
             return None
         labels, group, (start, end) = self.labels, self.group, self.ticks
         words = labels.words() if labels and labels.kind in ACTIVATIONS else ()
+        if self.lanes.with_host(self.peer):
+            words = (*words, HOSTS)
         ends = group.ranks if group else (self.rank.rank, self.peer) if self.sends else (self.peer, self.rank.rank)
         return make_event((
             self.rank.rank, self.kind, self.layer, labels.batches if labels else NONE,
@@ -202,8 +204,8 @@ class Membership:
 class Lanes:
     """One rank's lanes: what it has issued, and when each lane is free."""
 
-    def __init__(self, rank: RankState) -> None:
-        self.rank = rank
+    def __init__(self, rank: RankState, host: int | None = None) -> None:
+        self.rank, self.host = rank, host  # its host, if there is one; of a host it is the rank itself
         self.queue: deque[InFlight] = deque()  # the network lane: collectives and sends, in order
         self.free: Grains = 0
         self.receives: deque[InFlight] = deque()  # receives that have no message yet, in order
@@ -212,6 +214,10 @@ class Lanes:
         self.sent: dict[int, int] = {}  # messages to each rank
         self.memberships: dict[str | None, Membership] = {}  # by axis
         self.version = 0  # of what this rank could receive next
+
+    def with_host(self, peer: int | None) -> bool:
+        """Return whether a message to or from that rank is one between a device and its host."""
+        return peer is not None and (peer == self.host or self.rank.is_host)
 
     def issue(self, call: InFlight, queue: deque[InFlight]) -> bool:
         """Sample memory, note the call in the log and among what is open, and queue it. Return whether it is the first

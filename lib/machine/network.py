@@ -66,7 +66,7 @@ class Network:
             self.mailboxes.pop(rank.rank, None)
             for boxes in self.mailboxes.values():
                 boxes.pop(rank.rank, None)
-        self.lanes[rank.rank] = Lanes(rank)
+        self.lanes[rank.rank] = Lanes(rank, self.mesh.host_of(rank.rank))
 
     # -- collectives --------------------------------------------------------------------
 
@@ -225,8 +225,11 @@ class Network:
         """A send starts; it never waits for its receiver."""
         sender, receiver, tensor = call.rank.rank, call.peer, call.operand
         assert receiver is not None
-        across = self.mesh.box(sender) != self.mesh.box(receiver)
-        end = start + self.cost.transfer(call.memory, across)
+        if call.lanes.with_host(receiver):
+            end = start + self.cost.transfer_to_host(call.memory)
+        else:
+            across = self.mesh.box(sender) != self.mesh.box(receiver)
+            end = start + self.cost.transfer(call.memory, across)
         call.end, call.ticks = end, self._ticks(start, end)
         call.lanes.leave_queue(end, heads)
         if tensor is not None:

@@ -18,7 +18,8 @@ from .interface import FinalState
 class Outcome:
     """What a run leaves behind. ``events``: the log, rank by rank; ``final_states``: what each rank begins and ends
     with; ``cost``: what everything cost; ``time``: the end of the last operation, in ``unit``; ``memory``: the peak of
-    all ranks, in elements."""
+    all devices, in elements, and ``host_memory`` that of all hosts. ``beside``: the devices of each host, by its rank;
+    ``device_events`` are those of the log that are no host's."""
 
     unit: Unit = TICKS
     """What times are counted in: ticks, but for what a clock has measured."""
@@ -31,12 +32,18 @@ class Outcome:
     ) -> None:
         self.name = name
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
+        self.hosts, self.beside = shape.mesh.hosts, shape.mesh.beside
         self.cost = shape.cost
         self.layers, self.batches = final_states[0].layers, final_states[0].batches
         self.final_states = tuple(final_states)
         self.events: tuple[Event, ...] = tuple(chain.from_iterable(logs))
         self.time: float = makespan(self.events)
-        self.memory: Elements = peak(self.events)
+        on_hosts = [event for event in self.events if event.rank in self.beside]
+        self.device_events = self.events
+        if on_hosts:
+            self.device_events = tuple(event for event in self.events if event.rank not in self.beside)
+        self.memory: Elements = peak(self.device_events)
+        self.host_memory: Elements = peak(on_hosts)
 
     @cached_property
     def attempted(self) -> bool:
@@ -76,12 +83,14 @@ class Outcome:
         return (
             f"{self.name} on {self.ranks} rank{'s' * (self.ranks > 1)}: time {self.unit.lasting(self.time)}, "
             f"peak memory {show_elements(self.memory)} elements"
+            + (f", on hosts {show_elements(self.host_memory)}" if self.hosts else "")
         )
 
     def __str__(self) -> str:
         """The schedule as text: a line a rank, a code an operation (see ``codes``). In a failed run ``!`` is where it
         stopped, and ``~`` a rank that waits."""
         if self.failure is None:
-            return f"{self!r}\n{grid(self.events, self.unit)}" if self.attempted else repr(self)
+            return f"{self!r}\n{grid(self.events, self.unit, hosts=self.beside)}" if self.attempted else repr(self)
         said = [self.failure.says, *(f"{mark:1} {sentence}" for mark, sentence in self.failure.sentences())]
-        return "\n".join([repr(self), grid(self.events, self.unit, self.failure.marks(self.ranks)), *said])
+        marks = self.failure.marks(self.ranks + self.hosts)
+        return "\n".join([repr(self), grid(self.events, self.unit, marks, hosts=self.beside), *said])

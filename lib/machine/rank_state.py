@@ -17,7 +17,7 @@ from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements
 from ..record.events import MARKS, Event, make_event
 from ..record.kinds import ACTIVATIONS, INNER, KINDS, MEMORY_KINDS, SLOT
-from ..record.labels import NONE, Cuts, Labels, cut, join, overlap, total_of
+from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, overlap, total_of
 from ..record.operations import Computation, Value, Values
 from ..record.table import RECEIVE, makes_weight_grads, sums, work_on_layers
 from ..record.training import not_in_place
@@ -218,8 +218,8 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
 class RankState:
     """One rank: its clock, its tensors, its memory, its log."""
 
-    def __init__(self, rank: int, layers: int, batches: int, terms: Terms) -> None:
-        self.rank, self.layers, self.batches = rank, layers, batches
+    def __init__(self, rank: int, layers: int, batches: int, terms: Terms, is_host: bool = False) -> None:
+        self.rank, self.layers, self.batches, self.is_host = rank, layers, batches, is_host
         self.graded, self.strict = terms.graded, terms.strict
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
         self.grain = terms.cost.grain
@@ -415,6 +415,7 @@ class RankState:
     ) -> None:
         """Carry out an operation of the compute lane that takes ``length`` grains and ``workspace`` elements more than
         its operands: sample, clock and log."""
+        words = (*row.words, HOSTS) if self.is_host else row.words
         held, start = self.sample(operands, workspace), self.tick
         since = self.fetched_since() if self.fetched else ()
         if length:
@@ -423,7 +424,7 @@ class RankState:
         self.log.append(
             make_event((
                 self.rank, row.kind, layer, batches, start, start, self.tick, held,
-                None, (), None, 0, row.words, (), since,
+                None, (), None, 0, words, (), since,
             ))
         )  # fmt: skip
 

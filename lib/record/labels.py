@@ -19,9 +19,9 @@ Shards = frozenset[int]
 WHOLE: Shards = frozenset([0])
 NONE: frozenset[int] = frozenset()
 
-PARTIAL, SLICES, LISTS = "partial=True", "slices", "lists"
-"""What a communication may carry that a puzzle has to grant, as its spec names it: summands, slices of a sequence, and
-several tensors in one call."""
+PARTIAL, SLICES, LISTS, HOSTS = "partial=True", "slices", "lists", "hosts"
+"""What a puzzle has to grant besides operations and their options, as its spec names it: what a communication may
+carry (summands, slices of a sequence, several tensors in one call), and hosts."""
 FINEST = 1 << 16  # the most pieces that a tensor is cut into, as sets of pieces are written out
 
 

@@ -34,7 +34,7 @@ class Clerk:
     def __init__(self, books: LocalBooks, layers: int, batches: int, ranks: Sequence[RankState] | None = None) -> None:
         """``ranks``: the ranks of the books, if they are open already."""
         self.books, self.layers = books, layers
-        self.ranks = ranks or [books.open(rank, layers, batches) for rank in range(books.mesh.ranks)]
+        self.ranks = ranks or [books.open(rank, layers, batches) for rank in range(books.mesh.everyone)]
         self.tensors: list[TensorState] = []
         self.calls: list[InFlight] = []
         self.woken: list[int] = []
