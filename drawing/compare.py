@@ -41,6 +41,9 @@ class Column(NamedTuple):
 
 COLUMNS = (
     Column("peak memory", "elements", lambda trace: float(trace.peak.memory if trace.peak else 0), size_of, True),
+    Column(
+        "on a host", "elements", lambda trace: float(trace.host_peak.memory if trace.host_peak else 0), size_of, True
+    ),
     Column("idle", "of rank time", lambda trace: trace.idle, share_text, True),
     Column("communication", "of rank time", lambda trace: trace.communication, share_text),
     Column("sent inside", "boxes", lambda trace: trace.traffic(between=False), share_text),
@@ -138,10 +141,12 @@ def _end(layout: Layout, until: float) -> list[Diagram]:
 
 
 def _columns(traces: Sequence[Trace]) -> list[Column]:
-    """Return the columns of the table. Those on boxes are there only if there are boxes."""
-    unit, boxes = traces[0].unit, any(trace.node_size for trace in traces)
+    """Return the columns of the table. Those on boxes and on hosts are there only if there are any."""
+    unit = traces[0].unit
+    absent = {"boxes"} if not any(trace.node_size for trace in traces) else set()
+    absent |= {"on a host"} if not any(trace.hosts for trace in traces) else set()
     time = Column("time", unit.name, lambda trace: trace.time, unit.brief, True)
-    return [time, *(column for column in COLUMNS if boxes or column.unit != "boxes")]
+    return [time, *(column for column in COLUMNS if absent.isdisjoint((column.name, column.unit)))]
 
 
 def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:

@@ -81,10 +81,16 @@ def figures(trace: Trace) -> list[Figures]:
         target = trace.memory_target
         met = peak.memory <= target if right else None
         memory = memory._replace(note=f"target {size_of(target)}", met=met)
+    on_hosts = (
+        [Figures("on a host", size_of(trace.host_peak.memory), f"rank {trace.host_peak.rank}")]
+        if trace.host_peak
+        else []
+    )
     hidden = f"{share_text(trace.hidden)} hidden" if trace.hidden > 1e-9 else "of rank time"
     return [
         time,
         memory,
+        *on_hosts,
         Figures("idle", share_text(trace.idle), "of rank time"),
         Figures("communication", share_text(trace.communication), hidden),
     ]

@@ -14,7 +14,7 @@ from .layout import PAD, Layout
 from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style, text_width
 from .timeline import axis, fitting, grid
 from .trace import Trace
-from .words import brief_ranks, ranges, si
+from .words import brief_ranks, full_ranks, si
 
 GAP, SHOWN = 8.0, 8
 """Pixels between strips, and strips at most."""
@@ -26,6 +26,8 @@ class Profile:
 
     ranks: list[int]
     samples: Sequence[Event]
+    devices: Sequence[int] = ()
+    """The devices beside which they are, if they are hosts."""
 
     @property
     def most(self) -> Elements:
@@ -34,15 +36,33 @@ class Profile:
 
 
 def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
-    """Return the panel from ``y`` down, and the y where it ends."""
-    peak = layout.trace.peak
-    assert peak is not None
+    """Return the panel from ``y`` down, and the y where it ends. Hosts have strips of their own below, on a scale of
+    their own."""
+    trace = layout.trace
+    assert trace.peak is not None
     profiles = profiles_of(layout)
+    on_devices = [profile for profile in profiles if not profile.devices]
+    parts, bottom = _strips(layout, on_devices, trace.peak, trace.memory_target, "Memory", y)
+    if trace.host_peak is not None and trace.host_peak.memory > 0:
+        on_hosts, title = [profile for profile in profiles if profile.devices], "Memory of hosts, on its own scale"
+        more, bottom = _strips(layout, on_hosts, trace.host_peak, None, title, bottom + GAP)
+        parts += more
+    scale, end = axis(layout, bottom)
+    return [*parts, *scale], end
+
+
+def _strips(
+    layout: Layout, profiles: Sequence[Profile], peak: Event, target: Elements | float | None, title: str, y: float
+) -> tuple[list[Diagram], float]:
+    """Return a strip for each profile, or some of them, below a title, and the y where the last one ends."""
     shown = _chosen(profiles, peak.rank)
-    title = "Memory" if len(shown) == len(profiles) else f"Memory ({len(shown)} of {len(profiles)} different profiles)"
+    title += "" if len(shown) == len(profiles) else f" ({len(shown)} of {len(profiles)} different profiles)"
     top = y + 28  # the mark of a peak may stand above the first strip
     height = 64.0 if len(shown) == 1 else 46.0 if len(shown) <= 4 else 36.0
-    strips = [Strip(layout, profile, top + place * (height + GAP), height) for place, profile in enumerate(shown)]
+    strips = [
+        Strip(layout, profile, peak, target, top + place * (height + GAP), height)
+        for place, profile in enumerate(shown)
+    ]
     bottom = strips[-1].bottom
     parts: list[Diagram] = [
         label(PAD, y + 6, title, 12.5, style(theme.INK), "start", 600),
@@ -52,9 +72,8 @@ def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     for strip in strips:
         parts += [*strip.area(), *strip.around()]
     for strip in strips:
-        parts += strip.peak(peak) if peak.rank in strip.profile.ranks else []
-    scale, end = axis(layout, bottom)
-    return [*parts, *scale], end
+        parts += strip.mark() if peak.rank in strip.profile.ranks else []
+    return parts, bottom
 
 
 def target_color(trace: Trace) -> str:
@@ -68,8 +87,11 @@ def profiles_of(layout: Layout) -> list[Profile]:
     """Return the profiles that occur, in order of rank."""
     found: dict[tuple[object, ...], Profile] = {}
     for rank, events in layout.trace.by_rank.items():
-        key = tuple((event.issued, event.held) for event in events)
-        found.setdefault(key, Profile([], events)).ranks.append(rank)
+        near = layout.trace.hosts.get(rank, ())
+        key = (bool(near), *((event.issued, event.held) for event in events))
+        profile = found.setdefault(key, Profile([], events))
+        profile.ranks.append(rank)
+        profile.devices = [*profile.devices, *near]
     return list(found.values())
 
 
@@ -87,12 +109,20 @@ def _chosen(profiles: Sequence[Profile], peak_rank: int) -> list[Profile]:
 
 
 class Strip:
-    """The memory of one profile, from ``top`` down, ``height`` pixels high. All strips share one scale."""
+    """The memory of one profile, from ``top`` down, ``height`` pixels high. All strips of devices share one scale, up
+    to their ``peak`` or the ``target``, and all of hosts another."""
 
-    def __init__(self, layout: Layout, profile: Profile, top: float, height: float) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        profile: Profile,
+        peak: Event,
+        target: Elements | float | None,
+        top: float,
+        height: float,
+    ) -> None:
         self.layout, self.profile, self.top, self.bottom = layout, profile, top, top + height
-        peak, target = layout.trace.peak, layout.trace.memory_target
-        assert peak is not None
+        self.highest, self.target = peak, target
         highest = max(float(peak.memory), float(target or 0)) * 1.08
         self.per_element = height / (highest or 1.0)
 
@@ -102,7 +132,7 @@ class Strip:
 
     def area(self) -> list[Diagram]:
         """Return the stacked kinds, the highest first: each is painted over by those below it."""
-        layout, name = self.layout, f"rank {ranges(self.profile.ranks)}"
+        layout, name = self.layout, full_ranks(self.profile.ranks, self.profile.devices)
         steps = steps_of(layout, self.profile.samples)
         base = [0.0] * len(steps)
         areas: list[Diagram] = []
@@ -127,22 +157,24 @@ class Strip:
     def around(self) -> list[Diagram]:
         """Return its name, its maximum, and the line of the target."""
         layout, middle, ranks = self.layout, (self.top + self.bottom) / 2, self.profile.ranks
-        name, most = fitting(brief_ranks(ranks), 11.0), f"max {si(float(self.profile.most))}"
+        devices = self.profile.devices
+        name, most = fitting(layout, brief_ranks(ranks, devices), 11.0), f"max {si(float(self.profile.most))}"
         parts: list[Diagram] = [
-            Titled(f"rank {ranges(ranks)}", label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
+            Titled(full_ranks(ranks, devices), label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
             label(layout.x1 + 8, middle, most, 9.5, style(theme.MUTE), "start"),
         ]
         if len(ranks) > 1:
             parts.append(label(layout.x1 + 8, middle + 13, f"{len(ranks)} ranks", 9.5, style(theme.MUTE), "start"))
-        peak, target = layout.trace.peak, layout.trace.memory_target
-        if target is not None and peak is not None:
+        if self.target is not None:
             color = target_color(layout.trace)
-            y = self.y(target)
+            y = self.y(self.target)
             parts.append(lines([(layout.x0, y, layout.x1, y)], style(None, color, 1.2, None, (5.0, 3.0))))
         return parts
 
-    def peak(self, peak: Event) -> list[Diagram]:
-        """Return a sign at the highest sample of all ranks, with its text on the side where there is room."""
+    def mark(self) -> list[Diagram]:
+        """Return a sign at the highest sample of all devices, or hosts, with its text on the side where there is
+        room."""
+        peak = self.highest
         x, y = self.layout.x(peak.issued), self.y(peak.memory)
         text = f"peak {si(float(peak.memory))}"
         width = text_width(text, 10) + 8

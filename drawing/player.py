@@ -27,7 +27,7 @@ from .operations import color_of
 from .picture import LARGEST, draw
 from .svg import escape
 from .trace import Trace, trace_of
-from .words import brief_ranks, ranges
+from .words import ranges
 
 TEMPLATE = Path(__file__).with_name("player.html")
 CARDS, OPERATIONS = 64, 20_000
@@ -75,7 +75,7 @@ def play(source: object, *, title: str | None = None, memory_target: Elements | 
     if not trace.attempted:
         nothing = draw(trace)
         return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), int(nothing.size[1]) + 40)
-    every = rows_of(trace.by_rank, trace.apart)
+    every = rows_of(trace.by_rank, trace.apart, trace.hosts)
     rows = every[:CARDS]
     if sum(len(row.operations) for row in rows) > OPERATIONS:
         raise PuzzleError(
@@ -137,7 +137,9 @@ def _row(trace: Trace, row: Row, shown: Sequence[int], words: Table, code: Code)
     brief = str(row.ranks[0]) + ("+" if len(row.ranks) > 1 else "")
     holder = "" if row.same_memory else f"rank {fullest}: "
     stuck = _stuck(trace, row, code)
-    return {"name": brief_ranks(row.ranks), "brief": brief, "holder": holder, "ops": ops, "held": held, "stuck": stuck}
+    full = float(trace.host_peak.memory) * 1.02 if trace.host_peak and row.devices else 0.0
+    about = {"name": row.name, "brief": brief, "holder": holder, "full": full}
+    return about | {"ops": ops, "held": held, "stuck": stuck}
 
 
 def _stuck(trace: Trace, row: Row, code: Code) -> list[Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from lib.record.events import MARKS, Event
@@ -11,7 +12,7 @@ from . import theme
 from .coarse import draw_coarse
 from .failure import draw_failure
 from .hover import hover
-from .layout import LEFT, PAD, Layout, Rect, Row, hatching, idle_spans, ticks
+from .layout import PAD, Layout, Rect, Row, hatching, idle_spans, ticks
 from .links import draw_arrows, draw_ties
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
 from .numbering import Plan, Plans, fits, over_runs, runs_of
@@ -142,7 +143,7 @@ def _boxes(layout: Layout) -> Iterator[Diagram]:
         if node is None:
             continue
         top, bottom = rows[0].y - 3, rows[-1].y + layout.row_height + 3
-        ranks = ranges(rank for row in rows for rank in row.ranks)
+        ranks = ranges(rank for row in rows for rank in row.ranks if not row.devices)
         frame = box(PAD - 6, top, layout.x1 - PAD + 9, bottom - top, style(theme.CARD, theme.HATCH, 1), 4)
         yield Titled(f"box {node}: ranks {ranks}", frame)
         if bottom - top >= 12:
@@ -162,8 +163,8 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
             continue
         last = middle
         layers = _layers(layout, row)
-        name = label(layout.x0 - 8, middle - 5 * bool(layers), fitting(row.name, size), size, style(theme.INK), "end")
-        yield Titled(row.full_name, name)
+        name, ink = fitting(layout, row.name, size), style(theme.INK)
+        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * bool(layers), name, size, ink, "end"))
         if layers:
             yield label(layout.x0 - 8, middle + 7, layers, 8.5, style(theme.MUTE), "end")
         if notes:
@@ -176,12 +177,12 @@ def _layers(layout: Layout, row: Row) -> str:
     if not layout.trace.by_operation or layout.height < 20 or not own:
         return ""
     said = f"layer{plural(own)} {ranges(own)}"
-    return said if text_width(said, 8.5) <= LEFT - 8 else ""
+    return said if text_width(said, 8.5) <= layout.names - 8 else ""
 
 
-def fitting(name: str, size: float) -> str:
+def fitting(layout: Layout, name: str, size: float) -> str:
     """Return the name of a row, without the word "ranks" where there is no room for it."""
-    return name if text_width(name, size) <= LEFT - 8 else name.split(" ", 1)[1]
+    return name if text_width(name, size) <= layout.names - 8 else re.sub("ranks? ", "", name)
 
 
 def _note(layout: Layout, row: Row) -> str:

@@ -210,7 +210,7 @@ def test_the_alternative_text_tells_figures_and_shape() -> None:
 
 def test_memory_shows_each_profile_once_with_its_kinds() -> None:
     said = titles(draw(sharded_run(4)))
-    assert [title for title in said if title.startswith("rank 0-3: weights, at most")]
+    assert [title for title in said if title.startswith("ranks 0-3: weights, at most")]
     assert len([title for title in said if ": weights, at most" in title]) == 1
     assert len([title for title in titles(draw(staged_run(4))) if ": weights, at most" in title]) == 4
     assert not any("at most" in title for title in titles(draw(staged_run(4), memory=False)))

@@ -12,7 +12,7 @@ from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
 from ..basics.units import HIDDEN, LENGTH, Elements
 from ..machine.cost import Cost, RingCost, Shape
-from .layouts import Size
+from .layouts import Size, mesh_of
 
 
 class Puzzle(NamedTuple):
@@ -138,6 +138,12 @@ COSTS: Mapping[str, Cost] = {
     ),
     "quick_messages": Cost(send=0.1, receive=0.1),  # for pipelines with many thin stages
     "long_sequences": Cost(activation_elements=4 * HIDDEN * LENGTH, allreduce=0.6),  # an all-reduce is two halves
+    "slow_host": Cost(  # of an 8B model on a card with 24 GB, half of 8,192 tokens at a time
+        backward=3,  # the layer is computed again for it
+        receive=0,
+        activation_elements=HIDDEN * LENGTH // 8,
+        host_update=5.5,
+    ),
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 
@@ -150,7 +156,7 @@ def cost_named(name: str) -> Cost:
 
 def machine_of(size: Size, cost: str) -> Shape:
     """Return the machine of a size, at a cost of that name."""
-    return Shape.of(size["ranks"], size.get("mesh"), size.get("node_size"), cost_named(cost), size.get("hosts", 0))
+    return Shape(mesh_of(size), cost_named(cost))
 
 
 def written(name: str) -> str:
