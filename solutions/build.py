@@ -388,7 +388,11 @@ def _spec(path: Path, source: str) -> Json:
     found = _literal(path, source)
     _check_keys(path, "PUZZLE", found, SPEC, OPTIONAL)
     _check_keys(
-        path, 'PUZZLE["size"]', found["size"], SIZE, {"mesh": (dict,), "node_size": (int,)}
+        path,
+        'PUZZLE["size"]',
+        found["size"],
+        SIZE,
+        {"mesh": (dict,), "node_size": (int,), "hosts": (int,)},
     )
     for key in ("target", "star"):
         if key in found:
