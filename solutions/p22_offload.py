@@ -172,7 +172,7 @@ grade(offload)
 # ![Layer by layer: 55.5 ticks, 2,048,000 elements](picture:layer_by_layer)
 #
 # No program is faster. The device computes for 48 ticks, and whatever it computes last is a gradient that still has to
-# go down, be used, and come back. The price is 5 percent more memory, since the inputs of both micro-batches are kept.
+# go down, be used, and come back. The price is 6 percent more memory, since the inputs of both micro-batches are kept.
 #
 # How far does that go? Here are the last two programs with slower and faster hosts:
 #

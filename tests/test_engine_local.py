@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lib import Cost, Deadlock, Model, PuzzleError, Run, run
+from lib.course.layouts import mesh_of
 from lib.machine.network import Network
 from lib.machine.outcome import Outcome
 from lib.machine.rank_state import RankState, TensorState
@@ -158,7 +159,7 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
     from tests.test_engine_numbers import nbytes, numel
 
     models: dict[int, Model] = {}
-    walked: dict[int, list[list[int]]] = {rank: [] for rank in range(size["ranks"])}
+    walked: dict[int, list[list[int]]] = {rank: [] for rank in range(mesh_of(size).everyone)}
     formula = Cost(weight_elements=parameters(layer, 64), activation_elements=64 * 16)
     wanted = run(fn, **size, cost=formula)
 
@@ -207,7 +208,7 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
         monkeypatch.setattr(owner, name, wrapped)
     found = real(fn, size, layer=layer, cost=Cost(weight_elements=10**9, activation_elements=10**9))
     assert [event.held for event in found.events] == [event.held for event in wanted.events]
-    assert [tuple(held) for rank in range(size["ranks"]) for held in walked[rank]] == [
+    assert [tuple(held) for rank in range(mesh_of(size).everyone) for held in walked[rank]] == [
         event.held[:5] for event in wanted.events
     ]
     assert found.memory == wanted.memory > 0

@@ -10,8 +10,12 @@ import pytest
 
 from lib import Cost, Dist, Model, PuzzleError, run
 from lib.basics.units import HIDDEN
+from lib.course.layouts import check_layout, show_size
+from lib.course.specs import puzzles
+from lib.grading import judge
 from lib.record.labels import HOSTS
 from lib.running.run import Run
+from tests.marks import needs_torch
 
 W = HIDDEN * HIDDEN
 Program = Callable[[Model], Any]
@@ -302,3 +306,100 @@ def test_values_tell_a_wrong_program(strict: bool) -> None:
     with pytest.raises(PuzzleError) as caught:
         one_host(program, _strict=strict).check()
     assert re.search("missing micro-batch 1" if strict else "wrong value", str(caught.value)), caught.value
+
+
+# -- layouts --------------------------------------------------------------------------------------------------
+
+
+def laid_out(layout: str, done: Run, **size: Any) -> None:
+    """Check what the ranks of a run begin and end with."""
+    check_layout(layout, {"ranks": 1, "layers": 3, "batches": 2, "hosts": 1, **size}, done.final_states)
+
+
+def test_a_layout_takes_states_that_are_on_the_host() -> None:
+    laid_out("whole", one_host())
+
+
+def test_a_layout_wants_the_states_somewhere_and_the_weights_on_the_device() -> None:
+    on_host = "        model.weights[layer], model.opt_states[layer] = weight, opt_state\n"
+    dropped = changed(on_host, "        model.weights[layer] = weight\n")
+    with pytest.raises(PuzzleError, match=r"ends with .* the wrong pieces of the OptState of layer 0") as caught:
+        laid_out("whole", one_host(dropped))
+    assert caught.value.place.rank == 0
+
+    async def by_host(model: Model) -> None:
+        await changed("        model.set_final_weight(layer, model.weights[layer])\n", "")(model)
+        for layer in model.weights if model.is_host else ():
+            model.set_final_weight(layer, model.weights[layer])
+
+    with pytest.raises(PuzzleError, match=r"ends with .* the wrong pieces of the Weight of layer 0") as caught:
+        laid_out("whole", one_host(by_host))
+    assert caught.value.place.rank == 0
+
+
+async def update_in_pieces(model: Model) -> None:
+    """Each device has a piece of every state; its host has that instead."""
+    pieces = model.RANKS
+    if not model.is_host:
+        for layer in range(model.LAYERS):
+            model.weights[layer], _ = model.load_weights(layer, model.rank, pieces)
+        for layer in range(model.LAYERS):
+            grad = await model.scatterreduce(model.fake_grad(layer, []), layer)
+            await model.pass_to(model.host, grad)
+        return
+    for device in model.devices:
+        for layer in range(model.LAYERS):
+            model.weights[layer, device], state = model.load_weights(layer, device, pieces)
+            model.opt_states[layer, device] = state
+    for device in model.devices:
+        for _ in range(model.LAYERS):
+            await model.receive(device)
+
+
+@pytest.mark.parametrize("machine", [{"hosts": 4}, {"hosts": 2, "node_size": 2}, {"hosts": 1}])
+def test_a_host_of_several_devices_has_the_pieces_of_each(machine: dict[str, int]) -> None:
+    done = run(update_in_pieces, ranks=4, layers=2, batches=4, **machine)
+    with pytest.raises(PuzzleError) as caught:  # nothing was updated, so the beginning was found right
+        laid_out("sharded", done, ranks=4, layers=2, batches=4, **machine)
+    assert "ends with" in caught.value.problem
+
+
+def test_a_host_has_no_states_of_another_host_s_devices() -> None:
+    async def crossed(model: Model) -> None:
+        if model.is_host:
+            _weight, model.opt_states[0] = model.load_weights(0, 1 - model.devices[0], 2)
+        else:
+            model.weights[0], _ = model.load_weights(0, model.rank, 2)
+
+    done = run(crossed, ranks=2, layers=1, batches=2, hosts=2)
+    with pytest.raises(
+        PuzzleError, match="begins with an optimizer state of layer 0 that none of its devices"
+    ) as caught:
+        laid_out("sharded", done, ranks=2, layers=1, batches=2, hosts=2)
+    assert caught.value.place.rank == 2 and caught.value.cure
+
+
+def test_a_size_names_its_hosts() -> None:
+    assert show_size({"ranks": 4, "layers": 6, "batches": 8, "hosts": 1}) == (
+        "4 ranks, 6 layers, 8 micro-batches, 1 host"
+    )
+
+
+# -- a puzzle that grants no hosts ------------------------------------------------------------------------------
+
+
+def test_a_puzzle_without_hosts_refuses_what_has_to_do_with_them() -> None:
+    done = one_host(layers=2, batches=4)
+    with pytest.raises(PuzzleError, match="puzzle 0 is solved without hosts, which is the subject of puzzle 22"):
+        judge.check_words(done, puzzles()["basic"])
+    judge.check_words(done, puzzles()["offload"])
+
+
+# -- real tensors -------------------------------------------------------------------------------------------------
+
+
+@needs_torch
+def test_with_real_tensors_in_one_process_weights_agree() -> None:
+    done = one_host(engine="local", dtype="float64")
+    assert done.verify().startswith("Correct!")
+    assert (done.time, done.memory, done.host_memory) == (one_host().time, one_host().memory, one_host().host_memory)

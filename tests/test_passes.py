@@ -190,6 +190,7 @@ WEAK = {
     "breadth_first": "breadth_first",
     "tensor_parallel": "tensor_parallel",
     "sequence_parallel": "sequence_parallel",
+    "offload": "offload",
 }
 """Programs that pass, and have not the idea that the star is for."""
 
