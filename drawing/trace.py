@@ -119,17 +119,17 @@ class Trace:
     @cached_property
     def idle(self) -> float:
         """Share (0 to 1) of all ranks' time in which a rank neither computes nor communicates."""
-        return max(0.0, idle_share(self.device_events, self.ranks)) if self.time else 0.0
+        return max(0.0, idle_share(self.device_events, self.ranks, self.time)) if self.time else 0.0
 
     @cached_property
     def communication(self) -> float:
         """Share (0 to 1) of all ranks' time with communication, hidden or not."""
-        return share(self.device_events, self.ranks, in_lane("collective", "message"))
+        return share(self.device_events, self.ranks, in_lane("collective", "message"), self.time)
 
     @cached_property
     def hidden(self) -> float:
         """Share (0 to 1) of all ranks' time in which communication goes on beside compute."""
-        both = share(self.device_events, self.ranks, in_lane("compute")) + self.communication
+        both = share(self.device_events, self.ranks, in_lane("compute"), self.time) + self.communication
         return max(0.0, both - (1.0 - self.idle))
 
     def traffic(self, between: bool) -> float:

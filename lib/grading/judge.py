@@ -42,7 +42,7 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
         if not outcome.attempted:
             begun = any(event.kind != MARKS[-1] for event in outcome.events)
             return Verdict(puzzle, TODO, f"not finished yet: {comes_next(outcome)}" if begun else "not attempted yet")
-        idle = idle_share(outcome.device_events, outcome.ranks)
+        idle = idle_share(outcome.device_events, outcome.ranks, outcome.time)
         verdict = replace(verdict, time=outcome.time, memory=outcome.memory, idle=idle)
         check(outcome, puzzle, puzzle.size)
     except PuzzleError as error:
