@@ -37,7 +37,8 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
     ):
         assert f"\n  {written}\n" in text, written
     assert (
-        "\n  run(fn, ranks=1, layers=2, batches=1, mesh=None, node_size=None, cost=None, timeout=10.0, engine=" in text
+        "\n  run(fn, ranks=1, layers=2, batches=1, mesh=None, node_size=None, cost=None, timeout=10.0, hosts=0, engine="
+        in text
     )
     assert "Needs the layer's complete weight, not yet updated" in text
     assert "0.3 ticks (1.5 between boxes)" in text
