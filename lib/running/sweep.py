@@ -165,7 +165,7 @@ def _trial(fn: Callable[[Any], Any], size: dict[str, Any], how: Mapping[str, Any
         done.verify()
     except PuzzleError as error:
         return Trial(name, size, error=str(error).split("\n", 1)[0])
-    return Trial(name, size, done.time, done.memory, idle_share(done.events, done.ranks))
+    return Trial(name, size, done.time, done.memory, idle_share(done.device_events, done.ranks, done.time))
 
 
 # -- side by side -----------------------------------------------------------------------------------
