@@ -1,7 +1,8 @@
 """The books of a machine in this process: everything that decides right or wrong (see ``interface``)."""
 
 from collections.abc import Iterable, Sequence
-from operator import index
+from itertools import repeat
+from operator import attrgetter, index
 from typing import cast
 
 from ..basics.arguments import one_of
@@ -10,7 +11,7 @@ from ..basics.units import Elements
 from ..record.events import END, Event
 from ..record.kinds import SAVED
 from ..record.labels import FINEST, Labels, of_weight, one_shard
-from ..record.operations import NO_OPTIONS, Options, Value, Values
+from ..record.operations import NO_OPTIONS, Options, Values
 from ..record.table import collective, computation
 from . import late_memory
 from .cost import Shape
@@ -22,6 +23,7 @@ from .lists import check_list
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
+labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
 LOADING = "model.load_weights(layer, shard, total): number `shard` of `total` equal pieces"
 NEIGHBORS = (
     "the first rank has none before it, the last none after it; on a ring, (model.rank - 1) % model.RANKS and + 1"
@@ -119,16 +121,13 @@ class LocalBooks:
         row = computation(kind)
         if options or len(operands) != len(row.takes):
             row = row.called(options, len(operands))
-        labels: list[Labels] = []
-        values: list[Value] = []
+        labels, values = [*map(labels_of, operands)], [*map(value_of, operands)]
         origin: Origin = None
         for tensor in operands:
             # As is_free has it, without the call.
             if tensor.rank is not rank or tensor.origin or not (tensor.stored or tensor.since >= tensor.hand.ended):
                 rank.examine(tensor, kind, layer if row.layered else None)
                 origin = origin or tensor.origin
-            labels.append(tensor.labels)
-            values.append(tensor.value)
         if not row.layered:
             layer = labels[0].layer
         if rank.strict:
@@ -139,12 +138,14 @@ class LocalBooks:
                 raise
         made = row.makes(rank, layer, labels)
         results = row.value(rank.values, values)
+        if len(made) != len(results):
+            raise ValueError(f"{kind} makes {len(made)} tensors of {len(results)} values")
         cost = rank.cost
         workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
         rank.record(row, layer, labels[0].batches, operands, cost.compute(kind, *labels), workspace)
-        if len(made) != len(results):
-            raise ValueError(f"{kind} makes {len(made)} tensors of {len(results)} values")
-        return [rank.mint(one, results[at], origin) for at, one in enumerate(made)]
+        if len(made) == 1:
+            return [rank.mint(made[0], results[0], origin)]
+        return [*map(rank.mint, made, results, repeat(origin))]
 
     def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
         layer = self._layer(rank, layer, "set_final_weight")
