@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import index
+from itertools import repeat
+from operator import attrgetter, index
 from typing import cast
 
 from ..basics.arguments import one_of
@@ -11,7 +12,7 @@ from ..basics.units import Elements
 from ..record.events import END, Event
 from ..record.kinds import SAVED
 from ..record.labels import ADAPTER, FINEST, NONE, NOTHING_RARE, OF_ADAPTER, Labels, Rare, of_weight, one_shard
-from ..record.operations import NO_OPTIONS, Operation, Options, Value, Values
+from ..record.operations import NO_OPTIONS, Operation, Options, Values
 from ..record.table import collective, computation
 from . import late_memory
 from .cost import Shape
@@ -23,6 +24,7 @@ from .lists import check_list
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
+labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
 NEIGHBORS = (
     "the first rank has none before it, the last none after it; on a ring, (model.rank - 1) % model.RANKS and + 1"
 )
@@ -133,16 +135,13 @@ class LocalBooks:
         row = computation(kind)
         if options or len(operands) != len(row.takes):
             row = row.called(options, [tensor.labels.kind for tensor in operands])
-        labels: list[Labels] = []
-        values: list[Value] = []
+        labels, values = [*map(labels_of, operands)], [*map(value_of, operands)]
         origin: Origin = None
         for tensor in operands:
             # As is_free has it, without the call.
             if tensor.rank is not rank or tensor.origin or not (tensor.stored or tensor.since >= tensor.hand.ended):
                 rank.examine(tensor, kind, layer if row.layered else None)
                 origin = origin or tensor.origin
-            labels.append(tensor.labels)
-            values.append(tensor.value)
         if not row.layered:
             layer = labels[0].layer
         if rank.is_host and not row.on_host:
@@ -155,6 +154,8 @@ class LocalBooks:
                 raise
         made = row.makes(rank, layer, labels)
         results = row.value(rank.values, values)
+        if len(made) != len(results):
+            raise ValueError(f"{kind} makes {len(made)} tensors of {len(results)} values")
         if labels[-1].rare.adapter and ADAPTER not in row.words:
             row = replace(row, words=(*row.words, ADAPTER))
         cost = rank.cost
@@ -163,9 +164,9 @@ class LocalBooks:
         rank.record(row, layer, labels[0].batches, operands, length, workspace)
         if not cost.leaves_nothing and row.trains:
             rank.leave_behind(row, layer, labels)
-        if len(made) != len(results):
-            raise ValueError(f"{kind} makes {len(made)} tensors of {len(results)} values")
-        return [rank.mint(one, results[at], origin) for at, one in enumerate(made)]
+        if len(made) == 1:
+            return [rank.mint(made[0], results[0], origin)]
+        return [*map(rank.mint, made, results, repeat(origin))]
 
     def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
         layer = self._layer(rank, layer, "set_final_weight")

@@ -411,27 +411,29 @@ class RankState:
 
     def sample(self, operands: Sequence[TensorState], workspace: Elements = 0) -> tuple[Elements, ...]:
         """Return the memory held at the moment of an operation, by MEMORY_KINDS, and end the lives that end with it."""
-        held, counted, now = self.held, None, len(self.log)
+        held, now = self.held, len(self.log)
         for tensor in operands:
             if not tensor.stored and tensor.since >= 0:
                 if self.several or tensor.unstored is not None:
                     self.used(tensor)
                     self._settle(tensor)
-                counted = counted or list(held)
-                counted[tensor.slot] += tensor.memory
+                if held is self.held:
+                    held = held.copy()
+                held[tensor.slot] += tensor.memory
                 if tensor.rank is not self:
                     continue  # by hand: a tensor of another machine, or of none, is not ours to end
                 tensor.since = -1 - now
                 if tensor.carriers:
                     self._carry_on(tensor, now + 1)
-        hand = self.hand
         if self.several:
-            hand = self.writers[now] = self.hand_of(self.holder())
-        hand.ended = now + 1
+            self.writers[now] = hand = self.hand_of(self.holder())
+            hand.ended = now + 1
+        else:
+            self.hand.ended = now + 1
         if workspace:
-            counted = counted or list(held)
-            counted[INNER] += workspace
-        return tuple(counted or held)
+            held = held.copy()
+            held[INNER] += workspace
+        return tuple(held)
 
     def record(
         self,

@@ -8,6 +8,7 @@ One call for several layers has all of them, in its order: ``0-2AG``, ``5-3,0RS`
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from shutil import get_terminal_size
@@ -51,10 +52,13 @@ def letters_of(kind: str) -> str:
 def code_of(event: Event) -> Code:
     """Return the code of an operation."""
     row = OPERATIONS.get(event.kind)
-    if event.lane == "message":
+    if isinstance(row, Message):
         return Code(event.kind, None, frozenset(event.group) - {event.rank})
     layer = event.layer if row is None or row.layered else None
     return Code(event.kind, layer, event.batches if row is not None and row.by_batch else frozenset(), event.layers)
+
+
+_text_of = lru_cache(maxsize=1 << 12)(str)  # ranks that do the same have the same codes
 
 
 def legend(kind: str) -> str:
@@ -145,7 +149,7 @@ def grid(
     }
     moments = sorted({event.start for own in by_rank.values() for event in own} | {tick for tick, _ in marks.values()})
     if len(moments) * len(names) > CELLS:
-        said = {rank: [*map(str, map(code_of, by_rank.get(rank, ())))] for rank in names}
+        said = {rank: [*map(_text_of, map(code_of, by_rank.get(rank, ())))] for rank in names}
         for rank, (_, mark) in marks.items():
             said[rank].append(mark)
         return "\n".join(f"{name}  {' '.join(said[rank])}" for rank, name in names.items())
@@ -169,7 +173,7 @@ def _cells(own: Sequence[Event], moments: Sequence[float], tick: float = 0.0, ma
         for at in range(bisect_left(moments, event.start), bisect_left(moments, event.end)):
             cells[at] = "-"
     for start, begun in groupby(own, key=attrgetter("start")):
-        cells[bisect_left(moments, start)] = "+".join(str(code_of(event)) for event in begun)
+        cells[bisect_left(moments, start)] = "+".join([_text_of(code_of(event)) for event in begun])
     at = bisect_left(moments, tick)
     if mark == "~":
         return [*cells[:at], *(mark if cell == "." else cell for cell in cells[at:])]
