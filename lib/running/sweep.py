@@ -133,7 +133,7 @@ def sweep(
     trials = []
     for at, size in tasks:
         trials.append(_trial(functions[at], size, cost, timeout))
-        _show(len(trials), len(tasks))
+        show_progress(len(trials), len(tasks))
     return Sweep(trials, cost)
 
 
@@ -181,7 +181,7 @@ def _side_by_side(
                 waiting: list[Future[Trial]] = [pool.submit(_there, *task) for task in tasks]
                 try:
                     for count, _ in enumerate(as_completed(waiting), 1):
-                        _show(count, len(tasks))
+                        show_progress(count, len(tasks))
                     return [one.result() for one in waiting]
                 finally:  # after an interrupt no more is begun
                     pool.shutdown(wait=False, cancel_futures=True)
@@ -194,7 +194,7 @@ def _there(at: int, size: dict[str, Any]) -> Trial:
     return _trial(functions[at], size, cost, timeout)
 
 
-def _show(count: int, total: int) -> None:
+def show_progress(count: int, total: int) -> None:
     """Show how far it has come, in a line that is written anew, and that is gone at the end: to whoever is looking."""
     if not sys.stdout.isatty() and "ipykernel" not in sys.modules:
         return
