@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..basics.arguments import describe, whole_number
 from ..basics.errors import PuzzleError
-from ..basics.units import Elements, show_elements, show_ticks
+from ..basics.units import Elements
 from ..machine.cost import Cost
 from ..record.score import idle_share
 from .execution import name_of
@@ -43,10 +43,12 @@ class Trial(NamedTuple):
 
 class Sweep:
     """What came out of a sweep: ``trials``, in the order of sizes and programs, at the prices of ``cost`` (None: the
-    usual ones). Shows itself as a table."""
+    usual ones), which also says what times and sizes are counted in. Shows itself as a table."""
 
     def __init__(self, trials: Sequence[Trial], cost: Cost | None = None) -> None:
         self.trials, self.cost = list(trials), cost
+        prices = Cost() if cost is None else cost
+        self.unit, self.size_unit = prices.time_unit, prices.size_unit
 
     def front(self) -> list[Trial]:
         """Return the right trials that no other one of the same size beats in time and memory: the Pareto front."""
@@ -58,11 +60,11 @@ class Sweep:
         ]
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return program, size, ticks, elements, idle share, and a mark for those on the front, as texts."""
+        """Return program, size, time, memory, idle share, and a mark for those on the front, as texts."""
         front, shown = self.front(), list[tuple[str, ...]]()
         for trial in self.trials:
             size = ", ".join(f"{name} {describe(value)}" for name, value in trial.size.items() if value is not None)
-            figures = (show_ticks(trial.time), show_elements(trial.memory), f"{100 * trial.idle:.0f}%")
+            figures = (self.unit.brief(trial.time), self.size_unit.show(trial.memory), f"{100 * trial.idle:.0f}%")
             mark = "front" if trial in front else ""
             shown.append((trial.name, size, *(figures if not trial.error else ("", "", "")), trial.error or mark))
         return shown
@@ -71,7 +73,7 @@ class Sweep:
         """Write all trials as a .csv file."""
         with open(path, "w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)
-            table.writerow(["program", *SIZES, "ticks", "elements", "idle", "front", "error"])
+            table.writerow(["program", *SIZES, self.unit.name, self.size_unit.name, "idle", "front", "error"])
             front = self.front()
             for trial in self.trials:
                 sizes = ["" if trial.size[name] is None else trial.size[name] for name in SIZES]
@@ -80,8 +82,8 @@ class Sweep:
                 table.writerow([trial.name, *sizes, *figures, int(trial in front), trial.error])
 
     def __str__(self) -> str:
-        rows = [HEADS, *self.rows()]
-        wide = [max(len(row[place]) for row in rows) for place in range(len(HEADS) - 1)]
+        rows = [("program", "size", self.unit.name, self.size_unit.name, "idle", ""), *self.rows()]
+        wide = [max(len(row[place]) for row in rows) for place in range(5)]
         lines = []
         for row in rows:
             cells = [cell.rjust(wide[at]) if 2 <= at < 5 else cell.ljust(wide[at]) for at, cell in enumerate(row[:-1])]
@@ -90,8 +92,6 @@ class Sweep:
 
     __repr__ = __str__
 
-
-HEADS = ("program", "size", "ticks", "elements", "idle", "")
 
 Varied = object
 """A size, several to be tried, or a function that gives it for a number of ranks."""
