@@ -627,14 +627,19 @@ def test_texts_name_the_version_of_pytorch_that_was_recorded() -> None:
     assert len(named) >= 10 and {*named} == {TORCH}
 
 
+COURSE_PROGRAMS = {"interleaved": "p14_interleaved", "one_f_one_b": "p13_one_f_one_b"}
+
+
 def test_the_example_of_the_readme_gives_what_it_says() -> None:
     readme = (build.ROOT / "README.md").read_text(encoding="utf-8")
     part = readme.partition("## Real models on real machines")[2].partition("\n## ")[0]
-    code = part.partition("```python\n")[2].partition("```")[0]
-    names: dict[str, Any] = {"interleaved": program("p14_interleaved", "interleaved"), "print": lambda *said: None}
+    code = "\n".join(re.findall(r"```python\n(.*?)```", part, re.DOTALL))
+    names: dict[str, Any] = {name: program(source, name) for name, source in COURSE_PROGRAMS.items()}
+    names["print"] = lambda *said: None
     exec(code, names)
-    said = re.findall(r"^(done\.[^#]*)  # (.*)$", code, re.MULTILINE)
-    assert [expression for expression, _ in said] == ["done.seconds", "done.bytes / 2**30", "done.fits", "done.mfu"]
+    said = re.findall(r"^((?:done|best)\.[^#]*)  # (.*)$", code, re.MULTILINE)
+    assert [expression for expression, _ in said][:4] == ["done.seconds", "done.bytes / 2**30", "done.fits", "done.mfu"]
+    assert len(said) == 5
     for expression, shown in said:
         value = eval(expression, names)
         assert (f"{value:.1f}" if isinstance(value, float) and "%" not in shown else str(value)) == shown
