@@ -29,7 +29,7 @@ BROKEN := yes
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab reset test quick test-all browser real colab lite build check-built lint bench mutants pins ci
+.PHONY: help setup lab reset test quick test-all browser real colab lite build check-built lint bench papers mutants pins ci
 
 help: ## list what there is to do
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -107,6 +107,9 @@ bench: $(STAMP) ## microseconds per event of runs and pictures, beside their flo
 	@$(RUN) tests/bench.py
 	@$(RUN) tests/bench_drawing.py
 	@$(RUN) tests/bench_engines.py
+
+papers: $(STAMP) ## figures that others have published beside ours: tables, and papers.csv and papers.svg in dist/
+	@$(RUN) -m tests.papers
 
 mutants: $(STAMP) ## how many small mistakes in lib the tests notice (an hour; MUTANTS="--count 30 --only lib.machine.network")
 	@$(RUN) tests/mutants.py $(MUTANTS)

@@ -16,15 +16,22 @@ svg                from chalk's tree to SVG
 files, figure      pictures as files; a diagram that shows itself
 operations         how an operation looks
 numbering          where micro-batch numbers have room
+gaps               where a rank does nothing, and for whom it waits there
 links              arrows from sends to receives, ties between the ranks of a collective
 path               the longest chain, as a line through its boxes
 failure            where a run has failed, and who waits there
 coarse, timeline   the rows, column by column or box by box
+spent              where the time of all ranks goes, as a bar
 header             title and figures
+peak               why memory is highest where it is, in words
 memory, legend     the panels below the rows
 picture            all of it: ``draw``
+difference         what ranks spend their time on, and what changed between two runs
+total_memory       the memory of a run as one line
 compare            several schedules under one time axis
-player             a page that plays a schedule
+gallery            schedules with one legend for all, and several on one sheet
+playback           what a page that plays a schedule is told
+player             that page: ``play``
 perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``
@@ -33,6 +40,7 @@ plane              the plane of time and memory
 attempts           right attempts as points of time and memory: ``draw_attempts``
 sweep              many runs as points of time and memory: ``draw_sweep``
 explore            sliders for the size, above the picture: ``explore``
+silhouette         a schedule as small as a stamp
 course             the map of all puzzles: ``draw_course``
 reference          the whole interface on one page: ``reference``
 notebook           how runs and tensors show themselves

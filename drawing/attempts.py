@@ -15,7 +15,7 @@ from .figure import Figure
 from .layout import PAD
 from .marks import Diagram, Titled, box, label, lines, poly, star, style, together
 from .picture import WIDTH, card
-from .plane import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, Plane, axes, plane_of
+from .plane import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, Plane, axes, plane_of, target_sign, within
 from .words import plural, si, size_of
 
 
@@ -102,7 +102,6 @@ def _upright(x: float, top: float, bottom: float) -> Diagram:
 def _known(puzzle: Puzzle, plane: Plane, trail: Sequence[Point]) -> list[Diagram]:
     """Return the target's box, and star, best known and solution."""
     landmarks = _landmarks(puzzle)
-    x, y = plane.at(landmarks["target"][0])
     corner = _title(landmarks["target"][0], puzzle, trail)
     frontier = [plane.at(point) for point in landmarks["best known"]]
     stairs = [(frontier[0][0], TOP)]
@@ -110,8 +109,7 @@ def _known(puzzle: Puzzle, plane: Plane, trail: Sequence[Point]) -> list[Diagram
         stairs += [(to_x, stairs[-1][1]), (to_x, to_y)]
     stairs.append((RIGHT, stairs[-1][1]))
     parts: list[Diagram] = [
-        Titled(corner, box(LEFT, y, x - LEFT, BOTTOM - y, style(theme.GOOD, theme.GOOD, 1.4, opacity=0.1))),
-        label(LEFT + 8, BOTTOM - 12, "within the target", 10, style(theme.MUTE), "start", passive=True),
+        Titled(corner, together(within(plane, landmarks["target"][0], "within the target"))),
         poly(stairs, style(None, theme.MUTE, 1.4, dash=(4, 3)), closed=False),
     ]
     for name in ("solution", "star", "best known"):
@@ -164,7 +162,7 @@ def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> list[Diagram]:
 def _mark(name: str, x: float, y: float) -> Diagram:
     """Return the sign of a kind of point."""
     if name == "target":
-        return box(x - 12, y - 7, 24, 14, style(theme.GOOD, theme.GOOD, 1.4, opacity=0.1))
+        return target_sign(x, y)
     if name == "star":
         return star(x, y, 14, style(theme.GOLD))
     if name == "solution":

@@ -1,24 +1,32 @@
-"""Draws rows of more events than pixels: every cell of a row shows what fills most of it."""
+"""Draws rows of many events: every cell of a row shows what fills most of it, and the pointer finds runs of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from lib.record.events import Event
+from lib.record.table import lane_of
+
 from . import theme
-from .layout import Layout, Row
-from .marks import Bar, Diagram, Titled, bars, box, style
+from .layout import MESSAGE, Layout, Row
+from .marks import Bar, Diagram, bars, hovers, style, unseen
+from .numbering import Plans, over_runs
 from .operations import color_of
-from .words import plural, share_text
+from .words import plural, ranges, share_text
 
 CELLS = 120_000
 """Cells of a picture at most. Each takes some eight bytes."""
 
-Look = tuple[str, float | None]
-"""(color, opacity)"""
+HOVERS, FOUND = 1200, 8.0
+"""Hover texts of runs at most, and how wide one is, in pixels, before it stands alone."""
+
+Look = tuple[str, float | None, bool]
+"""(color, opacity, whether it is a thin bar)"""
 
 
-def draw_coarse(layout: Layout) -> list[Diagram]:
-    """Return all rows as one mark for each look, whatever the number of events, with a hover text for each row."""
+def draw_coarse(layout: Layout, plans: Plans) -> list[Diagram]:
+    """Return all rows as one mark for each look, whatever the number of events, with hover texts for each row and for
+    each run of operations, and with numbers where there is room."""
     width = layout.x1 - layout.x0
     cell = max(float(layout.rough), width * len(layout.rows) * layout.rough / CELLS)
     looks: dict[tuple[str, object], Look] = {}
@@ -28,17 +36,76 @@ def draw_coarse(layout: Layout) -> list[Diagram]:
         for look, first, last in _runs(_cells(layout, row, cell, looks)):
             x = layout.x0 + first * cell
             filled.setdefault(look, []).append((x, middle, min((last - first) * cell, layout.x1 - x)))
-    shapes = [bars(items, layout.height, style(color, None, 0, opacity)) for (color, opacity), items in filled.items()]
-    see_through = style(theme.LANE, None, 0, 0.0)
-    return [
-        *shapes,
-        *[Titled(_hover(layout, row), box(layout.x0, row.y, width, layout.height, see_through)) for row in layout.rows],
+    shapes = [
+        bars(items, layout.height * (MESSAGE if thin else 1.0), style(color, None, 0, opacity))
+        for (color, opacity, thin), items in filled.items()
     ]
+    whole = [unseen(_hover(layout, row), (layout.x0, row.y, width, layout.height)) for row in layout.rows]
+    told = _told(layout)
+    numbers = [number for row in layout.rows for number in over_runs(layout, row, plans)]
+    return [*shapes, *whole, *([hovers(told, layout.height)] if told else []), *numbers]
 
 
 def _hover(layout: Layout, row: Row) -> str:
     count, idle = len(row.operations), row.idle(layout.trace.time)
     return f"{row.full_name}: {count:,} operation{plural(count)}, {share_text(idle)} idle"
+
+
+def _told(layout: Layout) -> list[tuple[Bar, str]]:
+    """Return what each row computes, run by run: a run is of one operation, or of several where each alone would be
+    too narrow for the pointer, or where there would be too many."""
+    runs = [list(_computes(row)) for row in layout.rows if len(row.parts) == 1]
+    rows = [row for row in layout.rows if len(row.parts) == 1]
+    least = FOUND / layout.per_tick
+    runs = [list(_gathered(own, least)) for own in runs]
+    while sum(map(len, runs)) > HOVERS:
+        least *= 2
+        runs = [list(_gathered(own, least)) for own in runs]
+    return [_of_run(layout, row, run) for row, own in zip(rows, runs, strict=True) for run in own]
+
+
+def _computes(row: Row) -> Iterator[list[Event]]:
+    """Yield what a row computes, as runs of one operation."""
+    run: list[Event] = []
+    for event in row.events:
+        if event.end > event.start and lane_of(event.kind) == "compute":
+            if run and event.kind != run[-1].kind:
+                yield run
+                run = []
+            run.append(event)
+    if run:
+        yield run
+
+
+def _gathered(runs: Sequence[list[Event]], least: float) -> Iterator[list[Event]]:
+    """Yield runs of which one that is shorter than ``least`` has taken in those that follow it within that time."""
+    held: list[Event] = []
+    for run in runs:
+        near = held and run[0].start - held[-1].end < least
+        if near and held[-1].end - held[0].start < least:
+            held = held + run
+            continue
+        if held:
+            yield held
+        held = run
+    if held:
+        yield held
+
+
+def _of_run(layout: Layout, row: Row, run: Sequence[Event]) -> tuple[Bar, str]:
+    """Return the place of a run, and what it says: ``rank 7: forward of micro-batches 0-255, tick 9 to 368``."""
+    unit, start, end = layout.trace.unit, run[0].start, run[-1].end
+    found = []
+    for kind in dict.fromkeys(event.kind for event in run):
+        own = [event for event in run if event.kind == kind]
+        batches = frozenset().union(*(event.batches for event in own)) if row.same_batches else ()
+        layers = {event.layer for event in own if event.layer is not None} if len(row.layers) > 1 else set()
+        of = [f"layer{plural(layers)} {ranges(layers, 4)}"] if layers and theme.in_layer_color(kind) else []
+        of += [f"micro-batch{plural(batches, 'es')} {ranges(batches, 4)}"] if batches else []
+        found.append(theme.name_of(kind) + (f" of {', '.join(of)}" if of else ""))
+    when = unit.at(f"{unit.show(start)} to {unit.show(end)}")
+    bar = (round(layout.x(start), 1), row.y + layout.height / 2, round((end - start) * layout.per_tick, 1))
+    return bar, f"{row.full_name}: {'; '.join(found)}, {when}"
 
 
 def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object], Look]) -> Sequence[Look | None]:
@@ -50,7 +117,7 @@ def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object]
         kind, told = event.kind, event.batches if trace.by_operation else event.layer
         look = looks.get((kind, told))
         if look is None:
-            look = looks[kind, told] = _look(kind, color_of(event, trace))
+            look = looks[kind, told] = _look(kind, color_of(event, trace), trace.by_operation)
         start, end = event.start * per_tick, event.end * per_tick
         first, last = int(start), int(end)
         if first == last:  # the usual case, and three times as fast
@@ -64,15 +131,18 @@ def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object]
             here = cells[at]
             if here is None:
                 here = cells[at] = {}
-            here[look] = here.get(look, 0.0) + min(end, at + 1) - max(start, at)
+            part = (end if at == last else at + 1) - (start if at == first else at)
+            here[look] = here.get(look, 0.0) + part
     enough = 0.5 * len(row.parts)
     return [None if here is None or sum(here.values()) < enough else max(here, key=here.__getitem__) for here in cells]
 
 
-def _look(kind: str, layer_color: str) -> Look:
+def _look(kind: str, layer_color: str, full: bool) -> Look:
+    """Return the look of an operation, as like its box as can be. ``full``: what goes backwards is full, too."""
     if theme.outlined(kind):
-        return layer_color, theme.STRONG_TINT
-    return layer_color if theme.in_layer_color(kind) else theme.kind_color(kind), None
+        return layer_color, None if full else theme.STRONG_TINT, False
+    thin = lane_of(kind) == "message"
+    return layer_color if theme.in_layer_color(kind) else theme.kind_color(kind), None, thin
 
 
 def _runs(looks: Sequence[Look | None]) -> Iterator[tuple[Look, int, int]]:

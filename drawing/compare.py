@@ -1,4 +1,4 @@
-"""Several schedules under one time axis, and their figures in a table."""
+"""Several schedules under one time axis: what got shorter from one to the next, their memory, their figures."""
 
 from __future__ import annotations
 
@@ -11,20 +11,25 @@ from lib.basics.errors import PuzzleError
 from lib.running.limits import collector_off
 
 from . import theme
+from .difference import in_words as changes_in_words
 from .figure import Figure
 from .header import fit
 from .layout import PAD, Layout
 from .legend import draw_legend
 from .links import LINKS
-from .marks import Diagram, label, lines, style, text_width
+from .marks import Diagram, Titled, label, lines, style, text_width
 from .numbering import Plans, plan
 from .picture import WIDTH, card, check_choice, check_width, small_enough
 from .timeline import axis, draw_timeline
+from .total_memory import draw_total, most_of
 from .trace import Trace, alike, trace_of
 from .words import machine, share_text, size_of
 
-TITLES, NAME, GAP, LINE = 420.0, 22.0, 14.0, 19.0
-"""In pixels: width of a title at most, height of a title, room between schedules, height of a line of the table."""
+TITLES, NAME, CHANGE, GAP, LINE = 420.0, 22.0, 17.0, 16.0, 19.0
+"""In pixels: width of a title at most, height of a title, of a line on what changed, room between schedules, height of
+a line of the table."""
+MOST = 4
+"""So many schedules at most: the eye does not follow more."""
 LEAST = 800.0
 """The least width of a picture in pixels: the table has no room in a narrower one."""
 
@@ -40,7 +45,6 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("peak memory", "elements", lambda trace: float(trace.peak.memory if trace.peak else 0), size_of, True),
     Column("idle", "of rank time", lambda trace: trace.idle, share_text, True),
     Column("communication", "of rank time", lambda trace: trace.communication, share_text),
     Column("sent inside", "boxes", lambda trace: trace.traffic(between=False), share_text),
@@ -56,15 +60,23 @@ def compare(
     width: float = WIDTH,
     static: bool = False,
 ) -> Figure:
-    """A picture of two or more schedules, one below the other on one time axis, with a table of their figures.
+    """A picture of two to four schedules, one below the other on one time axis, with a table of their figures.
+
+    Above each but the first, it says how much shorter or longer it is than the one before and of what that is made: how
+    much more or less a rank, on average, computes, only communicates, or waits. These parts add up to
+    the difference. Below each is the memory of the rank whose peak is the highest, all on one scale, with the target if
+    there is one. A dashed line goes through all schedules where a shorter one ends.
 
     ``titles`` names them (a Run has a name of its own); the rest is as in ``draw``. Time is in ticks; if
     a run was measured in real time, all times are in milliseconds. Memory is in elements, everything else in percent of
     all ranks' time. The best time, memory and idle share are in bold.
-    Raises PuzzleError for fewer than two, and for anything that is not a run.
+    Raises PuzzleError for fewer than two or more than four, and for anything that is not a run.
     """
-    if len(sources) < 2:
-        raise PuzzleError("compare takes two runs or more", where="compare", cure="compare(run_a, run_b)")
+    if not 2 <= len(sources) <= MOST:
+        cure = "compare(run_a, run_b)" if len(sources) < 2 else "two pictures, each with some of them"
+        raise PuzzleError(
+            "compare takes two to four runs", where="compare", got=f"{len(sources)} of them", cure=cure, line=""
+        )
     names: list[str | None] = [None] * len(sources) if titles is None else [*titles]
     if isinstance(titles, str) or len(names) != len(sources):
         raise PuzzleError("a title for each run is needed", where="compare", got=describe(titles))
@@ -81,38 +93,69 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     if all(trace.by_operation for trace in traces if trace.attempted):
         color = "operation"
     until = max(trace.until for trace in traces)
-    y = PAD
+    y, most = PAD, most_of(traces)
     parts: list[Diagram] = []
     layouts: list[Layout] = []
     plans: list[Plans] = []
+    bands: list[tuple[float, float]] = []  # from which y to which each schedule is
+    machine_before, before = "", None
     for trace in traces:
-        parts += _name(trace, width, y)
-        y += NAME
+        parts += _name(trace, width, y, machine_before)
+        y, machine_before = y + NAME, _machine(trace)
+        if before is not None and _is_told(trace):
+            said, y = _change(before, trace, width, y)
+            parts += said
+        before = trace if _is_told(trace) else before
         if trace.attempted:
             layout = Layout(replace(trace, layers=layers, color=color), width, y, until, rough, beside=traces)
             layouts.append(layout)
             plans.append(plan(layout))
             parts += [*draw_timeline(layout, links, plans[-1]), *_end(layout, until)]
-            y = layout.bottom
+            total, y = draw_total(layout, layout.bottom + 5, most)
+            parts += total
+            bands.append((layout.top - 2, y))
         y += GAP
     if layouts:
         scale, y = axis(layouts[-1], y - GAP)
+        ends = {layout.x(trace.time) for trace in traces if _is_told(trace) and trace.time < until}
+        if guides := [(x, top, x, bottom) for x in sorted(ends) for top, bottom in bands]:
+            parts.append(lines(guides, style(None, theme.INK, 1, dash=(1.5, 3.5))))
         table, y = _table(traces, width, y + 14)
-        legend, y = draw_legend(layouts, plans, y + 12, memory=False)
+        legend, y = draw_legend(layouts, plans, y + 12, memory=False, links=links)
         parts += [*scale, *table, *legend]
         y += 12
     title = " and ".join(trace.title for trace in traces)
     return card(parts, width, y, in_words(traces), static, title)
 
 
-def _name(trace: Trace, width: float, y: float) -> list[Diagram]:
+def _is_told(trace: Trace) -> bool:
+    """Return whether it is said how a run differs from another: what fails, or does nothing, is soon done."""
+    return trace.attempted and trace.failure is None
+
+
+def _change(before: Trace, after: Trace, width: float, y: float) -> tuple[list[Diagram], float]:
+    """Return what changed from one schedule to the next, and the y where that ends."""
+    head, made = changes_in_words(before, after)
+    head = fit(head, 11.5, width - 2 * PAD)
+    reach = PAD + text_width(head, 11.5, bold=True) + 10
+    parts: list[Diagram] = [label(PAD, y + 5, head, 11.5, style(theme.INK), "start", 650)]
+    if made:
+        if reach + text_width(made, 11) > width - PAD:
+            reach, y = PAD, y + CHANGE
+        shown = fit(made, 11, 1.2 * (width - PAD - reach))  # it is measured as if it were bold
+        parts.append(Titled(made, label(reach, y + 5, shown, 11, style(theme.INK), "start")))
+    return parts, y + CHANGE
+
+
+def _name(trace: Trace, width: float, y: float, machine_before: str) -> list[Diagram]:
+    """Return the title of a schedule, its machine unless that is the one before, and its fault."""
     title = fit(trace.title, 13, TITLES)
     end, said = PAD + text_width(title, 13, bold=True), _machine(trace)
-    after = end + 24 + text_width(said, 11)
+    after = end + 24 + text_width(said, 11) if said != machine_before else end + 10
     fault = trace.fault and fit(trace.fault, 11, width - PAD - after)
     return [
         label(PAD, y + 8, title, 13, style(theme.INK), "start", 650),
-        label(end + 10, y + 9, said, 11, style(theme.MUTE), "start"),
+        *([label(end + 10, y + 9, said, 11, style(theme.MUTE), "start")] if said != machine_before else []),
         *([label(after, y + 9, fault, 11, style(theme.BAD), "start", 600)] if fault else []),
     ]
 
@@ -141,7 +184,10 @@ def _columns(traces: Sequence[Trace]) -> list[Column]:
     """Return the columns of the table. Those on boxes are there only if there are boxes."""
     unit, boxes = traces[0].unit, any(trace.node_size for trace in traces)
     time = Column("time", unit.name, lambda trace: trace.time, unit.brief, True)
-    return [time, *(column for column in COLUMNS if boxes or column.unit != "boxes")]
+    sizes = traces[0].size_unit
+    shown = sizes.show if sizes.says_itself else size_of
+    memory = Column("peak memory", sizes.name, lambda trace: float(trace.peak.memory if trace.peak else 0), shown, True)
+    return [time, memory, *(column for column in COLUMNS if boxes or column.unit != "boxes")]
 
 
 def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:
@@ -175,9 +221,9 @@ def _right(trace: Trace) -> bool:
 
 
 def in_words(traces: Iterable[Trace]) -> str:
-    """Return the figures of all schedules, in sentences."""
+    """Return the figures of all schedules, and what changed from one to the next, in sentences."""
     known = list(traces)
-    said = []
+    said, before = [], None
     for trace in known:
         if not trace.attempted:
             said.append(f"{trace.title}: not attempted yet.")
@@ -185,4 +231,9 @@ def in_words(traces: Iterable[Trace]) -> str:
         figures = [f"{column.name} {column.shown(column.value(trace))} {column.unit}" for column in _columns(known)]
         figures = [*filter(None, [trace.fault]), *figures]
         said.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
+        if _is_told(trace):
+            if before is not None:
+                head, made = changes_in_words(before, trace)
+                said.append(f"{trace.title} is {head}{made and '; '}{made}.")
+            before = trace
     return f"{len(known)} schedules under one time axis. {' '.join(said)}"

@@ -7,6 +7,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from lib.basics.units import show_elements, show_ticks
+from lib.course.sketches import silhouette
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.progress import Point, notebook_of
 
@@ -15,14 +16,18 @@ from .figure import Figure, Link
 from .header import fit
 from .layout import PAD
 from .links import arrow_head
-from .marks import Diagram, Titled, box, label, lines, poly, star, style, together
+from .marks import Diagram, Titled, box, label, poly, star, style, text_width, together
 from .picture import card
+from .silhouette import draw_meanings, draw_silhouette
 from .words import plural
 
-COLUMNS, WIDE, TALL, GAP = 3, 292.0, 94.0, 26.0
+COLUMNS, WIDE, TALL, GAP = 3, 292.0, 97.0, 26.0
 """Cards in a line, then their width and height and the room between them in pixels."""
-LINE = 17.0
-"""Height of a line of a card."""
+LINE, HEAD = 17.0, 34.0
+"""Height of a line of a card, and of a heading between cards."""
+TICKS, ELEMENTS, STAMP = 106.0, 180.0, 194.0
+"""In a card: where the columns of figures end, and where the silhouette begins."""
+TARGET_MEANS, STAR_MEANS = "the target", "the star: ticks, and elements of peak memory"
 Corner = tuple[float, float, float]  # where a card begins, and its height
 
 
@@ -32,28 +37,72 @@ def draw_course(
     trail: Mapping[str, Sequence[Point]] = MappingProxyType({}),
     static: bool = False,
 ) -> Figure:
-    """Return a map of the puzzles, without the programs to be repaired. Those that are ``solved`` are ticked, those
+    """Return a map of the puzzles in their order, and below it of the programs to be repaired, each with what it asks
+    for (ticks and elements) and the silhouette of its solution's schedule. Those that are ``solved`` are ticked, those
     that are ``starred`` have a star, and those with right attempts on the ``trail`` have the newest. Unless it is
     ``static``, each leads to its notebook, if that is in this folder."""
-    known = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
-    tall = TALL + LINE * any(trail.get(puzzle.name) for puzzle in known)
-    places = [_place(at, tall) for at in range(len(known))]
+    course = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
+    repairs = [puzzle for puzzle in puzzles().values() if puzzle.repair]
     width = 2 * PAD + COLUMNS * WIDE + (COLUMNS - 1) * GAP
-    height = places[-1][1] + tall + PAD
-    ways = [_way(a, b, tall) for a, b in pairwise(places)]
-    how = style(None, theme.MUTE, 1.4)
-    parts: list[Diagram] = [lines(ways, how), *[poly(arrow_head(way, 6), style(theme.MUTE)) for way in ways]]
-    parts += [
-        _card(puzzle, (x, y, tall), theme.layer_color(at, len(known)), _done(puzzle, solved, starred), trail)
-        for at, (puzzle, (x, y)) in enumerate(zip(known, places, strict=True))
-    ]
-    drawn = card(parts, width, height, _in_words(known, solved, starred, trail), static, "The course")
+    places, y = _places(course, PAD, trail)
+    parts: list[Diagram] = [*_ways(places), *_meanings(y + 2, width)]
+    y += 22
+    if repairs:
+        title = "What is wrong here? Programs to be repaired"
+        parts.append(label(PAD, y + HEAD / 2, title, 13, style(theme.INK), "start", 650))
+        more, y = _places(repairs, y + HEAD, trail)
+        places += more
+    known = [*course, *repairs]
+    for at, (puzzle, place) in enumerate(zip(known, places, strict=True)):
+        color = theme.STEP if puzzle.repair else theme.layer_color(at, len(course))
+        parts.append(_card(puzzle, place, color, _done(puzzle, solved, starred), trail))
+    words = _in_words(course, repairs, solved, starred, trail)
+    drawn = card(parts, width, y - GAP + PAD, words, static, "The course")
     drawn.links = [
         Link(x, y, WIDE, tall, there, f"Go to {puzzle.heading}")
-        for puzzle, (x, y) in zip(known, places, strict=True)
+        for puzzle, (x, y, tall) in zip(known, places, strict=True)
         if (there := notebook_of(puzzle))
     ]
     return drawn
+
+
+def _meanings(y: float, width: float) -> list[Diagram]:
+    """Return a line that says what the colors are, and the figures."""
+    star_x = width - PAD - text_width(STAR_MEANS, 10.5)
+    target_x = star_x - 36 - text_width(TARGET_MEANS, 10.5)
+    ink = style(theme.INK)
+    return [
+        *draw_meanings(PAD, y),
+        _tick(target_x - 11, y, 0.55, theme.MUTE),
+        label(target_x, y, TARGET_MEANS, 10.5, ink, "start"),
+        star(star_x - 11, y, 5.5, style(theme.MUTE)),
+        label(star_x, y, STAR_MEANS, 10.5, ink, "start"),
+    ]
+
+
+def _places(known: Sequence[Puzzle], y: float, trail: Mapping[str, Sequence[Point]]) -> tuple[list[Corner], float]:
+    """Return where cards are, from ``y`` down, line by line from left to right, and the y below them."""
+    places = []
+    for first in range(0, len(known), COLUMNS):
+        line = known[first : first + COLUMNS]
+        tall = TALL + LINE * (any(trail.get(puzzle.name) for puzzle in line) - all(one.star is None for one in line))
+        places += [(PAD + column * (WIDE + GAP), y, tall) for column in range(len(line))]
+        y += tall + GAP
+    return places, y
+
+
+def _ways(places: Sequence[Corner]) -> list[Diagram]:
+    """Return an arrow from each card to the next, which may be at the beginning of the next line."""
+    how = style(None, theme.MUTE, 1.4)
+    parts: list[Diagram] = []
+    for (x, y, tall), (x2, y2, tall2) in pairwise(places):
+        if y == y2:
+            way = [(x + WIDE, y + tall / 2), (x2, y2 + tall2 / 2)]
+        else:
+            turn = y2 - GAP / 2
+            way = [(x + WIDE / 2, y + tall), (x + WIDE / 2, turn), (x2 + WIDE / 2, turn), (x2 + WIDE / 2, y2)]
+        parts += [poly(way, how, closed=False), poly(arrow_head((*way[-2], *way[-1]), 6), style(theme.MUTE))]
+    return parts
 
 
 def _done(puzzle: Puzzle, solved: Collection[str], starred: Collection[str]) -> str:
@@ -67,51 +116,53 @@ def _tried(points: Sequence[Point]) -> str:
     return f"attempt {len(points)}: {show_ticks(points[-1].time)} ticks, {points[-1].memory:,.10g}"
 
 
-def _place(at: int, tall: float) -> tuple[float, float]:
-    """Return the corner of a card: every other line goes from right to left, so that the next is never far."""
-    line, column = divmod(at, COLUMNS)
-    column = column if line % 2 == 0 else COLUMNS - 1 - column
-    return PAD + column * (WIDE + GAP), PAD + line * (tall + GAP)
-
-
-def _way(a: tuple[float, float], b: tuple[float, float], tall: float) -> tuple[float, float, float, float]:
-    (x, y), (x2, y2) = a, b
-    if y == y2:
-        left = x2 < x
-        return x + (0 if left else WIDE), y + tall / 2, x2 + (WIDE if left else 0), y2 + tall / 2
-    return x + WIDE / 2, y + tall, x2 + WIDE / 2, y2
-
-
 def _card(puzzle: Puzzle, place: Corner, color: str, done: str, trail: Mapping[str, Sequence[Point]]) -> Diagram:
     x, y, tall = place
     points = trail.get(puzzle.name, ())
     ink, mute = style(theme.INK), style(theme.MUTE)
     ranks = puzzle.size["ranks"]
-    wanted = [puzzle.target, *([puzzle.star] if puzzle.star else [])]
-    figures = [f"{show_ticks(one['time'])} ticks, {show_elements(one['memory'])} elements" for one in wanted]
     parts: list[Diagram] = [
         box(x, y, WIDE, tall, style(theme.CARD, theme.HATCH, 1.2), 8),
         box(x + 12, y + 14, 34, 34, style(color), 8),
-        label(x + 29, y + 31, str(puzzle.number), 16, style(theme.text_on(color)), weight=650),
+        label(x + 29, y + 31, str(puzzle.number), 16, style(_on(color)), weight=650),
         label(x + 58, y + 22, fit(puzzle.title, 12.0, WIDE - 60), 12.0, ink, "start", 650),
         label(x + 58, y + 40, f"{puzzle.name}, {ranks} rank{plural(ranks)}", 10.5, mute, "start"),
         label(x + WIDE - 12, y + 40, f"{puzzle.difficulty}, {puzzle.minutes} min", 10.5, mute, "end"),
-        *[label(x + 74, y + 61 + 17 * line, text, 10.5, ink, "start") for line, text in enumerate(figures)],
-        _tick(x + 63, y + 61, 0.55, theme.MUTE),
+        *_figures(x, y + 63, puzzle.target["time"], puzzle.target["memory"]),
+        _tick(x + 63, y + 63, 0.55, theme.MUTE),
+        *draw_silhouette(silhouette(puzzle), x + STAMP, y + 54, WIDE - 12 - STAMP, 30 if tall >= TALL else 20),
     ]
+    below = y + 63
     if puzzle.star:
-        parts.append(star(x + 63, y + 78, 5.5, style(theme.MUTE)))
+        below += LINE
+        parts.append(star(x + 63, below, 5.5, style(theme.MUTE)))
+        parts += _figures(x, below, puzzle.star["time"], puzzle.star["memory"])
     if "solved" in done:
-        parts.append(_tick(x + 29, y + 61, 1.0, theme.GOOD))
+        parts.append(_tick(x + 29, y + 63, 1.0, theme.GOOD))
     if "star" in done:
-        parts.append(star(x + 29, y + 78, 8.5, style(theme.GOLD)))
+        parts.append(star(x + 29, y + 80, 8.5, style(theme.GOLD)))
     if points:
-        below = y + 61 + 2 * LINE
+        below += LINE
         passed = points[-1].passed
         how = style(theme.GOOD, theme.CARD, 1) if passed else style(theme.CARD, theme.BAD, 1.6)
-        parts += [box(x + 59, below - 4, 8, 8, how, 4), label(x + 74, below, _tried(points), 10.5, ink, "start")]
+        parts += [box(x + 59, below - 4, 8, 8, how, 4), *_figures(x, below, points[-1].time, points[-1].memory)]
+        parts.append(label(x + STAMP, below, f"your attempt {len(points)}", 10.5, mute, "start"))
     said = f"\n{_tried(points)}" if points else ""
     return Titled(f"puzzle {puzzle.number}: {puzzle.title}{done}{said}", together(parts))
+
+
+def _on(color: str) -> str:
+    """Return the color of a number on a color: one that is light on dark pages has the card's."""
+    return theme.CARD if color == theme.STEP else theme.text_on(color)
+
+
+def _figures(x: float, y: float, time: float, memory: float) -> list[Diagram]:
+    """Return ticks and elements, in their columns."""
+    ink = style(theme.INK)
+    return [
+        label(x + TICKS, y, show_ticks(time), 10.5, ink, "end"),
+        label(x + ELEMENTS, y, f"{memory:,.10g}", 10.5, ink, "end"),
+    ]
 
 
 def _tick(x: float, y: float, size: float, color: str) -> Diagram:
@@ -120,7 +171,11 @@ def _tick(x: float, y: float, size: float, color: str) -> Diagram:
 
 
 def _in_words(
-    known: Collection[Puzzle], solved: Collection[str], starred: Collection[str], trail: Mapping[str, Sequence[Point]]
+    course: Collection[Puzzle],
+    repairs: Collection[Puzzle],
+    solved: Collection[str],
+    starred: Collection[str],
+    trail: Mapping[str, Sequence[Point]],
 ) -> str:
     def said(puzzle: Puzzle) -> str:
         target = f"{show_ticks(puzzle.target['time'])} ticks and {show_elements(puzzle.target['memory'])} elements"
@@ -132,4 +187,5 @@ def _in_words(
         effort = f"{puzzle.difficulty}, {puzzle.minutes} minutes"
         return f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {effort}): {target}{done}"
 
-    return f"The course, {len(known)} puzzles. {'. '.join(map(said, known))}."
+    told = f"The course, {len(course)} puzzles. {'. '.join(map(said, course))}."
+    return told + (f" {len(repairs)} programs to be repaired. {'. '.join(map(said, repairs))}." if repairs else "")

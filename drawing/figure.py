@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from chalk.core import Compose
 
-from .files import page, swapped, write
+from .files import page, scrolling, swapped, write
 from .marks import Diagram, box_envelope
-from .svg import body, escape, frame
+from .svg import body, escape, frame, least_width
 
 
 class Link(NamedTuple):
@@ -31,7 +31,8 @@ class Figure(Compose):
     """A picture. Still a chalk Diagram: put it beside others, scale it, render it with chalk.
 
     ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it;
-    ``title``: that of its page; ``area``: where the timeline of a schedule is (left, top, right, bottom);
+    ``title``: that of its page; ``area``: where the timeline of a schedule is (left, top, right, bottom); ``rows``: the
+    ranks of each of its rows, its top and its height; ``room``: top and bottom of what was left empty for a player;
     ``links``: parts of it that lead elsewhere, in a notebook;
     ``static``: shows itself in a notebook as an image, which survives wherever notebooks are shown, but has no
     hover texts.
@@ -54,6 +55,8 @@ class Figure(Compose):
         self.title = title or "A picture"
         self.links: list[Link] = []
         self.area: tuple[float, float, float, float] | None = None
+        self.rows: list[tuple[list[int], float, float]] = []
+        self.room: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
         return self.summary
@@ -66,8 +69,8 @@ class Figure(Compose):
     def svg(self, fluid: bool = False, shown: tuple[float, float] | None = None) -> str:
         """Return the picture as the text of an SVG file.
 
-        ``fluid`` makes it shrink with the page it is part of; ``shown``: width and height in pixels in which it
-        shows itself where nothing else decides.
+        ``fluid`` makes it shrink with the page it is part of, as long as it can be read; ``shown``: width and height in
+        pixels in which it shows itself where nothing else decides.
         """
         return frame(self._body, self.size, self.summary, fluid, shown)
 
@@ -78,21 +81,23 @@ class Figure(Compose):
         data = base64.b64encode(still.encode()).decode()
         words, width = escape(self.summary), f"{self.size[0]:.0f}"
         source = f"data:image/svg+xml;base64,{data}"
-        return f'<img alt="{words}" width="{width}" style="max-width:100%;height:auto" src="{source}">'
+        how = f"max-width:100%;height:auto;min-width:{least_width(self._body, self.size[0])}"
+        return scrolling(f'<img alt="{words}" width="{width}" style="{how}" src="{source}">')
 
     def _over(self, link: Link) -> str:
         """Return a link that lies over the picture: JupyterLab fails at links in an SVG. The picture is as wide as the
-        page at most, and its height follows."""
+        page at most, or as its least width, and its height follows."""
         width, height = self.size
         shares = {"left": link.x / width, "width": link.width / width}
-        across = "".join(f"{side}:calc(min(100%,{width:.0f}px)*{share:.4f});" for side, share in shares.items())
+        shown = f"max(min(100%,{width:.0f}px),{least_width(self._body, width)})"
+        across = "".join(f"{side}:calc({shown}*{share:.4f});" for side, share in shares.items())
         down = f"top:{100 * link.y / height:.2f}%;height:{100 * link.height / height:.2f}%"
         said = f'href="{escape(link.address)}" title="{escape(link.words)}" aria-label="{escape(link.words)}"'
         return f'<a {said} style="position:absolute;{across}{down}"></a>'
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: ``.svg``, or ``.html`` for a page with hover texts. Raise PuzzleError if that fails."""
-        write(path, {".svg": self.svg, ".html": lambda: page(self.title, self.svg(fluid=True))})
+        write(path, {".svg": self.svg, ".html": lambda: page(self.title, scrolling(self.svg(fluid=True)))})
 
     def render_svg(
         self,

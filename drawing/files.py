@@ -24,11 +24,20 @@ SWAP = (
     "<style>.ltp-words:has(+.ltp-live>svg){display:none!important}"
     "div.ltp-live.lm-Widget.lm-mod-hidden:has(>svg){display:block!important}</style>"
 )
-HIDDEN = 'class="ltp-live hidden lm-Widget lm-mod-hidden" hidden="hidden" style="display:none;position:relative"'
+SCROLLS = "overflow-x:auto"
+HIDDEN = (
+    'class="ltp-live hidden lm-Widget lm-mod-hidden" hidden="hidden" tabindex="0" '
+    f'style="display:none;position:relative;{SCROLLS}"'
+)
 INSTEAD = (
     "The picture is not shown, since this page takes pictures out of outputs. Run the cell again, or trust the "
     "notebook; with static=True a picture is an image that is shown everywhere."
 )
+
+
+def scrolling(picture: str) -> str:
+    """Return a picture in a box that scrolls sideways where the page is too narrow for it."""
+    return f'<div style="{SCROLLS}" tabindex="0">{picture}</div>'
 
 
 def swapped(picture: str, words: str) -> str:

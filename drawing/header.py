@@ -7,14 +7,17 @@ from typing import NamedTuple
 from . import theme
 from .layout import PAD
 from .marks import Diagram, Titled, label, lines, poly, style, text_width, together
+from .spent import draw_spent
 from .trace import Trace
-from .words import machine, share_text, size_of
+from .words import machine, size_of
 
-HEIGHT, STACKED, MORE = 74.0, 50.0, 16.0
-"""In pixels: height of the head, how much lower the figures are if they have no room beside the title, and how much
-lower all is below each line on the run: its fault, its longest chain."""
+STACKED, LOW, MORE, UNDER = 50.0, 58.0, 16.0, 16.0
+"""In pixels: how much lower the figures are if they have no room beside the title, where title and figures end, the
+height of each line on the run (its fault, its longest chain), and the room below the head."""
 BETWEEN, TITLE = 20.0, 160.0
 """In pixels: room between figures, and the width that a title gets at least."""
+BAR, WIDEST_BAR = 360.0, 500.0
+"""In pixels: the bar of where the time goes is at least so wide beside the figures, and at most so wide anywhere."""
 
 
 class Figures(NamedTuple):
@@ -27,28 +30,33 @@ class Figures(NamedTuple):
 
 
 def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
-    """Return the title at the left with the fault and the chain of the run below, the figures at the right or, without
-    room there, below all that, and where it ends."""
+    """Return the title at the left, then the figures and the bar of where the time goes, and below them the fault and
+    the chain of the run, and the y where all that ends. What has no room beside the title is below it."""
     shown = figures(trace)
     widths = [_width(figure) for figure in shown]
-    room = width - 2 * PAD - sum(widths) - BETWEEN * len(widths)
-    below = room < max(text_width(machine(trace), 11.5), min(text_width(trace.title, 17, bold=True), TITLE))
-    said = [(theme.BAD, trace.fault)] if trace.fault else []
-    said += [(theme.CHAIN, f"the longest chain: {trace.chain}")] if trace.chain is not None else []
-    more = MORE * len(said)
-    x, y = (PAD, STACKED + more) if below else (width - PAD - sum(widths) - BETWEEN * (len(widths) - 1), 0.0)
-    title = fit(trace.title, 17, width - 2 * PAD if below else room)
+    inner, wide = width - 2 * PAD, sum(widths) + BETWEEN * len(widths)
+    named = max(text_width(machine(trace), 11.5), min(text_width(trace.title, 17, bold=True), TITLE))
+    stacked, room = inner - wide < named, inner - wide - named - BETWEEN
+    bar = min(room, WIDEST_BAR) if room >= BAR else 0.0
+    left = inner if stacked else inner - wide - (bar + BETWEEN if bar else 0.0)
     parts: list[Diagram] = [
-        label(PAD, 26, title, 17, style(theme.INK), "start", 650),
+        label(PAD, 26, fit(trace.title, 17, left), 17, style(theme.INK), "start", 650),
         label(PAD, 46, machine(trace), 11.5, style(theme.MUTE), "start"),
     ]
-    for at, (color, text) in enumerate(said):
-        shown_text = fit(text, 12, width - 2 * PAD)
-        parts.append(Titled(text, label(PAD, 68 + MORE * at, shown_text, 12, style(color), "start", 600)))
-    for figure, wide in zip(shown, widths, strict=True):
+    x, y = (PAD, STACKED) if stacked else (PAD + left + BETWEEN, 0.0)
+    for figure, one in zip(shown, widths, strict=True):
         parts.append(_figure(x, y, figure))
-        x += wide + BETWEEN
-    return parts, HEIGHT + (y if below else more)
+        x += one + BETWEEN
+    low = LOW + y
+    place = (width - PAD - bar, 13.0, bar) if bar else (PAD, low + 8, min(inner, WIDEST_BAR))
+    spent, end = draw_spent(trace, *place)
+    low = max(low, end)
+    said = [(theme.BAD, trace.fault)] if trace.fault else []
+    said += [(theme.CHAIN, f"the longest chain: {trace.chain.told(trace.unit)}")] if trace.chain is not None else []
+    for color, text in said:
+        low += MORE
+        parts.append(Titled(text, label(PAD, low - 5, fit(text, 12, inner), 12, style(color), "start", 600)))
+    return [*parts, *spent], low + UNDER
 
 
 def _width(figure: Figures) -> float:
@@ -67,27 +75,22 @@ def fit(text: str, size: float, width: float) -> str:
 
 
 def figures(trace: Trace) -> list[Figures]:
-    """Return the figures of the head: time, peak memory, idle and communication. Those of a run with a fault meet no
-    target, whatever they are."""
+    """Return the figures of the head, time and peak memory. Those of a run with a fault meet no target, whatever they
+    are."""
     peak, right, unit = trace.peak, not trace.fault, trace.unit
+    size = trace.size_unit.show if trace.size_unit.says_itself else size_of
     time = Figures("time", unit.brief(trace.time), f"{unit.name}, until it failed" if trace.failure else unit.name)
     if trace.time_target is not None:
         met = trace.time <= trace.time_target if right else None
         time = time._replace(note=f"target {unit.brief(trace.time_target)}", met=met)
     if peak is None:
         return [time]
-    memory = Figures("peak memory", size_of(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
+    memory = Figures("peak memory", size(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
     if trace.memory_target is not None:
         target = trace.memory_target
         met = peak.memory <= target if right else None
-        memory = memory._replace(note=f"target {size_of(target)}", met=met)
-    hidden = f"{share_text(trace.hidden)} hidden" if trace.hidden > 1e-9 else "of rank time"
-    return [
-        time,
-        memory,
-        Figures("idle", share_text(trace.idle), "of rank time"),
-        Figures("communication", share_text(trace.communication), hidden),
-    ]
+        memory = memory._replace(note=f"target {size(target)}", met=met)
+    return [time, memory]
 
 
 def _figure(x: float, y: float, figure: Figures) -> Diagram:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from lib.basics.errors import show_layers
-from lib.basics.units import Unit, show_elements
+from lib.basics.units import Unit
 from lib.record.events import Event
 from lib.record.labels import ADAPTER
 from lib.record.table import OPERATIONS, training
 
 from .layout import Row
 from .theme import name_of
+from .trace import Trace
 from .words import plural, ranges
 
 SAID = {
@@ -19,18 +20,13 @@ SAID = {
 """What a word of an event says."""
 
 
-def hover(event: Event, row: Row, unit: Unit) -> str:
+def hover(event: Event, row: Row, trace: Trace) -> str:
     """Return what an operation says when the pointer rests on it. It is true of all ranks of the row."""
-    alone = len(row.ranks) == 1
-    head = f"{row.full_name}: {name_of(event.kind)}"
-    if event.layer is not None and layered(event):
-        head += f", {show_layers(event.layers or event.layer)}"
-    if event.batches and row.same_batches:
-        head += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
-    said = [head, unit.at(f"{unit.show(event.start)} to {unit.show(event.end)}")]
+    alone, unit, size = row.one, trace.unit, trace.size_unit
+    said = [f"{row.full_name}: {operation_in_words(event, row)}", when(event, unit)]
     if event.tensor:
         what = f"{event.tensor} of an adapter" if alone and ADAPTER in event.words else event.tensor
-        said.append(f"{what}, {show_elements(event.elements)} elements")
+        said.append(f"{what}, {size.told(event.elements)}")
     elif alone and ADAPTER in event.words:
         trains = event.kind in training()
         said.append("with the layer's adapter; its own weight is frozen" if trains else "of the layer's adapter")
@@ -41,8 +37,33 @@ def hover(event: Event, row: Row, unit: Unit) -> str:
     elif alone and event.lane == "collective":
         said.append(f"among ranks {ranges(event.group)}")
     if row.same_memory:
-        said.append(f"memory when issued: {show_elements(event.memory)} elements")
+        said.append(f"memory when issued: {size.told(event.memory)}")
     return "\n".join(said)
+
+
+def operation_in_words(event: Event, row: Row, brief: bool = False) -> str:
+    """Return an operation with its layer and its micro-batches, as far as they are those of all ranks of the row.
+
+    ``brief``: without the layer, if a row has one only.
+    """
+    return name_of(event.kind) + carried(event, row, brief)
+
+
+def carried(event: Event, row: Row, brief: bool = False) -> str:
+    """Return the layer and the micro-batches of an operation, after a comma each."""
+    said = ""
+    if brief and len(row.layers) == 1:
+        event = event._replace(layer=None)
+    if event.layer is not None and layered(event):
+        said += f", {show_layers(event.layers or event.layer)}"
+    if event.batches and row.same_batches:
+        said += f", micro-batch{plural(len(event.batches), 'es')} {ranges(event.batches)}"
+    return said
+
+
+def when(event: Event, unit: Unit) -> str:
+    """Return from when to when an operation lasts."""
+    return unit.at(f"{unit.show(event.start)} to {unit.show(event.end)}")
 
 
 def layered(event: Event) -> bool:

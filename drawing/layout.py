@@ -10,7 +10,9 @@ from functools import cached_property
 from types import MappingProxyType
 
 from lib.record.events import MARKS, Event
+from lib.record.waiting import idle_spans
 
+from . import theme
 from .trace import Trace
 from .words import brief_ranks, plural, ranges
 
@@ -20,8 +22,14 @@ GROUP_ABOVE = 16
 """Up to so many ranks, every rank has a row. If there are more, ranks that do the same share one."""
 FINE = 3000
 """Up to so many events, each is a box of its own with a hover text."""
+CROWDED = 1000
+"""Up to so many events, each is told whole when the pointer rests on it, and has corners of its own."""
+ROOMY = 5.0
+"""Pixels for each operation of a row with which there may be room for numbers, though none of them is a box."""
 LEGIBLE = 4.0
 """Rows lower than so many pixels are filled by pixel columns."""
+MESSAGE, THIN_MESSAGE = 0.4, 11.0
+"""Height of a message between computes, as a part of its row, and the least height of a row in which it is thin."""
 
 LINES = 280
 """Rows of a picture at most. If there are more, neighbors share one."""
@@ -45,6 +53,7 @@ class Row:
     """Whether all its ranks have the same in memory at all times."""
     lanes: Sequence[int] = ()
     """The lane of each event: 0 is the row itself, 1 and up are the thin lanes below it."""
+    _idle: tuple[float, float] | None = None
 
     @property
     def events(self) -> Sequence[Event]:
@@ -56,6 +65,11 @@ class Row:
         """What the row is called."""
         return brief_ranks(self.ranks)
 
+    @property
+    def one(self) -> bool:
+        """Whether it is the row of one rank."""
+        return len(self.ranks) == 1
+
     @cached_property
     def full_name(self) -> str:
         """All its ranks, in words."""
@@ -66,8 +80,20 @@ class Row:
         """The events that are drawn."""
         return [event for events in self.parts for event in events if event.kind not in MARKS]
 
+    @cached_property
+    def layers(self) -> set[int]:
+        """The layers that its micro-batches go through."""
+        return {
+            event.layer for event in self.operations if event.layer is not None and theme.in_layer_color(event.kind)
+        }
+
     def idle(self, time: float) -> float:
         """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
+        if self._idle is None or self._idle[0] != time:
+            self._idle = time, self._idle_share(time)
+        return self._idle[1]
+
+    def _idle_share(self, time: float) -> float:
         spans = (span for events in self.parts for span in idle_spans(events, time))
         return sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
 
@@ -105,6 +131,10 @@ class Layout:
         self.per_tick = (self.x1 - self.x0) / (self.until or 1.0)
         shown = sum(len(row.operations) for row in self.rows)
         self.fine = not rough and self.height >= LEGIBLE and shown <= FINE
+        most = max((len(row.operations) for row in self.rows), default=0)
+        self.roomy = self.fine or (rough < 2 and most * ROOMY <= self.x1 - self.x0)
+        """Whether there may be room for numbers."""
+        self.crowded = self.fine and shown > CROWDED
         if self.fine:
             for row in self.rows:
                 row.lanes = lanes_of(row.events)
@@ -145,6 +175,15 @@ class Layout:
         if not lane:
             return x, row.y, width, self.height
         return x, row.y + self.height + (lane - 1) * self.thin + 1, width, self.thin - 1
+
+    def shape(self, row: Row, index: int) -> Rect:
+        """Return what is drawn of the place of an event: of a message between computes a thin bar at mid height, so
+        that it does not cut the rhythm of forwards and backwards."""
+        x, y, width, height = self.place(row, index)
+        event = row.events[index]
+        if event.lane != "message" or row.lanes[index] or not event.length or height < THIN_MESSAGE:
+            return x, y, width, height
+        return x, y + height * (1 - MESSAGE) / 2, width, height * MESSAGE
 
 
 def _height(rows: int, tight: bool) -> float:
@@ -222,17 +261,6 @@ def hatching(x: float, y: float, width: float, height: float, step: float = 7.0)
             found.append((left, c - left, right, c - right))
         c += step
     return found
-
-
-def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]]:
-    """Return when a rank neither computes nor communicates: (start, end) in ticks."""
-    spans, reached = [], 0.0
-    busy = sorted((event.start, event.end) for event in events if event.kind not in MARKS)
-    for start, end in [*busy, (time, time)]:
-        if start > reached:
-            spans.append((reached, start))
-        reached = max(reached, end)
-    return spans
 
 
 def ticks(end: float, about: int = 12) -> list[float]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from lib.basics.units import TICKS
 from lib.record.events import MARKS
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import OPERATIONS, lane_of
 from lib.record.training import FORWARD
 
 from . import theme
-from .layout import PAD, Layout, hatching
+from .gaps import sample as gap_sample
+from .layout import PAD, Layout
+from .links import arrow_sample, links_of, tie_sample, ties_of
 from .marks import Diagram, box, label, lines, style, text_width, together
 from .memory import target_color
-from .numbering import Plans
-from .operations import operation
+from .numbering import Plans, joined
+from .operations import has_strip, notches, operation
 from .path import sample
 from .trace import Trace
 
@@ -34,14 +37,17 @@ class Entry(NamedTuple):
 
 
 def draw_legend(
-    layouts: Sequence[Layout], plans: Sequence[Plans], y: float, memory: bool
+    layouts: Sequence[Layout], plans: Sequence[Plans], y: float, memory: bool, links: str = "auto"
 ) -> tuple[list[Diagram], float]:
-    """Return the legend of schedules with equally many layers from ``y`` down, and the y where it ends."""
+    """Return the legend of schedules with equally many layers from ``y`` down, and the y where it ends.
+
+    ``links``: what was asked for when the rows were drawn.
+    """
     numbered = {kind for numbers in plans for kind, how in numbers.items() if how.size}
     parts: list[Diagram] = []
     width = layouts[0].width
     groups = [
-        [*_colors(layouts[0].trace), *_operations(layouts, numbered)],
+        [*_colors(layouts[0].trace), *_operations(layouts, numbered), *_signs(layouts, links)],
         [entry for layout in layouts for entry in _memory(layout)] if memory else [],
     ]
     for group in filter(None, groups):
@@ -68,23 +74,63 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
         text = theme.name_of(kind)
         color = theme.layer_color(trace.layers // 2, trace.layers)
         if trace.by_operation:
-            color = theme.work_color(kind, trace.batches // 2, max(trace.batches, 2))
+            color = theme.kind_color(kind)
+            if theme.in_layer_color(kind):
+                color = theme.work_color(kind, trace.batches // 2, max(trace.batches, 2))
         if kind == min(numbered, default="", key=known.index):
             text += " (number: micro-batch)"
         if kind in moments:
             yield Entry(operation(kind, (4, 4.5, 0, TALL), color), 8, text)
         else:
             wide = WIDE if lane_of(kind) == "compute" else 13.0
-            yield Entry(operation(kind, (0, 0, wide, TALL), color, "0" if kind in numbered else ""), wide, text)
-    if any(layout.fine and layout.trace.idle > 1e-9 for layout in layouts):
-        yield Entry(_idle(), WIDE, "idle")
+            number = "0" if kind in numbered else ""
+            place = (0.0, TALL * 0.3, wide, TALL * 0.4) if lane_of(kind) == "message" else (0.0, 0.0, wide, TALL)
+            yield Entry(operation(kind, place, color, number, full=trace.by_operation), wide, text)
+
+
+def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
+    """Yield what is in the rows besides operations."""
+    if any(joined(layout, row) for layout in layouts for row in layout.rows):
+        yield Entry(_notched(), WIDE, "notch: the next layer")
+    if any(map(_has_strips, layouts)):
+        yield Entry(_strip(layouts[0].trace), WIDE, "foot: the layer of a collective")
+    ties = [kind for layout in layouts for kind in ties_of(layout, links)]
+    if ties:
+        yield Entry(tie_sample(WIDE, TALL, ties[0]), WIDE, "joins the ranks of a collective")
+    if any(links_of(layout, links).arrows for layout in layouts):
+        yield Entry(arrow_sample(WIDE, TALL), WIDE, "from send to receive")
+    if any(layout.trace.idle > 1e-9 for layout in layouts):
+        measured = any(layout.trace.unit is not TICKS for layout in layouts)
+        said = "waits, or is between operations" if measured else "waits, or is done"
+        yield Entry(gap_sample(WIDE, TALL), WIDE, said)
     if any(layout.fine and layout.trace.chain is not None for layout in layouts):
         yield Entry(sample(WIDE, TALL), WIDE, "the longest chain (all else is pale)")
 
 
-def _idle() -> Diagram:
-    hatch = lines(hatching(0, 0, WIDE, TALL), style(None, theme.HATCH, 0.75))
-    return together([box(0, 0, WIDE, TALL, style(theme.LANE)), hatch])
+def _notched() -> Diagram:
+    return together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), notches([WIDE / 2], 0, TALL)])
+
+
+def _has_strips(layout: Layout) -> bool:
+    """Return whether collectives have strips in the color of their layer."""
+    trace = layout.trace
+    if not layout.fine or trace.by_operation or not has_strip(layout.height):
+        return False
+    return any(
+        event.lane == "collective" and event.length and not lane
+        for row in layout.rows
+        for event, lane in zip(row.events, row.lanes, strict=True)
+    )
+
+
+def _strip(trace: Trace) -> Diagram:
+    """Return the foot of a collective, in the colors of the first layers."""
+    shown = min(trace.layers, 3)
+    colors = [theme.layer_color(layer, trace.layers) for layer in range(shown)]
+    feet = [
+        box(WIDE * at / shown, TALL * 0.7, WIDE / shown, TALL * 0.3, style(color)) for at, color in enumerate(colors)
+    ]
+    return together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *feet])
 
 
 def _memory(layout: Layout) -> Iterator[Entry]:

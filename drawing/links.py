@@ -2,41 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
 
 from lib.record.events import MARKS
-from lib.record.table import RECEIVE, SEND
+from lib.record.table import RECEIVE, SEND, training
 
 from . import theme
 from .layout import Layout, Rect
-from .marks import Diagram, Point, lines, poly, style
+from .marks import Diagram, Point, boxes, lines, poly, style, together
+from .numbering import runs_of
 
 LINKS = ("auto", "none", "p2p", "groups", "all")
-ROOM = 12.0
-"""Pixels of width that each send of a row needs. With less, arrows would hide more than they show."""
+ROOM = 60.0
+"""Pixels of width that each arrow from a row needs. With less, arrows would hide more than they show."""
+LOW = 11.0
+"""Rows lower than so many pixels have no arrows by themselves."""
 GAP = 3.0
 """Pixels between rows that a tie needs to be seen."""
 
+TIE = 1.6
+"""How thick a tie is, in pixels."""
+
 Line = tuple[float, float, float, float]
+Place = tuple[int, int]
+"""A row, and the place of an event among those of the row."""
 
 
-def draw_arrows(layout: Layout, links: str) -> list[Diagram]:
-    """Return arrows from sends to receives over the boxes, if they are wanted or, with "auto", if there is room."""
-    if not layout.fine or links in ("none", "groups") or (links == "auto" and not _has_room(layout)):
-        return []
-    arrows = list(_arrows(layout))
+class Message(NamedTuple):
+    """A message from one row to another: where it is sent, where received, and how long it waits in between."""
+
+    sent: Place
+    received: Place
+    waits: float
+
+
+class Links(NamedTuple):
+    """The messages of a picture: those that have an ``arrow``, and those whose arrow is seen when the pointer ``asks``
+    for it."""
+
+    arrows: Sequence[Message] = ()
+    asked: Sequence[Message] = ()
+
+
+def links_of(layout: Layout, links: str) -> Links:
+    """Return which messages have an arrow. With "auto" those that wait for longer than a box is wide: of the others the
+    arrow would say what everybody sees."""
+    if not layout.fine or links in ("none", "groups"):
+        return Links()
+    found = list(_messages(layout))
+    if links != "auto":
+        return Links(found)
+    least = _box(layout)
+    late = [message for message in found if message.waits > least]
+    if layout.height < LOW or not _has_room(layout, late):
+        late = []
+    shown = set(late)
+    return Links(late, [message for message in found if message not in shown])
+
+
+def draw_arrows(layout: Layout, messages: Sequence[Message]) -> list[Diagram]:
+    """Return arrows over the boxes."""
+    arrows = [arrow_of(layout, message) for message in messages]
     if not arrows:
         return []
-    how = style(None, theme.kind_color(SEND.kind), 1)
-    heads = [poly(arrow_head(arrow), style(theme.kind_color(SEND.kind))) for arrow in arrows]
-    return [lines(arrows, how), *heads]
+    heads = [poly(arrow_head(arrow), style(theme.ARROW)) for arrow in arrows]
+    return [lines(arrows, style(None, theme.ARROW, 1)), *heads]
+
+
+def arrow_of(layout: Layout, message: Message) -> Line:
+    """Return the arrow of a message, from edge to edge."""
+    (here, index), (there, at) = message.sent, message.received
+    down = there > here
+    start, end = layout.shape(layout.rows[here], index), layout.shape(layout.rows[there], at)
+    return (*_edge(start, down), *_edge(end, not down))
 
 
 def draw_ties(layout: Layout, links: str) -> list[Diagram]:
     """Return lines that join the boxes of a collective, to be drawn behind all boxes."""
+    return [lines(items, style(None, theme.kind_color(kind), TIE)) for kind, items in ties_of(layout, links).items()]
+
+
+def ties_of(layout: Layout, links: str) -> dict[str, list[Line]]:
+    """Return the lines that join the boxes of a collective, by its kind."""
     if not layout.fine or links in ("none", "p2p") or (links == "auto" and layout.gap < GAP):
-        return []
+        return {}
     found: dict[str, list[Line]] = {}
     for kind, meetings in _together(layout):
         slots = _slots(meetings)
@@ -44,7 +96,7 @@ def draw_ties(layout: Layout, links: str) -> list[Diagram]:
             part = (slot + 1) / (max(slots) + 2)  # from box to box: measured ones do not begin at one moment
             points = [(x + width * part, y + height / 2) for x, y, width, height in places]
             found.setdefault(kind, []).extend((*above, *below) for above, below in pairwise(points))
-    return [lines(items, style(None, theme.kind_color(kind), 1.6)) for kind, items in found.items()]
+    return found
 
 
 def _together(layout: Layout) -> Iterator[tuple[str, list[list[Rect]]]]:
@@ -73,13 +125,20 @@ def _slots(meetings: list[list[Rect]]) -> list[int]:
     return slots
 
 
-def _has_room(layout: Layout) -> bool:
-    sends = max((sum(e.kind == SEND.kind for e in row.events) for row in layout.rows), default=0)
-    return layout.height >= 11 and sends * ROOM <= layout.x1 - layout.x0
+def _has_room(layout: Layout, messages: Sequence[Message]) -> bool:
+    senders = [message.sent[0] for message in messages]
+    most = max(map(senders.count, set(senders)), default=0)
+    return most * ROOM <= layout.x1 - layout.x0
 
 
-def _arrows(layout: Layout) -> Iterator[Line]:
-    """Yield lines from the middle of a send to the middle of its receive, in another row.
+def _box(layout: Layout) -> float:
+    """Return how long a box of compute is, in ticks: the median."""
+    every = [run for row in layout.rows for kind in training() for run in runs_of(row, kind)]
+    return median([run[-1].end - run[0].start for run in every]) if every else 0.0
+
+
+def _messages(layout: Layout) -> Iterator[Message]:
+    """Yield the messages that go from one row to another.
 
     A row shows its first rank; the receiver may be another rank of its own row, which did the same things.
     """
@@ -94,9 +153,8 @@ def _arrows(layout: Layout) -> Iterator[Line]:
             receiver, nth = receives.get(event.op, (-1, 0)) if event.kind == SEND.kind else (-1, 0)
             there = rows.get(receiver, here)
             if there != here:
-                end = layout.place(layout.rows[there], shown[there][nth])
-                down = there > here
-                yield (*_edge(layout.place(row, index), down), *_edge(end, not down))
+                at = shown[there][nth]
+                yield Message((here, index), (there, at), layout.rows[there].events[at].start - event.end)
 
 
 def _edge(place: Rect, below: bool) -> Point:
@@ -111,3 +169,17 @@ def arrow_head(arrow: Line, size: float = 4.0) -> list[Point]:
     ux, uy = (x1 - x0) / length * size, (y1 - y0) / length * size
     back = (x1 - ux, y1 - uy)
     return [(x1, y1), (back[0] - uy * 0.5, back[1] + ux * 0.5), (back[0] + uy * 0.5, back[1] - ux * 0.5)]
+
+
+def arrow_sample(width: float, height: float) -> Diagram:
+    """Return an arrow, for the legend."""
+    arrow = (1.0, 2.0, width - 1, height - 2)
+    parts = [lines([arrow], style(None, theme.ARROW, 1)), poly(arrow_head(arrow), style(theme.ARROW))]
+    return together(parts)
+
+
+def tie_sample(width: float, height: float, kind: str) -> Diagram:
+    """Return a tie between two boxes, for the legend."""
+    color = theme.kind_color(kind)
+    ends = boxes([(width / 2 - 4, 0, 8, 3), (width / 2 - 4, height - 3, 8, 3)], style(color))
+    return together([ends, lines([(width / 2, 0, width / 2, height)], style(None, color, TIE))])

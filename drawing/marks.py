@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from chalk.core import ApplyName, Compose, Primitive
 from chalk.envelope import Envelope
@@ -131,6 +131,58 @@ class Bars(Mark):
         return Path([Trail.rectangle(length, self.thick).at(P2(x, y - half)) for x, y, length in self.items])
 
 
+@dataclass(slots=True)
+class Polys(Mark):
+    """Polygons of one style."""
+
+    items: Sequence[Sequence[Point]]
+
+    def points(self) -> Sequence[Point]:
+        return [point for corners in self.items for point in corners]
+
+    def to_path(self) -> Path:
+        return Path([trail for corners in self.items for trail in Poly(corners).to_path().loc_trails])
+
+
+@dataclass(slots=True)
+class Hovers(Mark):
+    """Places that are not seen, level bars of one thickness, each with a hover text."""
+
+    items: Sequence[tuple[Bar, str]]
+    thick: float
+
+    def points(self) -> Sequence[Point]:
+        return self._bars().points()
+
+    def to_path(self) -> Path:
+        return self._bars().to_path()
+
+    def _bars(self) -> Bars:
+        return Bars([bar for bar, _ in self.items], self.thick)
+
+
+class Hint(NamedTuple):
+    """Places that are not seen, what is told of them, and the arrow between them that is seen when the pointer rests on
+    one of them."""
+
+    places: Sequence[Rect]
+    text: str
+    arrow: Sequence[Sequence[Point]]
+
+
+@dataclass(slots=True)
+class Hints(Mark):
+    """Many hints as one leaf."""
+
+    items: Sequence[Hint]
+
+    def points(self) -> Sequence[Point]:
+        return Boxes([place for hint in self.items for place in hint.places]).points()
+
+    def to_path(self) -> Path:
+        return Boxes([place for hint in self.items for place in hint.places]).to_path()
+
+
 @dataclass
 class Label(Text):
     """A text. ``anchor`` is start, middle or end. If it is ``passive``, the pointer reaches what is behind it."""
@@ -164,6 +216,15 @@ class Titled(ApplyName):
         return element
 
 
+class Asked(ApplyName):
+    """A node with an arrow, a polygon that is seen as long as the pointer rests on the node. It is a matter of style
+    alone: no script is needed, and where styles are taken out the arrow is never seen."""
+
+    def __init__(self, diagram: Diagram, arrow: Sequence[Sequence[Point]]) -> None:
+        super().__init__(Name("asked"), diagram)
+        self.arrow = Polys(arrow)
+
+
 _NARROW, _WIDE = frozenset("ijl.,:;|'! ()[]-ftr"), frozenset("mwMW%")
 
 
@@ -186,6 +247,25 @@ def boxes(items: Sequence[Rect], how: Style, radius: float = 0.0) -> Primitive:
 def box(x: float, y: float, w: float, h: float, how: Style, radius: float = 0.0) -> Primitive:
     """Return one box."""
     return boxes([(x, y, w, h)], how, radius)
+
+
+UNSEEN = style("#000000", None, 0, 0.0)
+"""Nothing is seen of it, and the pointer finds it."""
+
+
+def unseen(text: str, place: Rect) -> Titled:
+    """Return a hover text for a place that is drawn already."""
+    return Titled(text, box(*place, UNSEEN))
+
+
+def hovers(items: Sequence[tuple[Bar, str]], thick: float) -> Primitive:
+    """Return hover texts for places that are drawn already, as one leaf."""
+    return Primitive(Hovers(items, thick), UNSEEN, IDENTITY)
+
+
+def hints(items: Sequence[Hint]) -> Primitive:
+    """Return hints as one leaf."""
+    return Primitive(Hints(items), UNSEEN, IDENTITY)
 
 
 def bars(items: Sequence[Bar], thick: float, how: Style) -> Primitive:
@@ -226,6 +306,37 @@ def label(
 def together(parts: Iterable[Diagram], x0: float = 0, y0: float = 0, x1: float = 0, y1: float = 0) -> Compose:
     """Return diagrams as one, with a known bounding box."""
     return Compose(box_envelope(x0, y0, x1, y1) if x1 > x0 else _POINT, list(parts))
+
+
+def merged(parts: Iterable[Diagram]) -> list[Diagram]:
+    """Return the same shapes with all of one style as one leaf, which takes a fraction of the bytes: corners are not
+    rounded any more, and shapes of a style that comes first lie below all of one that comes later."""
+    found: dict[tuple[object, ...], tuple[Style, list[Any]]] = {}
+    labels: list[Diagram] = []
+    stack = [*parts][::-1]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, Primitive):
+            stack += node.diagrams[::-1]  # type: ignore[attr-defined]
+            continue
+        shape, how = node.shape, node.style
+        if isinstance(shape, Boxes) and not (how.line_width_ and how.line_width_[1]):
+            for x, y, width, height in shape.items:
+                start = round(x, 1)  # nobody sees a tenth of a pixel among so many
+                bar = (start, y + height / 2, round(x + width, 1) - start or width)
+                found.setdefault((Bars, id(how), round(height, 2)), (how, []))[1].append(bar)
+        elif isinstance(shape, (Boxes, Lines)):
+            found.setdefault((type(shape), id(how)), (how, []))[1].extend(shape.items)
+        elif isinstance(shape, Poly) and shape.closed:
+            corners = [(round(x, 1), round(y, 1)) for x, y in shape.corners]
+            found.setdefault((Polys, id(how)), (how, []))[1].append(corners)
+        else:
+            labels.append(node)
+    joined = [
+        Primitive(kind(items, *more), how, IDENTITY)  # type: ignore[operator]
+        for (kind, _, *more), (how, items) in found.items()
+    ]
+    return [*joined, *labels]
 
 
 def box_envelope(x0: float, y0: float, x1: float, y1: float) -> Envelope:

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from lib.basics.units import Elements, show_elements
+from lib.basics.units import Elements
 from lib.record.events import Event
 from lib.record.kinds import MEMORY_KINDS
+from lib.record.score import memory_parts
 
 from . import theme
-from .layout import PAD, Layout
+from .layout import PAD, Layout, Rect, ticks
 from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style, text_width
+from .peak import held_at, moment
 from .timeline import axis, fitting, grid
 from .trace import Trace
-from .words import brief_ranks, ranges, si
+from .words import brief_ranks, brief_size, plural, ranges
 
-GAP, SHOWN = 8.0, 8
+GAP, SHOWN = 6.0, 8
 """Pixels between strips, and strips at most."""
+TALL, LOW, LOWEST = 118.0, 30.0, 24.0
+"""Heights of strips in pixels: of the one with the peak, of the others, and of those where there are many."""
+ROOM = 1.21
+"""The top of a strip, in parts of the highest sample or the target: above the peak there is room for its label."""
+ZONE = 6.0, 16.0
+"""Width in pixels of what has a hover text of its own, in the tall strip and in the others, at least."""
+LINE, SAMPLE = 13.0, 8.0
+"""Height of a line of the list of what is held at the peak, and side of its samples, in pixels."""
 
 
 @dataclass
@@ -34,27 +45,33 @@ class Profile:
 
 
 def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
-    """Return the panel from ``y`` down, and the y where it ends."""
+    """Return the panel from ``y`` down, and the y where it ends: first the ranks with the peak, then the others."""
     peak = layout.trace.peak
     assert peak is not None
     profiles = profiles_of(layout)
     shown = _chosen(profiles, peak.rank)
     title = "Memory" if len(shown) == len(profiles) else f"Memory ({len(shown)} of {len(profiles)} different profiles)"
-    top = y + 28  # the mark of a peak may stand above the first strip
-    height = 64.0 if len(shown) == 1 else 46.0 if len(shown) <= 4 else 36.0
-    strips = [Strip(layout, profile, top + place * (height + GAP), height) for place, profile in enumerate(shown)]
-    bottom = strips[-1].bottom
+    top = y + 20
+    first, *others = sorted(shown, key=lambda profile: peak.rank not in profile.ranks)
+    highest = Strip(layout, first, top, TALL)
+    why = Why(highest, peak)
+    said, below = why.parts()
+    low = LOW if len(others) <= 4 else LOWEST
+    strips = [
+        highest,
+        *[Strip(layout, profile, below + place * (low + GAP), low) for place, profile in enumerate(others)],
+    ]
+    bottom = strips[-1].bottom if others else below - GAP
+    ground = style(theme.CARD, theme.GRID, 1)
     parts: list[Diagram] = [
         label(PAD, y + 6, title, 12.5, style(theme.INK), "start", 600),
-        boxes([(layout.x0, strip.top, layout.x1 - layout.x0, height) for strip in strips], style(theme.LANE)),
-        grid(layout, top, bottom),
+        boxes([(layout.x0, strip.top, layout.x1 - layout.x0, strip.bottom - strip.top) for strip in strips], ground),
+        *[grid(layout, strip.top + 2, strip.bottom) for strip in strips],
     ]
     for strip in strips:
-        parts += [*strip.area(), *strip.around()]
-    for strip in strips:
-        parts += strip.peak(peak) if peak.rank in strip.profile.ranks else []
+        parts += [*strip.area(), *strip.around(), *strip.zones(ZONE[strip is not highest])]
     scale, end = axis(layout, bottom)
-    return [*parts, *scale], end
+    return [*parts, *why.line(), *said, *scale], end
 
 
 def target_color(trace: Trace) -> str:
@@ -93,27 +110,49 @@ class Strip:
         self.layout, self.profile, self.top, self.bottom = layout, profile, top, top + height
         peak, target = layout.trace.peak, layout.trace.memory_target
         assert peak is not None
-        highest = max(float(peak.memory), float(target or 0)) * 1.08
+        highest = max(float(peak.memory), float(target or 0)) * ROOM
         self.per_element = height / (highest or 1.0)
 
     def y(self, elements: Elements | float) -> float:
         """Return the y of an amount of elements."""
         return self.bottom - float(elements) * self.per_element
 
+    @cached_property
+    def steps(self) -> list[Step]:
+        """What is stored from which x on."""
+        return steps_of(self.layout, self.profile.samples)
+
     def area(self) -> list[Diagram]:
-        """Return the stacked kinds, the highest first: each is painted over by those below it."""
-        layout, name = self.layout, f"rank {ranges(self.profile.ranks)}"
-        steps = steps_of(layout, self.profile.samples)
-        base = [0.0] * len(steps)
+        """Return the stacked kinds, the highest first: each is painted over by those below it. And a line along all."""
+        base = [0.0] * len(self.steps)
         areas: list[Diagram] = []
+        outline: list[Point] = []
         for slot, kind in enumerate(MEMORY_KINDS):
-            amounts = [held[slot] for _, held in steps]
+            amounts = [held[slot] for _, held in self.steps]
             if any(amounts):
                 base = [low + float(amount) for low, amount in zip(base, amounts, strict=True)]
-                title = f"{name}: {theme.MEMORY[kind][0]}, at most {show_elements(max(amounts))} elements"
-                outline = self._stairs([x for x, _ in steps], base)
-                areas.append(Titled(title, poly(outline, style(theme.MEMORY[kind][1]))))
-        return areas[::-1]
+                outline = self._stairs([x for x, _ in self.steps], base)
+                areas.append(poly(outline, style(theme.MEMORY[kind][1])))
+        total = [poly(outline[:-1], style(None, theme.INK, 1), closed=False)] if outline else []
+        return [*areas[::-1], *total]
+
+    def zones(self, least: float) -> list[Diagram]:
+        """Return boxes that nobody sees and that say what is held there. Each is at least so many pixels wide: where
+        there are several samples, it tells of the one with the most."""
+        layout, least = self.layout, least * self.layout.rough
+        unit, name = layout.trace.unit, f"rank{plural(self.profile.ranks)} {ranges(self.profile.ranks)}"
+        see_through = style(theme.CARD, None, 0, 0.0)
+        parts: list[Diagram] = []
+        for start, end, samples in zones_of(layout, self.profile.samples, least):
+            most = max(samples, key=lambda event: event.memory)
+            when = f"from {unit.at(unit.brief(most.issued))}"
+            if len(samples) > 1:
+                when = f"{unit.at(unit.brief(most.issued))}, with the most here"
+            sizes = layout.trace.size_unit
+            held = [f"{theme.MEMORY[kind][0]} {sizes.show(size)}" for kind, size in memory_parts(most).items()]
+            said = "\n".join([f"{name}, {when}: {sizes.told(most.memory)}", *held])
+            parts.append(Titled(said, box(start, self.top, end - start, self.bottom - self.top, see_through)))
+        return parts
 
     def _stairs(self, xs: Sequence[float], amounts: Sequence[float]) -> list[Point]:
         """Return corners from the ground up over the amounts and down again, rounded to tenths of a pixel."""
@@ -127,7 +166,7 @@ class Strip:
     def around(self) -> list[Diagram]:
         """Return its name, its maximum, and the line of the target."""
         layout, middle, ranks = self.layout, (self.top + self.bottom) / 2, self.profile.ranks
-        name, most = fitting(brief_ranks(ranks), 11.0), f"max {si(float(self.profile.most))}"
+        name, most = fitting(brief_ranks(ranks), 11.0), f"max {brief_size(layout.trace.size_unit, self.profile.most)}"
         parts: list[Diagram] = [
             Titled(f"rank {ranges(ranks)}", label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
             label(layout.x1 + 8, middle, most, 9.5, style(theme.MUTE), "start"),
@@ -141,19 +180,157 @@ class Strip:
             parts.append(lines([(layout.x0, y, layout.x1, y)], style(None, color, 1.2, None, (5.0, 3.0))))
         return parts
 
-    def peak(self, peak: Event) -> list[Diagram]:
-        """Return a sign at the highest sample of all ranks, with its text on the side where there is room."""
-        x, y = self.layout.x(peak.issued), self.y(peak.memory)
-        text = f"peak {si(float(peak.memory))}"
-        width = text_width(text, 10) + 8
-        right = x + width + 8 < self.layout.x1
-        behind = box(x + 4 if right else x - 4 - width, y - 14, width, 13, style(theme.CARD, None, 0, 0.8), 2)
-        mark = poly([(x, y), (x - 4, y - 7), (x + 4, y - 7)], style(theme.INK))
-        said = label(x + (8 if right else -8), y - 7, text, 10, style(theme.INK), "start" if right else "end", 600)
-        unit = self.layout.trace.unit
+
+class Why:
+    """What a reader sees of the peak: a line from it up to its operation, what happens there, and what is held."""
+
+    def __init__(self, strip: Strip, peak: Event) -> None:
+        self.strip, self.peak, self.layout = strip, peak, strip.layout
+        self.x, self.y = self.layout.x(peak.issued), strip.y(peak.memory)
+        self.held = held_at(peak, self.layout.trace)
+
+    def parts(self) -> tuple[list[Diagram], float]:
+        """Return the mark, its label and the list of what is held: in the strip where that covers nothing, or else
+        below it. And the y where the next strip begins."""
+        strip, place, text = self.strip, *self._label()
+        left, top, _, height = place
+        mark = poly([(self.x, self.y), (self.x - 4, self.y - 7), (self.x + 4, self.y - 7)], style(theme.INK))
+        said: list[Diagram] = [
+            box(*place, style(theme.CARD, None, 0, 0.85), 2),
+            label(left + 3, top + height / 2, text, 10.5, style(theme.INK), "start", 600, passive=True),
+            Titled(self._hover(), mark),
+        ]
+        listed = self._list([place, (self.x - 5, strip.top, 10, strip.bottom - strip.top)])
+        if listed:
+            return [*said, *listed], strip.bottom + GAP
+        lines = self._sum()
+        for line, words in enumerate(lines):
+            y = strip.bottom + 11 + LINE * line
+            said.append(label(self.layout.x0, y, words, 10, style(theme.INK), "start"))
+        return said, strip.bottom + 8 + LINE * len(lines) + GAP
+
+    def _label(self) -> tuple[Rect, str]:
+        """Return the longest text that there is room for, and where: beside the mark, or else above it."""
+        layout, trace = self.layout, self.layout.trace
+        size = f"peak {brief_size(trace.size_unit, self.peak.memory)}"
+        happens = moment(self.peak, trace, len(self.strip.profile.ranks) > 1)
+        for text in (f"{size}: {happens}", f"{size}: {happens.partition(', and ')[0]}", size):
+            width = text_width(text, 10.5, bold=True) + 6
+            if self.x + 7 + width <= layout.x1:
+                return (self.x + 7, self.y - 15, width, 14), text
+            if self.x - 7 - width >= layout.x0:
+                return (self.x - 7 - width, self.y - 15, width, 14), text
+            if width <= layout.x1 - layout.x0:
+                left = min(max(self.x - 0.8 * width, layout.x0), layout.x1 - width)
+                return (left, self.y - 21, width, 13), text
+        raise AssertionError("no picture is too narrow for a number")
+
+    def _hover(self) -> str:
+        peak, unit, size = self.peak, self.layout.trace.unit, self.layout.trace.size_unit
         when = unit.at(unit.brief(peak.issued))
-        title = f"peak: {show_elements(peak.memory)} elements on rank {peak.rank} at {when}"
-        return [behind, Titled(title, mark), said]
+        head = f"peak: {size.told(peak.memory)} on rank {peak.rank} at {when}"
+        held = [f"{part.words}: {size.show(part.elements)}" for part in self.held]
+        return "\n".join([head, moment(peak, self.layout.trace, False), *held])
+
+    def _list(self, taken: Sequence[Rect]) -> list[Diagram]:
+        """Return what is held, a line each, where no curve and nothing of ``taken`` is, if there is such a place."""
+        strip, layout = self.strip, self.layout
+        rows = [(part, layout.trace.size_unit.show(part.elements)) for part in self.held]
+        words = max(text_width(part.words, 10) for part in self.held) + SAMPLE + 5
+        width = words + 14 + max(text_width(size, 10) for _, size in rows)
+        height = LINE * len(rows) + 4
+        target = layout.trace.memory_target
+        line = strip.y(target) if target is not None else strip.top
+        free = [(left, self._top_between(left, left + width)) for left in _places(layout.x0 + 4, layout.x1 - 6 - width)]
+        fits = (
+            (left, top, width, height)
+            for top in (line + 3, strip.top + 3)  # below the line of the target, if there is room
+            for left, curve in free[::-1]
+            if top + height <= curve - 3
+            and not any(_overlap((left - 6, top, width + 12, height), one) for one in taken)
+        )
+        place = next(fits, None)
+        if place is None:
+            return []
+        left, top, _, _ = place
+        parts: list[Diagram] = [box(left - 4, top, width + 8, height, style(theme.CARD, theme.GRID, 1), 3)]
+        for line, (part, size) in enumerate(rows):
+            y = top + 2 + LINE * (line + 0.5)
+            color = style(theme.MEMORY[part.kind][1])
+            parts += [
+                box(left, y - SAMPLE / 2, SAMPLE, SAMPLE, color, 1.5),
+                label(left + SAMPLE + 5, y, part.words, 10, style(theme.INK), "start"),
+                label(left + width, y, size, 10, style(theme.INK), "end"),
+            ]
+        return parts
+
+    @cached_property
+    def _heights(self) -> list[tuple[float, float, Elements]]:
+        """How much is stored from which x to which."""
+        steps = self.strip.steps
+        ends = [*[x for x, _ in steps[1:]], self.layout.x1]
+        return [(x, end, sum(held)) for (x, held), end in zip(steps, ends, strict=True)]
+
+    def _top_between(self, left: float, right: float) -> float:
+        """Return the y of the highest point of the curve from one x to another."""
+        over = (size for x, end, size in self._heights if x < right and end > left)
+        return self.strip.y(max(over, default=0))
+
+    def _sum(self) -> list[str]:
+        """Return the peak as a sum, in lines that have room."""
+        unit = self.layout.trace.size_unit
+        lines = [f"{brief_size(unit, self.peak.memory)} ="]
+        for place, part in enumerate(self.held):
+            word = f"{'+ ' * (place > 0)}{part.words} {brief_size(unit, part.elements)}"
+            if text_width(f"{lines[-1]} {word}", 10) > self.layout.x1 - self.layout.x0:
+                lines.append(f"    {word}")
+            else:
+                lines[-1] += f" {word}"
+        return lines
+
+    def line(self) -> list[Diagram]:
+        """Return a dotted line from the row of the rank down to the peak, with a gap where it would cross a text."""
+        layout = self.layout
+        row = next((row for row in layout.rows if self.peak.rank in row.ranks), None)
+        if row is None:
+            return []
+        start, rows_end, end = row.y + layout.row_height, layout.bottom + 4, self.y - 7
+        near = any(abs(layout.x(tick) - self.x) < 16 for tick in ticks(layout.scale))
+        texts_end = self.strip.top - 4 if layout.trace.failure is not None else rows_end + 15 * near
+        pieces = [(self.x, start, self.x, rows_end), (self.x, texts_end, self.x, end)]
+        under, dots = style(None, theme.CARD, 3), style(None, theme.INK, 1.2, None, (1.5, 2.5))
+        dot = box(self.x - 2.5, start - 2.5, 5, 5, style(theme.INK, theme.CARD, 1), 2.5)
+        return [lines(pieces, under), lines(pieces, dots), dot]
+
+
+def _places(first: float, last: float) -> list[float]:
+    """Return places from the first to the last, some pixels apart."""
+    return [first + 6 * step for step in range(int((last - first) / 6) + 1)] if last >= first else []
+
+
+def _overlap(one: Rect, other: Rect) -> bool:
+    return (
+        one[0] < other[0] + other[2]
+        and other[0] < one[0] + one[2]
+        and one[1] < other[1] + other[3]
+        and other[1] < one[1] + one[3]
+    )
+
+
+def zones_of(layout: Layout, samples: Sequence[Event], least: float) -> list[tuple[float, float, list[Event]]]:
+    """Return pieces of the time axis, from one x to another, at least so many pixels wide, with their samples: those
+    that hold the same as the one before are left out."""
+    found: list[tuple[float, list[Event]]] = []
+    for event in samples:
+        x = layout.x(event.issued)
+        if found and event.held == found[-1][1][-1].held:
+            continue
+        if found and x - found[-1][0] < least:
+            found[-1][1].append(event)
+        else:
+            found.append((x, [event]))
+    ends = [*[x for x, _ in found], layout.x1][1:]
+    return [(x, end, events) for (x, events), end in zip(found, ends, strict=True)]
 
 
 Step = tuple[float, tuple[Elements, ...]]

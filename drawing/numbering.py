@@ -3,7 +3,7 @@ of one micro-batch that follow each other, or not at all. Decided box by box the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from lib.record.events import Event
@@ -17,6 +17,8 @@ from .words import ranges
 
 SIZES = (11.0, 9.5, 8.0)
 LEAST_CONTRAST = 4.2
+APART = 0.4
+"""Room that a number leaves free in its box, in parts of its size: those of two boxes must not read as one."""
 
 
 class Plan(NamedTuple):
@@ -37,10 +39,11 @@ def plan(layout: Layout, cut: float | None = None) -> Plans:
 
 
 def _plan(layout: Layout, kind: str, cut: float | None) -> Plan:
-    rows = [row for row in layout.rows if row.same_batches] if layout.fine else []
+    rows = [row for row in layout.rows if row.same_batches] if layout.roomy else []
     runs = [run for row in rows for run in runs_of(row, kind)]
     boxes = {(ranges(event.batches), event.length) for run in runs for event in run if event.end != cut}
-    for size in SIZES if not layout.trace.by_operation else ():  # there a run of layers is read as one box
+    apart = layout.fine and not layout.trace.by_operation  # else a run of layers is read as one box
+    for size in SIZES if apart else ():
         if boxes and layout.height >= size + 3 and all(fits(layout, *box, size) for box in boxes):
             return Plan(size)
     spans = {(ranges(run[0].batches), run[-1].end - run[0].start) for run in runs}
@@ -51,20 +54,22 @@ def _plan(layout: Layout, kind: str, cut: float | None) -> Plan:
     return Plan()
 
 
-def over_runs(layout: Layout, row: Row, plans: Plans) -> Iterator[Diagram]:
-    """Yield the numbers of a row that stand over several boxes."""
+def over_runs(layout: Layout, row: Row, plans: Plans, pale: Container[int] = ()) -> Iterator[Diagram]:
+    """Yield the numbers of a row that stand over several boxes. ``pale``: the ids of events whose boxes are faded, on
+    which a number follows the page."""
     for kind, (size, each) in plans.items():
         if size and not each and row.same_batches:
             for run in runs_of(row, kind):
                 x = layout.x((run[0].start + run[-1].end) / 2)
-                how = style(_ink(layout, run, size))
+                faded = all(id(event) in pale for event in run)
+                how = style(theme.INK if faded else _ink(layout, run, size))
                 text = ranges(run[0].batches)
                 yield label(x, row.y + layout.height / 2, text, size, how, weight=600, passive=True)
 
 
 def fits(layout: Layout, text: str, length: float, size: float) -> bool:
     """Return whether a text fits into a box that is so many ticks long."""
-    return text_width(text, size) + 2 <= length * layout.per_tick
+    return text_width(text, size) + APART * size <= length * layout.per_tick
 
 
 def runs_of(row: Row, kind: str) -> Iterator[Sequence[Event]]:
@@ -83,9 +88,18 @@ def runs_of(row: Row, kind: str) -> Iterator[Sequence[Event]]:
         yield run
 
 
+def joined(layout: Layout, row: Row) -> dict[int, tuple[Event, ...]]:
+    """Return for each box that is drawn as one with its neighbors, by its id, all of them: a micro-batch on its way
+    through the layers of a stage. Boxes of which only some are on the longest chain stay apart."""
+    if not layout.fine or not layout.trace.by_operation or layout.trace.chain is not None or not row.same_batches:
+        return {}
+    runs = [tuple(run) for kind in training() for run in runs_of(row, kind) if len(run) > 1]
+    return {id(event): run for run in runs for event in run}
+
+
 def _under(layout: Layout, run: Sequence[Event], size: float) -> list[str]:
     """Return the colors that a number in the middle of a run lies on."""
-    if theme.outlined(run[0].kind):
+    if _tinted(layout, run):
         return [theme.CARD]
     middle = (run[0].start + run[-1].end) / 2
     half = (text_width(ranges(run[0].batches), size) / 2 + 1) / layout.per_tick
@@ -94,7 +108,13 @@ def _under(layout: Layout, run: Sequence[Event], size: float) -> list[str]:
 
 
 def _ink(layout: Layout, run: Sequence[Event], size: float) -> str:
-    return theme.INK if theme.outlined(run[0].kind) else theme.text_on(*_under(layout, run, size))
+    return theme.INK if _tinted(layout, run) else theme.text_on(*_under(layout, run, size))
+
+
+def _tinted(layout: Layout, run: Sequence[Event]) -> bool:
+    """Return whether boxes are so pale that what is written on them follows the page."""
+    kind = run[0].kind
+    return theme.outlined(kind) and (not layout.trace.by_operation or kind in theme.BANDS)
 
 
 def _contrast(layout: Layout, run: Sequence[Event], size: float) -> float:

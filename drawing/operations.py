@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lib.record.codes import letters_of
 from lib.record.events import Event
 from lib.record.table import lane_of
 
 from . import theme
 from .layout import Rect
-from .marks import Diagram, Point, box, label, poly, style, together
+from .marks import Diagram, Point, box, label, lines, poly, style, together
 from .trace import Trace
 
 LEGIBLE_SIGN = 4.5
 """Boxes narrower than so many pixels have no sign."""
+STRIPPED = 11.0
+"""Rows lower than so many pixels have no strips."""
+NOTCH = 1.2
+"""Width of a notch, in pixels."""
 
 
-def operation(kind: str, place: Rect, layer_color: str, text: str = "", size: float = 9.5) -> Diagram:
+def operation(
+    kind: str, place: Rect, layer_color: str, text: str = "", size: float = 9.5, full: bool = False
+) -> Diagram:
     """Return a box of an operation. ``text`` is written on a forward or backward, in ``size`` pixels.
 
-    Forward is full of the color of its layer, backward outlined with a tint of it, so that the two are
-    told apart without hue; everything else has a color and a sign of its own.
+    Forward is full of the color of its layer, backward outlined with a tint of it, so that the two are told apart
+    without hue. Where colors tell the operation, backward is ``full``, too, and a little lower. Everything else has a
+    color and a sign of its own.
     """
     x, y, width, height = place
     if not width:
@@ -28,9 +37,10 @@ def operation(kind: str, place: Rect, layer_color: str, text: str = "", size: fl
     pad = min(0.5, width * 0.06)
     x, width = x + pad, max(width - 2 * pad, 0.3)
     if theme.in_layer_color(kind):
-        return _pass(kind, (x, y, width, height), layer_color, text, size)
+        return _pass(kind, (x, y, width, height), layer_color, text, size, full)
     inset = 0.0 if lane_of(kind) == "compute" or height < 9 else height * 0.1
-    return _signed(kind, (x, y + inset, width, height - 2 * inset), layer_color)
+    strip = lane_of(kind) == "collective" and has_strip(height)
+    return _signed(kind, (x, y + inset, width, height - 2 * inset), layer_color if strip else "")
 
 
 def color_of(event: Event, trace: Trace) -> str:
@@ -41,6 +51,24 @@ def color_of(event: Event, trace: Trace) -> str:
     if not theme.in_layer_color(event.kind):
         return theme.kind_color(event.kind)
     return theme.work_color(event.kind, min(event.batches, default=0), trace.batches)
+
+
+def lower(kind: str, height: float) -> float:
+    """Return by how much the full box of a pass is lower than its row, at the top and at the bottom."""
+    return height * theme.LOWER if theme.outlined(kind) and height >= theme.OUTLINED else 0.0
+
+
+def notches(at: Sequence[float], y: float, height: float) -> Diagram:
+    """Return notches in the edges of a box, where one of its layers ends and the next begins."""
+    deep = min(3.5, height / 5)
+    found = [(x, edge, x, edge + way * deep) for x in at for edge, way in ((y, 1), (y + height, -1))]
+    return lines(found, style(None, theme.CARD, NOTCH))
+
+
+def has_strip(height: float) -> bool:
+    """Return whether a collective in a row of this height has room for a strip at its foot, in the color of its
+    layer."""
+    return height >= STRIPPED
 
 
 def lozenge(x: float, y: float, color: str, opacity: float | None = None) -> Diagram:
@@ -59,10 +87,14 @@ def glyph(name: str, x: float, y: float, k: float) -> list[Point]:
     }[name]
 
 
-def _pass(kind: str, place: Rect, color: str, text: str, size: float) -> Diagram:
+def _pass(kind: str, place: Rect, color: str, text: str, size: float, full: bool) -> Diagram:
     x, y, width, height = place
     radius = min(2.5, height / 5, width / 5)
-    if not theme.outlined(kind):
+    if full and theme.outlined(kind):
+        y, height = y + lower(kind, height), height - 2 * lower(kind, height)
+    if full and kind in theme.BANDS:
+        body, ink = box(x, y, width, height, style(color, None, 0, theme.HALF), radius), theme.INK
+    elif full or not theme.outlined(kind):
         body, ink = box(x, y, width, height, style(color), radius), theme.text_on(color)
     else:
         line = 0.75 if width >= 8 and height >= theme.OUTLINED else 0.0
@@ -79,10 +111,11 @@ def _pass(kind: str, place: Rect, color: str, text: str, size: float) -> Diagram
 
 
 def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
+    """Return a box with a sign, and with a strip at its foot in the color of its layer, if that is given."""
     x, y, width, height = place
     color = theme.kind_color(kind)
     parts: list[Diagram] = [box(x, y, width, height, style(color), min(2.5, height / 5, width / 5))]
-    strip = max(2.0, height * 0.14) if lane_of(kind) == "collective" and height >= 9 else 0.0
+    strip = max(2.0, height * 0.14) if layer_color not in ("", color) else 0.0
     if strip:
         parts.append(box(x, y + height - strip, width, strip, style(layer_color)))
     if lane_of(kind) == "compute" and width >= 9 and height >= 11:

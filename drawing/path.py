@@ -57,7 +57,7 @@ def standings(layout: Layout) -> dict[Stop, Standing]:
     if not bright:
         return {}
     events = layout.trace.events
-    rooms = dict(zip(map(id, events), slack_of(events), strict=True))
+    rooms = dict(zip(map(id, events), slack_of(events, layout.trace.tier), strict=True))
     found = {}
     for here, row in enumerate(layout.rows):
         for at, event in enumerate(row.events):
@@ -78,14 +78,14 @@ def _said(on_chain: bool, room: float, layout: Layout) -> str:
 def draw_path(layout: Layout) -> list[Diagram]:
     """Return the line, if there is a chain to be shown: along the boxes, and from row to row where another rank goes
     on."""
-    corners = _corners(layout)
-    if not corners:
+    corners, chain = _corners(layout), layout.trace.chain
+    if not corners or chain is None:
         return []
     both = [
         poly(corners, style(None, color, wide), closed=False)
         for color, wide in ((theme.CARD, THICK + 2 * CASING), (theme.CHAIN, THICK))
     ]
-    return [Titled(f"the longest chain: {layout.trace.chain}", together(both))]
+    return [Titled(f"the longest chain: {chain.told(layout.trace.unit)}", together(both))]
 
 
 def _corners(layout: Layout) -> list[Point]:
@@ -100,7 +100,7 @@ def _corners(layout: Layout) -> list[Point]:
 
 def _line_at(layout: Layout, stop: Stop) -> tuple[float, float, float, float]:
     """Return where the line passes an operation: along its lower edge, where it hides no number."""
-    x, y, width, height = layout.place(layout.rows[stop.row], stop.at)
+    x, y, width, height = layout.place(layout.rows[stop.row], stop.at)  # of a message, too: the line keeps its level
     return x, y + height - THICK / 2 - 0.5, width, 0.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
@@ -20,6 +21,7 @@ from .links import LINKS
 from .marks import Diagram, box, label, style
 from .memory import draw_memory
 from .numbering import plan
+from .peak import why_highest
 from .timeline import axis, draw_timeline
 from .trace import COLORS, Trace, trace_of, with_chain
 from .words import summary
@@ -28,6 +30,8 @@ WIDTH, NARROWEST, WIDEST = 980.0, 560.0, 20_000.0
 """Width of a picture in pixels: that of a notebook's cell, the least, and the most."""
 LARGEST, ROUGHEST = 1_450_000, 256
 """Bytes of an output in a notebook at most, and how rough a picture may become for that."""
+
+Shown = TypeVar("Shown")
 
 
 def draw(
@@ -71,15 +75,32 @@ def draw(
         return small_enough(lambda rough: _schedule(trace, width, links, memory, static, rough))
 
 
-def small_enough(make: Callable[[int], Figure]) -> Figure:
-    """Return the least rough picture of ``make(rough)`` whose output a notebook can take."""
+def small_enough(make: Callable[[int], Shown], most: int = LARGEST, size: Callable[[Any], int] | None = None) -> Shown:
+    """Return the least rough picture of ``make(rough)`` that has at most so many bytes: of its output in a notebook, if
+    no other ``size`` is given."""
+    size = size or (lambda figure: len(figure._repr_html_()))
     figure, rough = make(0), 1.0
-    size = len(figure._repr_html_())
-    while size > LARGEST and rough < ROUGHEST:
+    reached = size(figure)
+    while reached > most and rough < ROUGHEST:
         figure = make(int(rough))
-        size = len(figure._repr_html_())
-        rough = max(2 * rough, rough * size / LARGEST)
+        reached = size(figure)
+        rough = max(2 * rough, rough * reached / most)
     return figure
+
+
+def stage(trace: Trace, room: float, rough: int = 0) -> Figure:
+    """Return the picture of a schedule for a page that plays it, with ``room`` pixels left empty below the time axis.
+
+    What such a page says itself is not in it: the memory of the ranks, and who waits in a run that failed."""
+    with collector_off():
+        return _schedule(replace(trace, chain=None), WIDTH, "auto", False, False, rough, room)
+
+
+def still(trace: Trace, most: int) -> Figure:
+    """Return the picture of a schedule as an image whose output has at most so many bytes, or nearly."""
+    plain = replace(trace, chain=None)
+    with collector_off():
+        return small_enough(lambda rough: _schedule(plain, WIDTH, "auto", True, True, rough), most)
 
 
 def check_choice(name: str, choice: object, choices: Sequence[str], where: str) -> None:
@@ -103,20 +124,27 @@ def card(
     return Figure([back, *parts], width, height, words, static, title)
 
 
-def _schedule(trace: Trace, width: float, links: str, memory: bool, static: bool, rough: int) -> Figure:
+def _schedule(
+    trace: Trace, width: float, links: str, memory: bool, static: bool, rough: int, room: float = 0.0
+) -> Figure:
     head, top = draw_header(trace, width)
     layout = Layout(trace, width, top, rough=rough)
     plans = plan(layout)
     scale, y = axis(layout, layout.bottom)
-    said, y = draw_sentences(layout, y)
+    said, y = draw_sentences(layout, y) if not room else ([], y)
+    below = y + 8, y + 8 + room
+    y = below[1] if room else y
     parts = [*head, *draw_timeline(layout, links, plans), *scale, *said]
     memory = memory and trace.peak is not None and trace.peak.memory > 0
     if memory:
         panel, y = draw_memory(layout, y + 12)
         parts += panel
-    legend, y = draw_legend([layout], [plans], y + 12, memory)
-    figure = card([*parts, *legend], width, y + 12, summary(trace), static, trace.title)
+    legend, y = draw_legend([layout], [plans], y + 12, memory, links)
+    words = f"{summary(trace)} {why_highest(trace)}" if memory else summary(trace)
+    figure = card([*parts, *legend], width, y + 12, words, static, trace.title)
     figure.area = (layout.x0, layout.top, layout.x1, layout.bottom)
+    figure.rows = [(row.ranks, row.y, layout.row_height) for row in layout.rows]
+    figure.room = below if room else None
     return figure
 
 

@@ -10,13 +10,17 @@ from lib.basics.units import Elements, show_ticks
 
 from . import theme
 from .layout import PAD, ticks
-from .marks import Diagram, label, lines, style
+from .marks import Diagram, box, label, lines, style, text_width
 from .words import si
 
 LEFT, RIGHT, TOP, BOTTOM, HEIGHT = PAD + 46.0, 700.0, 92.0, 392.0, 436.0
 """In pixels: where the plane is, and the height of the picture."""
 ROOM, FARTHEST = 0.14, 2.0
 """Room around the points, as a part of what they span; points beyond so many times a target are at the edge."""
+
+
+WITHIN = style(theme.GOOD, theme.GOOD, 1.4, opacity=0.1)
+"""How what is within a target looks."""
 
 
 class Placed(Protocol):
@@ -93,3 +97,17 @@ def axes(plane: Plane) -> list[Diagram]:
         label(PAD, TOP - 18, "\N{UPWARDS ARROW} peak memory, in elements", 11, ink, "start"),
         label(RIGHT, BOTTOM + 31, "time, in ticks \N{RIGHTWARDS ARROW}", 11, ink, "end"),
     ]
+
+
+def within(plane: Plane, target: Placed, words: str) -> list[Diagram]:
+    """Return the box of all that meets a target, from the fastest and smallest to it, with words in its corner."""
+    x, y = plane.at(target)
+    parts: list[Diagram] = [box(LEFT, y, x - LEFT, BOTTOM - y, WITHIN)]
+    if text_width(words, 10) + 16 < x - LEFT and BOTTOM - y > 24:
+        parts.append(label(LEFT + 8, BOTTOM - 12, words, 10, style(theme.MUTE), "start", passive=True))
+    return parts
+
+
+def target_sign(x: float, y: float) -> Diagram:
+    """Return the sign of a target in a legend."""
+    return box(x - 12, y - 7, 24, 14, WITHIN)

@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import linecache
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
-from lib.basics.errors import Line, PuzzleError, show_layers
+from lib.basics.arguments import describe
+from lib.basics.errors import PuzzleError
 from lib.basics.units import Elements
-from lib.record.codes import code_of
-from lib.record.events import MARKS, Event
-from lib.record.kinds import MEMORY_KINDS
 
-from . import theme
 from .figure import Figure
 from .files import page as page_of
 from .files import write
 from .layout import Row, rows_of
-from .operations import color_of
-from .picture import LARGEST, draw
+from .picture import LARGEST, draw, small_enough, stage, still
+from .playback import CARDS, places, playback
 from .svg import escape
 from .trace import Trace, trace_of
-from .words import brief_ranks, ranges
+from .words import ranges
 
 TEMPLATE = Path(__file__).with_name("player.html")
-CARDS, OPERATIONS = 64, 20_000
-"""Cards (one for ranks that do the same) and operations at most."""
-SECONDS = 14.0
-"""Seconds for which a schedule plays at speed 1."""
-MOST_CODE = 1000
-"""Lines of code shown at most."""
+OPERATIONS = 20_000
+"""Operations that a page can play at most."""
+STRIP = 70.0
+"""Height in pixels of the memory of the chosen rank."""
+STILL, ROOM = 250_000, 40_000
+"""Bytes at most of the picture that stands where no player can (it would be most of a notebook otherwise), and bytes at
+least that a page must leave to its own picture."""
 
 
 class Player:
-    """A page with a schedule to play. It shows itself in a notebook, and ``save`` writes it as one file."""
+    """A page with a schedule to play. It shows itself in a notebook, and ``save`` writes it as one file.
 
-    def __init__(self, title: str, page: str, height: int) -> None:
-        self.title, self.page, self.height = title, page, height
+    ``instead`` draws the picture that a notebook shows where players are taken out.
+    """
+
+    def __init__(self, title: str, page: str, height: int, instead: Callable[[], Figure]) -> None:
+        self.title, self.page, self.height, self._instead = title, page, height, instead
 
     def __repr__(self) -> str:
         return f"player of {self.title}: shows itself in a notebook; save('{self.title}.html') for a browser"
@@ -51,160 +50,118 @@ class Player:
         """Write the page: one ``.html`` file that needs nothing else. Raise PuzzleError if it cannot be written."""
         write(path, {".html": lambda: self.page})
 
+    @cached_property
+    def _still(self) -> str:
+        return self._instead()._repr_html_()
+
     def _repr_html_(self) -> str:
         frame = escape(self.page)
-        if len(frame) > LARGEST:
-            return f"<p>{escape(f'This player takes {len(frame) / 1e6:.1f} MB, too much for a notebook.')} {_CURE}</p>"
+        size = len(frame) + len(self._still)
+        if size > LARGEST:
+            words = f"This player takes {size / 1e6:.1f} MB, too much for a notebook. {_CURE}"
+            return f"<div><p>{escape(words)}</p>{self._still}</div>"
         how = f"width:100%;max-width:1100px;height:{self.height}px;border:0"
         title = escape(f"player of {self.title}")
-        # What stands inside is seen only where frames are taken out: in a notebook that is not trusted, say.
+        # Who takes frames out, GitHub or a notebook that is not trusted, takes style sheets out as well: so this one
+        # hides the picture exactly where the player is.
         inside = f"A player was here, and this page takes players out. Run the cell again, or: {_CURE}"
-        return f'<iframe srcdoc="{frame}" title="{title}" style="{how}" loading="lazy">{inside}</iframe>'
+        return (
+            f'{_SWAP}<div class="ltp-still">{self._still}<p>{inside}</p></div>'
+            f'<iframe class="ltp-player" srcdoc="{frame}" title="{title}" style="{how}" loading="lazy"></iframe>'
+        )
 
 
+_SWAP = "<style>.ltp-still:has(+iframe.ltp-player){display:none!important}</style>"
 _CURE = "play(run).save('player.html') writes a page to open in a browser."
 
 
-def play(source: object, *, title: str | None = None, memory_target: Elements | float | None = None) -> Player:
+def play(
+    source: object,
+    *,
+    title: str | None = None,
+    memory_target: Elements | float | None = None,
+    ranks: Iterable[int] | None = None,
+) -> Player:
     """A page that plays the schedule of a Run, or of models. You can watch it, step through it, or drag along the time.
 
-    Raises PuzzleError for anything that is not a run, and for a run with too many operations.
+    It shows the line of code that each rank is at, and what it has in memory. The run of a failed program, an error's
+    ``run``, begins at its end, and you go back from there. ``ranks``: those to play, where there are too many
+    operations for all; without a wish some are chosen from all over the machine, and the page says which. Raises
+    PuzzleError for anything that is not a run, for ranks that it has not, and for too many operations.
     """
     trace = trace_of(source, title, None, memory_target)
-    count = sum(event.kind not in MARKS for event in trace.events)
     if not trace.attempted:
         nothing = draw(trace)
-        return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), int(nothing.size[1]) + 40)
-    every = rows_of(trace.by_rank, trace.apart)
-    rows = every[:CARDS]
-    if sum(len(row.operations) for row in rows) > OPERATIONS:
-        raise PuzzleError(
-            "too many operations to play",
-            where="play",
-            expected=f"at most {OPERATIONS:,}",
-            got=f"{count:,}",
-            cure="draw(run) draws any size",
-        )
-    figure = draw(trace, memory=False, chain=False)
+        height = int(nothing.size[1]) + 40
+        return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), height, lambda: draw(trace))
+    rows, left_out = _to_play(trace, ranks)
+    data = playback(trace, rows, left_out)
+    # A page whose data alone are too much for a notebook has its picture as fine as in a file.
+    room = LARGEST - STILL - len(escape(_page(trace, "", data))) - 20 * len(rows) - 200
+    most = room if room > ROOM else LARGEST
+    figure = small_enough(lambda rough: stage(trace, STRIP, rough), most, lambda figure: len(escape(figure.svg())))
+    page = _page(trace, figure.svg(), data | {"box": places(figure, rows)})
+    below = 160 + min(max(min(len(rows), CARDS) * 76, 300), 480)  # about: where it can, the page tells its frame
+    return Player(trace.title, page, int(figure.size[1] * 1.12) + below, lambda: still(trace, STILL))
+
+
+def _page(trace: Trace, picture: str, data: dict[str, Any]) -> str:
     # The template has braces and dollars of its own: only these three are ours.
-    data = _data(trace, rows, figure) | {"more": sum(len(row.ranks) for row in every[CARDS:])}
-    parts = {"title": escape(trace.title), "picture": figure.svg(), "data": _script(data)}
-    page = re.sub(r"\$(title|picture|data)\b", lambda found: parts[found[1]], TEMPLATE.read_text(encoding="utf-8"))
-    below = max(-(-len(rows) // 2) * 102, 430)  # about: where it can, the page tells the frame its height
-    return Player(trace.title, page, int(figure.size[1] * 1.12) + 110 + below)
+    parts = {"title": escape(trace.title), "picture": picture, "data": _script(data)}
+    return re.sub(r"\$(title|picture|data)\b", lambda found: parts[found[1]], TEMPLATE.read_text(encoding="utf-8"))
+
+
+def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]:
+    """Return the rows to play, in order, and a sentence on what is left out. Raise PuzzleError if there is none."""
+    rows = rows_of(trace.by_rank, trace.apart)
+    wanted = _evenly(trace, rows) if ranks is None else _named(trace, rows, ranks)
+    taken: list[int] = []
+    left = OPERATIONS
+    for place in wanted:
+        count = len(rows[place].operations)
+        if count <= left:
+            taken.append(place)
+            left -= count
+    if not taken or (ranks is not None and len(taken) < len(wanted)):
+        got = f"{sum(len(rows[place].operations) for place in wanted):,}"
+        cure = "draw(run) draws any size" if ranks is None else "name fewer ranks"
+        expected = f"at most {OPERATIONS:,}"
+        raise PuzzleError("too many operations to play", where="play", expected=expected, got=got, cure=cure)
+    found = [rows[place] for place in sorted(taken)]
+    if len(found) == len(rows):
+        return found, ""
+    own = [rank for row in found for rank in row.ranks]
+    said = f"{len(own):,} of {trace.ranks:,} ranks are played: {ranges(own)}."
+    return found, f"{said} play(run, ranks=[...]) plays those that you name."
+
+
+def _named(trace: Trace, rows: Sequence[Row], ranks: Iterable[int]) -> list[int]:
+    """Return the places of the rows of these ranks. Raise PuzzleError if there are no such ranks."""
+    of_rank = {rank: place for place, row in enumerate(rows) for rank in row.ranks}
+    wanted = list(ranks) if isinstance(ranks, Iterable) else []
+    if not wanted or any(rank not in of_rank for rank in wanted):
+        expected = f"a list of ranks from 0 to {trace.ranks - 1}"
+        raise PuzzleError("no such ranks", where="play", expected=expected, got=describe(ranks), cure="ranks=[0, 1]")
+    return list(dict.fromkeys(of_rank[rank] for rank in wanted))
+
+
+def _evenly(trace: Trace, rows: Sequence[Row]) -> list[int]:
+    """Return the places of all rows or, of too many, of some from all over the machine: where a run failed and who
+    waits there, the peak of memory, the first, the last, and others at even distances."""
+    counts = [len(row.operations) for row in rows]
+    failure = trace.failure
+    first = [failure.place.rank, *failure.knot()] if failure else []
+    telling = [*first, trace.peak.rank if trace.peak else None]
+    found = [place for rank in telling for place, row in enumerate(rows) if rank in row.ranks]
+    chosen: list[int] = []
+    for many in range(len(rows), 0, -1):
+        spread = [round(step * (len(rows) - 1) / max(1, many - 1)) for step in range(many)]
+        chosen = list(dict.fromkeys([*found, *spread]))
+        if sum(counts[place] for place in chosen) <= OPERATIONS:
+            break
+    return chosen
 
 
 def _script(data: dict[str, Any]) -> str:
     """Return JSON that can stand in a script: no tag can end it."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _data(trace: Trace, rows: Sequence[Row], figure: Figure) -> dict[str, Any]:
-    words = Table()
-    waits = [wait.line for wait in trace.waits.values() if wait.line]
-    code = Code([*(line for lines in trace.lines.values() for line in lines if line), *waits])
-    most, area = trace.peak.memory if trace.peak else 0, figure.area
-    assert area is not None
-    shown = [slot for slot in range(len(MEMORY_KINDS)) if any(event.held[slot] for event in trace.events)]
-    return {
-        "time": trace.until or 1.0,
-        "opens": trace.until if trace.failure else 0,
-        "moment": trace.unit.moment,
-        "seconds": SECONDS,
-        "box": {**dict(zip(("x0", "top", "x1", "bottom"), area, strict=True)), "width": figure.size[0]},
-        "full": max(float(most), float(trace.memory_target or 0)) * 1.02 or 1.0,
-        "target": float(trace.memory_target or 0),
-        "kinds": [theme.MEMORY[MEMORY_KINDS[slot]] for slot in shown],
-        "rows": [_row(trace, row, shown, words, code) for row in rows],
-        "words": words.texts,
-        "code": code.lines,
-    }
-
-
-def _row(trace: Trace, row: Row, shown: Sequence[int], words: Table, code: Code) -> dict[str, Any]:
-    ops: list[list[Any]] = []
-    for event, line in zip(row.events, trace.lines[row.ranks[0]], strict=True):
-        if event.kind not in MARKS and event.length:
-            opacity = theme.STRONG_TINT if theme.outlined(event.kind) else 1
-            own = theme.in_layer_color(event.kind)
-            color = color_of(event, trace) if own else theme.kind_color(event.kind)
-            text = words.place(_words(event, row))
-            hides = int(event.lane != "compute")
-            ops.append([event.issued, event.start, event.length, color, opacity, text, code.place(line), hides])
-    ops.sort(key=lambda op: op[1])
-    fullest = max(row.ranks, key=lambda rank: max((e.memory for e in trace.by_rank[rank]), default=0))
-    held = [[event.issued, *[float(event.held[slot]) for slot in shown]] for event in trace.by_rank[fullest]]
-    brief = str(row.ranks[0]) + ("+" if len(row.ranks) > 1 else "")
-    holder = "" if row.same_memory else f"rank {fullest}: "
-    stuck = _stuck(trace, row, code)
-    return {"name": brief_ranks(row.ranks), "brief": brief, "holder": holder, "ops": ops, "held": held, "stuck": stuck}
-
-
-def _stuck(trace: Trace, row: Row, code: Code) -> list[Any] | None:
-    """Return since when a row of a failed run goes on no more, what it says then, and its line of the code."""
-    failure, wait = trace.failure, trace.waits.get(row.ranks[0])
-    if wait is not None:
-        return [wait.since, f"wait{'s' * (len(row.ranks) == 1)} {wait.what}", code.place(wait.line)]
-    if failure is None or row.ranks[0] in failure.ended:
-        return None
-    words = "was stopped"
-    if row.ranks[0] == failure.place.rank:
-        words = f"error in {failure.where}" if failure.where else "error"
-    return [max((event.end for event in row.operations), default=0.0), words, -1]
-
-
-def _words(event: Event, row: Row) -> str:
-    said = theme.name_of(event.kind)
-    if event.lane == "message":
-        sender, receiver = event.group
-        other = f" to rank {receiver}" if event.rank == sender else f" from rank {sender}"
-        return said + other if len(row.ranks) == 1 else said
-    code = code_of(event)
-    if code.layer is not None:
-        said += f" {show_layers(code.layers or code.layer)}"
-    if code.numbers and row.same_batches:
-        said += f", mb {ranges(event.batches)}"
-    return said
-
-
-class Table:
-    """Texts that occur many times, each stored once."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._places: dict[str, int] = {}
-
-    def place(self, text: str) -> int:
-        """Return the index of a text."""
-        if text not in self._places:
-            self._places[text] = len(self.texts)
-            self.texts.append(text)
-        return self._places[text]
-
-
-class Code:
-    """The source of the functions in which operations were written, as far as it can be had: of code that is in no
-    function, the whole cell or file. What ran first comes first."""
-
-    def __init__(self, lines: Iterable[Line]) -> None:
-        found: dict[tuple[str, int], str] = {}
-        for code in dict.fromkeys(line.code for line in lines):
-            found |= {(code.co_filename, number): text for number, text in _source(code)}
-        files = {file: place for place, file in enumerate(dict.fromkeys(file for file, _ in found))}
-        known = sorted(found, key=lambda place: (files[place[0]], place[1]))[:MOST_CODE]
-        self.lines = [(number, found[file, number]) for file, number in known]
-        self._places = {place: at for at, place in enumerate(known)}
-
-    def place(self, line: Line | None) -> int:
-        """Return the index of a line, or -1 for one that is not known."""
-        return self._places.get((line.code.co_filename, line.number), -1) if line else -1
-
-
-def _source(code: CodeType) -> list[tuple[int, str]]:
-    if code.co_name.startswith(("<module", "<cell")):  # each of a cell's own statements is compiled by itself
-        return [(at, line.rstrip("\n")) for at, line in enumerate(linecache.getlines(code.co_filename), 1)]
-    try:
-        lines, first = inspect.getsourcelines(code)
-    except (OSError, TypeError):
-        return []
-    return [(first + at, line.rstrip("\n")) for at, line in enumerate(lines)]

@@ -53,9 +53,18 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     draw_primitive,
 )
 TALK = ("collective", "message")
+RANKS = 4
+"""In the pictures of collectives: a number by which sizes can be divided."""
 STARS = {"VAR_POSITIONAL": 1, "VAR_KEYWORD": 2}
-CELL = "padding:3px 14px 3px 0;text-align:left;vertical-align:top"
-HEAD = f"{CELL};font-weight:normal;white-space:pre-wrap"
+PRICES = "Prices: Cost(...), in ticks (_across: between boxes), and sizes in elements"
+ROW = "display:flex;flex-wrap:wrap;gap:2px 14px;padding:4px 0"
+CALL, SAYS = "flex:38 1 0;min-width:min(100%,270px)", "flex:62 1 0;min-width:min(100%,316px);margin:0"
+"""How a call stands beside what it does: in columns that begin at the same place everywhere, as far as both have their
+least widths, which makes 600 pixels with the gap, and else one below the other."""
+GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,240px),1fr));gap:0 28px"
+PRICE = "display:flex;justify-content:space-between;gap:10px;padding:2px 0"
+PICTURE = "flex:1 1 560px;max-width:640px;min-width:0"
+WRAPS = "white-space:pre-wrap;overflow-wrap:anywhere"
 
 
 class Reference:
@@ -70,7 +79,7 @@ class Reference:
         }
         found["Running, grading, drawing"] = [(_written(f.__name__, f), _says(f)) for f in FUNCTIONS]
         prices = [(field.name, f"{float(Cost().price(field.name)):,.10g}") for field in fields(Cost)]
-        found["Prices: Cost(...), in ticks (_across: between boxes), and sizes in elements"] = prices
+        found[PRICES] = prices
         return found
 
     def __str__(self) -> str:
@@ -85,16 +94,17 @@ class Reference:
     def _repr_html_(self) -> str:
         parts = [f"<p>{escape(_sizes())}</p>"]
         for group, entries in self.entries().items():
+            how, call, says = (PRICE, "", "margin:0") if group == PRICES else (ROW, CALL, SAYS)
             rows = (
-                f'<tr><th scope="row" style="{HEAD}"><code>{escape(written)}</code></th>'
-                f'<td style="{CELL}">{escape(says)}</td></tr>'
-                for written, says in entries
+                f'<div style="{how}"><dt style="{call};{WRAPS};font-weight:normal"><code>{escape(written)}</code></dt>'
+                f'<dd style="{says}">{escape(said)}</dd></div>'
+                for written, said in entries
             )
-            caption = f'<caption style="text-align:left;font-weight:bold;padding-top:10px">{escape(group)}</caption>'
-            parts.append(f'<table style="border-collapse:collapse">{caption}<tbody>{"".join(rows)}</tbody></table>')
+            parts.append(f'<p style="font-weight:bold;margin:14px 0 2px">{escape(group)}</p>')
+            parts.append(f'<dl style="margin:0;{GRID if group == PRICES else ""}">{"".join(rows)}</dl>')
             if group == "Communication":
-                shown = (draw_primitive(kind, ranks=3)._repr_html_() for kind in primitives())
-                cells = (f'<div style="flex:1 1 380px;max-width:480px">{picture}</div>' for picture in shown)
+                shown = (draw_primitive(kind, ranks=RANKS)._repr_html_() for kind in primitives())
+                cells = (f'<div style="{PICTURE}">{picture}</div>' for picture in shown)
                 parts.append(f'<div style="display:flex;flex-wrap:wrap;gap:8px">{"".join(cells)}</div>')
         return "".join(parts)
 
@@ -136,10 +146,15 @@ def _written(name: str, thing: Any) -> str:
     parameters = [
         p for p in inspect.signature(thing).parameters.values() if p.name not in ("self", "model") and p.name[0] != "_"
     ]
-    shown = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters]
+    shown = [p.name if p.default is p.empty else f"{p.name}={_default(p.default)}" for p in parameters]
     shown = ["*" * STARS.get(p.kind.name, 0) + text for p, text in zip(parameters, shown, strict=True)]
     awaited = "await " if lane_of(name.removeprefix("model.")) in TALK else ""
     return f"{awaited}{name}({', '.join(shown)})"
+
+
+def _default(value: object) -> str:
+    """Return a default as one writes it; of a function, which has no short name, only that there is one."""
+    return "..." if inspect.isfunction(value) else repr(value)
 
 
 def _says(thing: Any) -> str:

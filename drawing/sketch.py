@@ -73,7 +73,7 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
     below = Layout(target, WIDTH, above.bottom + GAP + HEAD, until, beside=[own, target])
     plans = plan(above)
     scale, y = axis(below, below.bottom)
-    legend, y = draw_legend([above], [plans], y + 12, memory=False)
+    legend, y = draw_legend([above], [plans], y + 12, memory=False, links="none")
     parts = [
         *_heading(own.title, _figures(own), PAD),
         *draw_timeline(above, "none", plans),

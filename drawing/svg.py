@@ -14,11 +14,16 @@ from chalk.core import ApplyTransform, Compose, Primitive
 from chalk.style import Style
 
 from . import theme
-from .marks import IDENTITY, Bars, Boxes, Diagram, Label, Lines, Poly, Titled
+from .marks import IDENTITY, UNSEEN, Asked, Bars, Boxes, Diagram, Hints, Hovers, Label, Lines, Poly, Polys, Titled
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
+READABLE, FITS = 9.0, 0.9
+"""No letter of a picture on a page is lower than so many pixels where the page is narrower than so large a part of the
+picture: there it keeps its size, and its box scrolls sideways. A page that is wider shows all of it."""
+_SIZES = re.compile(r'font-size="([\d.]+)"')
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
+_ASKED = f".ltp .m:hover>.a{{fill:{theme.ARROW};fill-opacity:1;stroke:{theme.ARROW};pointer-events:none}}"
 _NO_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -42,6 +47,18 @@ def escape(text: str) -> str:
     return _NO_XML.sub("\ufffd", text).translate(_ENTITIES)
 
 
+def least_width(body: str, width: float) -> str:
+    """Return the least width of a picture in CSS, from its elements and its own width: none where the page has room for
+    nearly all of it (``100%``), and else that in which its smallest letters can be read.
+
+    >>> least_width('<text font-size="10"/>', 1000)
+    'clamp(0px,(900px - 100%)*9999,900px)'
+    """
+    smallest = min(map(float, _SIZES.findall(body)), default=READABLE)
+    least = width * READABLE / smallest
+    return f"clamp(0px,({min(least, FITS * width):.0f}px - 100%)*9999,{least:.0f}px)"
+
+
 def frame(
     body: str,
     size: tuple[float, float],
@@ -51,16 +68,21 @@ def frame(
 ) -> str:
     """Return a picture ``size`` pixels large, with ``words`` as its alternative text, around what ``body`` gave.
 
-    ``fluid``: shrinks with the page (left out of files: some converters draw nothing then);
+    ``fluid``: shrinks with the page as long as it can be read, and is to stand in a box that scrolls (left out of
+    files: some converters draw nothing then);
     ``shown``: width and height in which it appears where nothing else decides.
     """
     width, height = map(number, size)
     shown_width, shown_height = map(number, shown or size)
-    how = ' style="max-width:100%;height:auto"' if fluid else ""
+    how = (
+        f' style="max-width:100%;height:auto;vertical-align:top;min-width:{least_width(body, size[0])}"'
+        if fluid
+        else ""
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" viewBox="0 0 {width} {height}" '
         f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}" '
-        f'font-family="{FONT}" text-anchor="middle"><style>{theme.css()}</style>{body}</svg>'
+        f'font-family="{FONT}" text-anchor="middle"><style>{theme.css()}{_ASKED}</style>{body}</svg>'
     )
 
 
@@ -91,8 +113,12 @@ class Writer:
                 stack += node.diagrams[::-1]
             elif isinstance(node, Titled):
                 pale = "" if node.opacity is None else f' opacity="{number(node.opacity)}"'
-                out.append(f"<g{pale}><title>{escape(node.title)}</title>")
+                said = f"<title>{escape(node.title)}</title>" if node.title else ""
+                out.append(f"<g{pale}>{said}")
                 stack += ["</g>", node.diagram]
+            elif isinstance(node, Asked):
+                out.append('<g class="m">')
+                stack += [f"{_hidden(node.arrow)}</g>", node.diagram]
             elif isinstance(node, ApplyTransform):
                 out.append(f"<g{_moved(node.transform)}>")
                 stack += ["</g>", node.diagram]
@@ -106,12 +132,16 @@ class Writer:
             return self._text(node, shape)
         if isinstance(shape, Bars):
             return f'<path{_bar_attributes(node.style, shape.thick)} d="{path_data(shape)}"/>'
+        if isinstance(shape, Hovers):
+            return _hovers(shape)
+        if isinstance(shape, Hints):
+            return _hints(shape)
         how = self._style(node.style) + ("" if node.transform is IDENTITY else _moved(node.transform))
         if isinstance(shape, Boxes) and len(shape.items) == 1:
             x, y, width, height = map(number, shape.items[0])
             radius = f' rx="{number(shape.radius)}"' if shape.radius else ""
             return f'<rect x="{x}" y="{y}" width="{width}" height="{height}"{radius}{how}/>'
-        if isinstance(shape, (Boxes, Lines, Poly)):
+        if isinstance(shape, (Boxes, Lines, Poly, Polys)):
             return f'<path{how} d="{path_data(shape)}"/>'
         raise TypeError(f"not a mark of this package: {type(shape).__name__}")
 
@@ -138,6 +168,8 @@ def _moved(transform: tuple[float, ...]) -> str:
 
 
 def _attributes(how: Style, text: bool) -> str:
+    if how is UNSEEN:
+        return ' fill-opacity="0"'
     fill, classes = _fill(how)
     width = how.line_width_[1] if how.line_width_ else 0
     stroke = ""
@@ -168,7 +200,30 @@ def _fill(how: Style) -> tuple[str, list[str]]:
     return f' fill="{color}"{thin}', [f"f-{ROLE_OF[color]}"] if color in ROLE_OF else []
 
 
-def path_data(shape: Bars | Boxes | Lines | Poly) -> str:
+def _hovers(shape: Hovers) -> str:
+    """Return hover texts: the pointer finds a stroke though it is not seen."""
+    n = number
+    items = [
+        f'<path d="M{n(x)} {n(y)}h{n(length)}"><title>{escape(text)}</title></path>'
+        for (x, y, length), text in shape.items
+    ]
+    return f'<g stroke="#000" stroke-opacity="0" stroke-width="{n(shape.thick)}">{"".join(items)}</g>'
+
+
+def _hints(shape: Hints) -> str:
+    items = [
+        f'<g class="m"><title>{escape(text)}</title><path d="{path_data(Boxes(places))}"/>{_hidden(Polys(arrow))}</g>'
+        for places, text, arrow in shape.items
+    ]
+    return f'<g fill-opacity="0">{"".join(items)}</g>'
+
+
+def _hidden(arrow: Polys) -> str:
+    """Return an arrow that the style sheet shows when the pointer asks for it."""
+    return f'<path class="a" fill="none" d="{path_data(arrow)}"/>'
+
+
+def path_data(shape: Bars | Boxes | Lines | Poly | Polys) -> str:
     """Return the d attribute of a path."""
     n = number
     if isinstance(shape, Bars):
@@ -176,7 +231,12 @@ def path_data(shape: Bars | Boxes | Lines | Poly) -> str:
     if isinstance(shape, Boxes):
         return "".join(f"M{n(x)} {n(y)}h{n(w)}v{n(h)}h{n(-w)}z" for x, y, w, h in shape.items)
     if isinstance(shape, Lines):
-        return "".join(f"M{n(a)} {n(b)}L{n(c)} {n(d)}" for a, b, c, d in shape.items)
+        return "".join(
+            f"M{n(a)} {n(b)}v{n(round(d, 2) - round(b, 2))}" if a == c else f"M{n(a)} {n(b)}L{n(c)} {n(d)}"
+            for a, b, c, d in shape.items
+        )
+    if isinstance(shape, Polys):
+        return "".join(_outline(Poly(corners)) for corners in shape.items)
     return _outline(shape)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
 from lib.basics.errors import PuzzleError
 from lib.basics.units import show_elements, show_ticks
+from lib.course.specs import cost_named, puzzles
+from lib.machine.cost import Cost
 from lib.running.sweep import Sweep, Trial
 
 from . import theme
@@ -13,7 +16,7 @@ from .figure import Figure
 from .layout import PAD
 from .marks import Diagram, Titled, box, label, poly, style
 from .picture import WIDTH, card
-from .plane import HEIGHT, RIGHT, TOP, Plane, axes, plane_of
+from .plane import HEIGHT, RIGHT, TOP, Plane, axes, plane_of, target_sign, within
 from .words import plural
 
 SHOWN = 14
@@ -25,6 +28,8 @@ TOLD = 4
 def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     """The trials of a sweep as points, time to the right and memory upwards. The points of a size that no other one of
     that size beats are filled, and joined by a line: the Pareto front. Programs that are wrong at a size are left out.
+    Where the function of one puzzle is among them, and all are at its size and prices, what is within its target is a
+    box.
 
     Raises PuzzleError for anything that is not a sweep, and for one in which no trial is right.
     """
@@ -36,7 +41,8 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     if not right:
         raise PuzzleError("no program of the sweep is right at any size", where="draw_sweep", cure="print(sweep)")
     names = list(dict.fromkeys(trial.name for trial in sweep.trials))
-    plane = plane_of(right)
+    target = _target(right, sweep.cost)
+    plane = plane_of([*right, *([target] if target else [])])
     wrong = len(sweep.trials) - len(right)
     said = f"{len(right)} run{plural(len(right))}" + (
         f", and {wrong} that {'is' if wrong == 1 else 'are'} wrong" * (wrong > 0)
@@ -46,13 +52,27 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
         label(PAD, 26, title, 17, style(theme.INK), "start", 650),
         label(PAD, 46, said, 11.5, style(theme.MUTE), "start"),
         *axes(plane),
+        *(within(plane, target, f"within the target of {target.name}") if target else []),
         *_fronts(front, plane),
         *[_point(trial, plane, names, trial in front) for trial in right],
-        *_legend(names),
+        *_legend(names, target),
     ]
+    if target:
+        said += f"; the target of {target.name}: {_figures(target)}"
     words = "; ".join(f"{trial.name}, {_size(trial)}: {_figures(trial)}" for trial in front[:TOLD])
     words += f"; and {len(front) - TOLD} more." if len(front) > TOLD else "."
     return card(parts, WIDTH, HEIGHT, f"{title}: {said}. What no other of the same size beats: {words}", static, title)
+
+
+def _target(trials: Sequence[Trial], cost: Cost | None) -> Trial | None:
+    """Return the target of the one puzzle that the trials, all of one size, are about, if it has their prices."""
+    known = [puzzles()[name] for name in dict.fromkeys(trial.name for trial in trials) if name in puzzles()]
+    if len(known) != 1 or cost_named(known[0].cost) != (cost or Cost()):
+        return None
+    size, target = known[0].size, known[0].target
+    if any(size.get(name) != value for trial in trials for name, value in trial.size.items()):
+        return None
+    return trials[0]._replace(name=known[0].name, time=target["time"], memory=target["memory"])
 
 
 def _fronts(front: list[Trial], plane: Plane) -> list[Diagram]:
@@ -89,7 +109,7 @@ def _mark(number: int, x: float, y: float, best: bool, of: int) -> Diagram:
     return box(x - k, y - k, 2 * k, 2 * k, how, k) if shape is None else poly(shape, how)
 
 
-def _legend(names: list[str]) -> list[Diagram]:
+def _legend(names: list[str], target: Trial | None) -> list[Diagram]:
     parts: list[Diagram] = []
     x, y = RIGHT + 38.0, TOP
     for number, name in enumerate(names[:SHOWN]):
@@ -97,6 +117,10 @@ def _legend(names: list[str]) -> list[Diagram]:
         y += 22
     if len(names) > SHOWN:
         parts.append(label(x + 22, y, f"and {len(names) - SHOWN} more", 11.5, style(theme.MUTE), "start"))
+    if target:
+        parts += [target_sign(x, y), label(x + 22, y, "the target", 11.5, style(theme.INK), "start", 600)]
+        parts.append(label(x + 22, y + 16, _figures(target), 10.5, style(theme.MUTE), "start"))
+        y += 38
     y += 10
     parts += [label(x - 8, y, "filled: no other of its size beats it", 10.5, style(theme.MUTE), "start")]
     return parts

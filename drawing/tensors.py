@@ -112,7 +112,7 @@ def icon(tensor: Tensor, x: float, y: float) -> Diagram:
             9.5,
             style(theme.INK),
         ),
-        label(middle, y + 80, _part(view), 8.5, style(theme.MUTE)),
+        label(middle, y + 80, _part(view), 9, style(theme.MUTE)),
     ]
     return Titled(in_words(tensor), together(parts))
 
@@ -135,7 +135,7 @@ def _part(view: View) -> str:
     said = _pieces(view) if view.sliced else [_shards(view)]
     if view.batches is not None and not (said and view.total_batches == 1 and view.sliced):
         said.append(f"mb {ranges(view.batches) or 'none'} of {view.total_batches}")
-    return fit(", ".join(filter(None, said)) or "complete", 8.5, 1.2 * WIDE)
+    return fit(", ".join(filter(None, said)) or "complete", 9, 1.2 * WIDE)
 
 
 def _layers(view: View, place: Rect) -> list[Diagram]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
+from lib.record.breakdown import DRAIN, FILL, TURN
 from lib.record.kinds import KINDS, SAVED
 from lib.record.table import OPERATIONS
 
@@ -19,10 +20,12 @@ ROLES = {
     "good": ("#1a7f4b", "#4cc38a"),
     "step": ("#414857", "#b4bccb"),
     "chain": ("#d8002b", "#ff5470"),
+    "gap": ("#fbe8e0", "#3c251f"),
+    "waits": ("#a03a22", "#f0a898"),
 }
 """The color of each role on a light and on a dark page. The light ones are unique: ``svg`` knows roles by them."""
 
-CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP, CHAIN = (light for light, _ in ROLES.values())
+CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP, CHAIN, GAP, WAITS = (light for light, _ in ROLES.values())
 GOLD = "#b07a00"
 """Of a star, on light and on dark pages."""
 TINT, STRONG_TINT = 0.22, 0.4
@@ -31,16 +34,22 @@ BAND = 0.26
 """Height of the band of a half of a backward, as a part of its box."""
 OUTLINED = 8.0
 """Boxes lower than so many pixels have no outline."""
+LOWER, HALF = 0.11, 0.45
+"""Where colors tell the operation, what goes backwards is full, too: so much lower than its row at the top and at the
+bottom, as parts of the row. The opacity of a half of a backward there, beside its band."""
 
 OPERATION_COLORS = {
     "update": STEP,
     "loss": INK,
-    "allreduce": "#c95400",
+    "allreduce": "#bd4f00",
     "allgather": "#b5478d",
-    "scatterreduce": "#b07a00",
+    "scatterreduce": "#8f6300",
     "pass_to": "#7a5cc8",
-    "receive": "#a48fe0",
+    "receive": "#9556c0",
 }
+"""All dark enough for a white sign: those of a pair look alike."""
+ARROW = OPERATION_COLORS["pass_to"]
+"""The color of arrows from sends to receives."""
 GLYPHS = {
     "allreduce": "diamond",
     "allgather": "up",
@@ -48,21 +57,23 @@ GLYPHS = {
     "pass_to": "right",
     "receive": "left",
 }
+IDLE = {FILL: "#e8a39c", TURN: "#cf5f57", DRAIN: "#eebdb6"}
+"""Idle time before a rank's first computation, between, and after its last one."""
 BANDS = {"backward_input": 0.0, "backward_weight": 1.0}
 """Halves of a backward have a band at the top of their box, or at its bottom: so they are told apart without color."""
 TENSOR_COLORS = {
     "Weight": "#3f6fb0",
     "OptState": "#93b5e1",
     "WeightGrad": "#b0557e",
-    "Activation": "#e39a2d",
-    "ActivationGrad": "#f5d58c",
+    "Activation": "#d98a1a",
+    "ActivationGrad": "#efc468",
 }
 MEMORY = {
     **{
         row.memory: (f"{row.word}s", TENSOR_COLORS.get(name, "#7d9a6c")) for name, row in KINDS.items() if name != SAVED
     },
     "in_flight": ("in flight", "#8f8f96"),
-    "inbox": ("inbox", "#c9c9cf"),
+    "inbox": ("inbox", "#bdbdc6"),
 }
 """The name and the color of each kind of memory."""
 # Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import groupby
 
 from lib.record.events import MARKS, Event
-from lib.record.table import training
 
 from . import theme
 from .coarse import draw_coarse
 from .failure import draw_failure
-from .hover import hover
-from .layout import LEFT, PAD, Layout, Rect, Row, hatching, idle_spans, ticks
-from .links import draw_arrows, draw_ties
-from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
-from .numbering import Plan, Plans, fits, over_runs, runs_of
-from .operations import color_of, operation
+from .gaps import draw_gaps, tints
+from .hover import carried, hover, operation_in_words, when
+from .layout import LEFT, PAD, Layout, Rect, Row, ticks
+from .links import Message, Place, arrow_head, arrow_of, draw_arrows, draw_ties, links_of
+from .marks import (
+    Asked,
+    Bar,
+    Diagram,
+    Hint,
+    Titled,
+    box,
+    boxes,
+    hints,
+    hovers,
+    label,
+    lines,
+    merged,
+    style,
+    text_width,
+    together,
+    unseen,
+)
+from .numbering import Plan, Plans, fits, joined, over_runs
+from .operations import color_of, lower, notches, operation
 from .path import APART, Standing, Stop, draw_path, standings
 from .words import plural, ranges, share_text
 
 NO_NUMBERS = Plan()
+MOMENT = 6.0
+"""Width of the sign of an operation that takes no time, in pixels."""
+NOTE = 9.5
+"""Height of the words at the right of a row, in pixels."""
 
 
 def draw_timeline(layout: Layout, links: str, plans: Plans, notes: bool = True) -> list[Diagram]:
@@ -27,23 +49,19 @@ def draw_timeline(layout: Layout, links: str, plans: Plans, notes: bool = True) 
 
     ``notes``: at the right of each row, how idle its ranks are.
     """
-    parts = [*empty_rows(layout), *draw_ties(layout, links)]
+    parts = [*empty_rows(layout), *draw_gaps(layout, notes), *draw_ties(layout, links)]
+    found = links_of(layout, links)
     if layout.fine:
-        found = standings(layout)
-        parts += [_row(layout, here, plans, found) for here in range(len(layout.rows))]
+        parts += _Rows(layout, plans, found.asked).draw()
     else:
-        parts += draw_coarse(layout)
-    over = [*draw_arrows(layout, links), *draw_path(layout), *draw_failure(layout)]
+        parts += draw_coarse(layout, plans)
+    over = [*draw_arrows(layout, found.arrows), *draw_path(layout), *draw_failure(layout)]
     return [*parts, *over, *row_names(layout, notes)]
 
 
 def empty_rows(layout: Layout) -> list[Diagram]:
-    """Return what is behind the operations: the boxes of ranks, and rows that are hatched where a rank is idle."""
-    parts: list[Diagram] = [*_boxes(layout), _lanes(layout), grid(layout, layout.top, layout.bottom)]
-    hatch = [line for row in layout.rows for line in _idle(layout, row)] if layout.fine else []
-    if hatch:  # chalk's own renderer refuses an empty path
-        parts.append(lines(hatch, style(None, theme.HATCH, 0.75)))
-    return parts
+    """Return what is behind the operations: the boxes of ranks, and rows that have a tint where a rank is idle."""
+    return [*_boxes(layout), _lanes(layout), *tints(layout), grid(layout, layout.top, layout.bottom)]
 
 
 def grid(layout: Layout, top: float, bottom: float) -> Diagram:
@@ -63,52 +81,168 @@ def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     ], y + 18
 
 
-def _row(layout: Layout, here: int, plans: Plans, found: Mapping[Stop, Standing]) -> Diagram:
-    row = layout.rows[here]
-    shown = [(index, event) for index, event in enumerate(row.events) if event.kind not in MARKS]
-    shown.sort(key=lambda pair: not pair[1].length)  # moments on top
-    joined = _joined(layout, row)
-    boxes = [
-        _operation(layout, row, index, plans, found.get(Stop(here, index), APART))
-        for index, event in shown
-        if id(event) not in joined
-    ]
-    runs = [_run(layout, row, run) for run in dict.fromkeys(joined.values())]
-    return together([*runs, *boxes, *over_runs(layout, row, plans)])
+class _Rows:
+    """The operations of all rows, each a box. ``asked``: messages whose arrows are seen when the pointer asks for them.
+    Where the picture is crowded, boxes of one style are one mark, and less is told of each."""
+
+    def __init__(self, layout: Layout, plans: Plans, asked: Sequence[Message]) -> None:
+        self.layout, self.plans, self.asked = layout, plans, asked
+        self.standings: Mapping[Stop, Standing] = standings(layout)
+        self.apart: Set[Place] = {place for message in asked for place in (message.sent, message.received)}
+        """What is drawn with its arrow, and not with its row."""
+        self.joined = [joined(layout, row) for row in layout.rows]
+
+    def draw(self) -> list[Diagram]:
+        """Return the boxes, the numbers over them, the hover texts and the arrows that are not seen yet."""
+        here = range(len(self.layout.rows))
+        return self._together(here) if self.layout.crowded else [*map(self._row, here), *self._messages()]
+
+    def _shown(self, here: int) -> list[tuple[int, Event]]:
+        """Return the operations of a row with their places, moments last: they lie on top."""
+        events = enumerate(self.layout.rows[here].events)
+        shown = [(index, event) for index, event in events if event.kind not in MARKS]
+        return sorted(shown, key=lambda pair: not pair[1].length)
+
+    def _pale(self, here: int) -> set[int]:
+        """Return the ids of the events of a row that are not on the longest chain, if one is shown."""
+        events = enumerate(self.layout.rows[here].events)
+        return {id(event) for at, event in events if self.standings.get(Stop(here, at), APART).opacity}
+
+    def _row(self, here: int) -> Diagram:
+        row, runs = self.layout.rows[here], self.joined[here]
+        own = [
+            self._operation((here, index))
+            for index, event in self._shown(here)
+            if id(event) not in runs and (here, index) not in self.apart
+        ]
+        stages = [self._run(row, run) for run in dict.fromkeys(runs.values())]
+        return together([*stages, *own, *over_runs(self.layout, row, self.plans, self._pale(here))])
+
+    def _operation(self, place: Place) -> Diagram:
+        row, standing = self.layout.rows[place[0]], self.standings.get(Stop(*place), APART)
+        said = hover(row.events[place[1]], row, self.layout.trace)
+        said += f"\n{standing.said}" if standing.said else ""
+        if standing.opacity is None:
+            return Titled(said, self._body(place, self._number(place)))
+        pale = Titled(said, self._body(place), standing.opacity)
+        return together([pale, *self._on_pale(place)])
+
+    def _number(self, place: Place) -> str:
+        """Return the micro-batches that are written into a box, if there is room."""
+        row, event = self.layout.rows[place[0]], self.layout.rows[place[0]].events[place[1]]
+        numbers = self.plans.get(event.kind, NO_NUMBERS)
+        text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
+        return text if fits(self.layout, text, event.length, numbers.size) else ""
+
+    def _on_pale(self, place: Place) -> list[Diagram]:
+        """Return the number of a faded box, which itself is not faded: it can still be read."""
+        text, row = self._number(place), self.layout.rows[place[0]]
+        if not text:
+            return []
+        x, y, width, height = self.layout.shape(row, place[1])
+        size = self.plans[row.events[place[1]].kind].size
+        return [label(x + width / 2, y + height / 2, text, size, style(theme.INK), weight=600, passive=True)]
+
+    def _body(self, place: Place, text: str = "") -> Diagram:
+        layout, row, index = self.layout, self.layout.rows[place[0]], place[1]
+        event = row.events[index]
+        shape, color, full = layout.shape(row, index), color_of(event, layout.trace), layout.trace.by_operation
+        return operation(event.kind, shape, color, text, self.plans.get(event.kind, NO_NUMBERS).size, full)
+
+    def _run(self, row: Row, run: Sequence[Event]) -> Diagram:
+        """Return several layers as one box, with a notch where one ends and the next begins, each with its hover
+        text."""
+        ends = [self.layout.x(run[0].start), *[self.layout.x(event.end) for event in run]]
+        told = [
+            unseen(hover(event, row, self.layout.trace), (left, row.y, right - left, self.layout.height))
+            for event, left, right in zip(run, ends, ends[1:], strict=False)
+        ]
+        return together([*self._run_body(row, run), *told])
+
+    def _run_body(self, row: Row, run: Sequence[Event]) -> list[Diagram]:
+        layout = self.layout
+        place = layout.x(run[0].start), row.y, (run[-1].end - run[0].start) * layout.per_tick, layout.height
+        inside = [layout.x(event.end) for event in run[:-1]]
+        kind, edge = run[0].kind, lower(run[0].kind, layout.height)
+        return [
+            operation(kind, place, color_of(run[0], layout.trace), full=True),
+            notches(inside, row.y + edge, layout.height - 2 * edge),
+        ]
+
+    def _messages(self) -> Iterator[Diagram]:
+        """Yield the boxes of messages, each pair with its arrow."""
+        drawn: set[Place] = set()
+        for message in self.asked:
+            ends = [place for place in (message.sent, message.received) if place not in drawn]
+            drawn |= set(ends)
+            yield self._with_arrow(together(map(self._operation, ends)), message)
+
+    def _with_arrow(self, ends: Diagram, message: Message) -> Diagram:
+        arrow = arrow_of(self.layout, message)
+        return Asked(ends, [[arrow[:2], arrow[2:]], arrow_head(arrow)])
+
+    # -- many of them ------------------------------------------------------------------------
+
+    def _together(self, rows: Sequence[int]) -> list[Diagram]:
+        bright: list[Diagram] = []
+        pale: list[Diagram] = []
+        told: list[tuple[Bar, str]] = []
+        for here in rows:
+            row, runs = self.layout.rows[here], self.joined[here]
+            for run in dict.fromkeys(runs.values()):
+                bright += self._run_body(row, run)
+                told.append(self._told(row, run))
+            for index, event in self._shown(here):
+                if id(event) not in runs:
+                    standing = self.standings.get(Stop(here, index), APART)
+                    if standing.opacity is None:
+                        bright.append(self._body((here, index), self._number((here, index))))
+                    else:
+                        pale.append(self._body((here, index)))
+                        bright += self._on_pale((here, index))
+                    if (here, index) not in self.apart:
+                        told.append(self._told(row, [event], self.layout.place(row, index)[1]))
+            bright += over_runs(self.layout, row, self.plans, self._pale(here))
+        faded = [Titled("", together(merged(pale)), next(iter(self._opacities())))] if pale else []
+        return [*faded, *merged(bright), hovers(told, self.layout.height), hints([*map(self._hint, self.asked)])]
+
+    def _opacities(self) -> Set[float]:
+        return {standing.opacity for standing in self.standings.values() if standing.opacity is not None}
+
+    def _told(self, row: Row, run: Sequence[Event], y: float | None = None) -> tuple[Bar, str]:
+        """Return the place of some layers that follow each other, and what they do, and when."""
+        layout = self.layout
+        x, end = layout.x(run[0].start), layout.x(run[-1].end)
+        x, end = (x, end) if end > x else (x - MOMENT / 2, x + MOMENT / 2)
+        layers = tuple(event.layer for event in run if event.layer is not None)
+        whole = run[0]._replace(end=run[-1].end, layers=layers if len(run) > 1 else run[0].layers)
+        said = f"{row.full_name}: {operation_in_words(whole, row, brief=True)}\n{when(whole, layout.trace.unit)}"
+        y = (row.y if y is None else y) + layout.height / 2
+        return (round(x, 1), round(y, 1), round(end - x, 1)), said
+
+    def _hint(self, message: Message) -> Hint:
+        """Return what is told of a message and both its ends, and its arrow, all as short as may be."""
+        layout = self.layout
+        (here, sent), (there, received) = message.sent, message.received
+        sender, receiver = layout.rows[here], layout.rows[there]
+        whole = sender.events[sent]._replace(end=receiver.events[received].end)
+        places = [_short(_found(layout.place(*end))) for end in ((sender, sent), (receiver, received))]
+        arrow = _short(arrow_of(layout, message))
+        what = f"{sender.full_name} to {receiver.full_name}{carried(whole, sender, brief=True)}"
+        shaft = [arrow[:2], arrow[2:]]
+        return Hint(places, f"{what}\n{when(whole, layout.trace.unit)}", [shaft, arrow_head(arrow)])
 
 
-def _joined(layout: Layout, row: Row) -> dict[int, tuple[Event, ...]]:
-    """Return for each box that is drawn as one with its neighbors, by its id, all of them: a micro-batch on its way
-    through the layers of a stage. Boxes of which only some are on the longest chain stay apart."""
-    if not layout.trace.by_operation or layout.trace.chain is not None or not row.same_batches:
-        return {}
-    runs = [tuple(run) for kind in training() for run in runs_of(row, kind) if len(run) > 1]
-    return {id(event): run for run in runs for event in run}
+def _found(place: Rect) -> Rect:
+    """Return where the pointer finds an operation: that of a moment has a width."""
+    x, y, width, height = place
+    return (x, y, width, height) if width else (x - MOMENT / 2, y, MOMENT, height)
 
 
-def _run(layout: Layout, row: Row, run: Sequence[Event]) -> Diagram:
-    """Return several layers as one box, with a notch where one ends and the next begins, each with its hover text."""
-    ends = [layout.x(run[0].start), *[layout.x(event.end) for event in run]]
-    x, y, width, height = ends[0], row.y, ends[-1] - ends[0], layout.height
-    body = operation(run[0].kind, (x, y, width, height), color_of(run[0], layout.trace))
-    deep, see_through = min(3.5, height / 5), style(theme.LANE, None, 0, 0.0)
-    notches = [(at, edge, at, edge + way * deep) for at in ends[1:-1] for edge, way in ((y, 1), (y + height, -1))]
-    hovers = [
-        Titled(hover(event, row, layout.trace.unit), box(left, y, right - left, height, see_through))
-        for event, left, right in zip(run, ends, ends[1:], strict=False)
-    ]
-    return together([body, lines(notches, style(None, theme.CARD, 1.2)), *hovers])
-
-
-def _operation(layout: Layout, row: Row, index: int, plans: Plans, standing: Standing) -> Diagram:
-    event = row.events[index]
-    numbers = plans.get(event.kind, NO_NUMBERS)
-    text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
-    if not fits(layout, text, event.length, numbers.size):
-        text = ""
-    place, color = layout.place(row, index), color_of(event, layout.trace)
-    said = hover(event, row, layout.trace.unit) + (f"\n{standing.said}" if standing.said else "")
-    return Titled(said, operation(event.kind, place, color, text, numbers.size), standing.opacity)
+def _short(rect: Rect) -> Rect:
+    """Return numbers with one decimal: what is not seen need not be more exact."""
+    a, b, c, d = (round(at, 1) for at in rect)
+    return a, b, c, d
 
 
 # -- behind the rows ------------------------------------------------------------------------
@@ -117,15 +251,6 @@ def _operation(layout: Layout, row: Row, index: int, plans: Plans, standing: Sta
 def _lanes(layout: Layout) -> Diagram:
     width = (layout.trace.time or layout.until) * layout.per_tick
     return boxes([(layout.x0, row.y, width, layout.row_height) for row in layout.rows], style(theme.LANE))
-
-
-def _idle(layout: Layout, row: Row) -> list[Rect]:
-    """Return hatching where the rank does nothing."""
-    return [
-        line
-        for start, end in idle_spans(row.events, layout.trace.time)
-        for line in hatching(layout.x(start), row.y, (end - start) * layout.per_tick, layout.row_height)
-    ]
 
 
 def _boxes(layout: Layout) -> Iterator[Diagram]:
@@ -166,16 +291,31 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
         yield Titled(row.full_name, name)
         if layers:
             yield label(layout.x0 - 8, middle + 7, layers, 8.5, style(theme.MUTE), "end")
-        if notes:
-            yield label(layout.x1 + 8, middle, _note(layout, row), 9.5, style(theme.MUTE), "start")
+    if notes:
+        yield from _notes(layout)
+
+
+def _notes(layout: Layout) -> Iterator[Diagram]:
+    """Yield how idle the rows are, once for neighbors that are alike."""
+    last = -99.0
+    for text, alike in groupby(layout.rows, lambda row: _note(layout, row)):
+        rows = [*alike]
+        top, bottom = rows[0].y, rows[-1].y + layout.height
+        middle = (top + bottom) / 2
+        if middle - last < NOTE:
+            continue
+        last, x = middle, layout.x1 + 8
+        if len(rows) > 1:
+            yield lines([(x - 2, top + 2, x - 2, bottom - 2)], style(None, theme.HATCH, 1))
+            x += 4
+        yield label(x, middle, text, NOTE, style(theme.MUTE), "start")
 
 
 def _layers(layout: Layout, row: Row) -> str:
     """Return which layers a row runs, where colors do not tell and there is room for it."""
-    own = {event.layer for event in row.operations if theme.in_layer_color(event.kind) and event.layer is not None}
-    if not layout.trace.by_operation or layout.height < 20 or not own:
+    if not layout.trace.by_operation or layout.height < 20 or not row.layers:
         return ""
-    said = f"layer{plural(own)} {ranges(own)}"
+    said = f"layer{plural(row.layers)} {ranges(row.layers)}"
     return said if text_width(said, 8.5) <= LEFT - 8 else ""
 
 

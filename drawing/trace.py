@@ -5,22 +5,25 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from numbers import Real
 
 from lib.basics.arguments import describe
 from lib.basics.errors import Line, PuzzleError
-from lib.basics.units import MS, TICKS, Elements, Unit
+from lib.basics.units import ELEMENTS, MS, TICKS, Elements, SizeUnit, Unit
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import check
 from lib.learner.model import Model
 from lib.machine.check import TRAINED
 from lib.machine.failure import Failure, Wait
+from lib.record.breakdown import TALK, idle_of, time_parts
 from lib.record.chain import Chain, chain_of
 from lib.record.events import MARKS, Event
-from lib.record.score import idle_share, makespan, part_of_time, peak_event, share
+from lib.record.score import makespan, part_of_time, peak_event, share
 from lib.record.table import in_lane
 from lib.record.training import UPDATE
+from lib.record.waiting import Waiting
 from lib.running.run import Run
 
 from . import theme
@@ -35,7 +38,7 @@ COLORS = ("auto", "layer", "operation")
 
 @dataclass(frozen=True)
 class Trace:
-    """Events by rank, and what the header says. Times in ``unit``, memory in elements."""
+    """Events by rank, and what the header says. Times in ``unit``, memory in ``size_unit``."""
 
     by_rank: Mapping[int, Sequence[Event]]
     """The events of each rank in the order in which they were issued."""
@@ -55,6 +58,7 @@ class Trace:
     color: str = "auto"
     """What colors tell: the "layer", the "operation", or what suits the run ("auto")."""
     unit: Unit = TICKS
+    size_unit: SizeUnit = ELEMENTS
     tick: float | None = None
     """Milliseconds that a tick takes, if that is known."""
     chain: Chain | None = None
@@ -91,6 +95,11 @@ class Trace:
         return {wait.rank: wait for wait in (self.failure.waits if self.failure else ())}
 
     @cached_property
+    def waiting(self) -> Waiting:
+        """When each rank does nothing, and for whom it waits there."""
+        return Waiting(self.by_rank, self.time)
+
+    @cached_property
     def apart(self) -> dict[int | None, object]:
         """What tells ranks of a failed run from others that did the same."""
         if self.failure is None:
@@ -104,9 +113,14 @@ class Trace:
         return peak_event(self.events)
 
     @cached_property
+    def parts(self) -> Mapping[str, Fraction]:
+        """Where the time of all ranks goes, in shares (0 to 1) that add up to 1."""
+        return time_parts(self.events, self.ranks)
+
+    @cached_property
     def idle(self) -> float:
         """Share (0 to 1) of all ranks' time in which a rank neither computes nor communicates."""
-        return max(0.0, idle_share(self.events, self.ranks)) if self.time else 0.0
+        return float(idle_of(self.parts))
 
     @cached_property
     def communication(self) -> float:
@@ -116,8 +130,7 @@ class Trace:
     @cached_property
     def hidden(self) -> float:
         """Share (0 to 1) of all ranks' time in which communication goes on beside compute."""
-        both = share(self.events, self.ranks, in_lane("compute")) + self.communication
-        return max(0.0, both - (1.0 - self.idle))
+        return max(0.0, self.communication - float(self.parts.get(TALK, 0)))
 
     def traffic(self, between: bool) -> float:
         """Return the share (0 to 1) of all ranks' time with communication inside boxes, or ``between`` them."""
@@ -129,6 +142,11 @@ class Trace:
         """Return whether the group has ranks in several boxes: groups are in order, so first and last tell."""
         group, size = event.group, self.node_size
         return size is not None and len(group) > 1 and group[0] // size != group[-1] // size
+
+    def tier(self, event: Event) -> object:
+        """Return which tier of links a communication goes over: each has a lane of its own."""
+        tiers = len(self.models[0].dist.cost.tiers) if self.models else 1
+        return tiers > 1 and self._spans_boxes(event)
 
     @cached_property
     def lines(self) -> dict[int, Sequence[Line | None]]:
@@ -170,7 +188,8 @@ def trace_of(
     if isinstance(source, Trace):
         return source
     models = _models(source)
-    unit, tick = TICKS, None
+    cost = models[0].dist.cost
+    unit, tick = cost.time_unit, None
     fault, failure = "", None
     if isinstance(source, Run):
         unit, tick = source.unit, source.tick and 1e3 * source.tick
@@ -196,6 +215,7 @@ def trace_of(
         failure=failure,
         models=models,
         unit=unit,
+        size_unit=cost.size_unit,
         tick=tick,
     )
 
@@ -208,13 +228,13 @@ def with_chain(trace: Trace, wanted: bool | None) -> Trace:
     slow = trace.time_target is not None and trace.time > trace.time_target and not trace.fault and not trace.failure
     if wanted is False or (wanted is None and not slow):
         return trace
-    if trace.unit is not TICKS:
+    if trace.unit is MS:
         if wanted is None:
             return trace
         problem, cure = "times that were measured do not follow from each other", "draw(done, chain=True)"
         raise PuzzleError(problem, where="draw", expected="a run in ticks", cure=cure, line="")
     try:
-        return replace(trace, chain=chain_of(trace.events))
+        return replace(trace, chain=chain_of(trace.events, trace.tier))
     except PuzzleError:
         if wanted is None:
             return trace
@@ -226,6 +246,10 @@ def alike(traces: Sequence[Trace]) -> Sequence[Trace]:
     the first that was measured. Raise PuzzleError if nobody knows how long a tick is."""
     if len({trace.unit for trace in traces}) == 1:
         return traces
+    names = {trace.size_unit.name for trace in traces}
+    if len(names) > 1:
+        problem = f"sizes of one are in {' and of another in '.join(sorted(names))}"
+        raise PuzzleError(problem, where="compare", cure="runs with prices of one kind", line="")
     known = [trace.tick for trace in traces if trace.tick]
     if not known:
         problem = "one is in ticks, one in ms, and nothing was computed that would tell how long a tick is"

@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import TypeVar
 
 from lib.basics.errors import folded
-from lib.basics.units import Elements, show_elements
+from lib.basics.units import Elements, SizeUnit, show_elements
+from lib.record.breakdown import in_words
 from lib.record.events import MARKS, Event
 from lib.record.table import OPERATIONS
 
@@ -36,7 +37,12 @@ def size_of(elements: Elements | float) -> str:
     >>> size_of(2359296), size_of(12345678901)
     ('2,359,296', '12.3G')
     """
-    return si(float(elements)) if elements >= 1e9 else show_elements(elements)  # type: ignore[arg-type]
+    return si(float(elements)) if elements >= 1e9 else show_elements(elements)
+
+
+def brief_size(unit: SizeUnit, size: Elements | float) -> str:
+    """Return a size with three digits: ``1.77M``, or ``16.1 GB`` where it is in bytes."""
+    return unit.show(size) if unit.says_itself else si(float(size))
 
 
 def ranges(numbers: Iterable[int], most: int = 12) -> str:
@@ -93,7 +99,9 @@ def summary(trace: Trace) -> str:
         return f"{trace.title}: not attempted yet"
     sentences = trace.failure.sentences() if trace.failure else ()
     failed = [f"{sentence[0].upper()}{sentence[1:]}." for _, sentence in sentences]
-    chain = [f"The longest chain of operations that wait for each other: {trace.chain}."] if trace.chain else []
+    chain = []
+    if trace.chain:
+        chain = [f"The longest chain of operations that wait for each other: {trace.chain.told(trace.unit)}."]
     return " ".join([_figures(trace), *failed, *chain, _shape(trace)])
 
 
@@ -104,10 +112,21 @@ def _figures(trace: Trace) -> str:
         return f"{head}time {trace.unit.lasting(trace.time)}."
     return (
         f"{head}time {trace.unit.lasting(trace.time)}{_met(trace.time, trace.time_target, trace)}; "
-        f"peak memory {show_elements(peak.memory)} elements on rank {peak.rank} "
+        f"peak memory {trace.size_unit.told(peak.memory)} on rank {peak.rank} "
         f"at {trace.unit.at(trace.unit.brief(peak.issued))}{_met(peak.memory, trace.memory_target, trace)}; "
-        f"idle {share_text(trace.idle)}; communication {share_text(trace.communication)}."
+        f"{spent(trace)}."
     )
+
+
+def spent(trace: Trace) -> str:
+    """Return where the time of all ranks goes, and what is hidden by compute."""
+    said = f"where the time goes: {in_words(trace.parts)}" if trace.parts else "no time passes"
+    return f"{said}; {beside(trace)}" if beside(trace) else said
+
+
+def beside(trace: Trace) -> str:
+    """Return how long ranks communicate beside compute, or nothing."""
+    return f"communicates beside compute {share_text(trace.hidden)}" if trace.hidden > 1e-9 else ""
 
 
 def machine(trace: Trace) -> str:

@@ -7,6 +7,7 @@ it, so whoever reads in this order meets nothing that has not been explained.
 basics    exact units, and errors that say what to do
 record    what happened, as data: tensors in words, the table of operations, the log
 machine   what decides: values, prices, lanes, memory, right or wrong
+real      the prices of real models on real machines, in seconds and bytes
 learner   what a learner touches: Model, Dist, tensors, calls
 running   a function on every rank: the loop, limits, run
 course    what the puzzles ask for

@@ -1,6 +1,6 @@
 """Make the blank notebooks and the table of puzzles from their one source, the files beside this one.
 
-    python -m solutions.build            write puzzles/*.ipynb, the tables in lib, links and picture of README.md
+    python -m solutions.build            write puzzles/*.ipynb, the gallery, the tables in lib, links of README.md
     python -m solutions.build --check    write nothing, fail where they differ from what would be written
 
 A source is a Python file in jupytext's percent format. A cell tagged ``spec`` holds the literal
@@ -34,6 +34,7 @@ from lib.grading.submission import load
 from lib.record.score import work
 from lib.record.table import OPERATIONS, grantable
 
+from . import gallery
 from .address import address, fill, links
 from .mine import write_whole
 
@@ -599,6 +600,7 @@ def _front(root: Path) -> Iterator[tuple[Path, str]]:
     readme = root / "README.md"
     if readme.exists():
         yield Path("README.md"), fill(readme.read_text(encoding="utf-8"), published(root))
+    yield from _gallery(root)
     path = root / "solutions" / f"{SHOWN}.py"
     if path.exists():
         puzzle = specs(path)[0]
@@ -606,6 +608,26 @@ def _front(root: Path) -> Iterator[tuple[Path, str]]:
         played = _played(root, puzzle)
         drawn = draw(played, time_target=time, memory_target=memory)
         yield Path("puzzles", f"{puzzle['name']}.svg"), drawn.svg() + "\n"
+
+
+def _gallery(root: Path) -> Iterator[tuple[Path, str]]:
+    """The schedules of all solutions, with what the overview says of them, if there is one."""
+    folder = root / "solutions"
+    if (folder / "index.py").exists():
+        found = [
+            puzzle for path in filter(is_puzzle, sources(folder)) for puzzle in specs(path)
+        ]
+        known = {puzzle["name"]: puzzle for puzzle in found}
+        missing = known.keys() - gallery.sentences(folder).keys()
+        if missing:
+            raise BuildError(
+                f"index.py: a line with a link is needed for {', '.join(sorted(missing))}"
+            )
+        puzzles = [Puzzle(**puzzle) for puzzle in found]
+        made = gallery.products(
+            puzzles, lambda puzzle: _played(root, known[puzzle.name]), folder
+        )
+        yield from ((Path("puzzles", name), text) for name, text in made)
 
 
 def as_text(data: Json, indent: int) -> str:

@@ -66,9 +66,9 @@ def first_cell(root: Path) -> str:
     return source
 
 
-def notebook(path: Path, root: Path, solved: bool = False) -> build.Json:
-    """The notebook of a source, complete by itself."""
-    made = build.notebook(path, solved, first_cell(root))
+def notebook(path: Path, root: Path, solved: bool = False, first: str = "") -> build.Json:
+    """The notebook of a source, complete by itself. ``first``: its first cell, which all have in common, if known."""
+    made = build.notebook(path, solved, first or first_cell(root))
     where = build.published(root)
     texts = [cell for cell in made["cells"] if cell["cell_type"] == "markdown"]
     texts.append({"source": [build.onward(path)]})
@@ -76,13 +76,9 @@ def notebook(path: Path, root: Path, solved: bool = False) -> build.Json:
         text = "".join(cell["source"])  # a link may go over the end of a line
         text = LINK.sub(lambda found: _link(found[1], found[2], where), text)
         cell["source"] = text.splitlines(keepends=True)
-    last = {
-        "cell_type": "markdown",
-        "id": "onward",
-        "metadata": {},
-        "source": texts[-1]["source"],
-    }
-    made["cells"].append(last)
+    made["cells"].append(
+        {"cell_type": "markdown", "id": "onward", "metadata": {}, "source": texts[-1]["source"]}
+    )
     made["metadata"]["colab"] = {"provenance": [], "name": build.notebook_name(path)}
     cell = next(cell for cell in made["cells"] if cell["cell_type"] == "code")
     cell["metadata"]["cellView"] = "form"  # Colab shows its title only
@@ -98,12 +94,13 @@ def _link(words: str, name: str, where: str) -> str:
 def main(root: Path = build.ROOT) -> int:
     """Write them, and say where; the exit status."""
     folder = root / "dist" / "colab"
+    first = first_cell(root)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
         for path in build.sources(root / "solutions"):
             name, text = (
                 build.notebook_name(path),
-                build.as_text(notebook(path, root), indent=1),
+                build.as_text(notebook(path, root, first=first), indent=1),
             )
             write_whole(folder / name, text)
             made.writestr(

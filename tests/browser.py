@@ -120,11 +120,24 @@ class Browser:
         """Look at a page of its own."""
         return self._call(lambda: _look(self._chromium, page, script, scheme, width))
 
-    def visit(self, url: str, work: Callable[[Page], Result], width: int = 1280, height: int = 1000) -> Result:
-        """Go to an address, and do something there."""
+    def visit(
+        self,
+        url: str,
+        work: Callable[[Page], Result],
+        width: int = 1280,
+        height: int = 1000,
+        scheme: Scheme = "light",
+        scripts: bool = True,
+    ) -> Result:
+        """Go to an address, and do something there. ``scripts``: whether those of the page run."""
 
         def there() -> Result:
-            page = self._chromium.new_page(viewport={"width": width, "height": height}, reduced_motion="reduce")
+            page = self._chromium.new_page(
+                viewport={"width": width, "height": height},
+                reduced_motion="reduce",
+                color_scheme=scheme,
+                java_script_enabled=scripts,
+            )
             page.set_default_timeout(60_000)
             try:
                 page.goto(url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from nbclient import NotebookClient
 SECONDS = 120
 """When to give up on a cell. No test depends on it: it only ends a run that hangs."""
 
-Outputs = list[dict[str, Any]]
+FORGET = "%reset -f"
+
+Json = dict[str, Any]
+Outputs = list[Json]
 
 
 async def run_cells(notebook: nbformat.NotebookNode, kernel: AsyncKernelManager, folder: Path) -> Outputs:
@@ -29,6 +33,13 @@ async def run_cells(notebook: nbformat.NotebookNode, kernel: AsyncKernelManager,
     finally:
         client.kc.stop_channels()
     return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+async def run_twice(shipped: Json, solved: Json, kernel: AsyncKernelManager, folder: Path) -> dict[str, Outputs]:
+    """Outputs of a notebook as shipped and then solved, in one kernel that forgets every name in between."""
+    blank, done = (nbformat.reads(json.dumps(notebook), 4) for notebook in (shipped, solved))
+    done.cells.insert(0, nbformat.v4.new_code_cell(FORGET))
+    return {"blank": await run_cells(blank, kernel, folder), "solved": await run_cells(done, kernel, folder)}
 
 
 def text(outputs: Outputs) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lib import Model
-from lib.course.specs import puzzles
+from lib import Cost, Model, Run, run
+from lib.course.specs import cost_named, puzzles
 
 COURSE = [puzzle.name for puzzle in puzzles().values() if not puzzle.repair]
 REPAIRS = [puzzle.name for puzzle in puzzles().values() if puzzle.repair]
@@ -24,6 +24,13 @@ def solutions() -> Iterator[tuple[Callable[[Model], Any], dict[str, Any]]]:
     for name in SOLUTIONS:
         module = importlib.import_module(f"solutions.{name}")
         yield getattr(module, module.PUZZLE["name"]), module.PUZZLE
+
+
+def solved(name: str, cost: Cost | None = None) -> Run:
+    """The run of a puzzle's reference function, or of a program that is repaired, at the puzzle's own size."""
+    puzzle = puzzles()[name]
+    program = getattr(importlib.import_module(f"solutions.{puzzle.file}"), name)
+    return run(program, **puzzle.size, cost=cost or cost_named(puzzle.cost))
 
 
 SLACK = ("ddp", "wsdp", "fsdp", "pipeline", "gpipe", "pipeline_fsdp")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import nbformat
 import pytest
@@ -142,9 +142,17 @@ def test_words_stay_where_a_picture_is_taken_out(browser: Browser) -> None:
     assert not any("memory when issued" in line for line in beside)
 
 
-def test_words_stay_where_a_player_is_taken_out(browser: Browser) -> None:
-    [_, words] = browser.show(sanitized(play(staged_run())._repr_html_()), VISIBLE).measured
-    assert words.startswith("A player was here")
+STANDS = (
+    """() => ["img", "p", "iframe"].map(tag => document.querySelector("main " + tag)?.checkVisibility() ?? false)"""
+)
+
+
+def test_a_picture_stays_where_a_player_is_taken_out(browser: Browser, tmp_path: Path) -> None:
+    output = play(staged_run())._repr_html_()
+    sight = browser.show(sanitized(output), STANDS)
+    keep(sight.png, "player-taken-out", tmp_path)
+    assert sight.measured == [True, True, False] and sight.colors > FEW and sight.violations == {}
+    assert browser.show(output, STANDS).measured == [False, False, True]
 
 
 @pytest.mark.parametrize("template", ["lab", "classic"])
@@ -176,7 +184,7 @@ PLAY = """async () => {
     const texts = what => [...inside.querySelectorAll(what)].map(one => one.innerText.replace(/\\s+/g, " ").trim());
     const note = () => seen.push([texts("#clock")[0], texts("#ranks em"), texts("#code .at")]);
     const pressed = key => new frame.contentWindow.KeyboardEvent("keydown", {key, bubbles: true});
-    const press = key => inside.body.dispatchEvent(pressed(key));
+    const press = key => inside.querySelector("#player").dispatchEvent(pressed(key));
     note();
     press("ArrowRight"); note();
     press("ArrowRight"); note();
@@ -203,7 +211,7 @@ FOLLOWS = """async () => {
     const note = async () => {
         await new Promise(resolve => setTimeout(resolve, 50));
         const of = (what, how) => frame.contentWindow.getComputedStyle(inside.querySelector(what))[how];
-        seen.push([of("#ranks li", "backgroundColor"), of(".veil", "fill"), of("#clock", "color")]);
+        seen.push([of("#ranks li", "backgroundColor"), of(".veil", "backgroundColor"), of("#clock", "color")]);
     };
     await note();
     for (const light of ["false", "true"]) { document.body.dataset.jpThemeLight = light; await note(); }
@@ -229,7 +237,7 @@ def test_the_player_plays(browser: Browser, host: str, tmp_path: Path) -> None:
     assert [row[0] for row in (start, one, two, back, end, home)] == [
         "tick 0", "tick 1", "tick 1.2", "tick 1", "tick 7.7", "tick 0",
     ]  # fmt: skip
-    assert start[1] == ["forward layer 0, mb 0", "waits for receive from rank 0"]
+    assert start[1] == ["forward layer 0, mb 0", "waits for rank 0"]
     assert two[1] == ["forward layer 0, mb 1", "receive from rank 0"]
     assert end[1] == ["done", "done"]
     assert ["model.forward(" in line for line in start[2]].count(True) == 1
@@ -249,10 +257,8 @@ BACK = """() => {
         ...[...document.querySelectorAll(".now em")].map(words => words.textContent)];
     const end = seen(), marked = document.querySelectorAll(".now.stuck").length;
     document.querySelector("#back").click();
-    const last = seen();
-    document.querySelector("#back").click();
     const busy = [...document.querySelectorAll("#code .at b")].map(who => who.textContent);
-    return {end, marked, last, before: seen(), busy};
+    return {end, marked, before: seen(), busy};
 }"""
 
 
@@ -262,8 +268,7 @@ def test_a_failed_run_is_played_from_its_end_backwards(browser: Browser, scheme:
     sight = browser.page(play(failed(early).run).page, BACK, scheme, 980)
     keep(sight.png, f"player-failed-{scheme}", tmp_path)
     waits = ["waits for rank 3 in all-reduce of layer 0"] * 3
-    assert sight.measured["end"] == ["tick 1.55", *waits, "done"] and sight.measured["marked"] == 3
-    assert sight.measured["last"] == ["tick 1", *waits, "idle"]
+    assert sight.measured["end"] == ["tick 1", *waits, "done"] and sight.measured["marked"] == 3
     assert sight.measured["before"] == ["tick 0", *(f"forward layer 0, mb {rank}" for rank in range(4))]
     assert sight.measured["busy"] == ["0 1 2 3"]
     assert sight.violations == {}
@@ -300,3 +305,16 @@ def test_an_empty_picture_has_few_colors(browser: Browser, scheme: Scheme) -> No
 
 def test_what_a_page_wants_to_load_is_seen(browser: Browser) -> None:
     assert browser.show('<img alt="none" src="https://example.invalid/a.png">').requests != []
+
+
+def test_the_pointer_asks_for_the_arrow_of_a_message(browser: Browser, tmp_path: Path) -> None:
+    draw(staged_run(2, 2), memory=False).save(tmp_path / "arrows.html")
+
+    def seen(page: Any) -> list[str]:
+        arrow = "document.querySelector('.m>.a')"
+        fill = f"() => getComputedStyle({arrow}).fill"
+        before = page.evaluate(fill)
+        page.locator(".m rect").first.hover(force=True)  # its sign may lie on it
+        return [before, page.evaluate(fill)]
+
+    assert browser.visit((tmp_path / "arrows.html").as_uri(), seen) == ["none", rgb(theme.ARROW)]

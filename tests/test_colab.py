@@ -21,7 +21,7 @@ import pytest
 from jupyter_client.manager import AsyncKernelManager
 
 from solutions import build, colab
-from tests.kernels import Outputs, complaints, run_cells, shows_a_picture, text
+from tests.kernels import Outputs, complaints, run_twice, shows_a_picture, text
 from tests.pythons import python_of
 
 PINS = Path(__file__).parent / "pins" / "colab.txt"
@@ -39,6 +39,12 @@ THERE = (
 SOURCES = build.sources(build.ROOT / "solutions")
 
 
+@pytest.fixture(scope="module")
+def first() -> str:
+    """The first cell of all notebooks."""
+    return colab.first_cell(build.ROOT)
+
+
 # -- the notebooks themselves ---------------------------------------------------------------
 
 
@@ -48,16 +54,15 @@ def test_the_same_sources_make_the_same_notebook() -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_a_notebook_is_complete_and_small(path: Path) -> None:
-    made = colab.notebook(path, build.ROOT)
+def test_a_notebook_is_complete_and_small(path: Path, first: str) -> None:
+    made = colab.notebook(path, build.ROOT, first=first)
     nbformat.validate(nbformat.from_dict(made))
     assert len(json.dumps(made)) < 600_000
     plain = build.notebook(path)
     both = [[cell["source"] for cell in one["cells"] if cell["cell_type"] == "code"][1:] for one in (made, plain)]
     assert both[0] == both[1] and len(made["cells"]) == len(plain["cells"])
-    first = "".join(made["cells"][1]["source"])
-    assert "chalk-diagrams==0.2.2" in first
-    assert "_ = []" not in first
+    assert "".join(made["cells"][1]["source"]) == first
+    assert "chalk-diagrams==0.2.2" in first and "_ = []" not in first
 
 
 @pytest.mark.process
@@ -83,15 +88,16 @@ def texts(notebook: build.Json) -> str:
     return "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
 
 
-def test_links_to_other_notebooks_work_in_colab(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_to_other_notebooks_work_in_colab(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
     path = build.ROOT / "solutions" / "p03_wsdp.py"
-    assert ".ipynb)" not in texts(colab.notebook(path, build.ROOT)).replace("`p04_fsdp.ipynb`)", "")
-    assert "Next: Puzzle 4: Fully sharded data parallel (`p04_fsdp.ipynb`)" in texts(colab.notebook(path, build.ROOT))
+    unpublished = texts(colab.notebook(path, build.ROOT, first=first))
+    assert ".ipynb)" not in unpublished.replace("`p04_fsdp.ipynb`)", "")
+    assert "Next: Puzzle 4: Fully sharded data parallel (`p04_fsdp.ipynb`)" in unpublished
     monkeypatch.setattr(build, "published", lambda root: "https://github.com/me/it")
     there = "https://colab.research.google.com/github/me/it/blob/colab/"
-    assert "](" + there + "p04_fsdp.ipynb)" in texts(colab.notebook(path, build.ROOT))
+    assert "](" + there + "p04_fsdp.ipynb)" in texts(colab.notebook(path, build.ROOT, first=first))
     assert f'NOTEBOOKS = "{there}"' in colab.first_cell(build.ROOT)
-    overview = texts(colab.notebook(SOURCES[0], build.ROOT))
+    overview = texts(colab.notebook(SOURCES[0], build.ROOT, first=first))
     assert overview.count(f"]({there}") >= len(SOURCES) - 1
     assert not re.search(r"\]\(\w+\.ipynb\)", overview)  # no link is left that leads nowhere there
 
@@ -165,7 +171,7 @@ def freeze(folder: Path) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def executed(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Outputs]]:
+def executed(machine: Machine, first: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Outputs]]:
     """The outputs of all notebooks, as shipped and solved, each from an empty folder."""
     home = tmp_path_factory.mktemp("home")
     spec = {"argv": [str(machine.folder / "bin" / "python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]}
@@ -175,28 +181,26 @@ def executed(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> dict
     environment = {**os.environ, "HOME": str(home), "IPYTHONDIR": str(home / "ipython"), "PYTHONPATH": ""}
     environment.pop("LLM_TRAINING_PUZZLES_PROGRESS", None)
 
-    async def one(path: Path, solved: bool) -> Outputs:
+    async def both(path: Path) -> dict[str, Outputs]:
         folder = tmp_path_factory.mktemp(path.stem)
         manager = AsyncKernelManager(kernel_name="colab")
         await manager.start_kernel(cwd=str(folder), env=environment)
         try:
-            notebook = nbformat.reads(json.dumps(colab.notebook(path, build.ROOT, solved)), 4)
-            return await run_cells(notebook, manager, folder)
+            shipped, solved = (colab.notebook(path, build.ROOT, solved, first) for solved in (False, True))
+            return await run_twice(shipped, solved, manager, folder)
         finally:
             await manager.shutdown_kernel(now=True)
 
     async def everything() -> dict[str, dict[str, Outputs]]:
         free = asyncio.Semaphore(os.cpu_count() or 1)
-        done: dict[str, dict[str, Outputs]] = {path.stem: {} for path in SOURCES}
 
-        async def held(path: Path, state: str) -> None:
+        async def held(path: Path) -> dict[str, Outputs]:
             async with free:
-                done[path.stem][state] = await one(path, state == "solved")
+                return await both(path)
 
-        await held(SOURCES[0], "blank")  # alone: it installs what is missing
-        rest = [(path, state) for path in SOURCES for state in ("blank", "solved")][1:]
-        await asyncio.gather(*[held(*each) for each in rest])
-        return done
+        first = await held(SOURCES[0])  # alone: it installs what is missing
+        rest = await asyncio.gather(*map(held, SOURCES[1:]))
+        return {path.stem: found for path, found in zip(SOURCES, [first, *rest], strict=True)}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_PATH", str(home))

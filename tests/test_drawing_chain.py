@@ -12,21 +12,16 @@ from drawing import Trace, draw, play, theme
 from drawing.layout import Layout
 from drawing.path import FADED, draw_path, stops
 from drawing.trace import trace_of, with_chain
-from lib import Cost, Model, PuzzleError, Run, run
+from lib import Model, PuzzleError, run
 from lib.basics.units import MS
 from lib.course.specs import cost_named
 from lib.record.chain import chain_of
 from lib.record.events import MARKS
 from tests.drawing_events import SVG, chain, event, parse, sharded_run, staged_run, texts, titles, trace
-from tests.programs import solutions
+from tests.programs import solutions, solved
 
 ALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()]
 SUM = "33.8 = 14 forward + 14 backward + 4.8 messages + 1 update"
-
-
-def solved(name: str, cost: Cost | None = None) -> Run:
-    [(fn, spec)] = [(fn, spec) for fn, spec in solutions() if spec["name"] == name]
-    return run(fn, **spec["size"], cost=cost or cost_named(spec.get("cost", "default")))
 
 
 def laid_out(done: Any) -> Layout:

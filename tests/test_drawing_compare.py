@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from drawing import Trace, compare, draw
+from drawing.difference import changes, in_words, parts_of, rounded
 from drawing.marks import text_width
 from drawing.picture import LARGEST
 from drawing.trace import trace_of
 from lib import Model, PuzzleError, run
+from lib.basics.units import MS
+from lib.record.breakdown import WAITS, WORDS
+from lib.record.table import OPERATIONS
 from tests.drawing_events import (
     SVG,
     chain,
@@ -22,8 +32,12 @@ from tests.drawing_events import (
     sharded_run,
     staged_run,
     texts,
+    titles,
     trace,
 )
+from tests.failures import CASES, failed
+
+Spans = list[list[tuple[int, int, str]]]
 
 
 async def nothing(model: Model) -> Model:
@@ -129,12 +143,154 @@ def test_large_runs_stay_small() -> None:
         assert len(compare(*[trace(*shapes)] * 3, static=static)._repr_html_()) <= LARGEST
 
 
+# -- what got shorter -----------------------------------------------------------------------
+
+
+def test_the_parts_of_a_run_by_hand() -> None:
+    # rank 0 computes from 0 to 4, communicates from 3 to 6, and is idle to 10; rank 1 does nothing before its update
+    busy = [event(0, "forward", 0, 4), event(0, "allgather", 3, 6, op=(0,))]
+    made = trace(busy, [event(1, "update", 8, 10)])
+    assert parts_of(made) == {
+        "forward": 2,
+        "update": 1,
+        "only communicates": 1,
+        "waits to begin": 4,
+        "waits at the end": 2,
+    }
+    assert sum(parts_of(made).values()) == made.time == 10
+
+
+def test_what_changed_is_said_in_figures_that_add_up() -> None:
+    before = trace([event(0, "forward", 0, 4), event(0, "allgather", 4, 7), event(0, "backward", 10, 14)], title="old")
+    after = trace([event(0, "forward", 0, 4), event(0, "allgather", 3, 5), event(0, "backward", 5, 9)], title="new")
+    told = ("5 ticks shorter than old", "waits between 3 less, only communicates 2 less; peak memory is the same")
+    assert in_words(before, after) == told
+    assert set(told) <= set(texts(compare(before, after)))
+    assert (
+        "new is 5 ticks shorter than old; waits between 3 less, only communicates 2 less"
+        in compare(before, after).summary
+    )
+    assert in_words(after, before)[0] == "5 ticks longer than new"
+    assert in_words(before, before) == ("as long as old", "peak memory is the same")
+
+
+def test_a_mean_over_ranks_says_so_and_so_does_a_change_of_memory() -> None:
+    head, made = in_words(trace_of(staged_run(4, 8)), trace_of(staged_run(4, 4)))
+    assert head.endswith(" ticks shorter than staged")
+    assert made.startswith("a rank on average: ") and made.endswith(" less") and "; peak memory " in made
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 60), st.sampled_from(sorted(OPERATIONS))), max_size=12)
+
+
+@given(st.lists(SPANS, min_size=1, max_size=3), st.lists(SPANS, min_size=1, max_size=3), st.integers(1, 7))
+def test_parts_add_up_exactly_whatever_happens(one: Spans, other: Spans, grain: int) -> None:
+    def made(ranks: Spans) -> Trace:
+        rows = [
+            [event(rank, kind, start / grain, (start + length) / grain) for start, length, kind in row]
+            for rank, row in enumerate(ranks)
+        ]
+        return trace(*rows)
+
+    before, after = made(one), made(other)
+    for known in (before, after):
+        parts = parts_of(known)
+        assert sum(parts.values()) == Fraction(known.time)
+        assert all(part >= 0 for part in parts.values())
+        waits = sum(parts.get(WORDS[part], 0) for part in WAITS)
+        assert float(waits) == pytest.approx(known.idle * known.time, abs=1e-6)
+    found = changes(before, after)
+    difference = Fraction(after.time) - Fraction(before.time)
+    assert sum(found.values()) == difference and 0 not in found.values()
+    for places in range(4):
+        shown = rounded(found, places)
+        assert sum(shown.values()) == Fraction(round(difference * 10**places), 10**places)
+        assert all(abs(shown[part] - found[part]) < Fraction(1, 10**places) for part in found)
+    head, said = in_words(before, after)
+    figures = [Decimal(size) * (1 if way == "more" else -1) for size, way in re.findall(r" ([\d.]+) (more|less)", said)]
+    total = re.match(r"([\d.]+) ticks (shorter|longer)", head)
+    assert sum(figures) == (Decimal(total[1]) * (1 if total[2] == "longer" else -1) if total else 0)
+
+
+def test_what_fails_is_compared_with_nothing() -> None:
+    done = failed(CASES[0]).run
+    for order in ((done, staged_run(2, 2)), (staged_run(2, 2), done), (run(nothing, 2), staged_run(2, 2))):
+        assert not re.search("shorter|longer|as long", compare(*order).summary)
+
+
+def test_a_measured_run_is_compared_like_with_like() -> None:
+    """Who waits for the others of a collective is idle in both: a measured one has begun when the last is there."""
+    ticks = trace([event(0, "forward", 0, 1), event(0, "allgather", 3, 4)], title="simulated")
+    clock = trace([event(0, "forward", 0, 30), event(0, "allgather", 90, 150)], title="measured", unit=MS, tick=30.0)
+    told = "60 ms longer than simulated", "only communicates 30 more, waits at the end 30 more"
+    late = replace(clock, by_rank={0: [clock.events[0], clock.events[1]._replace(start=120, end=180)]})
+    shown = compare(ticks, late)
+    assert told[0] in texts(shown) and f"{told[1]}; peak memory is the same" in texts(shown)
+
+
+def test_a_line_through_all_schedules_where_a_shorter_one_ends() -> None:
+    def dashed(*ends: float) -> list[str]:
+        shown = compare(*(trace([event(0, "forward", 0, end)]) for end in ends)).svg()
+        return re.findall(r'stroke-dasharray="1.5 3.5"[^>]* d="([^"]+)"', shown)
+
+    assert dashed(8, 8) == []
+    [path] = dashed(8, 4, 8)
+    assert len(set(re.findall(r"[ML]([\d.]+) ", path))) == 1 and path.count("M") == 3
+    [path] = dashed(8, 4, 6, 2)
+    assert len(set(re.findall(r"[ML]([\d.]+) ", path))) == 3 and path.count("M") == 12
+
+
+def test_memory_of_the_rank_with_the_peak_on_one_scale() -> None:
+    small, large = (
+        [event(rank, "forward", 0, 4, held=(0, 0, 0, size)) for size in sizes]
+        for rank, sizes in ((0, (100, 300, 200)), (1, (100, 900, 400)))
+    )
+    one, two = trace(small, title="one"), trace(small, large, title="two", memory_target=600)
+    shown = compare(one, two)
+    assert {"peak 300", "peak 900", "target 600"} <= set(texts(shown))
+    assert [title for title in titles(shown) if title.startswith("memory of rank")] == [
+        "memory of rank 0, whose peak is the highest: 300 elements at tick 0",
+        "memory of rank 1, whose peak is the highest: 900 elements at tick 0",
+    ]
+    outlines = re.findall(r'<title>memory of rank[^<]*</title><path[^>]* d="M[\d.]+ ([\d.]+)v(-?[\d.]+)', shown.svg())
+    heights = [-float(height) for _, height in outlines]
+    assert heights[1] / heights[0] == pytest.approx(3, rel=0.02)
+    assert "peak" not in " ".join(texts(compare(*[replace(one, by_rank={0: ()})] * 2)))
+
+
+def test_a_machine_is_named_once_if_it_is_the_same() -> None:
+    said = "4 ranks · 4 layers · 4 micro-batches"
+    assert texts(compare(staged_run(4, 4), staged_run(4, 4))).count(said) == 1
+    assert texts(compare(staged_run(4, 4), staged_run(4, 5))).count(said) == 1
+    assert "4 ranks · 4 layers · 5 micro-batches" in texts(compare(staged_run(4, 4), staged_run(4, 5)))
+
+
+def test_numbers_of_neighboring_boxes_do_not_touch() -> None:
+    seen = set()
+    for batches in (4, 8, 16, 24):
+        shown = compare(staged_run(4, batches), staged_run(4, batches))
+        rows: dict[str, list[tuple[float, float]]] = {}
+        for element in parse(shown).iter(SVG + "text"):
+            text = element.text or ""
+            if text.isdecimal() and element.get("font-weight") == "600" and "text-anchor" not in element.attrib:
+                half = text_width(text, float(element.get("font-size", 0))) / 2
+                x = float(element.get("x", 0))
+                rows.setdefault(element.get("y", ""), []).append((x - half, x + half))
+        for spans in rows.values():
+            if len(spans) > batches:  # and no line of the legend
+                assert min(b[0] - a[1] for a, b in pairwise(sorted(spans))) > 2.5
+                seen.add(batches)
+    assert {4, 8, 16} <= seen
+
+
 @pytest.mark.parametrize(
     ("sources", "options"),
     [
         ((), {}),
         ((staged_run(2, 2),), {}),
         ((staged_run(2, 2), 3), {}),
+        ((staged_run(2, 2), None), {}),
+        ((staged_run(2, 2),) * 5, {}),
         ((staged_run(2, 2),) * 2, {"titles": ["one"]}),
         ((staged_run(2, 2),) * 2, {"titles": "ab"}),
         ((staged_run(2, 2),) * 2, {"links": "some"}),

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 import drawing
 from drawing import theme
-from drawing.layout import Layout, idle_spans, lanes_of, rows_of, ticks
+from drawing.layout import Layout, lanes_of, rows_of, ticks
 from drawing.memory import steps_of
 from drawing.trace import trace_of
 from lib.record.events import MARKS, Event
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import OPERATIONS, in_lane, training
+from lib.record.waiting import idle_spans
 from tests import drawing_events
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 

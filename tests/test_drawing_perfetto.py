@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,25 +16,33 @@ from drawing import Trace, perfetto
 from drawing.perfetto import TICK
 from drawing.theme import MEMORY
 from lib import Cost, PuzzleError, Run
+from lib.course.specs import puzzles
 from lib.record.events import MARKS
 from lib.record.kinds import MEMORY_KINDS
-from lib.record.table import in_lane
+from lib.record.table import SEND, in_lane
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
+from tests.programs import solved
 
 RUNS = {
     "staged": staged_run(4, 4),
     "sharded": sharded_run(4, 3),
     "boxes": sharded_run(4, 2, node_size=2),
 }
-NEEDED = {
-    "X": {"name", "cat", "ph", "ts", "dur", "pid", "tid", "args"},
-    "i": {"name", "cat", "ph", "ts", "pid", "tid", "s", "args"},
-    "C": {"name", "ph", "ts", "pid", "tid", "args"},
-    "M": {"name", "ph", "ts", "pid", "tid", "args"},
-    "s": {"name", "cat", "ph", "ts", "pid", "tid", "id"},
-    "f": {"name", "cat", "ph", "ts", "pid", "tid", "id", "bp"},
+Field = tuple[type, ...]
+TEXT, WHOLE, NUMBER = (str,), (int,), (int, float)
+EVERY: dict[str, Field] = {"ph": TEXT, "name": TEXT, "pid": WHOLE, "tid": WHOLE, "ts": NUMBER}
+NEEDED: dict[str, dict[str, Field]] = {
+    "X": {"cat": TEXT, "dur": NUMBER},  # complete: a slice
+    "i": {"cat": TEXT, "s": TEXT},  # instant, with its scope
+    "C": {"args": (dict,)},  # counter: a series for each of its args
+    "M": {"args": (dict,)},  # metadata
+    "s": {"cat": TEXT, "id": WHOLE},  # start and end of a flow, known by category, name and id
+    "f": {"cat": TEXT, "id": WHOLE, "bp": TEXT},
 }
-"""The fields of each phase in the format's description."""
+"""The fields that each phase must have ("Trace Event Format", Google: the events of each kind), and their types. An id
+may be a text there, but Perfetto reads a text as a hexadecimal number, so here it is a number."""
+MAY: dict[str, dict[str, Field]] = {"X": {"args": (dict,)}, "i": {"args": (dict,)}}
+METADATA = {"process_name": {"name": str}, "process_sort_index": {"sort_index": int}, "thread_name": {"name": str}}
 
 
 @pytest.fixture(params=RUNS)
@@ -47,13 +56,78 @@ def entries(source: object, *phases: str) -> list[dict[str, Any]]:
     return [entry for entry in found["traceEvents"] if not phases or entry["ph"] in phases]
 
 
+def follow_the_format(text: str) -> None:
+    """Check a file against the description of the format, whatever is in it."""
+    found = json.loads(text)
+    assert set(found) == {"traceEvents", "displayTimeUnit", "otherData"}
+    assert found["displayTimeUnit"] in ("ms", "ns")
+    flows = Counter[tuple[str, int]]()
+    slices: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for entry in found["traceEvents"]:
+        needed = EVERY | NEEDED[entry["ph"]]
+        assert needed.keys() <= entry.keys() <= needed.keys() | MAY.get(entry["ph"], {}).keys(), entry
+        for name, types in (needed | MAY.get(entry["ph"], {})).items():
+            assert name not in entry or type(entry[name]) in types, entry
+        assert entry["ts"] >= 0 and entry.get("dur", 0) >= 0
+        match entry["ph"]:
+            case "X":
+                slices.setdefault((entry["pid"], entry["tid"]), []).append((entry["ts"], entry["dur"]))
+            case "i":
+                assert entry["s"] in ("g", "p", "t")
+            case "C":
+                assert entry["args"] and all(type(size) in NUMBER for size in entry["args"].values())
+            case "M":
+                wanted = METADATA[entry["name"]]
+                assert {name: type(value) for name, value in entry["args"].items()} == wanted
+            case "s" | "f":
+                assert entry.get("bp", "e") == "e"
+                flows[entry["ph"], entry["id"]] += 1
+    named = {
+        (e["pid"], e["tid"])
+        for e in found["traceEvents"]
+        if e["ph"] == "M" and e["name"] == "thread_name" and e["args"]
+    }
+    assert {(e["pid"], e["tid"]) for e in found["traceEvents"]} == named
+    starts = {flow for phase, flow in flows if phase == "s"}
+    assert starts == {flow for phase, flow in flows if phase == "f"} and set(flows.values()) <= {1}
+    for entry in found["traceEvents"]:  # a flow hangs on the slice that is open where and when it is said
+        if entry["ph"] in "sf":
+            own = slices[entry["pid"], entry["tid"]]
+            assert any(start <= entry["ts"] <= start + length for start, length in own)
+
+
 def test_every_entry_has_the_fields_of_its_phase(made: Run) -> None:
-    for entry in entries(made):
-        assert set(entry) == NEEDED[entry["ph"]], entry
-        assert isinstance(entry["pid"], int)
-        assert isinstance(entry["tid"], int)
-        assert entry["ts"] >= 0
+    follow_the_format(perfetto(made))
     assert {entry["ph"] for entry in entries(made)} >= {"X", "i", "C", "M"}
+
+
+@pytest.mark.parametrize("name", puzzles())
+def test_every_solution_follows_the_format(name: str) -> None:
+    done = solved(name)
+    follow_the_format(perfetto(done))
+    shown = Counter(entry["cat"] for entry in entries(done, "X", "i"))
+    assert shown == Counter(event.kind for event in done.events if event.kind not in MARKS)
+    messages = [event for event in done.events if event.kind == SEND.kind and event.length]
+    assert len(entries(done, "s")) == len(entries(done, "f")) == len(messages)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda entry: entry.pop("ts"),
+        lambda entry: entry.update(pid="0"),
+        lambda entry: entry.update(dur=-1),
+        lambda entry: entry.update(tid=9),
+        lambda entry: entry.update(ph="s", cat="message", id=1),
+        lambda entry: entry.update(ph="s", cat="message", id="0-1-0"),
+        lambda entry: entry.update(more=1),
+    ],
+)
+def test_the_check_of_the_format_notices_what_is_wrong(wrong: Callable[[dict[str, Any]], object]) -> None:
+    found = json.loads(perfetto(RUNS["staged"]))
+    wrong(next(entry for entry in found["traceEvents"] if entry["ph"] == "X"))
+    with pytest.raises(AssertionError):
+        follow_the_format(json.dumps(found))
 
 
 def test_every_operation_is_a_slice_or_an_instant_at_its_time(made: Run) -> None:
@@ -104,19 +178,41 @@ def test_a_flow_has_both_ends_or_none(price: str) -> None:
     assert entries(staged_run(2, 2, cost=Cost(**{price: 0})), "s", "f") == []  # type: ignore[arg-type]
 
 
-def test_memory_is_a_counter_whose_sum_is_the_sample_and_one_of_the_total(made: Run) -> None:
-    by_name = {name: [e for e in entries(made, "C") if e["name"] == name] for name in ("memory", "memory, total")}
-    assert sum(map(len, by_name.values())) == len(entries(made, "C"))
-    used = {MEMORY[kind][0] for at, kind in enumerate(MEMORY_KINDS) if any(event.held[at] for event in made.events)}
-    for counter, total in zip(*by_name.values(), strict=True):
-        assert set(counter["args"]) == used
-        assert (counter["pid"], counter["ts"]) == (total["pid"], total["ts"])
-        assert sum(counter["args"].values()) == total["args"]["elements"]
-    for rank in range(4):  # as a staircase: what was said last holds at every sample
-        said = {e["ts"]: e["args"]["elements"] for e in by_name["memory, total"] if e["pid"] == rank}
-        last = {event.issued * TICK: event.memory for event in made.events if event.rank == rank}
-        for moment, memory in last.items():
-            assert said[max(at for at in said if at <= round(moment, 3))] == memory
+def test_memory_is_a_counter_that_says_what_has_changed(made: Run) -> None:
+    used = {MEMORY[kind][0]: at for at, kind in enumerate(MEMORY_KINDS) if any(event.held[at] for event in made.events)}
+    for rank in range(4):  # played back, what was said last of each series is what is held
+        counters = [entry for entry in entries(made, "C") if entry["pid"] == rank]
+        assert set(counters[0]["args"]) == {*used, "total"}
+        assert {entry["name"] for entry in counters} == {"memory"}
+        samples = [event for event in made.events if event.rank == rank]
+        last = {round(event.issued * TICK, 3): event for event in samples}
+        now: dict[str, float] = {}
+        for at, moment in enumerate(last):
+            until = [*last, float("inf")][at + 1]
+            for entry in counters:
+                if moment <= entry["ts"] < until:
+                    assert not any(now.get(name) == size for name, size in entry["args"].items())  # nothing twice
+                    now |= entry["args"]
+            held = last[moment].held
+            assert now == {name: held[place] for name, place in used.items()} | {"total": sum(held)}
+        peak = max(event.memory for event in samples)  # also where it lasts no time
+        assert max(entry["args"].get("total", 0) for entry in counters) == peak
+
+
+def test_a_detail_is_said_once() -> None:
+    for entry in entries(RUNS["staged"], "X", "i"):
+        details = entry.get("args", {})
+        assert ("micro-batches" in details) <= (" mb " not in entry["name"])
+        assert details.get("issued at tick") != entry["ts"] / TICK
+    assert any("issued at tick" in entry.get("args", {}) for entry in entries(RUNS["staged"], "X"))
+    assert "issued" in json.loads(perfetto(RUNS["staged"]))["otherData"]
+    text = perfetto(RUNS["staged"])
+    assert ".0," not in text and ".0}" not in text
+
+
+def test_a_large_file_has_few_bytes_for_each_operation() -> None:
+    run = staged_run(16, 64)
+    assert len(perfetto(run)) / len(run.events) < 300  # messages are a third of it, each with a flow
 
 
 def test_every_slice_of_a_micro_batch_names_it() -> None:

@@ -8,13 +8,17 @@ import html
 import json
 import linecache
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drawing import play
-from drawing.player import CARDS, OPERATIONS, Player
+from drawing import draw, play
+from drawing.picture import LARGEST
+from drawing.playback import CARDS
+from drawing.player import OPERATIONS, STILL, Player
+from drawing.svg import escape
 from lib import Dist, Model, PuzzleError, run
 from lib.record.events import MARKS
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
@@ -37,7 +41,7 @@ def test_every_operation_that_takes_time_can_be_stepped_to() -> None:
 def test_memory_is_there_by_kind_and_sums_up() -> None:
     made = staged_run(4, 4)
     shown = data(play(made, memory_target=2_000_000))
-    assert max(sum(sample[1:]) for row in shown["rows"] for sample in row["held"]) == made.memory
+    assert max(sum(shown["held"][place]) for row in shown["rows"] for place in row["held"][1::2]) == made.memory
     assert [name for name, _ in shown["kinds"]] == [
         "weights", "optimizer states", "weight gradients", "activations", "activation gradients", "inbox",
     ]  # fmt: skip
@@ -51,7 +55,7 @@ def test_every_operation_knows_the_learners_line() -> None:
     assert code[0][1].startswith("async def staged")
     for row in shown["rows"]:
         for op in row["ops"]:
-            words, (number, text) = shown["words"][op[5]], code[op[6]]
+            words, (number, text) = shown["words"][op[4]], code[op[5]]
             verb = {"send": "pass_to", "receive": "receive"}.get(words.split()[0], words.split()[0])
             assert verb in text, (words, number, text)
 
@@ -66,7 +70,7 @@ def test_helpers_are_shown_with_the_function() -> None:
 
     shown = data(play(run(outer)))
     op = shown["rows"][0]["ops"][0]
-    assert "model.forward(0" in shown["code"][op[6]][1]
+    assert "model.forward(0" in shown["code"][op[5]][1]
 
 
 def test_models_by_hand_and_code_without_source_can_be_played() -> None:
@@ -75,7 +79,7 @@ def test_models_by_hand_and_code_without_source_can_be_played() -> None:
     exec(compile(source, "<nowhere>", "exec"), space)
     made = run(space["f"])
     assert data(play(made))["code"] == []
-    assert [op[6] for op in data(play(made))["rows"][0]["ops"]] == [-1]
+    assert [op[5] for op in data(play(made))["rows"][0]["ops"]] == [-1]
     assert data(play(made.models))["rows"]
     assert data(play(trace(chain(0, 3))))["code"] == []
 
@@ -95,13 +99,20 @@ def test_names_cannot_end_the_script_or_the_page() -> None:
     assert data(player)["rows"]
 
 
-def test_it_shows_itself_in_a_frame_with_words_where_frames_are_taken_out(tmp_path: Path) -> None:
-    player = play(staged_run(2, 2))
-    shown = player._repr_html_()
-    frame = re.fullmatch(r'<iframe srcdoc="([^"]*)" title="player of staged"[^>]*>([^<]*)</iframe>', shown)
-    assert frame is not None
-    assert html.unescape(frame[1]) == player.page
-    assert "play(run).save('player.html')" in frame[2]
+STILL_AND_FRAME = re.compile(
+    r'<style>[^<]*</style><div class="ltp-still"><div [^>]*><img (?P<image>[^>]*)></div><p>(?P<words>[^<]*)</p></div>'
+    r'<iframe class="ltp-player" srcdoc="(?P<page>[^"]*)" title="player of staged"[^>]*></iframe>'
+)
+
+
+def test_it_shows_itself_in_a_frame_with_a_picture_where_frames_are_taken_out(tmp_path: Path) -> None:
+    made = staged_run(2, 2)
+    player = play(made)
+    shown = STILL_AND_FRAME.fullmatch(player._repr_html_())
+    assert shown is not None
+    assert html.unescape(shown["page"]) == player.page
+    assert "play(run).save('player.html')" in html.unescape(shown["words"])
+    assert f'alt="{draw(made).summary}"' in html.unescape(shown["image"])
     player.save(tmp_path / "x.html")
     assert (tmp_path / "x.html").read_text(encoding="utf-8") == player.page
     assert len(repr(player)) < 200
@@ -114,17 +125,117 @@ def test_only_html_is_written(tmp_path: Path) -> None:
         play(staged_run(2, 2)).save(tmp_path / "no" / "x.html")
 
 
-def test_a_page_too_large_for_a_notebook_says_so() -> None:
+def test_a_page_too_large_for_a_notebook_says_so_and_shows_a_picture() -> None:
+    def held(rank: int, at: int) -> tuple[int, ...]:
+        return at + rank, 200_000 + at, 0, 300_000 + at, 400_000 + at, 500_000 + at, 0
+
     large = play(
-        trace(*([event(rank, "forward", at + rank, at + rank + 1) for at in range(310)] for rank in range(64)))
+        trace(
+            *(
+                [
+                    event(rank, "forward", at + rank / 7, at + rank / 7 + 0.654321, held=held(rank, at))
+                    for at in range(310)
+                ]
+                for rank in range(64)
+            )
+        )
     )
-    assert len(large._repr_html_()) < 1_500_000
-    assert "save(" in large._repr_html_()
+    shown = large._repr_html_()
+    assert len(shown) < LARGEST < len(large.page)
+    assert "save(" in shown and "<img " in shown and "<iframe" not in shown
 
 
-def test_many_ranks_have_cards_for_the_first_rows() -> None:
-    assert len(data(play(trace(*(chain(rank, 4, offset=rank) for rank in range(100)))))["rows"]) == CARDS
+def test_a_large_picture_is_rougher_so_that_the_player_fits_into_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = trace(*([event(rank, "forward", 2 * at, 2 * at + 1) for at in range(120)] for rank in range(8)))
+    fine = play(made)
+    assert fine.page.count("<rect") > 8 * 120 and "<iframe" in fine._repr_html_()
+    less = len(escape(fine.page)) + STILL - 1
+    monkeypatch.setattr("drawing.player.LARGEST", less)
+    coarse = play(made)
+    assert coarse.page.count("<rect") < 8 * 120 and "<iframe" in coarse._repr_html_()
+    assert data(coarse)["rows"] == data(fine)["rows"]
+
+
+def test_many_ranks_are_all_played_and_some_of_them_have_a_card_at_a_time() -> None:
+    shown = data(play(trace(*(chain(rank, 4, offset=rank) for rank in range(100)))))
+    assert (len(shown["rows"]), shown["cards"], shown["left_out"]) == (100, CARDS, "")
     assert len(data(play(sharded_run(32, 2)))["rows"]) == 1
+
+
+LONG = OPERATIONS // 20
+"""Operations of a rank of which twenty, and no more, can be played."""
+
+
+def test_of_too_many_operations_those_of_some_ranks_are_played_and_the_page_says_which() -> None:
+    ranks = [chain(rank, LONG, offset=rank) for rank in range(100)]
+    ranks[37] = [event(37, "forward", 40 + at, 41 + at, held=(900, 0, 0, 0, 0, 0, 0)) for at in range(LONG)]
+    shown = data(play(trace(*ranks)))
+    names = [int(row["brief"]) for row in shown["rows"]]
+    assert len(names) == 20 and names == sorted(names)
+    assert {0, 37, 99} <= {*names}  # the first, the last, and the peak
+    assert max(b - a for a, b in pairwise(names)) <= 6  # the others spread over the machine
+    assert shown["left_out"].startswith("20 of 100 ranks are played: 0, ") and "99 (20)" in shown["left_out"]
+    assert "play(run, ranks=[...])" in shown["left_out"]
+
+
+def test_one_may_name_the_ranks_to_play() -> None:
+    many = trace(*(chain(rank, 4, offset=rank) for rank in range(100)))
+    shown = data(play(many, ranks=[70, 3]))
+    assert [row["name"] for row in shown["rows"]] == ["rank 3", "rank 70"]
+    assert shown["left_out"].startswith("2 of 100 ranks are played: 3, 70.")
+    assert [row["name"] for row in data(play(sharded_run(32, 2), ranks=[5]))["rows"]] == ["ranks 0-31"]
+
+
+@pytest.mark.parametrize("ranks", [[4], [-1], [], 2, ["0"], [None]])
+def test_there_must_be_such_ranks(ranks: Any) -> None:
+    with pytest.raises(PuzzleError, match="no such ranks") as caught:
+        play(staged_run(4, 4), ranks=ranks)
+    assert caught.value.expected == "a list of ranks from 0 to 3"
+
+
+def test_named_ranks_may_have_too_many_operations() -> None:
+    long = trace(*(chain(rank, LONG, offset=rank) for rank in range(30)))
+    assert len(data(play(long, ranks=range(20)))["rows"]) == 20
+    with pytest.raises(PuzzleError, match="too many operations to play") as caught:
+        play(long, ranks=range(21))
+    assert (caught.value.got, caught.value.cure) == ("21,000", "name fewer ranks")
+
+
+def test_the_page_knows_where_the_rows_are_in_the_picture() -> None:
+    made = staged_run(4, 4)
+    box, figure = data(play(made))["box"], draw(made, memory=False)
+    assert figure.area is not None
+    assert [box[side] for side in ("x0", "top", "x1", "bottom")] == list(figure.area)
+    assert box["rows"] == [[y, height] for _, y, height in figure.rows]
+    assert box["bottom"] < box["room"][0] < box["room"][1]
+    many = data(play(trace(*(chain(rank, 2, offset=rank) for rank in range(600)))))  # several ranks share a line there
+    assert len(many["box"]["rows"]) == 600 and len({y for y, _ in many["box"]["rows"]}) < 300
+
+
+def test_code_begins_at_the_left_and_keeps_its_shape() -> None:
+    def deep() -> Any:
+        async def program(model: Model) -> None:
+            if model.rank == 0:
+                model.weights[0], _ = model.load_weights(0)
+                model.forward(0, model.get_activation([0]), model.weights[0])
+
+        return program
+
+    texts = [text for _, text in data(play(run(deep())))["code"]]
+    assert texts[0].startswith("async def program") and texts[1].startswith("    if ")
+    assert texts[2].startswith("        model.weights[0]")
+
+
+def test_the_line_of_an_error_is_shown_though_no_operation_was_written_there() -> None:
+    def wrong(model: Model) -> None:
+        model.weights[0] = 3  # type: ignore[assignment]
+
+    with pytest.raises(PuzzleError) as caught:
+        run(wrong)
+    shown = data(play(caught.value.run))
+    [_, words, line] = shown["rows"][0]["stuck"]
+    assert words.startswith("error") and shown["code"][line][1].strip().startswith("model.weights[0] = 3")
+    assert "model.weights[0] = 3" in shown["error"]["line"] and "only tensors" in shown["error"]["says"]
 
 
 def test_a_card_of_several_ranks_says_what_is_true_of_all() -> None:
@@ -138,19 +249,14 @@ def test_a_card_of_several_ranks_says_what_is_true_of_all() -> None:
 
     shown = data(play(run(cross, 32)))
     assert [row["name"] for row in shown["rows"]] == ["ranks 0-15", "ranks 16-31"]
-    assert shown["words"] == ["send", "receive"]
+    assert shown["words"] == ["send", "are done", "receive", "wait"]
     assert [row["holder"] for row in shown["rows"]] == ["rank 3: ", ""]
-    assert max(sample[1] for sample in shown["rows"][0]["held"]) == 262144
+    assert max(shown["held"][place][0] for place in shown["rows"][0]["held"][1::2]) == 262144
 
 
-def test_what_has_no_card_is_counted_and_compute_comes_before_what_it_hides() -> None:
-    assert data(play(trace(*(chain(rank, 4, offset=rank) for rank in range(100)))))["more"] == 36
-    assert data(play(staged_run()))["more"] == 0
-    many = data(play(trace(*([event(rank, "forward", rank, rank + 1)] for rank in range(600)))))
-    assert [len(row["ops"]) for row in many["rows"]] == [1] * CARDS
-    assert many["rows"][1]["name"] == "rank 1"
+def test_compute_comes_before_what_it_hides() -> None:
     hidden = data(play(sharded_run(2, 2)))["rows"][0]["ops"]
-    assert {op[7] for op in hidden} == {0, 1}
+    assert {op[6] for op in hidden} == {0, 1}
 
 
 def test_calls_in_flight_can_be_played() -> None:
@@ -203,4 +309,4 @@ acts[1] = model.forward(
     shown = data(play(names["model"]))
     assert [number for number, _ in shown["code"]] == [1, 2, 3, 1, 2, 3, 4, 5]
     assert [text for _, text in shown["code"]] == "".join(cells.values()).splitlines()
-    assert [shown["code"][op[6]] for op in shown["rows"][0]["ops"]] == [[3, "acts[1] = model.forward("]]
+    assert [shown["code"][op[5]] for op in shown["rows"][0]["ops"]] == [[3, "acts[1] = model.forward("]]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
+
+import pytest
 
 from drawing import reference
 from drawing.primitives import primitives
@@ -43,8 +46,10 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
 
 def test_it_is_a_page_with_tables_and_pictures(tmp_path: Path) -> None:
     root = ElementTree.fromstring(f"<div>{reference()._repr_html_()}</div>")
-    assert len(root.findall(".//caption")) == len(reference().entries()) == len(root.findall(".//table"))
-    assert all(head.get("scope") == "row" for head in root.iter("th"))
+    entries = reference().entries()
+    assert [len(found.findall("div")) for found in root.iter("dl")] == [len(rows) for rows in entries.values()]
+    assert [p.text for p in root.findall("p")][1:] == list(entries)
+    assert all([child.tag for child in row] == ["dt", "dd"] for found in root.iter("dl") for row in found)
     assert len([e for e in root.iter() if e.tag.endswith("svg")]) == len(primitives())
     reference().save(tmp_path / "reference.html")
     assert "all-gather" in (tmp_path / "reference.html").read_text(encoding="utf-8")
@@ -55,3 +60,28 @@ def test_it_has_no_violation_in_a_browser(browser: Browser) -> None:
     sight = browser.show(reference()._repr_html_(), "() => document.documentElement.scrollWidth")
     assert sight.measured == 900
     assert sight.violations == {}
+
+
+COLUMNS = """() => [...document.querySelectorAll("dl")].map(list => [...list.children].map(row => {
+    const [call, says] = [...row.children].map(one => one.getBoundingClientRect());
+    return [call.left, says.left, says.top >= call.bottom];
+}))"""
+
+
+@pytest.mark.parametrize(("width", "below"), [(400, True), (590, True), (640, False), (900, False), (1300, False)])
+def test_its_columns_begin_at_the_same_place_and_are_one_on_a_narrow_page(
+    browser: Browser, width: int, below: bool
+) -> None:
+    *calls, prices = browser.show(reference()._repr_html_(), COLUMNS, width=width).measured
+    assert {under for rows in calls for _, _, under in rows} == {below}
+    assert len({left for rows in calls for left, _, _ in rows}) == 1
+    assert len({left for rows in calls for _, left, _ in rows}) == 1
+    assert len({left for left, _, _ in prices}) == max(1, (width + 28) // 268)  # they use the width
+
+
+def test_sizes_in_its_pictures_are_whole() -> None:
+    assert not re.search(r"\d\.\d\d elements", reference()._repr_html_())
+
+
+def test_no_default_is_told_by_its_place_in_memory() -> None:
+    assert "sweep(programs, " in str(reference()) and " at 0x" not in str(reference())

@@ -44,7 +44,8 @@ def test_from_the_command_line(own: str, tmp_path: Path) -> None:
 
 def test_without_a_file_the_grid_is_printed(own: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([own, "--ranks", "2"]) == DRAWN
-    assert capsys.readouterr().out.splitlines()[1:] == ["tick    0", "rank 0  0F0", "rank 1  0F0"]
+    spent = "where the time of all ranks goes: forward 100%"
+    assert capsys.readouterr().out.splitlines()[1:] == [spent, "tick    0", "rank 0  0F0", "rank 1  0F0"]
 
 
 def test_a_puzzles_function_is_run_at_the_puzzles_size(capsys: pytest.CaptureFixture[str]) -> None:

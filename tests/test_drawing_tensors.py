@@ -172,7 +172,7 @@ def test_long_keys_and_many_of_them_are_cut() -> None:
 
 
 def test_a_group_can_be_an_image() -> None:
-    assert draw_group([Weight(0, 2, 0)], static=True)._repr_html_().startswith("<img ")
+    assert draw_group([Weight(0, 2, 0)], static=True)._repr_html_().count("<img ") == 1
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "weights", [1], {"a": 1}, {"a": {"b": 1}}, {"a": Weight(0, 1, 0), "b": {}}])

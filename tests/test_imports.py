@@ -57,15 +57,20 @@ GRAPH = {name: imports(name, path) for name, path in MODULES.items()}
 def described(package: str) -> list[str]:
     """The modules that a package's docstring lists, in its order."""
     text = ast.get_docstring(ast.parse(MODULES[package].read_text(encoding="utf-8"))) or ""
-    return [package if name == package else f"{package}.{name}" for name in ROW.findall(text)]
+    names = [f"{package}.{name}" for name in ROW.findall(text)]
+    itself = f"{package}.{package.rpartition('.')[2]}"
+    return [package if name == itself and itself not in MODULES else name for name in names]
 
 
 def in_order(package: str) -> Iterator[str]:
-    """Every module in reading order: a package stands before its modules, but for lib, which names its own place."""
+    """Every module in reading order: a package stands before its modules, but for those that name their own place."""
     for name in described(package):
-        yield name
-        if name != package and MODULES[name].stem == "__init__":
+        if name == package or MODULES[name].stem != "__init__":
+            yield name
+        elif name in described(name):
             yield from in_order(name)
+        else:
+            yield from [name, *in_order(name)]
 
 
 READING_ORDER = list(in_order("lib"))

@@ -13,7 +13,7 @@ import pytest
 from jupyter_client.manager import AsyncKernelManager
 
 from solutions import build
-from tests.kernels import Outputs, complaints, htmls, run_cells, shows_a_picture, text
+from tests.kernels import Outputs, complaints, htmls, run_cells, run_twice, shows_a_picture, text
 from tests.programs import COURSE, QUIET, REPAIRS
 
 PUZZLES_FOLDER = build.ROOT / "puzzles"
@@ -21,21 +21,15 @@ SOURCES = build.sources(build.ROOT / "solutions")
 PUZZLES = [path for path in SOURCES if build.is_puzzle(path) and path.stem != build.REPAIRS]
 CRASH = [name for name in REPAIRS if name not in QUIET]
 """Programs to be repaired that stop with an error; the others run to their end."""
-FORGET = "%reset -f"
 
 
-async def run_twice(path: Path) -> dict[str, Outputs]:
-    """A notebook as shipped and then solved, in one kernel that forgets every name in between."""
+async def both(path: Path) -> dict[str, Outputs]:
+    """A notebook as shipped and then solved."""
     kernel = AsyncKernelManager(kernel_name="python3")
     await kernel.start_kernel(cwd=str(PUZZLES_FOLDER))
     try:
-        shipped = nbformat.reads((PUZZLES_FOLDER / build.notebook_name(path)).read_text(encoding="utf-8"), 4)
-        solved = nbformat.reads(json.dumps(build.notebook(path, solved=True)), 4)
-        solved.cells.insert(0, nbformat.v4.new_code_cell(FORGET))
-        return {
-            "blank": await run_cells(shipped, kernel, PUZZLES_FOLDER),
-            "solved": await run_cells(solved, kernel, PUZZLES_FOLDER),
-        }
+        shipped = json.loads((PUZZLES_FOLDER / build.notebook_name(path)).read_text(encoding="utf-8"))
+        return await run_twice(shipped, build.notebook(path, solved=True), kernel, PUZZLES_FOLDER)
     finally:
         await kernel.shutdown_kernel(now=True)
 
@@ -46,7 +40,7 @@ async def run_all() -> dict[str, dict[str, Outputs]]:
 
     async def one(path: Path) -> dict[str, Outputs]:
         async with free:
-            return await run_twice(path)
+            return await both(path)
 
     return dict(zip((p.stem for p in SOURCES), await asyncio.gather(*map(one, SOURCES)), strict=True))
 

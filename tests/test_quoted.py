@@ -14,11 +14,13 @@ from lib import HIDDEN, LENGTH, Cost, RingCost, run
 from lib.course.bounds import bounds_of
 from lib.course.specs import cost_named, puzzles
 from lib.engines.torch_order import TORCH
+from lib.real.hardware import FITS
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.score import peak_event
 from lib.record.table import collective
 from solutions import build
 from tests.programs import SOLUTIONS
+from tests.published import MEGATRON
 
 BILLION, YEAR = 10**9, 365.25 * 86_400
 PER_SECOND = 4e14
@@ -587,3 +589,19 @@ def test_what_was_recorded_of_pytorch_stands_in_its_table() -> None:
 def test_texts_name_the_version_of_pytorch_that_was_recorded() -> None:
     named = [found for source in SOLUTIONS for found in re.findall(r"PyTorch (\d[\d.]*\d)", text_of(source))]
     assert len(named) >= 10 and {*named} == {TORCH}
+
+
+def test_the_example_of_the_readme_gives_what_it_says() -> None:
+    readme = (build.ROOT / "README.md").read_text(encoding="utf-8")
+    part = readme.partition("## Real models on real machines")[2].partition("\n## ")[0]
+    code = part.partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {"interleaved": program("p14_interleaved", "interleaved"), "print": lambda *said: None}
+    exec(code, names)
+    said = re.findall(r"^(done\.[^#]*)  # (.*)$", code, re.MULTILINE)
+    assert [expression for expression, _ in said] == ["done.seconds", "done.bytes / 2**30", "done.fits", "done.mfu"]
+    for expression, shown in said:
+        value = eval(expression, names)
+        assert (f"{value:.1f}" if isinstance(value, float) and "%" not in shown else str(value)) == shown
+    measured = next(row for row in MEGATRON if row.model == names["GPT_175B"]).present
+    assert f"NVIDIA measured {measured} seconds for this step" in part
+    assert f"at most {100 * FITS:.0f} percent" in part

@@ -129,6 +129,22 @@ def test_the_picture_has_a_point_for_each_right_trial() -> None:
     assert "What no other of the same size beats: ddp, ranks 2" in draw_sweep(done).summary
 
 
+def test_the_target_of_one_puzzle_at_its_size_and_prices_is_a_box() -> None:
+    size = {"ranks": 4, "layers": 6, "batches": 4, "mesh": None, "node_size": None}
+    own = [Trial("fsdp", size, 20.4, 1966080), Trial("mine", size, 19.0, 2500000)]
+    said = "within the target of fsdp"
+
+    def shown(*more: Trial, cost: Cost | None = None) -> str:
+        return draw_sweep(Sweep([*own, *more], cost)).svg()
+
+    assert said in shown() and said in shown(cost=Cost()) and "20.4 ticks, 2,359,296 elements<" in shown()
+    assert "the target of fsdp: 20.4 ticks" in draw_sweep(Sweep(own)).summary
+    assert "target" not in shown(cost=Cost(collective=1))
+    assert "target" not in shown(Trial("mine", size | {"layers": 4}, 14.0, 1000000))  # no target of that size
+    assert "target" not in shown(Trial("wsdp", size, 20.4, 1966080))  # which of two?
+    assert sweep(PROGRAMS[:1], ranks=[2], cost=Cost(), processes=1).cost == Cost()
+
+
 def test_the_picture_has_no_violation_in_a_browser(browser: Browser) -> None:
     sight = browser.show(draw_sweep(sweep(PROGRAMS[:3], ranks=[2, 4], processes=1))._repr_html_())
     assert sight.violations == {} and sight.colors > 20

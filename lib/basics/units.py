@@ -8,6 +8,7 @@ that 20.4 ticks compare equal to ``20.4``.
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from math import lcm
 from typing import NamedTuple, TypeAlias
 
@@ -35,6 +36,7 @@ def common_grain(durations: list[Fraction]) -> int:
     return lcm(*(duration.denominator for duration in durations))
 
 
+@lru_cache(maxsize=1 << 10)  # one number for all pieces of a size, not one for each
 def divided(elements: int, total: int) -> Elements:
     """Return ``elements / total`` exactly, as an int where it comes out even (ints are faster).
 
@@ -86,10 +88,45 @@ TICKS = Unit("ticks", "tick", "tick {}", show_ticks, show_ticks)
 MS = Unit("ms", "ms", "{} ms", show_ticks, _show_ms)
 
 
-def show_elements(elements: Elements) -> str:
+SECONDS = Unit("s", "second", "{} s", lambda time: f"{time:.6g}", lambda time: f"{time:.4g}")
+
+
+def show_bytes(size: float | Fraction) -> str:
+    """Return a size in bytes for people, in units of 1000.
+
+    >>> show_bytes(16_060_522_496), show_bytes(512)
+    ('16.1 GB', '512 B')
+    """
+    for name, scale in (("B", 1.0), ("KB", 1e3), ("MB", 1e6), ("GB", 1e9)):
+        if size < 999.5 * scale:
+            return f"{float(size) / scale:.3g} {name}"
+    return f"{float(size) / 1e12:.3g} TB"
+
+
+def show_elements(elements: Elements | float) -> str:
     """Return a size for people: digits in threes, and two decimals for a fraction of an element.
 
     >>> show_elements(2621440), show_elements(Fraction(1, 3))
     ('2,621,440', '0.33')
     """
     return f"{int(elements):,}" if elements == int(elements) else f"{float(elements):,.2f}"
+
+
+class SizeUnit(NamedTuple):
+    """What the sizes of a run are counted in, and how they are told.
+
+    >>> ELEMENTS.told(2621440), BYTES.told(16_060_522_496)
+    ('2,621,440 elements', '16.1 GB')
+    """
+
+    name: str
+    show: Callable[[Elements | float], str]  # the number, and its unit unless that is always the same
+    says_itself: bool = False  # whether what is shown has its unit
+
+    def told(self, size: Elements | float) -> str:
+        """Return a size with its unit."""
+        return self.show(size) if self.says_itself else f"{self.show(size)} {self.name}"
+
+
+ELEMENTS = SizeUnit("elements", show_elements)
+BYTES = SizeUnit("bytes", show_bytes, says_itself=True)

@@ -1,5 +1,5 @@
-"""What of a solution may be shown to those who have not solved the puzzle: half of a schedule, when ranks are idle, and
-what it takes at other sizes.
+"""What of a solution may be shown to those who have not solved the puzzle: half of a schedule, when ranks are idle, a
+silhouette as small as a stamp, and what it takes at other sizes.
 
 It is read from sketches.json, which the build makes by running the solutions. These themselves are not in lib.
 """
@@ -8,10 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..record.events import MARKS, Event
+from ..record.table import OPERATIONS
 from .layouts import Size
 from .specs import Puzzle, kept
 
 Span = tuple[float, float]  # (start, end) in ticks
+
+
+CELLS = 48
+"""Cells of a row of a silhouette."""
+FORWARD, BACKWARD, OTHER, TALK, IDLE = "FBUC."
+"""What a cell of a silhouette stands for: passes through layers, other compute, communication alone, and nothing."""
 
 
 class Sketch(NamedTuple):
@@ -79,8 +86,14 @@ def outline(puzzle: Puzzle) -> Outline:
     return Outline(compute, busy, table["time"])
 
 
+def silhouette(puzzle: Puzzle) -> list[str]:
+    """Return what each rank of a puzzle's solution does, in a text of CELLS letters: what fills most of each cell."""
+    return list(kept("sketches.json")[puzzle.name]["silhouette"])
+
+
 def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
-    """Return sketch and outline of a run as sketches.json keeps them: the build makes it of the solutions' runs."""
+    """Return sketch, outline and silhouette of a run as sketches.json keeps them: the build makes it of the solutions'
+    runs."""
     work = [event for event in events if event.kind not in MARKS]
     done = [event._replace(start=_rounded(event.start), end=_rounded(event.end)) for event in work]
     until = _rounded(time / 2)
@@ -95,7 +108,34 @@ def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
     return {
         "sketch": {"until": until, "time": time, "events": half},
         "outline": {"time": time, "compute": compute, "busy": _by_ranks(done)},
+        "silhouette": _silhouette(work, time),
     }
+
+
+def _silhouette(events: Iterable[Event], time: float) -> list[str]:
+    by_rank: dict[int, list[dict[str, float]]] = {}
+    for event in events:
+        cells = by_rank.setdefault(event.rank, [{} for _ in range(CELLS)])
+        start, end = (moment * CELLS / (time or 1.0) for moment in (event.start, event.end))
+        for at in range(int(start), min(int(end) + 1, CELLS)):
+            letter, here = _letter(event), cells[at]
+            here[letter] = here.get(letter, 0.0) + min(end, at + 1) - max(start, at)
+    return ["".join(map(_most, cells)) for _, cells in sorted(by_rank.items())]
+
+
+def _letter(event: Event) -> str:
+    row = OPERATIONS.get(event.kind)
+    if event.lane != "compute":
+        return TALK
+    return OTHER if row is None or not row.trains else BACKWARD if row.backward else FORWARD
+
+
+def _most(cell: Mapping[str, float]) -> str:
+    """Return what fills most of a cell: compute rather than what goes on beside it, and nothing if that is more."""
+    busy = {letter: length for letter, length in cell.items() if letter != TALK}
+    if sum(busy.values()) < 0.5:
+        busy = dict(cell)
+    return max(busy, key=busy.__getitem__) if sum(cell.values()) >= 0.5 else IDLE
 
 
 def _by_ranks(events: Iterable[Event]) -> list[tuple[list[int], list[Span]]]:

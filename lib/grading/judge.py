@@ -16,11 +16,12 @@ from ..course.specs import Puzzle, subject_of
 from ..learner.model import written
 from ..machine.check import TRAINED, check_finals
 from ..machine.outcome import Outcome
+from ..record.breakdown import idle_of, time_parts
 from ..record.chain import chain_of
 from ..record.events import MARKS
-from ..record.kinds import KINDS, MEMORY_KINDS
+from ..record.kinds import KINDS
 from ..record.labels import LISTS, SLICES
-from ..record.score import idle_share, peak_event, work
+from ..record.score import memory_parts, peak_event, work
 from ..record.table import OPERATIONS, in_lane, makes_weight_grads
 from ..record.training import BACKWARD
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
@@ -42,8 +43,9 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
         if not outcome.attempted:
             begun = any(event.kind != MARKS[-1] for event in outcome.events)
             return Verdict(puzzle, TODO, f"not finished yet: {comes_next(outcome)}" if begun else "not attempted yet")
-        idle = idle_share(outcome.events, outcome.ranks)
-        verdict = replace(verdict, time=outcome.time, memory=outcome.memory, idle=idle)
+        parts = time_parts(outcome.events, outcome.ranks)
+        idle = float(idle_of(parts))
+        verdict = replace(verdict, time=outcome.time, memory=outcome.memory, idle=idle, parts=parts)
         check(outcome, puzzle, puzzle.size)
     except PuzzleError as error:
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False, seed=None)
@@ -206,8 +208,7 @@ def _peak(outcome: Outcome) -> str:
     event = peak_event(outcome.events)
     assert event is not None  # there is none over a target
     what = show_call(event.kind, event.layers or event.layer)
-    parts = zip(MEMORY_KINDS, event.held, strict=True)
-    held = ", ".join(f"{kind.replace('_', ' ')} {show_elements(size)}" for kind, size in parts if size)
+    held = ", ".join(f"{kind.replace('_', ' ')} {show_elements(size)}" for kind, size in memory_parts(event).items())
     return f"on rank {event.rank} at tick {show_ticks(event.issued)}, when {what} began: {held}"
 
 

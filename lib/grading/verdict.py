@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ..basics.errors import NOWHERE, Place, PuzzleError
 from ..basics.units import Elements, show_elements, show_ticks
 from ..course.bounds import bounds_of
 from ..course.specs import Puzzle
+from ..record.breakdown import in_words, waits_of
 from ..remote.wire import TEXTS, shown, shown_place
 
 VERSION = 1
@@ -92,6 +94,7 @@ class Verdict:
     following: str = ""  # what comes next in the course
     link: str = ""  # to the notebook of what comes next, where its address is known
     note: str = ""  # what else there is to say, for example that progress could not be saved
+    parts: Mapping[str, Fraction] = field(default_factory=dict)  # where the time of all ranks goes (see ``breakdown``)
 
     @property
     def starred(self) -> bool:
@@ -113,10 +116,11 @@ class Verdict:
             facts.append(("peak memory", f"{show_elements(self.memory)} elements ({sizes})"))
         passed, slow = self.status == PASS, self.time is not None and self.time > target["time"]
         idle = f"{100 * (self.idle or 0):.0f}"
+        waits = f" ({in_words(waits_of(self.parts))})" if waits_of(self.parts) else ""
         too = ", and may give the star away" if star and not self.starred else ""
         held = f"{len(self.held_at)} other size{'s' * (len(self.held_at) != 1)} (seed {self.seed})"
         more = (
-            ("idle", not passed and idle != "0", f"{idle} percent of all ranks' time"),
+            ("idle", not passed and idle != "0", f"{idle} percent of all ranks' time{waits}"),
             ("also right at", self.held_at, held),
             ("seed", self.failed_at and not self.held_at, f"{self.seed} (of the other sizes)"),
             ("printed", self.printed, self.printed.rstrip("\n")),
@@ -148,7 +152,8 @@ class Verdict:
             "error": self.error and self.error.as_json(),
             "time": self.time, "memory": plain(self.memory), "target": puzzle.target, "best_known": frontier[0],
             "star": puzzle.star, "starred": self.starred, "frontier": frontier, "bound": bound and bound.as_json(),
-            "idle": self.idle, "seed": self.seed, "held_at": list(self.held_at), "failed_at": self.failed_at,
+            "idle": self.idle, "parts": {part: float(share) for part, share in self.parts.items()},
+            "seed": self.seed, "held_at": list(self.held_at), "failed_at": self.failed_at,
             "chain": self.chain, "costs_time": self.costs_time, "costs_memory": self.costs_memory,
             "file": self.file, "printed": self.printed, "seconds": round(self.seconds, 3),
             "next_hint": "" if self.status == PASS else self.next_hint, "note": self.note,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+from array import array
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from types import CodeType, FrameType
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
 from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at
-from ..basics.units import Elements, show_elements
+from ..basics.units import Elements
 from ..machine.books import loading
 from ..machine.check import TRAINED, check_finals
 from ..machine.cost import Cost
@@ -82,9 +83,9 @@ class Model(Verbs):
         self._by_hand = dist._watch is not None
         self._shared = False
         self._caller = Caller(self._rank, self._books, dist._watch, self._share)
-        # Where each record of the log was written. Two plain lists cost least, and places in the code less than lines.
+        # Where each record of the log was written: a place in the code costs less than a line.
         self._codes: list[CodeType] = []
-        self._places: list[int] = []
+        self._places = array("i")
         self.final_weights = Answers()
         for store in STORES:
             setattr(self, store, Storage(self._books, self._handle, store))
@@ -165,7 +166,9 @@ class Model(Verbs):
 
     def status(self) -> None:
         """Prints the clock, the memory in use, and every stored tensor."""
-        lines = [f"[rank {self.rank}, tick {self.time:g}] {show_elements(self.memory())} elements stored"]
+        cost = self.dist.cost
+        when, held = cost.time_unit.at(f"{self.time:g}"), cost.size_unit.told(self.memory())
+        lines = [f"[rank {self.rank}, {when}] {held} stored"]
         lines += [f"  {store._name}[{key!r}] = {tensor!r}" for store in self.storage() for key, tensor in store.items()]
         print("\n".join(lines))
 
@@ -429,7 +432,8 @@ class Model(Verbs):
             handle = self._books.meet_list(self._handle, row.kind, tokens, list(layer), axis)
         else:
             handle = self._books.meet(self._handle, row.kind, None if v is None else v._token, layer, axis)
-        return self._call(handle, sys._getframe(2))
+        self._note(frame := sys._getframe(2))
+        return Call(self._caller, handle, frame)
 
     def _brings_list(self, row: Collective, v: Any, layer: Any) -> bool:
         """Return whether tensors and layers are lists. Raise PuzzleError for what cannot be brought to a collective."""

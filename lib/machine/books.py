@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import repeat
-from operator import attrgetter, index
+from operator import index
 from typing import cast
 
 from ..basics.arguments import one_of
@@ -11,20 +10,19 @@ from ..basics.errors import PuzzleError, show_set
 from ..basics.units import Elements
 from ..record.events import END, Event
 from ..record.kinds import SAVED
-from ..record.labels import ADAPTER, FINEST, NONE, NOTHING_RARE, OF_ADAPTER, Labels, Rare, one_shard
-from ..record.operations import NO_OPTIONS, Options, Values
+from ..record.labels import ADAPTER, FINEST, NONE, NOTHING_RARE, OF_ADAPTER, Labels, Rare, of_weight, one_shard
+from ..record.operations import NO_OPTIONS, Options, Value, Values
 from ..record.table import collective, computation
 from . import late_memory
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
 from .in_flight import InFlight, labels_of_each
-from .interface import AnyBooks, Books, FinalState, Piece
+from .interface import AnyBooks, Books, FinalState
 from .lists import check_list
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
-labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
 NEIGHBORS = (
     "the first rank has none before it, the last none after it; on a ring, (model.rank - 1) % model.RANKS and + 1"
 )
@@ -100,8 +98,8 @@ class LocalBooks:
         rank.cuts.check(total)
         rank.mark(verb, layer, NONE, (ADAPTER,) * rare.adapter)
         origin = len(rank.log) if rank.graded else None
-        weight = Labels("Weight", layer, rank.layers, shards=one_shard(shard), total=total, rare=rare)
-        state = weight.changed(kind="OptState")
+        weight = of_weight("Weight", layer, rank.layers, 0, one_shard(shard), total, rare)
+        state = of_weight("OptState", layer, rank.layers, 0, one_shard(shard), total, rare)
         values = rank.values
         return rank.mint(weight, values.weight(weight), origin), rank.mint(state, values.opt_state(state), origin)
 
@@ -135,15 +133,18 @@ class LocalBooks:
         row = computation(kind)
         if options or len(operands) != len(row.takes):
             row = row.called(options, [tensor.labels.kind for tensor in operands])
-        labels = [*map(labels_of, operands)]
-        if not row.layered:
-            layer = labels[0].layer
+        labels: list[Labels] = []
+        values: list[Value] = []
         origin: Origin = None
         for tensor in operands:
             # As is_free has it, without the call.
             if tensor.rank is not rank or tensor.origin or not (tensor.stored or tensor.since >= tensor.hand.ended):
                 rank.examine(tensor, kind, layer if row.layered else None)
                 origin = origin or tensor.origin
+            labels.append(tensor.labels)
+            values.append(tensor.value)
+        if not row.layered:
+            layer = labels[0].layer
         if rank.strict:
             try:
                 row.rule(rank, layer, labels)
@@ -151,15 +152,17 @@ class LocalBooks:
                 error.place = error.place._replace(operation=kind)
                 raise
         made = row.makes(rank, layer, labels)
-        values = row.value(rank.values, [*map(value_of, operands)])
+        results = row.value(rank.values, values)
         if labels[-1].rare.adapter and ADAPTER not in row.words:
             row = replace(row, words=(*row.words, ADAPTER))
         cost = rank.cost
         workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
         rank.record(row, layer, labels[0].batches, operands, cost.compute(kind, *labels), workspace)
-        if len(made) != len(values):
-            raise ValueError(f"{kind} makes {len(made)} tensors of {len(values)} values")
-        return [*map(rank.mint, made, values, repeat(origin))]
+        if not cost.leaves_nothing and row.trains:
+            rank.leave_behind(row, layer, labels)
+        if len(made) != len(results):
+            raise ValueError(f"{kind} makes {len(made)} tensors of {len(results)} values")
+        return [rank.mint(one, results[at], origin) for at, one in enumerate(made)]
 
     def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
         layer = self._layer(rank, layer, "set_final_weight")
@@ -167,7 +170,7 @@ class LocalBooks:
             rank.examine(weight, "set_final_weight", layer)
         if rank.strict and weight.labels.layer != layer:
             raise _other_layer(rank, "set_final_weight", layer, weight, "the weight is that of layer")
-        rank.finals[layer] = Piece(weight.labels, weight.value, weight.origin is MADE_UP)
+        rank.finals[layer] = weight.piece()
 
     # -- communication ----------------------------------------------------------------------
 
@@ -177,7 +180,12 @@ class LocalBooks:
             if row.everyone:
                 raise PuzzleError(f"every rank brings a tensor to {kind}", where=rank.place(kind, layer))
         else:
-            if not operand.is_free(rank):
+            # As is_free has it, without the call.
+            if (
+                operand.rank is not rank
+                or operand.origin
+                or not (operand.stored or operand.since >= operand.hand.ended)
+            ):
                 rank.examine(operand, kind, layer)
             if rank.strict and rank.graded and operand.labels.layer != layer:
                 raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
@@ -248,7 +256,7 @@ class LocalBooks:
     def finish(self, rank: RankState) -> None:
         rank.mark(END, None)
 
-    def finish_log(self, rank: RankState) -> list[Event]:
+    def finish_log(self, rank: RankState) -> Sequence[Event]:
         return late_memory.finish_log(self.network.lanes[rank.rank])
 
     def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:

@@ -7,10 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
+from typing import ClassVar
 
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError
-from ..basics.units import HIDDEN, LENGTH, Elements, common_grain, divided, exact, show_ticks
+from ..basics.units import (
+    ELEMENTS,
+    HIDDEN,
+    LENGTH,
+    TICKS,
+    Elements,
+    SizeUnit,
+    Unit,
+    common_grain,
+    divided,
+    exact,
+    show_ticks,
+)
 from ..record.kinds import KINDS, SAVED
 from ..record.labels import NOTHING_RARE, Labels, Rare
 from ..record.operations import Computation
@@ -49,6 +62,12 @@ class Cost:
     Another machine is a subclass: further fields are prices of operations of the same name, and the methods below
     decide everything else. Durations are given in grains (``grains(ticks)``).
     """
+
+    time_unit: ClassVar[Unit] = TICKS  # what times are told in
+    size_unit: ClassVar[SizeUnit] = ELEMENTS  # what sizes are told in
+    tiers: ClassVar[tuple[str, ...]] = ("links",)
+    """The tiers of links that work at the same time, from those in a box to those between boxes: a rank has a network
+    lane for each."""
 
     forward: Ticks = 1
     backward: Ticks = 1
@@ -139,7 +158,7 @@ class Cost:
             return price
         batches, last = len(labels[0].batches), labels[-1]
         if last.total == 1 and last.rare is NOTHING_RARE:
-            return price * batches
+            return price * batches if batches != 1 else price
         if last.rare.adapter and row.trains:
             price, last = self._fixed[row.with_adapter or kind], labels[-2]
         if row.backward:
@@ -149,6 +168,16 @@ class Cost:
         # The last one is the weight, or what a forward has left behind, which is of the same piece.
         share = Fraction(price * batches * len(last.shards), last.total)
         return share.numerator if share.denominator == 1 else share
+
+    @cached_property
+    def sent_as_stored(self) -> bool:
+        """Whether whatever is sent has the size that it has in memory."""
+        return type(self).sent is Cost.sent
+
+    def sent(self, labels: Labels) -> Elements:
+        """Return how much of a tensor goes over the links: a weight may be kept in more bytes than it is gathered
+        in."""
+        return self.elements(labels)
 
     @cached_property
     def without_workspace(self) -> bool:
@@ -165,6 +194,16 @@ class Cost:
         again = Labels(SAVED, inp.layer, inp.layers, batches=inp.batches, shards=weight.shards, total=weight.total)
         return self.elements(again.changed(rare=Rare(keep="all"))) - sum(map(self.elements, saved))
 
+    @cached_property
+    def leaves_nothing(self) -> bool:
+        """Whether forward leaves nothing in memory by itself."""
+        return type(self).left_behind is Cost.left_behind
+
+    def left_behind(self, kind: str, *labels: Labels) -> Elements:
+        """Return how many elements a forward leaves in memory by itself, until backward: frameworks keep the inner
+        activations of a layer unless they are told not to. Here a program says what is kept."""
+        return 0
+
     def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> Grains:
         """Return how long a collective takes, in grains. ``size``: elements of the largest tensor that a member brings
         or gets; ``tensor``: labels of one that is brought."""
@@ -174,6 +213,14 @@ class Cost:
     def transfer(self, size: Elements, across: bool) -> Grains:
         """Return how long a send of so many elements takes its sender, in grains; ``across``: to another box."""
         return self._fixed["send_across" if across else "send"]
+
+    @property
+    def boxes(self) -> int | None:
+        """How many ranks a box has, where the prices are those of a machine that knows; else None."""
+        return None
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raise PuzzleError if the machine that these prices describe has fewer ranks."""
 
     @property
     def shortest_transfer(self) -> Grains:
@@ -274,7 +321,10 @@ class Shape:
             raise PuzzleError("mesh must be a dict of axes", got=describe(mesh), cure=example)
         if cost is not None and not isinstance(cost, Cost):
             raise PuzzleError("cost must be a Cost", got=describe(cost), cure="for example Cost(collective=0.5)")
-        return cls(Mesh(ranks, mesh, node_size), Cost() if cost is None else cost)
+        cost = Cost() if cost is None else cost
+        where = Mesh(ranks, mesh, cost.boxes if node_size is None else node_size)
+        cost.check_ranks(where.ranks)
+        return cls(where, cost)
 
     @property
     def ranks(self) -> int:

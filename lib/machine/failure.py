@@ -42,13 +42,14 @@ class Wait(NamedTuple):
 class Failure(NamedTuple):
     """How a run has failed. ``says``: the head of its error; ``tick``: when that was, by the clock of the rank that
     ``place`` names, or of them all; ``waits``: of each rank that waits the first call; ``ended``: the ranks whose
-    functions had returned."""
+    functions had returned; ``line``: the learner's line that the error names, if any, in words."""
 
     says: str
     place: Place
     tick: float
     waits: tuple[Wait, ...] = ()
     ended: frozenset[int] = frozenset()
+    line: str = ""
 
     @property
     def where(self) -> str:

@@ -62,7 +62,11 @@ class Fingerprints:
         if partial:
             whole, piece = weight
             return {batch: _summand(hash((FORWARD, value, whole)), piece) for batch, value in inp.items()}
-        known = _complete(weight)
+        whole, piece = weight
+        known = whole if piece == ALL else _complete(weight)
+        if len(inp) == 1:  # a comprehension is a call
+            ((batch, value),) = inp.items()
+            return {batch: hash((FORWARD, value, known))}
         return {batch: hash((FORWARD, value, known)) for batch, value in inp.items()}
 
     def keeping(self, inp: ByBatch, weight: Fingerprint, keep: str, partial: bool = False) -> tuple[ByBatch, ByBatch]:
@@ -83,9 +87,13 @@ class Fingerprints:
     ) -> tuple[Fingerprint, ByBatch]:
         """Return the gradients of weight and input: nonsense, if what is used of a forward was left behind by another
         one. With ``partial`` the first is that of the piece, and the second a summand."""
-        known = weight[0] if partial else _complete(weight)
+        known = weight[0] if partial or weight[1] == ALL else _complete(weight)
         if saved is not None and saved != _left_behind(inp, weight):
             known = hash((MIXED, known, *saved.values()))
+        if len(inp) == 1 and not partial:
+            ((batch, value),) = inp.items()
+            mixed = hash((BACKWARD, grad.get(batch, 0), value, known))
+            return (hash((GRADIENT, mixed)) % PRIME, ALL), {batch: mixed}
         back = {batch: hash((BACKWARD, grad.get(batch, 0), value, known)) for batch, value in inp.items()}
         of_weight = sum([hash((GRADIENT, value)) for value in back.values()]) % PRIME
         if partial:

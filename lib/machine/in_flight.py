@@ -19,54 +19,66 @@ from .rank_state import Origin, RankState, Result, Results, TensorState
 
 
 class InFlight:
-    """One rank's part in a communication, from issue to end: its share of a collective, a send, or a receive."""
+    """One rank's part in a communication: its share of a collective (``Member``), a send or a receive (``Message``).
+    When it is made it samples memory, and stands in the log from then on, as its own record."""
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = (
-        "lanes", "rank", "kind", "layer", "issued", "tick", "index", "holder", "operand", "labels", "memory", "held",
-        "group", "meeting", "peer", "value", "origin", "end", "ticks", "op", "result", "message", "waiter", "awaited",
-        "since",
+        "lanes", "lane", "kind", "layer", "meeting", "issued", "index", "holder", "operands", "labels", "memory",
+        "sent", "held", "end", "result", "waiter", "awaited",
     )  # fmt: skip
     layers: tuple[int, ...] = ()  # of a collective that got a list
-    operands: Sequence[TensorState] = ()  # what that carries
-    brought: Sequence[TensorState | None] = ()  # the same with None where it brings nothing
+    group: Group | None = None
+    peer: int | None = None  # of a message: receiver of a send, sender that a receive insists on
+    op: tuple[object, ...] = ()
+    start: Grains | None = None
 
     def __init__(
         self,
         lanes: Lanes,
         kind: str,
         layer: int | None,
-        op: tuple[object, ...] = (),
-        operand: TensorState | None = None,
+        operands: Sequence[TensorState] = (),
+        meeting: Meeting | None = None,
     ) -> None:
-        self.lanes = lanes
-        self.rank = rank = lanes.rank
+        self.lanes: Lanes | None = lanes  # None after the run, of which nothing then hangs together in a circle
+        self.lane = lanes.network[0]  # of the network, if it goes over it
+        rank = lanes.rank
+        log = rank.log
         self.kind, self.layer = kind, layer
-        self.issued, self.tick = rank.clock, rank.tick
-        self.index = len(rank.log)  # where in the log it stands
+        self.meeting = meeting  # of a member: its collective
+        self.issued, self.index = rank.clock, len(log)  # where in the log it stands
         self.holder = rank.holder() if rank.several else None  # the coroutine that has issued it
-        self.operand = operand  # the tensor that it carries: it stays in memory until the end of the call
+        self.operands = operands  # the tensors that it carries: they stay in memory until the end of the call
         self.labels: Labels | None = None
         self.memory: Elements = 0
-        if operand is not None:
+        for operand in operands:
             self.labels, self.memory = operand.labels, operand.memory
-        self.held: tuple[Elements, ...] = ()
-        self.group: Group | None = None  # whose collective it is part of
-        self.meeting: Meeting | None = None  # that collective, until it takes place
-        self.peer: int | None = None  # receiver of a send, sender that a receive insists on
-        self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
-        self.origin: Origin = None  # and its tensor's
+            if operand.carriers is None:
+                operand.carriers = [self]
+            else:
+                operand.carriers.append(self)
+        self.sent = self.memory if rank.cost.sent_as_stored else sum([rank.cost.sent(one.labels) for one in operands])
+        """How much goes over the links, of what it carries."""
+        self.held = rank.sample(operands)
         self.end: Grains | None = None
-        self.ticks: tuple[float, float] | None = None  # its start and its end, in ticks
-        self.op = op
         self.result: Result | Results | PuzzleError | None = None
         """What a collective has brought, or why it never will."""
-        self.message: InFlight | None = None  # the send that a receive has found
         self.waiter: Callable[[], None] | None = None
         self.awaited = False
-        self.since = (
-            rank.fetched_since() if rank.fetched else ()
-        )  # calls fetched between the record before and this one
+        log.append(self)
+        lanes.open[self.index] = self
+
+    @property
+    def rank(self) -> RankState:
+        """The rank that has issued it, until the run is over."""
+        assert self.lanes is not None
+        return self.lanes.rank
+
+    @property
+    def tick(self) -> float:
+        """When it was issued, in ticks."""
+        return float(self.issued / self.rank.grain)
 
     @property
     def over(self) -> bool:
@@ -76,25 +88,24 @@ class InFlight:
     @property
     def fetched(self) -> bool:
         """Whether its result has been taken."""
-        return self.index not in self.lanes.open
-
-    def event(self) -> Event | None:
-        """Return the record of the call; None as long as its times are not known."""
-        if self.ticks is None:
-            return None
-        labels, group, (start, end) = self.labels, self.group, self.ticks
-        words = labels.words() if labels and (labels.kind in ACTIVATIONS or labels.rare.adapter) else ()
-        ends = group.ranks if group else (self.rank.rank, self.peer) if self.sends else (self.peer, self.rank.rank)
-        return make_event((
-            self.rank.rank, self.kind, self.layer, labels.batches if labels else NONE,
-            self.tick, start, end, self.held, self.op or None,
-            ends, labels.kind if labels else None, self.memory, words, (), self.since,
-        ))  # fmt: skip
+        return self.lanes is None or self.index not in self.lanes.open
 
     @property
     def sends(self) -> bool:
         """Whether it is a send."""
         return self.kind == SEND.kind
+
+    def event(self, rank: int, ticks: Callable[[Grains], float], awaited: tuple[int, ...]) -> Event:
+        """Return its record, once its times are known. ``ticks`` gives a time in ticks."""
+        assert self.start is not None and self.end is not None
+        labels, group = self.labels, self.group
+        words = labels.words() if labels and (labels.kind in ACTIVATIONS or labels.rare.adapter) else ()
+        ends = group.ranks if group else (rank, self.peer) if self.sends else (self.peer, rank)
+        return make_event((
+            rank, self.kind, self.layer, labels.batches if labels else NONE,
+            ticks(self.issued), ticks(self.start), ticks(self.end), self.held, self.op or None,
+            ends, labels.kind if labels else None, self.sent, words, (), awaited,
+        ))  # fmt: skip
 
     def wait(self) -> Wait:
         """Return the record of a call that has not ended."""
@@ -108,10 +119,8 @@ class InFlight:
         return Wait(rank, self.kind, self.layer, self.tick, others, self.index, self.awaited, layers=layers)
 
     @property
-    def brings(self) -> Labels | list[Labels | None] | None:
+    def brings(self) -> Labels | Sequence[Labels | None] | None:
         """The labels of what it brings to a collective, of a list those of each tensor."""
-        if self.layers:
-            return labels_of_each(self.brought)
         return self.labels
 
     @property
@@ -121,7 +130,7 @@ class InFlight:
 
     def meets(self, other: InFlight) -> bool:
         """Return whether it is the same collective as another call of its meeting, and its rank's next."""
-        queue = self.lanes.queue
+        queue = self.lane.queue
         return self.what == other.what and bool(queue) and queue[0] is self
 
     def __str__(self) -> str:
@@ -143,32 +152,83 @@ class InFlight:
         return [rank for rank, call in zip(self.group.ranks, self.meeting.calls, strict=True) if call is None]
 
 
-class ListCall(InFlight):
-    """One rank's part in a collective of several layers: it carries a tensor of each, and its result is as many."""
+class Member(InFlight):
+    """One rank's part in a collective."""
 
-    __slots__ = ("layers", "operands", "brought")
+    __slots__ = ()
+    meeting: Meeting
+
+    @property
+    def group(self) -> Group:  # type: ignore[override]
+        """Whose collective it is part of."""
+        return self.meeting.group
+
+    @property
+    def op(self) -> tuple[object, ...]:  # type: ignore[override]
+        """One object for all members."""
+        return self.meeting.op
+
+    @property
+    def start(self) -> Grains:  # type: ignore[override]
+        """When the collective starts, as far as is known."""
+        return self.meeting.start
+
+
+class ListMember(Member):
+    """One rank's part in a collective of several layers: it carries a tensor of each, and its result is as many.
+    ``brought`` has None where it brings nothing."""
+
+    __slots__ = ("layers", "brought")
 
     def __init__(
         self,
         lanes: Lanes,
         kind: str,
         layers: tuple[int, ...],
-        op: tuple[object, ...],
+        meeting: Meeting,
         brought: Sequence[TensorState | None],
     ) -> None:
-        super().__init__(lanes, kind, layers[0], op)
+        operands = [operand for operand in brought if operand is not None]
+        super().__init__(lanes, kind, layers[0], operands, meeting)
         self.layers, self.brought = layers, brought
-        self.operands = [operand for operand in brought if operand is not None]
-        self.memory = sum(operand.memory for operand in self.operands)
-        if self.operands:
-            labels = [operand.labels for operand in self.operands]
+        self.memory = sum(operand.memory for operand in operands)
+        if lanes.rank.cost.sent_as_stored:
+            self.sent = self.memory
+        if operands:
+            labels = [operand.labels for operand in operands]
             self.labels = labels[0].changed(batches=NONE.union(*[one.batches for one in labels]))
-        self.rank.lists[op] = tuple(labels_of_each(brought))
+        lanes.rank.lists[meeting.op] = tuple(labels_of_each(brought))
 
-    def event(self) -> Event | None:
-        """Return the record of the call; None as long as its times are not known."""
-        event = super().event()
-        return event and event._replace(words=(*event.words, LISTS), layers=self.layers)
+    @property
+    def brings(self) -> Sequence[Labels | None]:
+        """The labels of each tensor that it brings."""
+        return labels_of_each(self.brought)
+
+    def event(self, rank: int, ticks: Callable[[Grains], float], awaited: tuple[int, ...]) -> Event:
+        """Return its record, which names the layers of the list."""
+        event = super().event(rank, ticks, awaited)
+        return event._replace(words=(*event.words, LISTS), layers=self.layers)
+
+
+class Message(InFlight):
+    """A send, or a receive."""
+
+    __slots__ = ("peer", "op", "start", "value", "origin", "message")
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        kind: str,
+        peer: int | None,
+        op: tuple[object, ...] = (),
+        operands: Sequence[TensorState] = (),
+    ) -> None:
+        super().__init__(lanes, kind, operands[0].labels.layer if operands else None, operands)
+        self.peer, self.op = peer, op
+        self.start: Grains | None = None
+        self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
+        self.origin: Origin = None  # and its tensor's
+        self.message: Message | None = None  # the send that a receive has found
 
 
 def labels_of_each(tensors: Sequence[TensorState | None]) -> list[Labels | None]:
@@ -191,12 +251,22 @@ class Meeting:
 
 
 class Membership:
-    """A rank in a group: how many collectives it has issued there."""
+    """A rank in a group: its place there, how many collectives it has issued, and the group's meetings by number."""
 
-    __slots__ = ("group", "issued")
+    __slots__ = ("group", "place", "issued", "meetings")
 
-    def __init__(self, group: Group) -> None:
-        self.group, self.issued = group, 0
+    def __init__(self, group: Group, rank: int, meetings: dict[int, Meeting]) -> None:
+        self.group, self.place, self.issued, self.meetings = group, group.position[rank], 0, meetings
+
+
+class Lane:
+    """A lane of the network: calls one at a time, in order, and when it is free."""
+
+    __slots__ = ("queue", "free")
+
+    def __init__(self) -> None:
+        self.queue: deque[InFlight] = deque()
+        self.free: Grains = 0
 
 
 class Lanes:
@@ -204,38 +274,10 @@ class Lanes:
 
     def __init__(self, rank: RankState) -> None:
         self.rank = rank
-        self.queue: deque[InFlight] = deque()  # the network lane: collectives and sends, in order
-        self.free: Grains = 0
-        self.receives: deque[InFlight] = deque()  # receives that have no message yet, in order
+        self.network = [Lane() for _ in rank.cost.tiers]  # collectives and sends, one lane for each tier of links
+        self.receives: deque[Message] = deque()  # receives that have no message yet, in order
         self.receive_free: Grains = 0
         self.open: dict[int, InFlight] = {}  # issued and not fetched, by place in the log
         self.sent: dict[int, int] = {}  # messages to each rank
         self.memberships: dict[str | None, Membership] = {}  # by axis
         self.version = 0  # of what this rank could receive next
-
-    def issue(self, call: InFlight, queue: deque[InFlight]) -> bool:
-        """Sample memory, note the call in the log and among what is open, and queue it. Return whether it is the first
-        of its queue."""
-        rank, operand = self.rank, call.operand
-        if operand is None:
-            for one in call.operands:
-                one.carriers = [*(one.carriers or ()), call]
-            call.held = rank.sample(call.operands)
-        else:
-            if operand.carriers is None:
-                operand.carriers = [call]
-            else:
-                operand.carriers.append(call)
-            call.held = rank.sample((operand,))
-        rank.log.append(call)
-        self.open[call.index] = call
-        queue.append(call)
-        return len(queue) == 1
-
-    def leave_queue(self, end: Grains, heads: list[InFlight]) -> None:
-        """The call at the head of the network lane ends then. Add the one behind it, if any, to the heads."""
-        self.free = end
-        queue = self.queue
-        queue.popleft()
-        if queue:
-            heads.append(queue[0])

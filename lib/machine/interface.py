@@ -8,7 +8,8 @@ given out by the books and handed back to the same books; nobody else looks insi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ..basics.errors import Deadlock, PuzzleError
 from ..basics.units import Elements
@@ -58,6 +59,9 @@ class Piece(NamedTuple):
     labels: Labels
     value: Value
     made_up: bool
+
+
+make_piece: Callable[[tuple[Any, ...]], Piece] = partial(tuple.__new__, Piece)  # without the constructor: half the time
 
 
 class FinalState(NamedTuple):
@@ -156,8 +160,9 @@ class Books(Protocol[R, T, C]):
     def finish(self, rank: R) -> None:
         """The rank's function has ended: take a last sample."""
 
-    def finish_log(self, rank: R) -> list[Event]:
-        """Return the rank's log at the end of a run, and drop the bookkeeping behind it."""
+    def finish_log(self, rank: R) -> Sequence[Event]:
+        """Return the rank's log at the end of a run, and drop the bookkeeping behind it. Its records may be
+        made when they are first read."""
 
     def final_state(self, rank: R, stored: Iterable[T]) -> FinalState:
         """Return what the rank ends with; ``stored`` names what its dictionaries hold, of which only what the books

@@ -1,4 +1,4 @@
-"""Memory of a sample that is known only afterwards, and times of calls.
+"""Memory of a sample that is known only afterwards.
 
 What a sample held besides stored tensors and operands (calls in flight, the inbox, what another coroutine
 had in hand) depends on ends that lie in its future, so it is added when the log is read.
@@ -7,50 +7,75 @@ had in hand) depends on ends that lie in its future, so it is added when the log
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from operator import add
+from operator import add, attrgetter
+from typing import cast
 
 from ..basics.units import Elements
 from ..record.events import MARKS, Event
 from ..record.kinds import IN_FLIGHT, INBOX, MEMORY_KINDS
+from .cost import Grains
 from .in_flight import Lanes
-from .rank_state import END, RankState, Result, Results, Span, TensorState, Unfinished
+from .log import Entry, Log, awaited_by, events_of
+from .rank_state import END, Done, Result, Results, Span, TensorState
+
+Held = tuple[Elements, ...]
+issued_of = attrgetter("issued")  # a function of C: asked of every record
 
 
 def events_so_far(lanes: Lanes) -> list[Event]:
-    """Return the log of a rank: the calls whose times are known, and memory that is known only now."""
-    return _known(_settled(lanes))
+    """Return the log of a rank: the calls whose times are known, and memory that is known only now. Its records say
+    which *of these* were fetched, by place."""
+    rank, samples = lanes.rank, _samples(lanes)
+    log = cast("list[Entry]", rank.log)
+    known = [entry.end is not None for entry in log]
+    place = [*accumulate(known, initial=0)]
+    awaited = {
+        place[before]: tuple(place[at] for at in calls)
+        for before, calls in awaited_by(rank.fetched).items()
+        if before < len(log) and known[before]
+    }
+    events = events_of(rank.rank, [entry for entry in log if entry.end is not None], awaited, rank.grain)
+    for at, held in samples.items():
+        if known[at]:
+            events[place[at]] = events[place[at]]._replace(held=held)
+    return events
 
 
-def finish_log(lanes: Lanes) -> list[Event]:
+def finish_log(lanes: Lanes) -> Sequence[Event]:
     """Finish the log of a rank, drop the bookkeeping behind it, and return it."""
     rank = lanes.rank
-    rank.log = _settled(lanes)
-    lanes.open.clear()
-    for notes in (rank.clocks, rank.late, rank.kept_loose, rank.received, rank.carried):
+    log = cast("list[Entry]", rank.log)
+    for at, held in _samples(lanes).items():
+        entry = log[at]
+        if isinstance(entry, Done):
+            log[at] = entry._replace(held=held)
+        else:
+            entry.held = held
+    for notes in (rank.late, rank.kept_loose, rank.received, rank.carried, rank.taken):
         notes.clear()
-    return _known(rank.log)
+    lanes.open.clear()
+    waiting = False
+    for entry in log:
+        if isinstance(entry, Done):
+            continue
+        if entry.end is None:
+            waiting = True
+        else:
+            entry.lanes = None
+    if waiting:
+        return events_so_far(lanes)
+    return Log(rank.rank, log, rank.fetched, rank.grain)
 
 
-def _known(log: Sequence[Event | Unfinished]) -> list[Event]:
-    """Return the records whose times are known. They say which *of these* were fetched, by place."""
-    known = [record for record in log if isinstance(record, Event)]
-    if len(known) == len(log):
-        return known
-    place = [*accumulate((isinstance(record, Event) for record in log), initial=0)]
-    return [one._replace(awaited=tuple(place[at] for at in one.awaited)) if one.awaited else one for one in known]
-
-
-def _settled(lanes: Lanes) -> list[Event | Unfinished]:
-    """Return the log with the records of all calls whose times are known, and the memory that only they tell."""
-    rank, log = lanes.rank, list(lanes.rank.log)
-    for call in lanes.open.values():
-        log[call.index] = call.event() or call
+def _samples(lanes: Lanes) -> dict[int, Held]:
+    """Return the samples that hold more than was known when they were taken, by place in the log."""
+    rank, samples = lanes.rank, dict[int, Held]()
     for more, at_marks in ((_more_memory(_spans(lanes)), True), (_more_memory(rank.kept_loose), False)):
-        for index, extra in more.items():
-            event = log[index]
-            if isinstance(event, Event) and (at_marks or event.kind not in MARKS):  # marks see stored tensors only
-                log[index] = event._replace(held=tuple(map(add, event.held, extra)))
-    return log
+        for at, extra in more.items():
+            entry = rank.log[at]
+            if at_marks or entry.kind not in MARKS:  # marks see stored tensors only
+                samples[at] = tuple(map(add, samples.get(at, entry.held), extra))
+    return samples
 
 
 def _more_memory(spans: Iterable[Span]) -> dict[int, list[Elements]]:
@@ -78,7 +103,9 @@ def _spans(lanes: Lanes) -> Iterator[Span]:
     carried."""
     rank = lanes.rank
     yield from rank.late
-    clocks = rank.clocks
+    if not (rank.received or rank.carried or lanes.open):
+        return
+    clocks = [*map(issued_of, rank.log)]
     for arrival, stop, memory in rank.received:
         if stop and clocks[stop - 1] >= arrival:
             yield bisect_left(clocks, arrival), stop, INBOX, memory
@@ -89,7 +116,7 @@ def _spans(lanes: Lanes) -> Iterator[Span]:
     for tensor, (start, stop) in rank.carried:
         own = journeys.get(id(tensor))
         if own is None:
-            own = journeys[id(tensor)] = _journeys(rank, tensor)
+            own = journeys[id(tensor)] = _journeys(tensor, clocks)
         for at in range(max(0, bisect_right(own, (start, END)) - 1), len(own)):
             first, last = own[at]
             if first >= stop:
@@ -98,12 +125,12 @@ def _spans(lanes: Lanes) -> Iterator[Span]:
                 yield max(first, start), min(last, stop), IN_FLIGHT, tensor.memory
 
 
-def _journeys(rank: RankState, tensor: TensorState) -> list[tuple[int, int]]:
+def _journeys(tensor: TensorState, clocks: Sequence[Grains]) -> list[tuple[int, int]]:
     """Return the samples in which some unfinished call carries a tensor: (first, after the last), apart from each
     other."""
     journeys: list[tuple[int, int]] = []
     for call in sorted(tensor.carriers or (), key=lambda call: call.index):
-        first, last = call.index + 1, len(rank.log) if call.end is None else bisect_left(rank.clocks, call.end)
+        first, last = call.index + 1, len(clocks) if call.end is None else bisect_left(clocks, call.end)
         if journeys and first <= journeys[-1][1]:
             first, before = journeys.pop()
             last = max(before, last)

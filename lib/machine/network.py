@@ -1,15 +1,16 @@
 """Who meets whom, and when: lanes, meetings, mailboxes, and the order in which waits end.
 
-Every rank has a network lane (collectives and sends, one at a time, in the order issued) and a receive lane. What is
-certain is decided at once. What depends on others (a receive from anyone, the order of waits in a rank with several
-coroutines) is decided by ``decide_next`` when every coroutine waits: then the earliest possible end of all is certain,
-because whatever happens next happens after it.
+Every rank has a network lane for each tier of links (collectives and sends, one at a time, in the order issued; by
+default there is one tier) and a receive lane. What is certain is decided at once. What depends on others (a receive
+from anyone, the order of waits in a rank with several coroutines) is decided by ``decide_next`` when every coroutine
+waits: then the earliest possible end of all is certain, because whatever happens next happens after it.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from operator import attrgetter
+from itertools import repeat
+from operator import attrgetter, is_
 from typing import Any, Protocol, cast
 
 from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers
@@ -19,7 +20,7 @@ from ..record.labels import Labels
 from ..record.operations import Collective
 from ..record.table import RECEIVE, SEND
 from .cost import Grains
-from .in_flight import InFlight, Lanes, ListCall, Meeting, Membership
+from .in_flight import InFlight, Lanes, ListMember, Meeting, Member, Membership, Message
 from .mesh import Mesh
 from .rank_state import MADE_UP, RankState, Result, Results, TensorState, Terms
 
@@ -31,7 +32,7 @@ class Watcher(Protocol):
         """A collective has taken place: its calls in group order, labels of what each of them brought, and of what it
         gets. In a collective of several layers each of these is a list of labels."""
 
-    def received(self, sent: InFlight, call: InFlight) -> None:
+    def received(self, sent: Message, call: Message) -> None:
         """A message has found its receive."""
 
 
@@ -48,12 +49,12 @@ class Network:
     def __init__(self, mesh: Mesh, terms: Terms, watcher: Watcher | None = None) -> None:
         self.mesh, self.terms, self.cost, self.watcher = mesh, terms, terms.cost, watcher
         self.lanes: dict[int, Lanes] = {}
-        self.meetings: dict[tuple[object, ...], Meeting] = {}
+        self.meetings: dict[tuple[object, ...], dict[int, Meeting]] = {}  # by axis and first rank, then by number
         self.mixed: list[Meeting] = []  # collectives that are not the same for all, and that nobody has been told of
-        self.mailboxes: dict[int, dict[int, deque[InFlight]]] = {}  # messages, as sends, by receiver and sender
+        self.mailboxes: dict[int, dict[int, deque[Message]]] = {}  # messages, as sends, by receiver and sender
         self.waits: list[tuple[Grains, int, int, InFlight]] = []
         """Ends known, awaited in ranks with several coroutines: (end, rank, place in the log, call)."""
-        self.candidates: list[tuple[Grains, int, int, InFlight, int]] = []
+        self.candidates: list[tuple[Grains, int, int, Message, int]] = []
         """(end, rank, version, receive, sender) of the receive that each rank could do next."""
 
     def open(self, rank: RankState) -> None:
@@ -61,8 +62,9 @@ class Network:
         old = self.lanes.get(rank.rank)
         if old is not None:
             for call in old.open.values():
-                if call.meeting is not None:
-                    self.meetings.pop(call.meeting.op, None)
+                if call.meeting is not None and call.end is None:
+                    axis, first, number = call.meeting.op
+                    self.meetings[axis, first].pop(cast(int, number), None)
             self.mailboxes.pop(rank.rank, None)
             for boxes in self.mailboxes.values():
                 boxes.pop(rank.rank, None)
@@ -80,28 +82,36 @@ class Network:
     ) -> InFlight:
         """Join the next collective of the rank's group along an axis. ``operand`` is a tensor or None, or one for each
         of several layers."""
-        rank = lanes.rank.rank
         membership = lanes.memberships.get(axis)
         if membership is None:
-            membership = lanes.memberships[axis] = Membership(self.mesh.group(rank, axis))
-        group = membership.group
-        op = (axis, group.ranks[0], membership.issued)
-        meeting = self.meetings.get(op)
+            membership = lanes.memberships[axis] = self._join(lanes.rank.rank, axis)
+        number = membership.issued
+        meeting = membership.meetings.get(number)
         if meeting is None:
-            meeting = self.meetings[op] = Meeting(group, row, layer, op)
+            group = membership.group
+            op = (axis, group.ranks[0], number)
+            meeting = membership.meetings[number] = Meeting(group, row, layer, op)
         elif meeting.row is not row or meeting.layer != layer:
             self._differs(meeting, layer)
-        membership.issued += 1
-        call: InFlight
+        membership.issued = number + 1
+        call: Member
         if isinstance(layer, tuple):
-            call = ListCall(lanes, row.kind, layer, meeting.op, operand)
+            call = ListMember(lanes, row.kind, layer, meeting, operand)
         else:
-            call = InFlight(lanes, row.kind, layer, meeting.op, operand)  # one name for all, not an equal one for each
-        call.group, call.meeting = group, meeting
-        meeting.calls[group.position[rank]] = call
-        if lanes.issue(call, lanes.queue):
+            call = Member(lanes, row.kind, layer, () if operand is None else (operand,), meeting)
+        meeting.calls[membership.place] = call
+        if membership.group.across:
+            call.lane = lanes.network[-1]
+        queue = call.lane.queue
+        queue.append(call)
+        if len(queue) == 1:
             self._advance(call)
         return call
+
+    def _join(self, rank: int, axis: str | None) -> Membership:
+        """Return what a rank is in its group along an axis."""
+        group = self.mesh.group(rank, axis)
+        return Membership(group, rank, self.meetings.setdefault((axis, group.ranks[0]), {}))
 
     def _differs(self, meeting: Meeting, layer: int | tuple[int, ...]) -> None:
         """Note that a group does not call the same. Where sets are not checked, only lists of other lengths matter."""
@@ -114,10 +124,10 @@ class Network:
         heads = [head]
         while heads:
             call = heads.pop()
-            meeting, free = call.meeting, call.lanes.free
+            meeting, free = call.meeting, call.lane.free
             start = call.issued if call.issued > free else free
             if meeting is None:
-                self._transmit(call, start, heads)
+                self._transmit(cast(Message, call), start, heads)
                 continue
             if start > meeting.start:
                 meeting.start = start
@@ -127,32 +137,40 @@ class Network:
 
     def _hold(self, meeting: Meeting, heads: list[InFlight]) -> None:
         """Everyone is there: the collective takes place and ends everywhere at once."""
-        del self.meetings[meeting.op]
-        row, calls = meeting.row, cast("list[InFlight]", meeting.calls)
+        axis, first, number = meeting.op
+        del self.meetings[axis, first][cast(int, number)]
+        row, calls = meeting.row, cast("list[Member]", meeting.calls)
         if isinstance(meeting.layer, tuple):
-            results, labels, size = self._lists_result(meeting, meeting.layer, cast("list[ListCall]", calls))
+            results, labels, size = self._lists_result(meeting, meeting.layer, cast("list[ListMember]", calls))
         else:
-            results, labels, size = self._result(meeting, meeting.layer, [call.operand for call in calls])
+            brought = [call.operands[0] if call.operands else None for call in calls]
+            results, labels, size = self._result(meeting, meeting.layer, brought)
         end = meeting.start + self.cost.meeting(row.kind, labels, size, meeting.group)
-        ticks = self._ticks(meeting.start, end)
         if self.watcher is not None:
             self.watcher.met(row.kind, calls, [call.brings for call in calls], [one.labels for one in results])
+        meeting.calls = []  # from now on its members name the meeting, and it names none
         for call, result in zip(calls, results, strict=True):
-            call.end, call.ticks, call.result, call.meeting = end, ticks, result, None
-            call.lanes.leave_queue(end, heads)
+            lane = call.lane
+            call.end = lane.free = end
+            call.result = result
+            queue = lane.queue
+            queue.popleft()
+            if queue:
+                heads.append(queue[0])
             if call.waiter is not None:
                 self._ended(call)
 
     def _result(self, meeting: Meeting, layer: int, operands: Sequence[TensorState | None]) -> Held:
         """Return what comes of a collective of one layer. Raise PuzzleError where the tensors do not fit."""
         terms, axis = self.terms, meeting.op[0]
-        brought = [one for one in operands if one is not None]
+        brought: Sequence[TensorState] = [one for one in operands if one is not None]
         if not brought:
             where = _held_at(meeting, layer, Place())
             raise PuzzleError("no rank brings a tensor", where=where, expected="a tensor of one of them")
-        parts = map(labels_and_value, brought)
+        parts = iter(map(labels_and_value, brought))
+        everyone = [*parts] if len(brought) == len(operands) else [one and next(parts) for one in operands]
         try:
-            outputs = meeting.row.result([one and next(parts) for one in operands], terms.values, terms.strict)
+            outputs = meeting.row.result(everyone, terms.values, terms.strict)
         except PuzzleError as error:
             error.place = _held_at(meeting, layer, error.place)
             error.cure = error.cure or self._which_axis(axis)
@@ -161,15 +179,19 @@ class Network:
                 error.cure = error.cure.replace("model.rank, model.RANKS", f"{place}, {size}")
             raise
         origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
-        shared = len({*map(id, outputs)}) == 1  # where everyone gets the same, it is made once
+        shared = all(map(is_, outputs, repeat(outputs[0])))  # where everyone gets the same, it is made once
         results = [
             Result(labels, value, origin, self.cost.elements(labels))
             for labels, value in (outputs[:1] if shared else outputs)
         ]
-        largest = max(max(map(memory_of, brought)), max(map(memory_of, results)))
+        if self.cost.sent_as_stored:
+            largest = max(max(map(memory_of, brought)), max(map(memory_of, results)))
+        else:
+            sent = self.cost.sent
+            largest = max(max(sent(one.labels) for one in brought), max(sent(one.labels) for one in results))
         return results * len(outputs) if shared else results, brought[0].labels, largest
 
-    def _lists_result(self, meeting: Meeting, layers: tuple[int, ...], calls: Sequence[ListCall]) -> Held:
+    def _lists_result(self, meeting: Meeting, layers: tuple[int, ...], calls: Sequence[ListMember]) -> Held:
         """Return what comes of a collective of several layers: each place follows its own rule, and sizes add up."""
         places = [self._result(meeting, layer, [call.brought[at] for call in calls]) for at, layer in enumerate(layers)]
         each = cast("Iterable[tuple[Result, ...]]", zip(*[results for results, _, _ in places], strict=True))
@@ -204,43 +226,47 @@ class Network:
                     waiter()
         self.mixed.clear()
 
-    def _ticks(self, start: Grains, end: Grains) -> tuple[float, float]:
-        """Return a start and an end in ticks."""
-        return float(start / self.cost.grain), float(end / self.cost.grain)
-
     # -- point to point -----------------------------------------------------------------
 
-    def send(self, lanes: Lanes, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
+    def send(self, lanes: Lanes, receiver: int, operand: TensorState | None, plain: object) -> Message:
         """Send a tensor, or a plain value where ``operand`` is None."""
         number = lanes.sent.get(receiver, 0)
         lanes.sent[receiver] = number + 1
         op = (lanes.rank.rank, receiver, number)
-        call = InFlight(lanes, SEND.kind, operand.labels.layer if operand else None, op, operand)
-        call.peer, call.value = receiver, plain
-        if lanes.issue(call, lanes.queue):
+        call = Message(lanes, SEND.kind, receiver, op, () if operand is None else (operand,))
+        call.value = plain
+        if self.mesh.box(lanes.rank.rank) != self.mesh.box(receiver):
+            call.lane = lanes.network[-1]
+        queue = call.lane.queue
+        queue.append(call)
+        if len(queue) == 1:
             self._advance(call)
         return call
 
-    def _transmit(self, call: InFlight, start: Grains, heads: list[InFlight]) -> None:
+    def _transmit(self, call: Message, start: Grains, heads: list[InFlight]) -> None:
         """A send starts; it never waits for its receiver."""
-        sender, receiver, tensor = call.rank.rank, call.peer, call.operand
-        assert receiver is not None
+        lanes, receiver = call.lanes, call.peer
+        assert lanes is not None and receiver is not None
+        sender = lanes.rank.rank
         across = self.mesh.box(sender) != self.mesh.box(receiver)
-        end = start + self.cost.transfer(call.memory, across)
-        call.end, call.ticks = end, self._ticks(start, end)
-        call.lanes.leave_queue(end, heads)
-        if tensor is not None:
+        end = start + self.cost.transfer(call.sent, across)
+        call.start, call.end = start, end
+        call.lane.free = end
+        queue = call.lane.queue
+        queue.popleft()
+        if queue:
+            heads.append(queue[0])
+        for tensor in call.operands:
             call.value, call.origin = tensor.value, tensor.origin
         self.mailboxes.setdefault(receiver, {}).setdefault(sender, deque()).append(call)
         if call.waiter is not None:
             self._ended(call)
         self._match(receiver)
 
-    def receive(self, lanes: Lanes, src: int | None) -> InFlight:
+    def receive(self, lanes: Lanes, src: int | None) -> Message:
         """Receive the next message, or the next from ``src``."""
-        call = InFlight(lanes, RECEIVE.kind, None)
-        call.peer = src
-        lanes.issue(call, lanes.receives)
+        call = Message(lanes, RECEIVE.kind, src)
+        lanes.receives.append(call)
         self._match(lanes.rank.rank)
         return call
 
@@ -266,7 +292,7 @@ class Network:
         to the lower sender; a message goes to the first receive that accepts it.
         """
         lanes.version += 1
-        best: tuple[tuple[Grains, Grains, int], InFlight] | None = None
+        best: tuple[tuple[Grains, Grains, int], Message] | None = None
         for sender, box in (self.mailboxes.get(lanes.rank.rank, {}) if lanes.receives else {}).items():
             if not box:
                 continue
@@ -283,16 +309,15 @@ class Network:
             end = max(ready, lanes.receive_free) + self.cost.receiving
             heappush(self.candidates, (end, lanes.rank.rank, lanes.version, call, sender))
 
-    def _receive(self, lanes: Lanes, call: InFlight, sender: int) -> None:
+    def _receive(self, lanes: Lanes, call: Message, sender: int) -> None:
         """The receive lane takes the next message of a sender."""
         sent = self.mailboxes[lanes.rank.rank][sender].popleft()
         assert sent.end is not None
         lanes.receives.remove(call)
-        start = max(call.issued, lanes.receive_free, sent.end)
+        call.start = start = max(call.issued, lanes.receive_free, sent.end)
         call.end = lanes.receive_free = start + self.cost.receiving
-        call.ticks = self._ticks(start, call.end)
         call.peer, call.op, call.layer = sender, sent.op, sent.layer
-        call.labels, call.memory, call.message = sent.labels, sent.memory, sent
+        call.labels, call.memory, call.sent, call.message = sent.labels, sent.memory, sent.sent, sent
         if self.watcher is not None:
             self.watcher.received(sent, call)
         self._note_candidate(lanes)
@@ -346,8 +371,8 @@ class Network:
         if first is not None and (not self.waits or first <= self.waits[0][0]):
             certain = first + self.cost.shortest_transfer
             while first is not None:
-                _, rank, _, call, sender = heappop(self.candidates)
-                self._receive(self.lanes[rank], call, sender)
+                _, rank, _, receive, sender = heappop(self.candidates)
+                self._receive(self.lanes[rank], receive, sender)
                 first = self._first_candidate()
                 if first is None or first >= certain or self.lanes[self.candidates[0][1]].rank.several:
                     break
@@ -369,37 +394,35 @@ class Network:
 
     def fetch(self, call: InFlight) -> object:
         """Return the result of a call that has ended, a tensor or a plain value, and move the clock to its end."""
-        rank, end, carried, index = call.rank, call.end, call.operand, call.index
-        if isinstance(call.result, PuzzleError):
-            del call.lanes.open[index]
-            raise call.result
-        assert end is not None and call.ticks is not None
+        lanes, end, index, result = call.lanes, call.end, call.index, call.result
+        assert lanes is not None
+        del lanes.open[index]
+        if end is None:
+            assert isinstance(result, PuzzleError)
+            raise result
+        rank = lanes.rank
         if end > rank.clock:
-            rank.clock, rank.tick = end, call.ticks[1]
-        call.operand = None
-        del call.lanes.open[index]
+            rank.clock = end
+        now = len(rank.log)
+        rank.fetched.append(now)
         rank.fetched.append(index)
-        rank.log[index] = call.event() or call
-        if carried is not None and carried.carriers and len(rank.log) == index + 1:
-            carried.carriers.remove(call)  # nothing has happened meanwhile, so nobody will ask
-            if rank.carried and rank.carried[-1][0] is carried and not carried.carriers:
-                rank.carried.pop()
-        if call.group is not None:
-            result, call.result = call.result, None
-            assert result is not None
-            now = len(rank.log)
+        if now == index + 1:  # nothing has happened meanwhile, so nobody will ask who carried it
+            for carried in reversed(call.operands):
+                if carried.carriers:
+                    carried.carriers.remove(call)
+                    if rank.carried and rank.carried[-1][0] is carried and not carried.carriers:
+                        rank.carried.pop()
+        call.operands, call.result = (), None
+        if isinstance(result, Result):
             if now > index + 1:
                 rank.late.append((index + 1, now, IN_FLIGHT, result.memory))
-            if isinstance(result, Results):
-                return _fetched_list(cast(ListCall, call), result)
             return rank.mint(result.labels, result.value, result.origin, call.holder, result.memory)
-        sent, call.message = call.message, None
-        if sent is None:
-            return None
-        assert sent.end is not None
-        rank.received.append((sent.end, len(rank.log), sent.memory))
-        value, sent.value = sent.value, None  # with real tensors it is large, and a learner may keep the send
-        return value if sent.labels is None else rank.mint(sent.labels, value, sent.origin, call.holder, sent.memory)
+        if isinstance(result, Results):
+            if now > index + 1:
+                rank.late.append((index + 1, now, IN_FLIGHT, result.memory))
+            cast(ListMember, call).brought = ()
+            return [rank.mint(one.labels, one.value, one.origin, call.holder, one.memory) for one in result.each]
+        return _fetched_message(rank, cast(Message, call))
 
     # -- what is left -------------------------------------------------------------------
 
@@ -456,16 +479,15 @@ def _count(layer: int | tuple[int, ...]) -> int:
     return len(layer) if isinstance(layer, tuple) else 0
 
 
-def _fetched_list(call: ListCall, result: Results) -> list[TensorState]:
-    """Return the tensors that a collective of several layers has brought."""
-    rank = call.rank
-    for carried in reversed(call.operands):
-        if carried.carriers and len(rank.log) == call.index + 1:  # as in ``fetch``
-            carried.carriers.remove(call)
-            if rank.carried and rank.carried[-1][0] is carried and not carried.carriers:
-                rank.carried.pop()
-    call.operands = call.brought = ()
-    return [rank.mint(one.labels, one.value, one.origin, call.holder, one.memory) for one in result.each]
+def _fetched_message(rank: RankState, call: Message) -> object:
+    """Return what a receive has brought its rank; None of a send."""
+    sent, call.message = call.message, None
+    if sent is None:
+        return None
+    assert sent.end is not None
+    rank.received.append((sent.end, len(rank.log), sent.memory))
+    value, sent.value = sent.value, None  # with real tensors it is large, and a learner may keep the send
+    return value if sent.labels is None else rank.mint(sent.labels, value, sent.origin, call.holder, sent.memory)
 
 
 def _same_for_all(one: InFlight, two: InFlight) -> str:

@@ -3,25 +3,33 @@
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
+from textwrap import fill
 
 from ..basics.errors import PuzzleError, witnessed
-from ..basics.units import TICKS, Elements, Unit, show_elements
-from ..record.codes import grid
+from ..basics.units import ELEMENTS, TICKS, Elements, SizeUnit, Unit
+from ..record.breakdown import in_words, time_parts
+from ..record.codes import grid, line_width
 from ..record.events import MARKS, Event
 from ..record.score import makespan, peak
 from .check import BRIEFLY, TRAINED, check_finals
 from .cost import Shape
 from .failure import Failure
 from .interface import FinalState
+from .log import Log
+
+FIXED = "\N{NO-BREAK SPACE}"
 
 
 class Outcome:
-    """What a run leaves behind. ``events``: the log, rank by rank; ``final_states``: what each rank begins and ends
+    """What a run leaves behind. ``final_states``: what each rank begins and ends
     with; ``cost``: what everything cost; ``time``: the end of the last operation, in ``unit``; ``memory``: the peak of
     all ranks, in elements; ``train``: what was to be trained (see ``check``)."""
 
     unit: Unit = TICKS
-    """What times are counted in: ticks, but for what a clock has measured."""
+    """What times are counted in: the cost's unit, but for what a clock has measured."""
+
+    size_unit: SizeUnit = ELEMENTS
+    """What sizes are counted in: the cost's unit."""
 
     failure: Failure | None = None
     """Where an error has ended the run, and who waited then."""
@@ -31,17 +39,24 @@ class Outcome:
         name: str,
         shape: Shape,
         final_states: Sequence[FinalState],
-        logs: Iterable[Iterable[Event]],
+        logs: Iterable[Sequence[Event]],
         train: str = TRAINED[0],
     ) -> None:
         self.name, self.train = name, train
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
         self.cost = shape.cost
+        self.unit, self.size_unit = shape.cost.time_unit, shape.cost.size_unit
         self.layers, self.batches = final_states[0].layers, final_states[0].batches
         self.final_states = tuple(final_states)
-        self.events: tuple[Event, ...] = tuple(chain.from_iterable(logs))
-        self.time: float = makespan(self.events)
-        self.memory: Elements = peak(self.events)
+        self._logs = [*logs]
+        self.time: float = max([log.end if isinstance(log, Log) else makespan(log) for log in self._logs], default=0.0)
+        self.memory: Elements = max([log.peak if isinstance(log, Log) else peak(log) for log in self._logs], default=0)
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """The log, rank by rank. It is made of what the ranks have noted when it is first read."""
+        logs, self._logs = self._logs, []
+        return tuple(chain.from_iterable(logs))
 
     @cached_property
     def attempted(self) -> bool:
@@ -80,13 +95,19 @@ class Outcome:
             return f"{self.name}: not attempted yet"
         return (
             f"{self.name} on {self.ranks} rank{'s' * (self.ranks > 1)}: time {self.unit.lasting(self.time)}, "
-            f"peak memory {show_elements(self.memory)} elements"
+            f"peak memory {self.size_unit.told(self.memory)}"
         )
+
+    def _spent(self) -> str:
+        """Return where the time of all ranks goes, in lines that fit, or nothing if it takes no time."""
+        parts = time_parts(self.events, self.ranks)
+        said = "where the time of all ranks goes: " + in_words(parts).replace(" ", FIXED).replace(f",{FIXED}", ", ")
+        return fill(said, max(line_width(), 40), subsequent_indent="    ").replace(FIXED, " ") + "\n" if parts else ""
 
     def __str__(self) -> str:
         """The schedule as text: a line a rank, a code an operation (see ``codes``). In a failed run ``!`` is where it
         stopped, and ``~`` a rank that waits."""
         if self.failure is None:
-            return f"{self!r}\n{grid(self.events, self.unit)}" if self.attempted else repr(self)
+            return f"{self!r}\n{self._spent()}{grid(self.events, self.unit)}" if self.attempted else repr(self)
         said = [self.failure.says, *(f"{mark:1} {sentence}" for mark, sentence in self.failure.sentences())]
         return "\n".join([repr(self), grid(self.events, self.unit, self.failure.marks(self.ranks)), *said])

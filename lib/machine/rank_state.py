@@ -8,14 +8,16 @@ local variable, and no garbage collector is asked.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements
-from ..record.events import LOADS, MARKS, Event, make_event
+from ..record.events import LOADS, MARKS
 from ..record.kinds import ACTIVATIONS, INNER, KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import NONE, Cuts, Labels, cut, join, overlap, total_of
 from ..record.operations import Computation, Value, Values
@@ -23,7 +25,7 @@ from ..record.table import RECEIVE, makes_weight_grads, sums, work_on_layers
 from ..record.training import not_in_place
 from .cost import Cost, Grains
 from .fingerprints import Fingerprints
-from .interface import FinalState, Piece, Token
+from .interface import FinalState, Piece, Token, make_piece
 
 MADE_UP = "made up"  # the origin of a tensor that no operation has computed
 Origin = str | int | None
@@ -46,25 +48,51 @@ class Terms:
     cuts: Cuts = field(default_factory=Cuts)
 
 
-class Unfinished(Protocol):
-    """A call in the log whose times are not known yet (``in_flight``)."""
+class Done(NamedTuple):
+    """An operation of the compute lane, or a mark, as it stands in the log until somebody reads it (``late_memory``).
+    To write no more than this takes half the time and memory of an Event."""
+
+    kind: str
+    layer: int | None
+    batches: frozenset[int]
+    words: tuple[str, ...]
+    issued: Grains
+    end: Grains
+    held: tuple[Elements, ...]
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """No list has been brought to it."""
+        return ()
+
+    @property
+    def labels(self) -> None:
+        """It carries nothing from rank to rank."""
+        return None
+
+
+make_done: Callable[[tuple[Any, ...]], Done] = partial(tuple.__new__, Done)  # without the constructor, as make_event
+
+
+class Carrying(Protocol):
+    """A call, as it stands in the log (``in_flight``)."""
 
     kind: str
     layer: int | None
     layers: tuple[int, ...]  # of a collective that got a list
-    op: tuple[object, ...]
     labels: Labels | None  # of what it carries
     index: int  # where in the log it stands
-    end: Grains | None
+    issued: Grains
+    held: tuple[Elements, ...]
+    end: Grains | None  # known at some time
 
-    def event(self) -> Event | None:
-        """Return its record, if its times are known by now."""
+    @property
+    def op(self) -> tuple[object, ...]:
+        """What names the communication, for all ranks."""
 
 
-def carried_by(record: Event | Unfinished) -> str | None:
+def carried_by(record: Done | Carrying) -> str | None:
     """Return the kind of tensor that a communication carries."""
-    if isinstance(record, Event):
-        return record.tensor
     return record.labels.kind if record.labels else None
 
 
@@ -130,7 +158,7 @@ class TensorState(Token):
         used it up: ``-1 - since`` is that one's place in the log."""
         self.origin = origin
         self.stored = 0  # how often dictionaries hold it
-        self.carriers: list[Unfinished] | None = None  # unfinished calls that carry it
+        self.carriers: list[Carrying] | None = None  # calls that carry it, or did after it had left storage
         self.unstored: list[int] | None = None  # samples [from, to) while it is carried and not stored
 
     def lives(self) -> bool:
@@ -140,6 +168,10 @@ class TensorState(Token):
     def is_free(self, rank: RankState) -> bool:
         """Return whether this rank may use it with no question asked; ``rank.examine`` decides the others."""
         return self.rank is rank and self.origin is None and (self.stored > 0 or self.since >= self.hand.ended)
+
+    def piece(self) -> Piece:
+        """Return it as it is now."""
+        return make_piece((self.labels, self.value, self.origin is MADE_UP))
 
     # -- what can be made of tensors without an operation --------------------------------
 
@@ -224,11 +256,10 @@ class RankState:
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
         self.grain = terms.cost.grain
         self.clock: Grains = 0
-        self.tick = 0.0  # the clock in ticks
-        self.log: list[Event | Unfinished] = []
-        self.clocks: list[Grains] = []  # the clock at each sample
-        self.fetched: list[int] = []  # calls fetched since the last record, by place in the log
+        self.log: list[Done | Carrying] = []
+        self.fetched = array("q")  # of each call fetched: how long the log was, and the call's place in it
         self.held: list[Elements] = [0] * len(MEMORY_KINDS)  # what is stored now
+        self.inner: dict[object, Elements] = {}  # inner activations that forward has left in memory by itself
         self.finals: dict[int, Piece] = {}
         # The coroutines of the rank: the only one, or what names the one that runs, the hand of each, and who wrote
         # what in the log.
@@ -244,6 +275,11 @@ class RankState:
         self.kept_loose: list[Span] = []
         self.received: list[tuple[Grains, int, Elements]] = []  # arrival, sample after the last, elements
         self.carried: list[tuple[TensorState, list[int]]] = []
+
+    @property
+    def tick(self) -> float:
+        """The clock in ticks."""
+        return float(self.clock / self.grain)
 
     def place(self, operation: str, layer: int | None = None, batches: frozenset[int] | None = None) -> Place:
         """Return where this is, for an error."""
@@ -361,9 +397,8 @@ class RankState:
         for record in reversed(self.log):
             if not sums(record.kind) or carried_by(record) != "WeightGrad":
                 continue
-            labels = record if isinstance(record, Event) else record.labels
-            brought = [(record.layer, labels.batches)] if labels is not None else []
-            if record.layers:
+            brought = [(record.layer, record.labels.batches)] if record.labels is not None else []
+            if not isinstance(record, Done) and record.layers:
                 brought = [(one.layer, one.batches) for one in self.lists[record.op] if one is not None]
             if (layer, batches) in brought:
                 return record.kind
@@ -372,7 +407,7 @@ class RankState:
     def with_gradients(self, layer: int) -> frozenset[int]:
         """Return the micro-batches for which this rank has computed the gradient of a layer's weight."""
         done = [record for record in self.log if record.layer == layer and makes_weight_grads(record.kind)]
-        return frozenset[int]().union(*[record.batches for record in done if isinstance(record, Event)])
+        return frozenset[int]().union(*[record.batches for record in done if isinstance(record, Done)])
 
     def sample(self, operands: Sequence[TensorState], workspace: Elements = 0) -> tuple[Elements, ...]:
         """Return the memory held at the moment of an operation, by MEMORY_KINDS, and end the lives that end with it."""
@@ -393,17 +428,10 @@ class RankState:
         if self.several:
             hand = self.writers[now] = self.hand_of(self.holder())
         hand.ended = now + 1
-        self.clocks.append(self.clock)
         if workspace:
             counted = counted or list(held)
             counted[INNER] += workspace
         return tuple(counted or held)
-
-    def fetched_since(self) -> tuple[int, ...]:
-        """Return the calls that were fetched since the last record, by place in the log, and begin anew. (Where there
-        are none, nobody asks: most records are compute, and a call costs them a hundredth.)"""
-        fetched, self.fetched = tuple(self.fetched), []
-        return fetched
 
     def record(
         self,
@@ -416,28 +444,23 @@ class RankState:
     ) -> None:
         """Carry out an operation of the compute lane that takes ``length`` grains and ``workspace`` elements more than
         its operands: sample, clock and log."""
-        held, start = self.sample(operands, workspace), self.tick
-        since = self.fetched_since() if self.fetched else ()
-        if length:
-            self.clock += length
-            self.tick = float(self.clock / self.grain)
-        self.log.append(
-            make_event((
-                self.rank, row.kind, layer, batches, start, start, self.tick, held,
-                None, (), None, 0, row.words, (), since,
-            ))
-        )  # fmt: skip
+        held, start = self.sample(operands, workspace), self.clock
+        self.clock = end = start + length
+        self.log.append(make_done((row.kind, layer, batches, row.words, start, end, held)))
+
+    def leave_behind(self, row: Computation, layer: int | None, labels: Sequence[Labels]) -> None:
+        """Note what a forward leaves in memory by itself, and that it is gone after the backward that makes the
+        gradient of the weight."""
+        which = layer, labels[0].batches
+        if row.weight_grads:
+            self.held[INNER] -= self.inner.pop(which, 0)
+        elif not row.backward and which not in self.inner:
+            self.inner[which] = left = self.cost.left_behind(row.kind, *labels)
+            self.held[INNER] += left
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE, words: tuple[str, ...] = ()) -> None:
         """Take a sample at a moment that is no operation: it ends no life."""
-        now = self.tick
-        self.clocks.append(self.clock)
-        self.log.append(
-            make_event((
-                self.rank, kind, layer, batches, now, now, now, tuple(self.held),
-                None, (), None, 0, words, (), self.fetched_since() if self.fetched else (),
-            ))
-        )  # fmt: skip
+        self.log.append(make_done((kind, layer, batches, words, self.clock, self.clock, tuple(self.held))))
 
     def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:
         """Return the operation that ended the life of a tensor, and its layer or layers: one that has used it up, or
@@ -455,12 +478,8 @@ class RankState:
 
     def final_state(self, stored: Iterable[TensorState]) -> FinalState:
         """Return what the rank ends with (see ``interface``): of ``stored`` counts what is known here as stored."""
-        began = tuple(labels for taken in self.taken.values() for labels, _ in taken)
-        kept = tuple(
-            Piece(tensor.labels, tensor.value, tensor.origin is MADE_UP)
-            for tensor in stored
-            if tensor.stored and tensor.rank is self
-        )
+        began = tuple([labels for taken in self.taken.values() for labels, _ in taken])
+        kept = tuple([tensor.piece() for tensor in stored if tensor.stored and tensor.rank is self])
         late, finals, lists = self._loaded_late(), dict(self.finals), tuple(self.lists.items())
         return FinalState(self.rank, self.layers, self.batches, began, late, kept, finals, lists)
 

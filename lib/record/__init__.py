@@ -9,7 +9,9 @@ collectives  all-reduce, all-gather, reduce-scatter
 table        the table of operations
 events       the log: one frozen record for each thing that a rank did
 chain        why a run takes as long as it does: the longest chain of operations
+waiting      when a rank does nothing, and for whom it waits there
 score        the figures that are read off the log: time, peak memory, idle time
+breakdown    where the time of all ranks goes, in parts that add up to all of it
 codes        the log as text: a line a rank, a short code an operation
 ===========  ======================================================================
 """

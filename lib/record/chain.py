@@ -6,8 +6,8 @@ The times in a log follow from each other, and the log says how:
 - A rank's clock stands, at each of its records, where its compute has ended, or at the end of what it has awaited since
   (``Event.awaited``), whichever is later. That holds for a rank with several coroutines, too: they share its clock.
 - Compute begins at its rank's clock. A call is issued at it.
-- A collective begins when the last of its group has issued it, and has nothing before it in its network lane. A send
-  does the same alone.
+- A collective begins when the last of its group has issued it, and has nothing before it in its network lane (one for
+  each tier of links, of which there is one by default). A send does the same alone.
 - A receive begins when it was issued, its message is there, and the receive before it is over.
 
 So everything begins at the latest of what it waits for, and one that waited from the end of the run to tick 0 leads
@@ -19,14 +19,14 @@ operation that becomes so long that another overtakes it may lead to another sch
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
 from typing import NamedTuple
 
 from ..basics.errors import PuzzleError
-from ..basics.units import show_ticks
+from ..basics.units import TICKS, Unit, show_ticks
 from .events import MARKS, Event
 from .table import OPERATIONS, RECEIVE, SEND
 
@@ -70,10 +70,13 @@ class Chain:
         parts = [(round(fsum(each), ROUNDED), word) for word, each in lengths.items()]
         return sorted((part for part in parts if part[0]), key=lambda part: -part[0])
 
+    def told(self, unit: Unit = TICKS) -> str:
+        """Return the chain as a sum: ``33.8 = 14 forward + 14 backward + 4.8 messages + 1 update``."""
+        said = [f"{unit.brief(length)} {word}" for length, word in self.parts]
+        return f"{unit.brief(self.time)} = {' + '.join(said) or 'nothing'}"
+
     def __str__(self) -> str:
-        """The chain as a sum: ``33.8 = 14 forward + 14 backward + 4.8 messages + 1 update``."""
-        said = [f"{show_ticks(ticks)} {word}" for ticks, word in self.parts]
-        return f"{show_ticks(self.time)} = {' + '.join(said) or 'nothing'}"
+        return self.told()
 
 
 def _word(kind: str) -> str:
@@ -81,27 +84,36 @@ def _word(kind: str) -> str:
     return kind if row is None else MESSAGES if row.lane == "message" else row.word
 
 
-def chain_of(events: Iterable[Event]) -> Chain:
+Tier = Callable[[Event], object]
+"""Which tier of links a communication goes over: each has a lane of its own."""
+
+
+def one_tier(event: Event) -> object:
+    """Return the only tier of links that there is by default."""
+    return None
+
+
+def chain_of(events: Iterable[Event], tier: Tier = one_tier) -> Chain:
     """Return the longest chain of a run: ``events`` are those of all its ranks, of each in the order of its log.
 
     Raise PuzzleError if their times do not follow from each other: they were measured, or a rank is missing.
     """
-    return Causes(events).chain()
+    return Causes(events, tier).chain()
 
 
-def slack_of(events: Iterable[Event]) -> list[float]:
+def slack_of(events: Iterable[Event], tier: Tier = one_tier) -> list[float]:
     """Return for each record how many ticks more its operation may take, if nothing else changes its length or its
     order, and the run not its time: 0 on the chain, and on others that are as long. A mark of the log has as much room
     as its rank's clock."""
-    return Causes(events).slack()
+    return Causes(events, tier).slack()
 
 
 class Causes:
     """What each operation of a log waits for. Records are known by their places among all; a collective has one for
     each of its members, and goes by that of the first."""
 
-    def __init__(self, events: Iterable[Event]) -> None:
-        self.events = [*events]
+    def __init__(self, events: Iterable[Event], tier: Tier = one_tier) -> None:
+        self.events, self.tier = [*events], tier
         self.logs = defaultdict[int, list[int]](list)
         for at, event in enumerate(self.events):
             self.logs[event.rank].append(at)
@@ -125,13 +137,14 @@ class Causes:
 
     def _order(self, log: Sequence[int]) -> None:
         """Note what comes before what on one rank."""
-        events, queue = self.events, None
+        events, last = self.events, dict[object, int]()
         for before, at in zip([None, *log], log, strict=False):
             event = events[at]
             self.before[at] = before
             self.fetched[at] = [log[place] for place in event.awaited]
             if self.lanes[at] == "collective" or event.kind == SEND.kind:
-                self.in_lane[at], queue = queue, at
+                tier = self.tier(event)
+                self.in_lane[at], last[tier] = last.get(tier), at
         # A receive that takes no time keeps no other waiting, so it is left out: the order of several is not known.
         receives = [at for at in log if events[at].kind == RECEIVE.kind and events[at].length]
         receives.sort(key=lambda at: events[at].start)

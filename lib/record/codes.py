@@ -115,6 +115,11 @@ def _read_spans(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
+def line_width() -> int:
+    """Return how many characters a line has room for: those of the terminal, or of a notebook's cell."""
+    return get_terminal_size((COLUMNS, 24)).columns
+
+
 def grid(
     events: Iterable[Event],
     unit: Unit = TICKS,
@@ -141,7 +146,7 @@ def grid(
         return "\n".join(f"{name}  {' '.join(said[rank])}" for rank, name in names.items())
     rows = {unit.one: [unit.show(moment) for moment in moments]}
     rows |= {name: _cells(by_rank.get(rank, []), moments, *marks.get(rank, ())) for rank, name in names.items()}
-    return _aligned(rows, width or get_terminal_size((COLUMNS, 24)).columns)
+    return _aligned(rows, width or line_width())
 
 
 def _cells(own: Sequence[Event], moments: Sequence[float], tick: float = 0.0, mark: str = "") -> list[str]:

@@ -6,6 +6,7 @@ from operator import attrgetter
 
 from ..basics.units import Elements
 from .events import Event
+from .kinds import MEMORY_KINDS
 from .table import OPERATIONS, RECEIVE
 
 Work = Mapping[tuple[str, bool], Mapping[int, int]]
@@ -27,6 +28,12 @@ def peak(events: Iterable[Event]) -> Elements:
 def peak_event(events: Iterable[Event]) -> Event | None:
     """Return the first event, in the order of the log, at which memory was highest."""
     return max(events, key=lambda event: event.memory, default=None)
+
+
+def memory_parts(event: Event) -> dict[str, Elements]:
+    """Return what the memory sample of a record is made of, in elements by MEMORY_KINDS, without what there is none of:
+    together it is the sample."""
+    return {kind: size for kind, size in zip(MEMORY_KINDS, event.held, strict=False) if size}
 
 
 def share(events: Sequence[Event], ranks: int, kinds: Iterable[str]) -> float:
@@ -54,6 +61,12 @@ def idle_share(events: Sequence[Event], ranks: int) -> float:
     return max(0.0, 1.0 - busy) if events else 0.0
 
 
+def exposed(events: Sequence[Event], ranks: int) -> float:
+    """Return the part (0 to 1) of all ranks' time in which a rank communicates, and computes nothing meanwhile."""
+    either = share(events, ranks, OPERATIONS)
+    return max(0.0, either - share(events, ranks, (kind for kind, row in OPERATIONS.items() if row.lane == "compute")))
+
+
 def work(events: Iterable[Event], node_size: int | None) -> Work:
     """Return how often each rank carried out each operation that takes time, those on micro-batches once for each of
     them; a message counts where it is sent. ``node_size``: ranks in a box."""
@@ -71,6 +84,7 @@ def _covered(spans: list[tuple[float, float]]) -> float:
     """Return the length of the union of spans, in ticks."""
     total, reached = 0.0, 0.0
     for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
+        if end > reached:
+            total += end - (start if start > reached else reached)
+            reached = end
     return total

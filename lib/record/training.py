@@ -9,7 +9,7 @@ from typing import Any
 
 from ..basics.errors import Place, PuzzleError, numbered, show_set
 from .kinds import SAVED
-from .labels import NOTHING_RARE, OF_ADAPTER, Labels, Rare, coarsest, of_batches, same_pieces, within
+from .labels import NOTHING_RARE, OF_ADAPTER, Labels, Rare, coarsest, of_batches, of_weight, same_pieces, within
 from .operations import Computation, Rank, Values
 
 # -- forward and backward -------------------------------------------------------------------------
@@ -388,9 +388,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
 
 
 def _stepped(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
-    weight = labels[1]
-    new = weight.changed(layer=layer, layers=rank.layers, step=weight.step + 1)
-    return [new, new.changed(kind="OptState")]
+    _, weight, opt_state = labels
+    step, shards, total = weight.step + 1, weight.shards, weight.total
+    return [of_weight(one.kind, layer, rank.layers, step, shards, total, one.rare) for one in (weight, opt_state)]
 
 
 UPDATE = Computation(

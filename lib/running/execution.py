@@ -114,7 +114,7 @@ class Labelled:
 
 def _label(model: Model) -> str:
     try:
-        return f"[rank {model.rank}, tick {model.time:g}]"
+        return f"[rank {model.rank}, {model.dist.cost.time_unit.at(f'{model.time:g}')}]"
     except PuzzleError:  # the run is over, and somebody prints still
         return f"[rank {model.rank}]"
 

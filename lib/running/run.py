@@ -18,6 +18,7 @@ from ..machine.check import TRAINED
 from ..machine.cost import Cost, Shape
 from ..machine.failure import Failure, Wait
 from ..machine.outcome import Outcome
+from ..real.prices import Mfu, RealCost
 from ..record.events import END
 from ..record.score import makespan
 from .execution import execute, name_of
@@ -36,6 +37,8 @@ class Run(Outcome):
 
     ``models``: the ranks' Models; ``events``: the log, rank by rank; ``time``: the end of the last operation, in ticks;
     ``memory``: the highest peak of a rank, in elements; ``tick``: the seconds that a tick took, if real processes ran.
+    With the cost of a cluster (``lib.real``) they are in seconds and bytes, and a Run has ``seconds``, ``bytes``,
+    ``fits`` and ``mfu``.
     """
 
     tick: float | None = None
@@ -51,6 +54,35 @@ class Run(Outcome):
     def failed(self) -> bool:
         """Whether an error has ended it; it is that error's ``run`` then."""
         return self.failure is not None
+
+    @property
+    def seconds(self) -> float:
+        """How long a step takes on the cluster whose cost this is. Raises PuzzleError if the cost is in ticks."""
+        self._on_a_cluster("seconds")
+        return self.time
+
+    @property
+    def bytes(self) -> int:
+        """The highest peak of a GPU, in bytes. Raises PuzzleError if the cost is in ticks."""
+        self._on_a_cluster("bytes")
+        return int(self.memory)
+
+    @property
+    def fits(self) -> bool:
+        """Whether that fits a GPU, of whose memory 92 percent can be filled. Raises PuzzleError as ``bytes`` does."""
+        return self._on_a_cluster("fits").fits(self.memory)
+
+    @property
+    def mfu(self) -> Mfu:
+        """The part of the peak that is reached, and by which formula. Raises PuzzleError as ``seconds`` does."""
+        return self._on_a_cluster("mfu").mfu(self.time, self.batches, self.ranks)
+
+    def _on_a_cluster(self, asked: str) -> RealCost:
+        if not isinstance(self.cost, RealCost):
+            problem = f"this run is in {self.unit.name} and {self.size_unit.name}, so it has no {asked}"
+            cure = "run(..., cost=cluster.cost(model)), for example of A100_MEGATRON and GPT_175B from lib.real"
+            raise PuzzleError(problem, where="Run", cure=cure)
+        return self.cost
 
     def verify(self) -> str:
         """Return what to say of final weights that are right. Raise PuzzleError if they are not, or the run failed."""
@@ -161,7 +193,8 @@ def keep_run(error: PuzzleError, name: str, models: Sequence[Model], train: str 
         stuck = {model.rank for model in models} - ended - {wait.rank for wait in waits}
         waits = sorted([*waits, *(Wait(rank, "", None, _clock(done, rank)) for rank in stuck)])
     tick = _clock(done, place.rank) if place.tick is None else place.tick
-    done.failure = failure = Failure(str(error).partition("\n")[0], place, tick, tuple(waits), ended)
+    line = error.line if isinstance(error.line, str) else ""  # a learner may raise one with anything in it
+    done.failure = failure = Failure(str(error).partition("\n")[0], place, tick, tuple(waits), ended, line)
     if isinstance(error, Deadlock):
         error.briefly = [sentence for _, sentence in failure.sentences()]
 

@@ -43,10 +43,11 @@ class Trial(NamedTuple):
 
 
 class Sweep:
-    """What came out of a sweep: ``trials``, in the order of sizes and programs. Shows itself as a table."""
+    """What came out of a sweep: ``trials``, in the order of sizes and programs, at the prices of ``cost`` (None: the
+    usual ones). Shows itself as a table."""
 
-    def __init__(self, trials: Sequence[Trial]) -> None:
-        self.trials = list(trials)
+    def __init__(self, trials: Sequence[Trial], cost: Cost | None = None) -> None:
+        self.trials, self.cost = list(trials), cost
 
     def front(self) -> list[Trial]:
         """Return the right trials that no other one of the same size beats in time and memory: the Pareto front."""
@@ -131,12 +132,12 @@ def sweep(
     how = {"cost": cost, "timeout": timeout, "train": train}
     several = os.cpu_count() or 1 if processes is None else whole_number("processes", processes)
     if several > 1 and len(tasks) > 1 and "fork" in multiprocessing.get_all_start_methods() and sys.platform == "linux":
-        return Sweep(_side_by_side(functions, tasks, how, several))
+        return Sweep(_side_by_side(functions, tasks, how, several), cost)
     trials = []
     for at, size in tasks:
         trials.append(_trial(functions[at], size, how))
         _show(len(trials), len(tasks))
-    return Sweep(trials)
+    return Sweep(trials, cost)
 
 
 def _sizes(ranks: Varied, *others: Varied) -> list[dict[str, Any]]:

@@ -1,0 +1,80 @@
+"""What the ranks of a run spend their time on, and what changed from one run to another: parts that add up."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from fractions import Fraction
+
+from lib.basics.units import Elements, show_ticks
+from lib.record.breakdown import name_of
+from lib.record.table import OPERATIONS
+from lib.record.training import BACKWARD
+
+from .trace import Trace
+
+PLACES = 2
+"""Decimals of a tick in a sentence; of milliseconds, three digits are told in all."""
+
+
+def parts_of(trace: Trace) -> dict[str, Fraction]:
+    """Return how long a rank does what, on average over the ranks, in the unit of the trace: the parts of
+    ``lib.record.breakdown``, with the halves of backward as one. They add up to the time of the run."""
+    time, spent = Fraction(trace.time), defaultdict[str, Fraction](Fraction)
+    for part, share in trace.parts.items():
+        row = OPERATIONS.get(part)
+        spent[BACKWARD.word if row is not None and row.backward else name_of(part)] += share * time
+    return dict(spent)
+
+
+def changes(before: Trace, after: Trace) -> dict[str, Fraction]:
+    """Return how much longer a rank of the second run does what, on average: the largest changes first, without those
+    that are none. They add up to the difference of the times."""
+    old, new = parts_of(before), parts_of(after)
+    found = {part: new.get(part, Fraction()) - old.get(part, Fraction()) for part in {**old, **new}}
+    return {part: found[part] for part in sorted(found, key=lambda part: -abs(found[part])) if found[part]}
+
+
+def rounded(parts: Mapping[str, Fraction], places: int) -> dict[str, Fraction]:
+    """Return the parts with so many decimals, rounded up or down such that they still add up to their rounded sum.
+
+    >>> thirds = {"a": Fraction(1, 3), "b": Fraction(1, 3), "c": Fraction(1, 3)}
+    >>> [float(part) for part in rounded(thirds, 1).values()]
+    [0.4, 0.3, 0.3]
+    """
+    scale = 10**places
+    down = {part: math.floor(value * scale) for part, value in parts.items()}
+    missing = round(sum(parts.values()) * scale) - sum(down.values())
+    most = sorted(parts, key=lambda part: down[part] - parts[part] * scale)
+    up = set(most[:missing])
+    return {part: Fraction(down[part] + (part in up), scale) for part in parts}
+
+
+def in_words(before: Trace, after: Trace) -> tuple[str, str]:
+    """Return what changed from one run to another: how much shorter or longer it is, and of what that is made."""
+    found = changes(before, after)
+    unit, largest = after.unit, max(map(abs, found.values()), default=Fraction())
+    # Measured times are told with three digits, whatever their size.
+    places = PLACES if unit.brief is show_ticks else max(0, 2 - math.floor(math.log10(largest or 1)))
+    shown = {part: value for part, value in rounded(found, places).items() if value}
+    total = sum(shown.values())
+    than = f"than {before.title}"
+    head = f"{show_ticks(float(abs(total)))} {unit.name} {'shorter' if total < 0 else 'longer'} {than}"
+    if not total:
+        head = f"as long as {before.title}"
+    said = [f"{part} {_more(show_ticks(float(abs(value))), value)}" for part, value in shown.items()]
+    made = f"{'a rank on average: ' * (after.ranks > 1 or before.ranks > 1)}{', '.join(said)}" if said else ""
+    return head, "; ".join(filter(None, [made, _memory(before, after)]))
+
+
+def _memory(before: Trace, after: Trace) -> str:
+    if before.peak is None or after.peak is None:
+        return ""
+    change: Elements = after.peak.memory - before.peak.memory
+    show = after.size_unit.show
+    return f"peak memory {_more(show(max(change, -change)), change)}" if change else "peak memory is the same"
+
+
+def _more(size: str, change: Elements) -> str:
+    return f"{size} {'more' if change > 0 else 'less'}"

@@ -1,0 +1,118 @@
+"""Where a rank does nothing: a warm tint, and in it for whom it waits, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lib.basics.units import TICKS, Unit
+from lib.record.waiting import Gap
+
+from . import theme
+from .hover import operation_in_words
+from .layout import Layout, Rect, Row
+from .marks import Diagram, bars, box, hovers, label, style, text_width
+from .trace import Trace
+from .words import plural, ranges
+
+LOWEST, ROOM = 14.0, 4.0
+"""Rows lower than so many pixels have nothing written in them; room beside what is written, in pixels."""
+SIZES = (10.5, 9.0)
+FOUND = 5.0
+"""Where a picture is crowded, gaps narrower than so many pixels, which no pointer finds, say nothing."""
+LONG = 0.1
+"""In parts of a run: of gaps that are as long as this at least, it is written how long they are, though there is no
+room for more. Of shorter ones that would be said again and again."""
+
+
+def gaps_of(trace: Trace, row: Row) -> list[Gap]:
+    """Return when a row does nothing. Who is waited for is known where that is the same for all its ranks."""
+    own = trace.waiting.gaps(row.ranks[0])
+    if row.one or not own:
+        return own
+    others = [trace.waiting.gaps(rank) for rank in row.ranks[1:]]
+    return [
+        gap if all(other[at].ranks == gap.ranks for other in others) else gap._replace(ranks=())
+        for at, gap in enumerate(own)
+    ]
+
+
+def tints(layout: Layout) -> list[Diagram]:
+    """Return the tint of all gaps: in rows of more events than pixels the ground, which is seen where nothing is."""
+    if layout.fine:
+        places = [_place(layout, row, gap) for row in layout.rows for gap in gaps_of(layout.trace, row)]
+    else:
+        places = [(layout.x0, row.y, layout.trace.time * layout.per_tick, layout.row_height) for row in layout.rows]
+    level = [(x, y + height / 2, width) for x, y, width, height in places]
+    return [bars(level, layout.row_height, style(theme.GAP))] if level else []
+
+
+def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
+    """Yield what is written into the gaps of the rows, or where there is no room is told by the pointer alone.
+
+    ``notes``: whether the last gaps of a run are known to be its last.
+    """
+    if not layout.fine:
+        return
+    unit, told = layout.trace.unit, []
+    for row in layout.rows:
+        for gap in gaps_of(layout.trace, row):
+            if gap.over and (layout.trace.failure is not None or not notes):
+                continue
+            x, y, width, height = place = _place(layout, row, gap)
+            if not layout.crowded or width >= FOUND:
+                bar = (round(x, 1), y + height / 2, round(width, 1))
+                told.append((bar, in_words(gap, row, unit, brief=layout.crowded)))
+            short = gap.over or gap.length >= LONG * layout.trace.time
+            yield from _written(place, layout.height, brief(gap, row, unit)[: 1 + short])
+    if told:
+        yield hovers(told, layout.row_height)
+
+
+def waits_for(gap: Gap, row: Row) -> str:
+    """Return for whom a row waits in a gap: ``waits for rank 1``."""
+    if gap.over:
+        return "is done" if row.one else "are done"
+    if gap.call is None:
+        return "does nothing" if row.one else "do nothing"
+    wait = "waits" if row.one else "wait"
+    return f"{wait} for rank{plural(gap.ranks)} {ranges(gap.ranks, 4)}" if gap.ranks else wait
+
+
+def brief(gap: Gap, row: Row, unit: Unit) -> list[str]:
+    """Return what is written into a gap, from the longest to the shortest."""
+    long = unit.brief(gap.length) if unit is TICKS else unit.lasting(gap.length)
+    if gap.over:
+        said = f"done {long} early" if any(event.end for event in row.operations) else "nothing to do"
+        return [said, "done"]
+    if gap.call is None:
+        return []
+    verb, _, whom = waits_for(gap, row).partition(" ")
+    return [f"{verb} {long} {whom}".rstrip(), f"{verb} {long}"]
+
+
+def in_words(gap: Gap, row: Row, unit: Unit, brief: bool = False) -> str:
+    """Return what a gap says when the pointer rests on it, or the most important part of that."""
+    said = [f"{row.full_name} {waits_for(gap, row)}"]
+    if gap.call is not None and not brief:
+        said.append(f"in {operation_in_words(gap.call, row)}")
+    between = unit.at(f"{unit.show(gap.start)} to {unit.show(gap.end)}")
+    return "\n".join([*said, between if brief else f"{between}: {unit.lasting(gap.length)}"])
+
+
+def _written(place: Rect, height: float, texts: list[str]) -> Iterator[Diagram]:
+    x, y, width, _ = place
+    if height < LOWEST:
+        return
+    for text, size in ((text, size) for text in texts for size in SIZES):
+        if text_width(text, size) + 2 * ROOM <= width:
+            yield label(x + width / 2, y + height / 2, text, size, style(theme.WAITS), passive=True)
+            return
+
+
+def _place(layout: Layout, row: Row, gap: Gap) -> Rect:
+    return layout.x(gap.start), row.y, gap.length * layout.per_tick, layout.row_height
+
+
+def sample(width: float, height: float) -> Diagram:
+    """Return a piece of the tint, for the legend."""
+    return box(0, 0, width, height, style(theme.GAP, theme.WAITS, 0.5), 2)

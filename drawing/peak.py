@@ -1,0 +1,117 @@
+"""Why memory is highest where it is: what begins there, and what is held, in words and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import NamedTuple
+
+from lib.basics.errors import show_layers
+from lib.basics.units import Elements, SizeUnit
+from lib.machine.cost import Cost
+from lib.record.events import END, MARKS, Event
+from lib.record.kinds import KINDS, SAVED
+from lib.record.score import memory_parts
+
+from . import theme
+from .hover import layered
+from .trace import Trace
+from .words import plural, ranges
+
+
+class Held(NamedTuple):
+    """Elements of one kind of memory, and what they are called: with their number, where whole ones can be counted."""
+
+    kind: str
+    words: str
+    elements: Elements
+
+
+def held_at(event: Event, trace: Trace) -> list[Held]:
+    """Return what a sample is made of, from the largest to the smallest. Together it is the sample, exactly."""
+    sizes = _sizes(trace)
+    parts = sorted(memory_parts(event).items(), key=lambda part: -part[1])
+    return [Held(kind, _counted(kind, elements, sizes), elements) for kind, elements in parts]
+
+
+def _sizes(trace: Trace) -> dict[str, Elements]:
+    """Return the size of one tensor, by kinds of memory in which all whole tensors have one size, as far as the cost
+    says so: a weight, an activation of a micro-batch."""
+    cost = trace.models[0].dist.cost if trace.models else None
+    if cost is None or type(cost).elements is not Cost.elements:
+        return {}
+    one = {"weight": cost.weight_elements, "activation": cost.activation_elements}
+    sizes: dict[str, Elements] = {row.memory: one[row.size] for row in KINDS.values() if row.size in one}
+    if cost.saved_elements:  # then inner activations, of another size, are among the activations
+        del sizes[KINDS[SAVED].memory]
+    return sizes
+
+
+def _counted(kind: str, elements: Elements, sizes: dict[str, Elements]) -> str:
+    """Return "9 activations", "1 weight" or "2.5 weights": in whole layers or micro-batches, or without a number."""
+    word, size = theme.MEMORY[kind][0], sizes.get(kind)
+    count = Fraction(elements, size) if size else Fraction(0)
+    if count < Fraction(1, 100):
+        return word
+    shown = f"{float(count):.3g}"
+    about = "" if Fraction(shown) == count else "about "
+    return f"{about}{shown} {word.removesuffix('s') if shown == '1' else word}"
+
+
+def in_words(held: Iterable[Held], unit: SizeUnit) -> str:
+    """Return what is held, in a line."""
+    return ", ".join(f"{part.words} ({unit.show(part.elements)})" for part in held)
+
+
+def why_highest(trace: Trace) -> str:
+    """Return when memory is highest and what is held there, in a sentence."""
+    peak = trace.peak
+    if peak is None:
+        return ""
+    said, held = moment(peak, trace, False), in_words(held_at(peak, trace), trace.size_unit)
+    return f"Memory of rank {peak.rank} is highest as {said}: it holds {held}."
+
+
+def moment(peak: Event, trace: Trace, several: bool) -> str:
+    """Return what happens where a sample was taken. ``several``: it is said of ranks with micro-batches of their own.
+
+    Memory is sampled when an operation is issued. What a computation has just made is sampled with the next one, which
+    is a send for a moment: then both are named.
+    """
+    if peak.kind in MARKS:
+        if peak.kind == END:
+            return "the end of the program"
+        return f"{peak.kind} of {_place(peak, several)}".removesuffix(" of ")
+    said = f"{_said(peak, several)} begins"
+    before = _just_ended(peak, trace)
+    return said if before is None else f"{_said(before, several)} ends, and {said}"
+
+
+def _just_ended(peak: Event, trace: Trace) -> Event | None:
+    """Return the computation that ends as a communication is issued."""
+    if peak.lane == "compute":
+        return None
+    last = None
+    for event in trace.by_rank[peak.rank]:
+        if event is peak:
+            break
+        if event.lane == "compute" and event.length:
+            last = event
+    return last if last is not None and last.end == peak.issued else None
+
+
+def _said(event: Event, several: bool) -> str:
+    name, place = theme.name_of(event.kind), _place(event, several)
+    if event.lane == "message" and len(event.group) == 2:
+        sender, receiver = event.group
+        way = f"to rank {receiver}" if event.rank == sender else f"from rank {sender}"
+        return f"{name} {'' if several else way}".rstrip()
+    return f"{name} of {place}" if place else name
+
+
+def _place(event: Event, several: bool) -> str:
+    """Return the layer and the micro-batches of an operation: a collective is told by its layer alone."""
+    said = [show_layers(event.layers or event.layer)] if event.layer is not None and layered(event) else []
+    if event.batches and event.lane != "collective" and not several:
+        said.append(f"micro-batch{plural(event.batches, 'es')} {ranges(event.batches)}")
+    return " on ".join(said)

@@ -1,0 +1,212 @@
+"""What a page that plays a schedule is told: what each rank does, stores, and at which line of code it is, when."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+from collections.abc import Hashable, Iterable, Sequence
+from textwrap import dedent
+from types import CodeType
+from typing import Any
+
+from lib.basics.errors import AROUND, Line, Spot, show_layers
+from lib.record.codes import code_of
+from lib.record.events import MARKS, Event
+from lib.record.kinds import MEMORY_KINDS
+
+from . import theme
+from .figure import Figure
+from .gaps import gaps_of, waits_for
+from .layout import Row
+from .operations import color_of
+from .trace import Trace
+from .words import brief_ranks, ranges
+
+CARDS = 16
+"""Rows of ranks that have a card at the same time, at most. The page can show others in their place."""
+SECONDS = 14.0
+"""Seconds for which a schedule plays at speed 1."""
+MOST_CODE = 1000
+"""Lines of code shown at most."""
+
+
+def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]:
+    """Return all that the page is told but for the picture, ready for JSON. What occurs many times is in a table, and
+    an index stands in its place. ``left_out``: a sentence on the ranks that are not among ``rows``, if any."""
+    words, looks, held, failure = Table(), Table(), Table(), trace.failure
+    waits = [wait.line for wait in trace.waits.values() if wait.line]
+    spot = failure.line if failure is not None and isinstance(failure.line, Spot) else None
+    code = Code([*(line for lines in trace.lines.values() for line in lines if line), *waits], spot)
+    most = trace.peak.memory if trace.peak else 0
+    shown = [slot for slot in range(len(MEMORY_KINDS)) if any(event.held[slot] for event in trace.events)]
+    return {
+        "time": trace.until or 1.0,
+        "stop": trace.time if failure else trace.until or 1.0,
+        "opens": trace.until if failure else 0,
+        "moment": trace.unit.moment,
+        "seconds": SECONDS,
+        "full": max(float(most), float(trace.memory_target or 0)) * 1.02 or 1.0,
+        "target": float(trace.memory_target or 0),
+        "kinds": [theme.MEMORY[MEMORY_KINDS[slot]] for slot in shown],
+        "rows": [_row(trace, row, shown, words, looks, held, code) for row in rows],
+        "cards": CARDS,
+        "chosen": _chosen(trace, rows),
+        "words": words.items,
+        "looks": looks.items,
+        "held": held.items,
+        "code": code.lines,
+        "error": _error(trace),
+        "left_out": left_out,
+    }
+
+
+def places(figure: Figure, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return where the page finds things in the picture: the timeline, what was left empty, top and height of rows."""
+    assert figure.area is not None
+    lines = {rank: (y, height) for ranks, y, height in figure.rows for rank in ranks}
+    box = dict(zip(("x0", "top", "x1", "bottom"), figure.area, strict=True))
+    return {**box, "width": figure.size[0], "room": figure.room, "rows": [lines[row.ranks[0]] for row in rows]}
+
+
+def _chosen(trace: Trace, rows: Sequence[Row]) -> int:
+    """Return the row to begin with: that of the error, or of who waits where one should look first, or the first."""
+    failure = trace.failure
+    first = [failure.place.rank, *failure.knot()] if failure else []
+    return next((at for rank in first for at, row in enumerate(rows) if rank in row.ranks), 0)
+
+
+def _error(trace: Trace) -> dict[str, Any] | None:
+    """Return the error of a failed run: its words, its line, and sentences on who waits for whom, with their marks."""
+    failure = trace.failure
+    return failure and {"says": failure.says, "line": str(failure.line), "sentences": failure.sentences()}
+
+
+def _row(
+    trace: Trace, row: Row, shown: Sequence[int], words: Table, looks: Table, held: Table, code: Code
+) -> dict[str, Any]:
+    ops: list[list[float]] = []
+    for event, line in zip(row.events, trace.lines[row.ranks[0]], strict=True):
+        if event.kind not in MARKS and event.length:
+            opacity = theme.STRONG_TINT if theme.outlined(event.kind) else 1
+            own = theme.in_layer_color(event.kind)
+            color = color_of(event, trace) if own else theme.kind_color(event.kind)
+            when = [round(time, 6) for time in (event.start - event.issued, event.start, event.length)]
+            what = [looks.place((color, opacity)), words.place(_words(event, row)), code.place(line)]
+            ops.append([*when, *what, int(event.lane != "compute")])
+    ops.sort(key=lambda op: op[1])
+    fullest = max(row.ranks, key=lambda rank: max((e.memory for e in trace.by_rank[rank]), default=0))
+    return {
+        "name": brief_ranks(row.ranks),
+        "brief": str(row.ranks[0]) + ("+" if len(row.ranks) > 1 else ""),
+        "holder": "" if row.same_memory else f"rank {fullest}: ",
+        "ops": ops,
+        "held": _held(trace.by_rank[fullest], shown, held),
+        "gaps": [[gap.start, gap.end, words.place(waits_for(gap, row))] for gap in gaps_of(trace, row)],
+        "stuck": _stuck(trace, row, code),
+    }
+
+
+def _held(events: Sequence[Event], shown: Sequence[int], held: Table) -> list[float]:
+    """Return how long after the last change a rank stores something else, and what, one behind the other."""
+    found: list[float] = []
+    since, before = 0.0, -1
+    for event in events:
+        place = held.place(tuple(float(event.held[slot]) for slot in shown))
+        if place != before:
+            time = round(event.issued, 6)
+            found += [round(time - since, 6), place]
+            since, before = time, place
+    return found
+
+
+def _stuck(trace: Trace, row: Row, code: Code) -> list[Any] | None:
+    """Return since when a row of a failed run goes on no more, what it says then, and its line of the code."""
+    failure, wait = trace.failure, trace.waits.get(row.ranks[0])
+    if wait is not None:
+        return [wait.since, f"wait{'s' * (len(row.ranks) == 1)} {wait.what}", code.place(wait.line)]
+    if failure is None or row.ranks[0] in failure.ended:
+        return None
+    since = max((event.end for event in row.operations), default=0.0)
+    if row.ranks[0] != failure.place.rank:
+        return [since, "was stopped", -1]
+    return [since, f"error in {failure.where}" if failure.where else "error", code.spot]
+
+
+def _words(event: Event, row: Row) -> str:
+    said = theme.name_of(event.kind)
+    if event.lane == "message":
+        sender, receiver = event.group
+        other = f" to rank {receiver}" if event.rank == sender else f" from rank {sender}"
+        return said + other if len(row.ranks) == 1 else said
+    code = code_of(event)
+    if code.layer is not None:
+        said += f" {show_layers(code.layers or code.layer)}"
+    if code.numbers and row.same_batches:
+        said += f", mb {ranges(event.batches)}"
+    return said
+
+
+class Table:
+    """Things that occur many times, each stored once."""
+
+    def __init__(self) -> None:
+        self.items: list[Hashable] = []
+        self._places: dict[Hashable, int] = {}
+
+    def place(self, item: Hashable) -> int:
+        """Return the index of a thing."""
+        if item not in self._places:
+            self._places[item] = len(self.items)
+            self.items.append(item)
+        return self._places[item]
+
+
+class Code:
+    """The source of the functions in which operations were written, as far as it can be had: of code that is in no
+    function, the whole cell or file. What ran first comes first, and each piece begins at the left. ``spot``: the line
+    of an error, which is among them even if no operation was written there."""
+
+    def __init__(self, lines: Iterable[Line], spot: Spot | None = None) -> None:
+        found: dict[tuple[str, int], str] = {}
+        for code in dict.fromkeys(line.code for line in lines):
+            found |= {(code.co_filename, number): text for number, text in _source(code)}
+        if spot is not None and (spot.file, spot.number) not in found:
+            found |= {(spot.file, number): text for number, text in _around(spot)}
+        files = {file: place for place, file in enumerate(dict.fromkeys(file for file, _ in found))}
+        known = sorted(found, key=lambda place: (files[place[0]], place[1]))[:MOST_CODE]
+        self.lines = [*zip((number for _, number in known), _to_the_left(known, found), strict=True)]
+        self._places = {place: at for at, place in enumerate(known)}
+        self.spot = -1 if spot is None else self._places.get((spot.file, spot.number), -1)
+        """The index of the line of the error, or -1."""
+
+    def place(self, line: Line | None) -> int:
+        """Return the index of a line, or -1 for one that is not known."""
+        return self._places.get((line.code.co_filename, line.number), -1) if line else -1
+
+
+def _to_the_left(known: Sequence[tuple[str, int]], found: dict[tuple[str, int], str]) -> list[str]:
+    """Return the texts of lines, without the indentation that all lines of a piece share."""
+    pieces: list[list[str]] = []
+    before = ("", 0)
+    for file, number in known:
+        if (file, number - 1) != before:
+            pieces.append([])
+        pieces[-1].append(found[file, number].expandtabs(4))
+        before = file, number
+    return [line for piece in pieces for line in dedent("\n".join(piece)).split("\n")]
+
+
+def _source(code: CodeType) -> list[tuple[int, str]]:
+    if code.co_name.startswith(("<module", "<cell")):  # each of a cell's own statements is compiled by itself
+        return [(at, line.rstrip("\n")) for at, line in enumerate(linecache.getlines(code.co_filename), 1)]
+    try:
+        lines, first = inspect.getsourcelines(code)
+    except (OSError, TypeError):
+        return []
+    return [(first + at, line.rstrip("\n")) for at, line in enumerate(lines)]
+
+
+def _around(spot: Spot) -> list[tuple[int, str]]:
+    lines = linecache.getlines(spot.file)
+    wanted = range(max(1, spot.number - AROUND), min(len(lines), spot.number + AROUND) + 1)
+    return [(number, lines[number - 1].rstrip("\n")) for number in wanted]

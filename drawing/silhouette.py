@@ -1,0 +1,65 @@
+"""A schedule as small as a stamp, by which it is known again: what each rank does, and where it is idle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from lib.course.sketches import BACKWARD as BACK
+from lib.course.sketches import CELLS, IDLE, OTHER, TALK
+from lib.course.sketches import FORWARD as FORTH
+from lib.record.table import SEND
+from lib.record.training import BACKWARD, FORWARD, UPDATE
+
+from . import theme
+from .marks import Bar, Diagram, bars, box, label, lines, style, text_width
+
+COLORS: Mapping[str, str] = {
+    FORTH: theme.work_color(FORWARD.kind, 1, 4),
+    BACK: theme.work_color(BACKWARD.kind, 1, 4),
+    OTHER: theme.STEP,
+    TALK: theme.kind_color(SEND.kind),
+}
+NAMES: Mapping[str, str] = {
+    FORTH: FORWARD.word,
+    BACK: BACKWARD.word,
+    OTHER: UPDATE.word,
+    TALK: "communication",
+    IDLE: "idle",
+}
+"""What the colors mean."""
+
+
+def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, height: float) -> list[Diagram]:
+    """Return the rows of ``lib.course.sketches.silhouette`` in a box of these pixels. Ranks that do the same are one
+    block, in which thin lines part them."""
+    tall, wide = height / len(rows), width / CELLS
+    found: dict[str, list[tuple[float, Bar]]] = {}
+    top = y
+    for row, alike in groupby(rows):
+        thick = tall * len(list(alike))
+        at = 0
+        for letter, cells in groupby(row):
+            length = len(list(cells))
+            if letter != IDLE:
+                found.setdefault(letter, []).append((thick, (x + at * wide, top + thick / 2, length * wide)))
+            at += length
+        top += thick
+    parts: list[Diagram] = [box(x, y, width, height, style(theme.LANE))]
+    for letter, items in found.items():
+        for thick in dict.fromkeys(thick for thick, _ in items):
+            parts.append(bars([bar for own, bar in items if own == thick], thick, style(COLORS[letter])))
+    between = [(x, y + tall * place, x + width, y + tall * place) for place in range(1, len(rows))]
+    if between:  # chalk's own renderer refuses an empty path
+        parts.append(lines(between, style(None, theme.CARD, min(1.0, 0.25 * tall))))
+    return parts
+
+
+def draw_meanings(x: float, y: float) -> list[Diagram]:
+    """Return a line that says what the colors of silhouettes mean."""
+    parts: list[Diagram] = []
+    for letter, name in NAMES.items():
+        parts.append(box(x, y - 5, 14, 10, style(COLORS.get(letter, theme.LANE)), 2))
+        parts.append(label(x + 19, y, name, 10.5, style(theme.INK), "start"))
+        x += 19 + text_width(name, 10.5) + 14
+    return parts

@@ -1,0 +1,79 @@
+"""The memory of a run as one line: that of the rank whose peak is the run's, since only the highest peak counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lib.basics.units import Elements
+
+from . import theme
+from .layout import Layout
+from .marks import Diagram, Point, Titled, box, label, lines, poly, style
+from .memory import steps_of, target_color
+from .trace import Trace
+from .words import brief_size
+
+HEIGHT = 34.0
+"""Of a strip, in pixels."""
+
+
+def most_of(traces: Sequence[Trace]) -> float:
+    """Return the highest peak or target of all, in elements: what a strip has room for."""
+    peaks = [trace.peak.memory for trace in traces if trace.peak is not None]
+    targets = [trace.memory_target for trace in traces if trace.memory_target is not None]
+    return max(map(float, [*peaks, *targets]), default=0.0)
+
+
+def draw_total(layout: Layout, y: float, most: float) -> tuple[list[Diagram], float]:
+    """Return a strip from ``y`` down, ``most`` elements high, and the y where it ends."""
+    trace, peak = layout.trace, layout.trace.peak
+    bottom = y + HEIGHT
+    if peak is None or not most:
+        return [], y
+
+    def at(elements: Elements | float) -> float:
+        return bottom - (HEIGHT - 7) * float(elements) / most  # the sign of a peak stands above it
+
+    corners = _stairs(layout, peak.rank, at)
+    unit, middle = trace.unit, (y + bottom) / 2
+    highest = f"peak {brief_size(trace.size_unit, peak.memory)}"
+    x, top = min(layout.x(peak.issued), layout.x1 - 1.5), at(peak.memory)
+    said = f"memory of rank {peak.rank}, whose peak is the highest: {trace.size_unit.told(peak.memory)} at "
+    said += unit.at(unit.brief(peak.issued))
+    end = max(layout.x(trace.time), x)
+    parts: list[Diagram] = [
+        box(layout.x0, y, end - layout.x0, HEIGHT, style(theme.LANE)),
+        Titled(said, poly([(layout.x0, bottom), *corners, (corners[-1][0], bottom)], style(theme.HATCH))),
+        poly(corners, style(None, theme.INK, 1.2), closed=False),
+        poly([(x, top), (x - 3.5, top - 6), (x + 3.5, top - 6)], style(theme.INK)),
+        label(layout.x0 - 8, middle - 5, "memory", 11, style(theme.INK), "end"),
+        label(layout.x0 - 8, middle + 7, f"rank {peak.rank}", 8.5, style(theme.MUTE), "end"),
+        label(
+            layout.x1 + 8,
+            middle - 5,
+            highest,
+            9.5,
+            style(theme.INK),
+            "start",
+            600,
+        ),
+    ]
+    if trace.memory_target is not None:
+        line = at(trace.memory_target)
+        how = style(None, target_color(trace), 1.2, None, (5.0, 3.0))
+        parts.append(lines([(layout.x0, line, end, line)], how))
+        goal = f"target {brief_size(trace.size_unit, trace.memory_target)}"
+        parts.append(label(layout.x1 + 8, middle + 7, goal, 9.5, style(theme.MUTE), "start"))
+    return parts, bottom
+
+
+def _stairs(layout: Layout, rank: int, at: Callable[[Elements], float]) -> list[Point]:
+    """Return the corners of the line, from left to right."""
+    corners: list[Point] = []
+    for x, held in steps_of(layout, layout.trace.by_rank[rank]):
+        y = round(at(sum(held)), 1)
+        if corners and corners[-1][1] != y:
+            corners.append((x, corners[-1][1]))
+        if not corners or corners[-1][1] != y:
+            corners.append((x, y))
+    return [*corners, (max(layout.x(layout.trace.time), corners[-1][0]), corners[-1][1])]

@@ -1,0 +1,114 @@
+"""The GPUs of a cluster: how fast each computes, how much it remembers, and what links them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from ..basics.arguments import describe, whole_number
+from ..basics.errors import PuzzleError
+from ..basics.units import show_bytes
+
+FITS = 0.92
+"""Of the memory that is on the sheet, so much can be filled: the rest is for CUDA, for NCCL, and for gaps."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """GPUs in boxes, and the software that runs on them: how much of the sheet is reached depends on both.
+
+    ``peak``: operations a second in matrix products of 16-bit numbers, without sparsity; ``reached`` and
+    ``attention_reached``: which part of it matrix products and attention come to (the same, unless given); ``memory``
+    in bytes, ``memory_bandwidth`` in bytes a second, ``memory_reached``: the part of that; ``link``: bytes a second
+    from one GPU to the others of its box, in one direction; ``nic``: bytes a second between boxes *for each GPU* (a
+    card that eight share counts as an eighth); ``link_reached``: the part of both that a ring comes to; ``latency`` and
+    ``latency_across``: seconds of a step of a ring in a box, and between boxes; ``fused``: whether norms and the like
+    are compiled into one pass over memory; ``gpus``: how many there are, if that is limited. ``host_memory`` (bytes a
+    box), ``host_bandwidth`` and ``host_link`` (bytes a second, the latter for each GPU) describe the processors beside
+    the GPUs. Raises PuzzleError for a number that cannot be.
+    """
+
+    name: str
+    peak: float
+    reached: float
+    memory: float
+    memory_bandwidth: float
+    link: float
+    nic: float
+    attention_reached: float | None = None
+    memory_reached: float = 0.85
+    link_reached: float = 0.8
+    latency: float = 3e-6
+    latency_across: float = 10e-6
+    gpus_per_box: int = 8
+    gpus: int | None = None
+    fused: bool = True
+    host_memory: float = 1e12
+    host_bandwidth: float = 200e9
+    host_link: float = 25e9
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, part = getattr(self, field.name), field.name.endswith("reached")
+            if field.name in ("name", "fused") or (value is None and field.default is None):
+                continue
+            if field.name.startswith("gpus"):
+                whole_number(field.name, value)
+            elif not isinstance(value, (int, float)) or not 0 <= value < float("inf") or (part and not 0 < value <= 1):
+                expected = "a part of the sheet, above 0 and at most 1" if part else "a number from 0 up"
+                where = "Cluster"
+                raise PuzzleError(f"{field.name} cannot be", where=where, expected=expected, got=describe(value))
+        for name in ("peak", "memory", "memory_bandwidth", "link", "nic"):
+            if not getattr(self, name):
+                raise PuzzleError(f"{name} cannot be", where="Cluster", expected="a number above 0", got="0")
+
+    @property
+    def room(self) -> float:
+        """The bytes of a GPU that can be filled."""
+        return FITS * self.memory
+
+    def products_take(self, flops: float) -> float:
+        """Return the seconds that matrix products of so many operations take."""
+        return flops / (self.peak * self.reached)
+
+    def attention_takes(self, flops: float) -> float:
+        """Return the seconds that attention of so many operations takes."""
+        return flops / (self.peak * (self.attention_reached or self.reached))
+
+    def moving_takes(self, size: float) -> float:
+        """Return the seconds that it takes to read and write so many bytes of the GPU's own memory."""
+        return size / (self.memory_bandwidth * self.memory_reached)
+
+    def bandwidth(self, ranks: int, per_box: int) -> float:
+        """Return the bytes a second of a ring of so many ranks, of which at most ``per_box`` share a box. A ring that
+        leaves the box goes over the cards of all its ranks there, which work side by side."""
+        sheet = self.link if per_box >= ranks else min(self.link, per_box * self.nic)
+        return sheet * self.link_reached
+
+    def ring_takes(self, size: float, ranks: int, per_box: int, rounds: int = 1) -> float:
+        """Return the seconds that a ring takes to gather or reduce so many bytes: all of them, put together."""
+        step = self.latency if per_box >= ranks else self.latency_across
+        return rounds * ((ranks - 1) * step + size * (ranks - 1) / ranks / self.bandwidth(ranks, per_box))
+
+    def sending_takes(self, size: float, across: bool) -> float:
+        """Return the seconds that a message of so many bytes takes."""
+        speed, step = (self.nic, self.latency_across) if across else (self.link, self.latency)
+        return step + size / (speed * self.link_reached)
+
+    def check_gpus(self, gpus: int, what: str) -> None:
+        """Raise PuzzleError if there are fewer GPUs."""
+        if self.gpus is not None and gpus > self.gpus:
+            cure = f"fewer ranks, a smaller mesh, or replace(cluster, gpus={gpus})"
+            raise PuzzleError(f"{self.name} has {self.gpus:,} GPUs", where=what, got=f"{gpus:,} GPUs", cure=cure)
+
+    def check_room(self, states: float, what: str) -> None:
+        """Raise PuzzleError if all GPUs together have no room for states of so many bytes."""
+        if self.gpus is not None and states > self.gpus * self.room:
+            need = -int(-states // self.room)
+            problem = f"{what} fits nowhere on {self.name}: its states alone are more than the memory of all GPUs"
+            expected = f"at most {self.gpus} x {show_bytes(self.room)}"
+            cure = f"{need:,} GPUs or more, an optimizer that remembers less, or adapters"
+            raise PuzzleError(problem, where="Cluster", expected=expected, got=show_bytes(states), cure=cure)
+
+    def __str__(self) -> str:
+        many = f"{self.gpus:,} x " if self.gpus else ""
+        return f"{many}{self.name} ({self.reached:.2f} of {self.peak / 1e12:.0f} TFLOP/s, {show_bytes(self.memory)})"

@@ -1,0 +1,303 @@
+"""What a Transformer costs on a Cluster: a ``Cost`` in seconds and bytes, for any program of the course.
+
+A layer of a run stands for as many layers of the model as there are in it: 96 layers of the model in a run of 24 layers
+are four at a time. A rank of a run is a group of ``tensor`` GPUs, all of which do the same at the same time. Their
+traffic is part of the price of a layer, since nothing is computed beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import ClassVar
+
+from ..basics.errors import PuzzleError
+from ..basics.units import BYTES, SECONDS, Elements, SizeUnit, Unit
+from ..machine.cost import OF_WEIGHTS, Cost, Grains
+from ..machine.mesh import Group
+from ..record.kinds import ACTIVATIONS, SAVED
+from ..record.labels import Labels
+from ..record.table import OPERATIONS, collective
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
+from .hardware import Hardware
+from .transformer import Transformer
+
+GRAIN = 10**9  # grains in a second
+FLASH_BACKWARD = 2.5
+"""Backward of flash attention takes so many times the operations of forward: it makes the scores again."""
+BACKWARD_MOVES = 1.5  # times the bytes that forward moves besides its matrix products
+GRADIENT_TOUCHED = 8
+"""How often an optimizer step reads or writes a gradient: to unscale, measure, clip, use and clear it."""
+
+
+NAMES = {"megatron": "Megatron's", "palm": "PaLM's", "": "no"}
+
+
+class Mfu(float):
+    """The part of the peak that is reached by the operations that a formula counts. ``formula``: its name."""
+
+    formula: str = ""
+
+    def __str__(self) -> str:
+        return f"{100 * self:.1f} % of the peak, by {NAMES[self.formula]} formula"
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealCost(Cost):
+    """The prices of a model on a cluster, in seconds and bytes; made by ``Cluster.cost``, which explains its arguments.
+
+    The fields of ``Cost`` are those of a layer in the middle of the model.
+    """
+
+    time_unit: ClassVar[Unit] = SECONDS
+    size_unit: ClassVar[SizeUnit] = BYTES
+    tiers: ClassVar[tuple[str, ...]] = ("in a box", "between boxes")
+
+    cluster: Hardware
+    model: Transformer
+    micro_batch: int = 1
+    tensor: int = 1
+    sequence_parallel: bool = False
+    recomputed: str = "none"
+    optimizer: str = "adam"
+    stored: float = 2
+    gradients: float = 2
+    gathered: float | None = None
+    reduced: float | None = None
+    formula: str = "megatron"
+
+    def __post_init__(self) -> None:
+        again = self._again(self.recomputed)
+        shown = {
+            FORWARD.kind: self._forward(),
+            **{row.kind: self._backward(row.kind) + again for row in (BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)},
+            UPDATE.kind: self.update_takes(self.model.layer_size / self.tensor),
+            LOSS.kind: self.loss_takes,
+            "recompute": again,
+            "weight_elements": round(self.model.layer_size / self.tensor * self.stored),
+            "activation_elements": round(self._boundary()),
+        }
+        for name, value in shown.items():  # it is frozen, and these follow from the rest
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"{self.cluster.name}: {self.model}, {self.micro_batch} x {self.model.sequence:,} tokens a micro-batch"
+
+    # -- time: one layer of the model, one micro-batch, in seconds ----------------------------
+
+    def _parts(self, share: Fraction | int = 1) -> tuple[float, float, float, float]:
+        """Return the seconds of matrix products, attention, what moves bytes only, and traffic, forward, of a rank
+        that computes with so large a share of a layer's weights."""
+        cluster, model, b, t = self.cluster, self.model, self.micro_batch, float(self.tensor / share)
+        products = cluster.products_take(model.matmul_flops(b) / t)
+        attention = cluster.attention_takes(model.attention_flops(b, done=True) / t)
+        attention += cluster.moving_takes(model.score_bytes(b) / t)
+        moved = cluster.moving_takes(
+            model.pointwise_bytes(b, t, self.sequence_parallel, cluster.fused)  # type: ignore[arg-type]
+        )
+        return products, attention, moved, self.traffic
+
+    @cached_property
+    def traffic(self) -> float:
+        """The seconds of a layer's tensor-parallel collectives, forward: two all-reduces, or two gathers and two
+        reduce-scatters, which take as long."""
+        if self.tensor == 1:
+            return 0.0
+        per_box = min(self.tensor, self.cluster.gpus_per_box)
+        return self.cluster.ring_takes(self.model.boundary_bytes(self.micro_batch), self.tensor, per_box, rounds=4)
+
+    def _forward(self, share: Fraction | int = 1) -> float:
+        return sum(self._parts(share))
+
+    def _backward(self, kind: str, share: Fraction | int = 1) -> float:
+        """Return the seconds of a backward, or of half of it, with all that it needs at hand."""
+        products, _, moved, traffic = self._parts(share)
+        if kind == BACKWARD_WEIGHT.kind:
+            return products
+        cluster, model, b, t = self.cluster, self.model, self.micro_batch, float(self.tensor / share)
+        more = FLASH_BACKWARD if model.attention == "flash" else 2
+        attention = cluster.attention_takes(more * model.attention_flops(b, done=True) / t)
+        attention += cluster.moving_takes(model.score_bytes(b, backward=True) / t)
+        both = products if kind == BACKWARD.kind else 0.0
+        return products + both + attention + BACKWARD_MOVES * moved + traffic
+
+    def _again(self, recompute: str, share: Fraction | int = 1) -> float:
+        """Return the seconds for which backward does again what forward did."""
+        again = self.model.done_again(recompute)
+        return sum(part * took for part, took in zip(again, self._parts(share), strict=True))
+
+    def _not_kept(self, keep: str) -> str:
+        """Return what is recomputed by a backward that is given what forward has kept on demand."""
+        if keep == "all" or (keep == "selective" and self.recomputed == "selective"):
+            return "none"
+        return "selective" if keep == "selective" and self.recomputed == "full" else self.recomputed
+
+    @cached_property
+    def _known(self) -> dict[object, Grains]:
+        return {}
+
+    def compute(self, kind: str, *labels: Labels) -> Grains:
+        first, last = labels[0], labels[-1]
+        key = (
+            kind, first.layer if first.layer in (0, first.layers - 1) else None, first.layers, len(first.batches),
+            last.total, len(last.shards), last.rare.keep,
+        )  # fmt: skip
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = round(self._seconds(kind, labels) * GRAIN)
+        return known
+
+    def _seconds(self, kind: str, labels: tuple[Labels, ...]) -> float:
+        """Return how long an operation of the compute lane takes, in seconds."""
+        row, first, last = OPERATIONS[kind], labels[0], labels[-1]
+        many, share = len(first.batches), Fraction(len(last.shards), last.total)
+        if row.trains:
+            if row.backward:
+                once = self._backward(kind, share) + self._again(self._not_kept(last.rare.keep), share)
+            else:
+                once = self._forward(share)
+            return once * many * self.together(first)
+        if row.by_batch:
+            return self.loss_takes * many
+        return self.update_takes(self._parameters(last) * share)
+
+    @cached_property
+    def loss_takes(self) -> float:
+        """The seconds of head and loss for a micro-batch, forward and backward."""
+        b = self.micro_batch
+        moved = 2 * self.model.loss_bytes(b, self.tensor)  # each number is written once and read once
+        return self.cluster.products_take(3 * self.model.head_flops(b) / self.tensor) + self.cluster.moving_takes(moved)
+
+    def update_takes(self, parameters: float) -> float:
+        """Return the seconds of an optimizer step on so many parameters: it is all moving of bytes."""
+        states = self.model.optimizer_bytes(self.stored, self.optimizer)
+        weights = self.stored if self.stored < 4 else 2 * self.stored  # only written, where there are main weights
+        return self.cluster.moving_takes(parameters * (2 * states + weights + GRADIENT_TOUCHED * self.gradients))
+
+    def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> Grains:
+        rounds = collective(kind).rounds
+        if tensor.kind in ACTIVATIONS:  # attention and the feed-forward part have one each
+            rounds *= 2 * self.together(tensor)
+        return round(self.cluster.ring_takes(float(size), len(group.ranks), group.per_box, rounds) * GRAIN)
+
+    def transfer(self, size: Elements, across: bool) -> Grains:
+        return round(self.cluster.sending_takes(float(size), across) * GRAIN)
+
+    @property
+    def grain(self) -> int:
+        """Grains in a second: one is a nanosecond."""
+        return GRAIN
+
+    @property
+    def shortest_transfer(self) -> Grains:
+        return round(min(self.cluster.latency, self.cluster.latency_across) * GRAIN)
+
+    @property
+    def receiving(self) -> Grains:
+        return 0
+
+    # -- sizes, in bytes ----------------------------------------------------------------------
+
+    def together(self, labels: Labels) -> int:
+        """Return for how many layers of the model a layer of a run stands."""
+        if self.model.layers % labels.layers:
+            fits = ", ".join(str(n) for n in range(1, self.model.layers + 1) if self.model.layers % n == 0)
+            problem = f"{self.model.name} has {self.model.layers} layers, which cannot be {labels.layers} equal ones"
+            raise PuzzleError(problem, where="run", cure=f"layers= one of {fits}", line="")
+        return self.model.layers // labels.layers
+
+    def _parameters(self, labels: Labels) -> float:
+        """Return how many parameters a layer of a run has on each GPU of a rank."""
+        self.together(labels)
+        return self.model.parameters_of(labels.layer, labels.layers) / self.tensor
+
+    def _boundary(self) -> float:
+        """Return the bytes of a layer's input for a micro-batch."""
+        return self.model.boundary_bytes(self.micro_batch) / (self.tensor if self.sequence_parallel else 1)
+
+    def _inner(self, recompute: str) -> float:
+        """Return the bytes that a layer of the model keeps for a micro-batch, besides its input."""
+        model = self.model
+        kept = model.activation_bytes(self.micro_batch, self.tensor, self.sequence_parallel, recompute)
+        return kept - self._boundary()
+
+    def elements(self, labels: Labels) -> Elements:
+        """Return the bytes of a tensor on each GPU of a rank."""
+        kind, share = labels.kind, Fraction(len(labels.shards), labels.total)
+        if kind in OF_WEIGHTS:
+            if kind == "WeightGrad" and not labels.batches:
+                return 0
+            each = {"Weight": self.stored, "WeightGrad": self.gradients}.get(kind)
+            if each is None:
+                each = self.model.optimizer_bytes(self.stored, self.optimizer)
+            elif self.gathered is not None and share == 1:
+                each = self.gathered
+            return round(self._parameters(labels) * share * each)
+        if kind == SAVED:
+            kept = 0.0 if labels.keep == "all" else self._inner("none") - self._inner("selective")
+            each = max(0.0, self._inner("none") - self._inner(self.recomputed) - kept) * self.together(labels)
+            return round(each * len(labels.batches) * share)
+        return round(self._boundary() * len(labels.batches) * share)
+
+    def sent(self, labels: Labels) -> Elements:
+        """Return the bytes of a tensor that each GPU of a rank sends. Those of a tensor-parallel group send a slice
+        each of what they all have."""
+        if labels.kind == "Weight":
+            each = self.stored if self.gathered is None else self.gathered
+        elif labels.kind == "WeightGrad":
+            each = self.gradients if self.reduced is None else self.reduced
+        elif labels.kind in ACTIVATIONS and not self.sequence_parallel:
+            return round(self.elements(labels) / self.tensor)
+        else:
+            return self.elements(labels)
+        return round(self._parameters(labels) * Fraction(len(labels.shards), labels.total) * each)
+
+    def left_behind(self, kind: str, *labels: Labels) -> Elements:
+        """Return the bytes that a forward leaves in memory by itself, until the backward of the same layer and
+        micro-batches: of the model's layers that it stands for."""
+        share = Fraction(len(labels[-1].shards), labels[-1].total)
+        return round(self._inner(self.recomputed) * self.together(labels[0]) * len(labels[0].batches) * share)
+
+    def workspace(self, kind: str, *labels: Labels) -> Elements:
+        """Return the bytes that an operation holds while it runs: the loss its numbers for each word, and the head
+        with its gradient where weights are gathered, a backward what it makes again of one layer of the model."""
+        row, many = OPERATIONS[kind], len(labels[0].batches)
+        if not row.trains:
+            if not row.by_batch:
+                return 0
+            head = 0.0 if self.gathered is None else 2 * self.gathered * self.model.vocabulary * self.model.hidden
+            return round(self.model.loss_bytes(self.micro_batch, self.tensor) * many + head / self.tensor)
+        recompute = self._not_kept(labels[-1].rare.keep) if row.backward else "none"
+        if recompute == "none":
+            return 0
+        known = self._inner(recompute) if recompute in ("selective", "every second product") else 0.0
+        return round((self._inner("none") - known) * many)
+
+    # -- the machine --------------------------------------------------------------------------
+
+    @property
+    def boxes(self) -> int | None:
+        """How many ranks a box has."""
+        return max(1, self.cluster.gpus_per_box // self.tensor)
+
+    def check_ranks(self, ranks: int) -> None:
+        self.cluster.check_gpus(ranks * self.tensor, f"{ranks:,} ranks of {self.tensor} GPUs" * (self.tensor > 1))
+
+    def fits(self, size: Elements) -> bool:
+        """Return whether so many bytes fit a GPU: 92 percent of its memory can be filled."""
+        return size <= self.cluster.room
+
+    def mfu(self, seconds: float, batches: int, ranks: int, formula: str | None = None) -> Mfu:
+        """Return the part of the peak that is reached if so many ranks take so many seconds for the micro-batches."""
+        formula = formula or self.formula
+        flops = self.model.model_flops(self.micro_batch, formula) * batches
+        part = Mfu(flops / (seconds * ranks * self.tensor * self.cluster.peak) if seconds else 0.0)
+        part.formula = formula
+        return part
+
+    def in_words(self, kind: str) -> str:
+        """Return the price of an operation on a layer in the middle, for people."""
+        return f"{self.price(kind):.3g} s" if hasattr(self, kind) else "what its bytes take"

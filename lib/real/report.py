@@ -1,0 +1,114 @@
+"""Where the time and the memory of a run on a cluster go, as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from ..basics.arguments import describe
+from ..basics.errors import PuzzleError
+from ..basics.units import show_bytes
+from ..machine.outcome import Outcome
+from ..record.events import Event
+from ..record.kinds import MEMORY_KINDS
+from ..record.score import exposed, idle_share, peak_event, share
+from ..record.table import OPERATIONS, RECEIVE, collective, in_lane
+from ..record.training import BACKWARD_WEIGHT
+from .hardware import FITS
+from .prices import RealCost
+
+
+def report(run: Outcome) -> str:
+    """Return where time goes, where memory goes at its peak, what goes over which links, and what of that is exposed:
+    nothing is computed meanwhile. Raises PuzzleError for a run whose cost is in ticks."""
+    cost = getattr(run, "cost", None)
+    if not isinstance(cost, RealCost):
+        got = repr(run) if isinstance(run, Outcome) else describe(run)
+        cure = "report(run(..., cost=cluster.cost(model)))"
+        raise PuzzleError("report takes a run on a cluster", where="report", got=got, cure=cure)
+    gpus = run.ranks * cost.tensor
+    head = f"{run.name}, {cost}, {run.batches} micro-batches on {gpus:,} GPUs"
+    head += f", {cost.tensor} a rank" if cost.tensor > 1 else ""
+    parts = [_time(run, cost), _memory(run, cost), _volume(run, cost)]
+    return "\n".join([head, *(line for part in parts for line in part)])
+
+
+def _time(run: Outcome, cost: RealCost) -> list[str]:
+    mfu = cost.mfu(run.time, run.batches, run.ranks)
+    tokens = run.batches * cost.model.tokens(cost.micro_batch) / run.time if run.time else 0.0
+    lines = [
+        f"\ntime: {run.time:.4g} s a step, {tokens:,.0f} tokens a second,",
+        f"      {tokens / run.ranks / cost.tensor:,.0f} on each GPU; MFU {mfu}",
+    ]
+    busy = [(share(run.events, run.ranks, [kind]), OPERATIONS[kind].word) for kind in in_lane("compute")]
+    rows = sorted((part for part in busy if part[0]), reverse=True)
+    traffic = _traffic(run, cost)
+    if traffic:
+        rows.append((traffic, "of these, tensor-parallel traffic"))
+    waits = exposed(run.events, run.ranks)
+    rows += [(waits, "communication that nothing hides"), (idle_share(run.events, run.ranks), "idle")]
+    return [*lines, *(f"  {100 * part:5.1f} %  {word}" for part, word in rows)]
+
+
+def _traffic(run: Outcome, cost: RealCost) -> float:
+    """Return the part of all ranks' time that is tensor-parallel traffic, inside the price of layers."""
+    if not cost.traffic or not run.time:
+        return 0.0
+    again = 1 + cost.model.done_again(cost.recomputed).traffic
+    layers = cost.model.layers / run.layers
+    done = sum(
+        len(event.batches) * (again if OPERATIONS[event.kind].backward else 1)
+        for event in run.events
+        if event.kind in OPERATIONS and OPERATIONS[event.kind].trains and event.kind != BACKWARD_WEIGHT.kind
+    )
+    return done * layers * cost.traffic / run.time / run.ranks
+
+
+def _memory(run: Outcome, cost: RealCost) -> list[str]:
+    peak = peak_event(run.events)
+    room, sheet = cost.cluster.room, cost.cluster.memory
+    fits = "fits" if cost.fits(run.memory) else "does not fit"
+    lines = [f"\nmemory: {show_bytes(run.memory)} at the peak; it {fits} {show_bytes(room)},"]
+    lines.append(f"        {100 * FITS:.0f} percent of the {show_bytes(sheet)} of a GPU")
+    if peak is None:
+        return lines
+    held = sorted(zip(peak.held, MEMORY_KINDS, strict=True), reverse=True)
+    lines.append(f"  on rank {peak.rank} at {run.unit.at(f'{peak.issued:.4g}')}, when {peak.kind} began:")
+    return [*lines, *(f"  {show_bytes(size):>8}  {kind.replace('_', ' ')}" for size, kind in held if size)]
+
+
+def _volume(run: Outcome, cost: RealCost) -> list[str]:
+    size: Counter[str] = Counter()
+    times: dict[str, list[Event]] = {name: [] for name in cost.tiers}
+    for event in run.events:
+        if event.op is not None and event.kind != RECEIVE.kind:
+            tier = cost.tiers[_across(event, run.node_size)]
+            size[tier] += round(sent_by(event))
+            times[tier].append(event)
+    lines = ["\nlinks, from each GPU on the average:"]
+    for tier, events in times.items():
+        if events:
+            busy = share(events, run.ranks, {event.kind for event in events}) * _end(events) / run.time
+            lines.append(f"  {show_bytes(size[tier] / run.ranks):>8}  {tier}, busy for {100 * busy:.1f} % of the time")
+    if cost.traffic:
+        lines.append("  and the tensor-parallel traffic, in a box, which is in the price of the layers")
+    return lines if len(lines) > 1 or cost.traffic else []
+
+
+def _end(events: Iterable[Event]) -> float:
+    return max(event.end for event in events)
+
+
+def _across(event: Event, node_size: int | None) -> bool:
+    return node_size is not None and len({rank // node_size for rank in event.group}) > 1
+
+
+def sent_by(event: Event) -> float:
+    """Return the bytes that a rank sends in a communication: a ring sends all but one part of the whole from each
+    rank, an all-reduce twice, a message what it is."""
+    ranks = len(event.group)
+    if event.lane != "collective":
+        return float(event.elements)
+    row = collective(event.kind)
+    whole = float(event.elements) * (1 if row.sums else ranks)
+    return row.rounds * whole * (ranks - 1) / ranks

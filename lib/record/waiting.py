@@ -1,0 +1,123 @@
+"""When a rank does nothing, and for whom it waits there, read off the log.
+
+A rank does nothing while it neither computes nor communicates. Its clock stands, then, because it waits for the end of
+a communication that cannot begin yet: a message that is not sent yet, or a collective to which another rank has not
+come yet. The record after such a gap says which one that was (``Event.awaited``), and the logs of the others say who
+came last. All this holds for times that were measured as well, where a gap may also be time in which nobody was waited
+for.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+from .events import MARKS, Event
+from .table import RECEIVE
+
+NEARLY = 1e-9
+"""Times nearer to each other than this are one, in ticks or ms."""
+
+
+class Gap(NamedTuple):
+    """A span in which a rank does nothing, from ``start`` to ``end`` in ticks (ms where times were measured)."""
+
+    start: float
+    end: float
+    call: Event | None = None
+    """The communication whose end is waited for, as its own rank sees it, or None if nobody was waited for."""
+    ranks: tuple[int, ...] = ()
+    """The ranks that are waited for: who sends, or who comes last to a collective."""
+    over: bool = False
+    """Whether the rank does nothing more in this run."""
+
+    @property
+    def length(self) -> float:
+        """How long it lasts, in ticks (or ms)."""
+        return self.end - self.start
+
+
+def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]]:
+    """Return when a rank neither computes nor communicates from 0 to ``time``: (start, end) in ticks. ``events`` are
+    those of one rank."""
+    spans, reached = [], 0.0
+    busy = sorted((event.start, event.end) for event in events if event.kind not in MARKS)
+    for start, end in [*busy, (time, time)]:
+        if start > reached:
+            spans.append((reached, start))
+        if end > reached:
+            reached = end
+    return spans
+
+
+class Waiting:
+    """The gaps of a run, rank by rank. ``by_rank``: the events of each rank in the order of its log."""
+
+    def __init__(self, by_rank: Mapping[int, Sequence[Event]], time: float) -> None:
+        self.by_rank, self.time = by_rank, time
+        self._known: dict[int, list[Gap]] = {}
+
+    def gaps(self, rank: int) -> list[Gap]:
+        """Return when a rank does nothing, and for whom it waits there."""
+        if rank not in self._known:
+            self._known[rank] = self._found(rank)
+        return self._known[rank]
+
+    def _found(self, rank: int) -> list[Gap]:
+        events = self.by_rank[rank]
+        spans = [(start, end) for start, end in idle_spans(events, self.time) if end - start > NEARLY]
+        if not spans:
+            return []
+        reached = list(accumulate((event.issued for event in events), max))  # not in order where they were measured
+        last = max((event.end for event in events if event.kind not in MARKS), default=0.0)
+        found = []
+        for start, end in spans:
+            call = _awaited(events, bisect_right(reached, start + NEARLY), start)
+            over = call is None and start >= last - NEARLY
+            found.append(Gap(start, end, call, self._ranks(rank, call), over))
+        return found
+
+    def _ranks(self, rank: int, call: Event | None) -> tuple[int, ...]:
+        """Return the ranks for which a rank has waited before a communication of its own could begin."""
+        if call is None:
+            return ()
+        if call.kind == RECEIVE.kind:
+            return tuple(call.group[:1])
+        if call.lane != "collective" or call.op is None:
+            return ()
+        came = self._arrivals.get(call.op, {})
+        latest = max(came.values(), default=0.0)
+        last = tuple(sorted(other for other, tick in came.items() if tick >= latest - NEARLY))
+        return () if rank in last else last
+
+    @cached_property
+    def _arrivals(self) -> dict[object, dict[int, float]]:
+        """For each collective, when each of its ranks was ready for it: when its clock was there, and all that it had
+        started before on the network was over."""
+        found = defaultdict[object, dict[int, float]](dict)
+        for rank, events in self.by_rank.items():
+            clock, lane = 0.0, 0.0
+            for event in events:
+                clock = max([clock, *(events[at].end for at in event.awaited)]) if event.awaited else clock
+                kind = event.lane
+                if kind == "collective":
+                    found[event.op][rank] = max(clock, lane)
+                if kind == "compute":
+                    clock = max(clock, event.end)
+                elif kind and event.kind != RECEIVE.kind:
+                    lane = event.end
+        return found
+
+
+def _awaited(events: Sequence[Event], at: int, start: float) -> Event | None:
+    """Return the communication for which a rank waits from ``start`` on: of those that its next records have fetched,
+    the one that ends last. ``at``: the first record after ``start``."""
+    for event in events[at:]:
+        fetched = [events[place] for place in event.awaited if events[place].end > start + NEARLY]
+        if fetched:
+            return max(fetched, key=lambda one: one.end)
+        if event.lane == "compute" and event.end > start + NEARLY:
+            return None
+    return None

@@ -1,0 +1,395 @@
+"""Published figures beside what the programs of the course give: ``python -m tests.papers``, or ``make papers``.
+
+Four tables: figures that must come out exactly; ratios, in which nothing is fitted; seconds, with one number for each
+software stack (the part of the peak that matrix products reach) fitted on one row; and what is only shown. They are
+printed, and written as ``papers.csv`` and ``papers.svg`` into the folder that is named, or ``dist``.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lib import Model, Run, run
+from lib.basics.units import show_bytes
+from lib.real import (
+    A100_40_P4D,
+    A100_MEGATRON,
+    H100_DGX,
+    H100_TORCHTITAN,
+    LLAMA_3_8B,
+    LLAMA_3_70B,
+    LLAMA_3_405B,
+    Cluster,
+    Transformer,
+)
+from solutions.p12_prefetch import prefetch
+from solutions.p13_one_f_one_b import one_f_one_b
+from solutions.p14_interleaved import interleaved
+from tests import published
+from tests.papers_picture import picture
+
+GIB = 2**30
+TENSOR = 8  # GPUs of a stage of Megatron's pipelines: a box
+FSDP2: dict[str, Any] = {"stored": 4, "gradients": 4, "gathered": 2, "reduced": 4}
+"""Bytes of a number: weights and gradients are kept in 4, weights are gathered in 2, gradients reduced in 4."""
+
+
+class Line(NamedTuple):
+    """A published figure and ours. ``without``: what comes out if the idea that the figure is about is switched off."""
+
+    table: str
+    name: str
+    unit: str
+    published: float
+    ours: float
+    without: float | None = None
+    fitted: bool = False  # whether the part of the peak is such that ours is what was published
+
+    @property
+    def residual(self) -> float:
+        """How far ours is off, as a part of the published one."""
+        return self.ours / self.published - 1
+
+
+# -- runs ---------------------------------------------------------------------------------------------
+
+
+def pipeline_seconds(cluster: Cluster, row: published.Pipeline, present: bool, batches: int | None = None) -> float:
+    """Return the seconds of a step on a pipeline, of the programs of puzzles 13 and 14.
+
+    Each stage is one rank, and each chunk one layer. The time grows evenly from as many micro-batches as there are
+    stages on (tests/test_real_prices.py), in steps of as many with several chunks: two short runs tell that of a long
+    one.
+    """
+    cost = cluster.cost(
+        row.model,
+        micro_batch=row.micro_batch,
+        tensor=TENSOR,
+        sequence_parallel=present,
+        recompute="selective" if present else "full",
+        gradients=4,
+    )
+    fn, few = (one_f_one_b, row.stages) if row.chunks == 1 else (interleaved, row.stages)
+    more = few + (row.stages if row.chunks > 1 else max(1, row.stages // 8))
+    many = row.batches if batches is None else batches
+    went = partial(run, fn, ranks=row.stages, layers=row.stages * row.chunks, cost=cost, timeout=None)
+    if many <= more:
+        return went(batches=many).seconds
+    short, longer = went(batches=few).seconds, went(batches=more).seconds
+    return short + (longer - short) * (many - few) / (more - few)
+
+
+def sharded_run(cluster: Cluster, row: published.Sharded) -> Run:
+    """Return the run of puzzle 12's program: weights are gathered one layer ahead, gradients reduced after backward."""
+    cost = replace(cluster, fused=row.fused).cost(
+        row.model, micro_batch=row.micro_batch, recompute=row.recompute, mfu="palm", **FSDP2
+    )
+    return run(
+        prefetch,
+        ranks=row.gpus,
+        layers=row.model.layers,
+        batches=row.gpus,
+        cost=cost,
+        timeout=None,
+    )
+
+
+def sharded_seconds(cluster: Cluster, row: published.Sharded) -> float:
+    """Return the seconds of its step."""
+    return sharded_run(cluster, row).seconds
+
+
+def train(model: Model, adapters: bool = False) -> Model:
+    """Forward and backward of one micro-batch on one rank; with adapters alone, no gradient of any other weight."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], _ = model.load_weights(layer)
+    model.activations[0] = model.get_activation([0])
+    for layer in range(model.LAYERS):
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+    grad = model.loss(model.activations.pop(model.LAYERS))
+    for layer in reversed(range(model.LAYERS)):
+        operands = model.activations.pop(layer), grad, model.weights[layer]
+        grad = model.backward_input(layer, *operands) if adapters else model.backward(layer, *operands)[1]
+    return model
+
+
+# -- figures that must come out exactly ------------------------------------------------------------------
+
+
+def exact() -> Iterator[Line]:
+    """Yield memory, parameters and states."""
+    for row in published.MEGATRON:
+        model, name = row.model, row.model.name
+        states = model.state_bytes(gradients=4, parameters=model.layers * model.matrices)
+        gpus, in_flight = TENSOR * row.stages, model.layers
+        if row.chunks > 1:  # that is what the run of an interleaved pipeline has in flight on rank 0
+            in_flight = model.layers * (row.stages * row.chunks + row.stages - 1) // (row.stages * row.chunks)
+        kept = partial(model.activation_bytes, row.micro_batch, TENSOR)
+        yield Line("exact", f"{name}: states", "GiB", row.states, sum(states.values()) / gpus / GIB)
+        yield Line("exact", f"{name}: activations", "GiB", row.whole, in_flight * kept() / GIB)
+        less = in_flight * kept(True, "selective") / GIB
+        yield Line("exact", f"{name}: activations, selective", "GiB", row.less, less)
+    for model, billions in ((LLAMA_3_8B, 8.03), (LLAMA_3_70B, 70.55)):
+        yield Line(
+            "exact",
+            f"{model.name}: parameters",
+            "billion",
+            billions,
+            round(model.size / 1e9, 2),
+        )
+    states = LLAMA_3_8B.state_bytes(parameters=7_500_000_000)
+    for stage, (said, gigabytes) in enumerate((("DDP", 120.0), ("ZeRO-1", 31.4), ("ZeRO-2", 16.6), ("ZeRO-3", 1.9))):
+        sharded = ("OptState", "WeightGrad", "Weight")[:stage]
+        held = sum(size / (64 if kind in sharded else 1) for kind, size in states.items())
+        yield Line(
+            "exact",
+            f"{said}, 7.5 billion parameters on 64 GPUs",
+            "GB",
+            gigabytes,
+            round(held / 1e9, 1),
+        )
+    yield Line("exact", "65 billion parameters in 16 bits", "GB", 780, 12 * 65.0)
+
+
+# -- ratios, in which nothing is fitted --------------------------------------------------------------------
+
+
+def ratios(cluster: Cluster = A100_MEGATRON) -> Iterator[Line]:
+    """Yield ratios of two figures of one set-up: whatever the part of the peak is, it cancels."""
+    yield from (recompute_ratio(row, cluster) for row in published.MEGATRON)
+    yield interleaved_ratio()
+    yield from cluster_ratios(cluster)
+    yield from map(adapter_ratio, published.ADAPTERS)
+
+
+def recompute_ratio(row: published.Pipeline, cluster: Cluster = A100_MEGATRON) -> Line:
+    """Return how much longer a step is with everything recomputed. Without recomputation there is no difference."""
+    ours = pipeline_seconds(cluster, row, present=False) / pipeline_seconds(cluster, row, present=True)
+    cost = cluster.cost(row.model, micro_batch=row.micro_batch, tensor=TENSOR)
+    kept = cluster.cost(row.model, micro_batch=row.micro_batch, tensor=TENSOR, sequence_parallel=True)
+    without = (cost.forward + cost.backward) / (kept.forward + kept.backward)
+    return Line(
+        "ratio",
+        f"full / present recomputation, {row.model.name}",
+        "x",
+        row.full / row.present,
+        ours,
+        without,
+    )
+
+
+def interleaved_ratio() -> Line:
+    """Return how much longer 1F1B takes with one chunk a stage than with two. (128 layers, where the model has 126:
+    torchtitan's stages are not all of one size.)"""
+    model = replace(LLAMA_3_405B, layers=128)
+    cost = H100_TORCHTITAN.cost(model, micro_batch=4, tensor=TENSOR, sequence_parallel=True, recompute="full")
+    once, twice, without = (
+        run(fn, ranks=8, layers=layers, batches=8, cost=cost).seconds
+        for fn, layers in ((one_f_one_b, 16), (interleaved, 16), (interleaved, 8))
+    )
+    slow, fast = published.INTERLEAVED
+    return Line(
+        "ratio",
+        f"1F1B / interleaved, {LLAMA_3_405B.name}",
+        "x",
+        fast / slow,
+        once / twice,
+        once / without,
+    )
+
+
+def cluster_ratios(cluster: Cluster = A100_MEGATRON) -> Iterator[Line]:
+    """Yield how much shorter a step is on more GPUs. Without a pipeline it is as much shorter as there are more."""
+    row = published.MEGATRON[2]._replace(chunks=1)
+    alone = row._replace(stages=1)
+    seconds, without = dict[int, float](), dict[int, float]()
+    for gpus in published.THREE_CLUSTERS:
+        batches = 1920 * TENSOR * row.stages // gpus
+        seconds[gpus] = pipeline_seconds(cluster, row, False, batches)
+        without[gpus] = pipeline_seconds(cluster, alone, False, batches)
+    first, *others = published.THREE_CLUSTERS
+    for gpus in others:
+        known, ours, off = (found[gpus] / found[first] for found in (published.THREE_CLUSTERS, seconds, without))
+        yield Line("ratio", f"530B on {gpus:,} / {first:,} GPUs", "x", known, ours, off)
+
+
+def adapter_ratio(row: tuple[Transformer, float, float]) -> Line:
+    """Return how much faster adapters train than all weights: two of three matrix products are left, of the head as
+    well. Switched off, backward makes the gradients of all weights."""
+    model, full, adapted = row
+    cost = H100_DGX.cost(model)
+    head = H100_DGX.products_take(model.head_flops())  # the gradient of its weight, which ``loss`` makes
+    whole, part = (run(partial(train, adapters=some), layers=model.layers, cost=cost).seconds for some in (False, True))
+    again = run(partial(train, adapters=False), layers=model.layers, cost=cost).seconds
+    name = f"adapters / all weights, {model.name}"
+    return Line("ratio", name, "x", adapted / full, whole / (part - head), whole / again)
+
+
+# -- seconds, with one number fitted -------------------------------------------------------------------------
+
+
+class Stack(NamedTuple):
+    """The rows of one software stack, and which of them the part of the peak is fitted on."""
+
+    name: str
+    cluster: Cluster
+    rows: Sequence[tuple[str, str, float, Callable[[Cluster], float]]]
+    """Name, unit, what is published, and the seconds of a step on a cluster."""
+    tokens: Sequence[float]  # of a GPU and step, where tokens a second are published
+    fitted: int
+
+
+def stacks() -> list[Stack]:
+    """Return all of them."""
+    steps = [
+        (
+            f"{row.model.name}, {said}",
+            "s",
+            getattr(row, said),
+            partial(pipeline_seconds, row=row, present=present),
+        )
+        for row in published.MEGATRON
+        for said, present in (("full", False), ("present", True))
+    ]
+    found = [Stack("Megatron 2022, A100", A100_MEGATRON, steps, [], 2)]
+    for name, rows in (
+        ("A100", published.TORCHTITAN_A100),
+        ("H100", published.TORCHTITAN_H100),
+    ):
+        each = [(row.name, "tokens/s", row.tokens, partial(sharded_seconds, row=row)) for row in rows]
+        tokens = [float(row.model.tokens(row.micro_batch)) for row in rows]
+        found.append(Stack(f"torchtitan, {name}", rows[0].cluster, each, tokens, 0))
+    return found
+
+
+def seconds(stack: Stack, said: Callable[[str], None] = lambda text: None) -> tuple[float, list[Line], list[float]]:
+    """Return the part of the peak that fits one row, all rows with it, and how far the worst of the others is off if
+    each of the rows is fitted instead.
+
+    A step takes as long as its matrix products, which go with 1 over that part, and all the rest: two runs of a row
+    tell it for any part.
+    """
+    parts = (0.5, 0.8)
+    lines = []
+    for name, _, _, took in stack.rows:
+        said(f"{stack.name}: {name}")
+        slow, fast = (took(replace(stack.cluster, reached=part)) for part in parts)
+        slope = (slow - fast) / (1 / parts[0] - 1 / parts[1])
+        lines.append((fast - slope / parts[1], slope))
+    known = [row[2] if row[1] == "s" else stack.tokens[at] / row[2] for at, row in enumerate(stack.rows)]
+
+    def table(fitted: int) -> tuple[float, list[float]]:
+        rest, slope = lines[fitted]
+        part = slope / (known[fitted] - rest)
+        return part, [rest + slope / part for rest, slope in lines]
+
+    def worst(fitted: int) -> float:
+        _, ours = table(fitted)
+        off = [_off(stack, at, took, known) for at, took in enumerate(ours) if at != fitted]
+        return max(off, key=abs)
+
+    part, ours = table(stack.fitted)
+    rows = []
+    for at, (name, unit, figure, _) in enumerate(stack.rows):
+        shown = ours[at] if unit == "s" else stack.tokens[at] / ours[at]
+        rows.append(Line(stack.name, name, unit, figure, shown, fitted=at == stack.fitted))
+    return part, rows, [worst(at) for at in range(len(rows))]
+
+
+def _off(stack: Stack, at: int, took: float, known: Sequence[float]) -> float:
+    """Return how far a row is off, in the unit in which it was published."""
+    return took / known[at] - 1 if stack.rows[at][1] == "s" else known[at] / took - 1
+
+
+# -- what is only shown --------------------------------------------------------------------------------------
+
+
+def shown() -> Iterator[Line]:
+    """Yield figures that the model is not meant to meet, beside what it gives."""
+    for row in published.TORCHTITAN_H100:
+        if row.fused:
+            held = sharded_run(row.cluster, row).bytes / GIB
+            yield Line("shown", f"{row.name}: memory", "GiB", published.H100_MEMORY[row.gpus], held)
+    for model, micro_batch, sequence, tflops in published.ANNOUNCED:
+        short = replace(model, sequence=sequence)
+        cost = A100_40_P4D.cost(short, micro_batch=micro_batch, recompute="full", optimizer="sgd")
+        done = run(prefetch, ranks=128, layers=model.layers, batches=128, cost=cost, timeout=None)
+        ours = short.model_flops(micro_batch) / done.seconds / 1e12
+        room = "fits" if done.fits else "does not fit"
+        name = f"FSDP announced, {model.name}: {show_bytes(done.bytes)}, {room}"
+        yield Line("shown", name, "TFLOP/s", tflops, ours)
+
+
+# -- text, CSV and a picture -----------------------------------------------------------------------------------
+
+
+def text(lines: Sequence[Line]) -> str:
+    """Return lines as a table."""
+    wide = max(len(line.name) for line in lines)
+    rows = [f"{'':{wide}}  published       ours      off  " + "without" * any(line.without for line in lines)]
+    for line in lines:
+        off = "fitted" if line.fitted else "exact" if line.ours == line.published else f"{100 * line.residual:+.1f} %"
+        without = "" if line.without is None else f"{line.without:9.3f}"
+        figures = f"{line.published:9,.6g}  {line.ours:9,.4g}  {off:>7}{without}"
+        rows.append(f"{line.name:{wide}}  {figures}  {line.unit}".rstrip())
+    return "\n".join(rows)
+
+
+def save(lines: Sequence[Line], folder: Path) -> None:
+    """Write all lines as papers.csv, and how far they are off as papers.svg."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "papers.csv", "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["table", "row", "unit", "published", "ours", "off", "without"])
+        for line in lines:
+            table.writerow(
+                [
+                    *line[:3],
+                    line.published,
+                    line.ours,
+                    f"{line.residual:.4f}",
+                    line.without or "",
+                ]
+            )
+    picture([line for line in lines if line.table not in ("exact", "shown")]).save(folder / "papers.svg")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the tables, and write them into the folder that is named."""
+
+    def said(what: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\033[K{what} ...", end="", file=sys.stderr, flush=True)
+
+    done = [*exact()]
+    print(f"Exactly as published\n\n{text(done)}\n")
+    said("ratios")
+    found = [*ratios()]
+    print(f"Ratios: nothing is fitted. The last figure is what comes out without the idea\n\n{text(found)}\n")
+    done += found
+    print(
+        "Seconds: one number for each stack is fitted on one row. Below each table: the worst of the other rows,\n"
+        "for each row on which it could be fitted\n"
+    )
+    for stack in stacks():
+        part, rows, worst = seconds(stack, said)
+        print(f"{stack.name}: {part:.3f} of the peak, fitted on {rows[stack.fitted].name}\n\n{text(rows)}\n")
+        for row, off in zip(rows, worst, strict=True):
+            print(f"  fitted on {row.name}: the worst is {100 * off:+.1f} %")
+        print()
+        done += rows
+    said("what is only shown")
+    found = [*shown()]
+    print(f"Shown, without an aim\n\n{text(found)}")
+    folder = Path(arguments[0]) if arguments else Path("dist")
+    save([*done, *found], folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,107 @@
+"""What others have measured and published, row by row, with where it stands: nothing here is ours."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lib.real import (
+    A100_TORCHTITAN,
+    GPT_1T,
+    GPT_175B,
+    H100_TORCHTITAN,
+    LLAMA_2_7B,
+    LLAMA_2_13B,
+    LLAMA_2_70B,
+    LLAMA_3_8B,
+    LLAMA_3_70B,
+    MEGATRON_22B,
+    MEGATRON_530B,
+    Cluster,
+    Transformer,
+)
+
+
+class Pipeline(NamedTuple):
+    """A model on a pipeline of stages of 8 GPUs each. GiB of a GPU, and seconds of a step."""
+
+    model: Transformer
+    micro_batch: int
+    stages: int
+    chunks: int
+    batches: int
+    states: float  # GiB
+    whole: float  # GiB of activations, all kept
+    less: float  # GiB of activations, with sequence parallel and selective recomputation
+    full: float  # seconds, everything recomputed
+    present: float  # seconds, with sequence parallel and selective recomputation
+
+
+MEGATRON = (
+    Pipeline(MEGATRON_22B, 4, 1, 1, 1, 45.5625, 59.25, 9.5625, 1.42, 1.10),
+    Pipeline(GPT_175B, 1, 8, 3, 64, 45.5625, 66.84375, 12.3515625, 18.13, 13.75),
+    Pipeline(MEGATRON_530B, 1, 35, 3, 280, 31.640625, 114.0234375, 23.076171875, 49.05, 37.83),
+    Pipeline(GPT_1T, 1, 64, 1, 512, 32.958984375, 131.25, 26.5625, 94.42, 71.49),
+)
+"""arXiv 2205.05198, figure 1 and table 5, in the digits of calculon/llm/validation.py, which stands in
+github.com/calculon-ai/calculon."""
+
+
+class Sharded(NamedTuple):
+    """A model under FSDP2, and the tokens a second of each GPU."""
+
+    name: str
+    cluster: Cluster
+    model: Transformer
+    gpus: int
+    micro_batch: int
+    recompute: str
+    tokens: float
+    fused: bool
+
+
+def _a100(model: Transformer, micro_batch: int, recompute: str, tokens: float) -> Sharded:
+    name = f"{model.name}, {micro_batch} a GPU, {recompute}"
+    return Sharded(name, A100_TORCHTITAN, model, 64, micro_batch, recompute, tokens, fused=False)
+
+
+LAYER, PRODUCT = "every second layer", "every second product"
+TORCHTITAN_A100 = (
+    _a100(LLAMA_3_8B, 1, LAYER, 2904),
+    _a100(LLAMA_3_8B, 1, PRODUCT, 2973),
+    _a100(LLAMA_3_70B, 1, "full", 331),
+    _a100(LLAMA_2_13B, 2, "none", 2162),
+    _a100(LLAMA_2_13B, 2, LAYER, 1914),
+    _a100(LLAMA_2_13B, 2, PRODUCT, 1904),
+    _a100(LLAMA_2_70B, 1, PRODUCT, 355),
+    _a100(LLAMA_2_70B, 2, "full", 353),
+)
+"""github.com/pytorch/torchtitan, docs/performance.md as of 2024: 64 A100, tokens a second."""
+
+
+def _h100(gpus: int, fused: bool, tokens: float) -> Sharded:
+    name = f"{LLAMA_3_8B.name}, {gpus} GPUs, {'compiled' if fused else 'not compiled'}"
+    return Sharded(name, H100_TORCHTITAN, LLAMA_3_8B, gpus, 2, PRODUCT, tokens, fused)
+
+
+TORCHTITAN_H100 = (
+    _h100(8, True, 6667),
+    _h100(8, False, 5762),
+    _h100(128, True, 6514),
+    _h100(128, False, 5605),
+)
+"""The same, benchmarks/llama3_h100_202412_torchtitan.md."""
+H100_MEMORY = {8: 77.0, 128: 62.0}
+"""GiB that are reserved at the peak, by GPUs, compiled: the same table."""
+
+THREE_CLUSTERS = {2240: 60.1, 2800: 50.2, 3360: 44.4}
+"""GPUs, and seconds of a step of 1,920 sequences of the 530B model: Smith et al., arXiv 2201.11990, as in
+github.com/cli99/llm-analysis, examples/megatron-turing-nlg."""
+INTERLEAVED = (100, 128)
+"""Tokens a second of a GPU, with 1F1B and with two chunks, 8 stages and 8 micro-batches, of Llama 3.1 405B on 512 H100:
+github.com/pytorch/torchtitan, docs/performance.md as of 2025."""
+ADAPTERS = ((LLAMA_2_7B, 16891, 24824), (LLAMA_2_13B, 10176, 14629), (LLAMA_2_70B, 1816, 2621))
+"""Tokens a second of a GPU of a DGX H100, all weights trained and adapters alone: docs.nvidia.com, NeMo Framework
+24.12, performance summary."""
+ANNOUNCED = ((GPT_175B, 20, 512, 159), (GPT_1T, 4, 2048, 84))
+"""Micro-batch, sequence and TFLOP/s of a GPU, on 128 A100 of 40 GB: PyTorch's announcement of FSDP, 2022. Parameters
+were offloaded to the processors."""

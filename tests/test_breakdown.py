@@ -1,0 +1,156 @@
+"""Where the time of all ranks goes: parts that are disjoint and add up to all of it, for any run."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawing import draw
+from lib import Model, run
+from lib.course.specs import cost_named, puzzles
+from lib.grading.judge import judge
+from lib.record.breakdown import DRAIN, FILL, MEANING, TALK, TURN, WAITS, WORDS, idle_of, in_words, percents, time_parts
+from lib.record.events import Event
+from lib.record.score import idle_share, makespan
+from lib.record.table import OPERATIONS
+from lib.running.run import Run
+from tests.drawing_events import event, sharded_run, staged_run, texts, trace
+from tests.programs import solutions
+from tests.test_chain import ALL, played, random_runs
+
+
+def by_moments(events: Sequence[Event], ranks: int) -> dict[str, Fraction]:
+    """The same said plainly: between two neighbors of all starts and ends, a rank does one thing."""
+    time = Fraction(makespan(events))
+    cuts = sorted({Fraction(0), time, *(Fraction(t) for event in events for t in (event.start, event.end))})
+    found = Counter[str]()
+    for rank in range(ranks):
+        own = [event for event in events if event.rank == rank and event.kind in OPERATIONS and event.length]
+        work = [event for event in own if event.lane == "compute"]
+        for start, end in itertools.pairwise(cuts):
+            now = [event for event in own if event.start <= start and end <= event.end]
+            if computed := [event.kind for event in now if event.lane == "compute"]:
+                part = computed[0]
+                assert len(computed) == 1
+            elif now:
+                part = TALK
+            elif all(end <= event.start for event in work):
+                part = FILL
+            else:
+                part = DRAIN if all(event.end <= start for event in work) else TURN
+            found[part] += end - start
+    return {part: length / (time * ranks) for part, length in found.items()}
+
+
+def check(done: Run) -> None:
+    parts = time_parts(done.events, done.ranks)
+    if not done.time:
+        assert parts == {}
+        return
+    assert sum(parts.values()) == 1
+    assert parts == by_moments(done.events, done.ranks)
+    assert float(idle_of(parts)) == pytest.approx(idle_share(done.events, done.ranks), abs=1e-12)
+    assert sum(int(shown.strip("<%")) for shown in percents(parts).values() if shown != "<1%") == 100
+
+
+@pytest.mark.parametrize(("fn", "spec"), ALL)
+def test_parts_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -> None:
+    check(played(fn, spec))
+
+
+def test_parts_of_random_programs() -> None:
+    seen = Counter[str]()
+    for _, _, done in random_runs():
+        check(done)
+        seen.update(time_parts(done.events, done.ranks).keys())
+    assert {TALK, *WAITS, "forward", "backward", "update"} <= seen.keys()
+
+
+def test_a_pipeline_by_hand() -> None:
+    """Two stages and two micro-batches: each of eight operations is one of 2 x 7.7 ticks."""
+    done = staged_run(2, 2)
+    parts = {part: share * 2 * Fraction(77, 10) for part, share in time_parts(done.events, 2).items()}
+    assert {part: round(float(ticks), 9) for part, ticks in parts.items()} == {
+        "forward": 4.0, "backward": 4.0, "update": 1.0, TALK: 1.6, FILL: 1.2, TURN: 2.4, DRAIN: 1.2,
+    }  # fmt: skip
+
+
+def test_what_is_hidden_counts_as_compute() -> None:
+    both = [event(0, "forward", 0, 4), event(0, "allgather", 1, 6, op=(1,), group=(0,)), event(0, "update", 8, 10)]
+    parts = time_parts(both, 1)
+    assert parts == {
+        "forward": Fraction(4, 10), "update": Fraction(2, 10), TALK: Fraction(2, 10), TURN: Fraction(2, 10)
+    }  # fmt: skip
+
+
+def test_a_rank_that_computes_nothing_waits_to_begin() -> None:
+    alone = [event(0, "forward", 0, 3), event(1, "pass_to", 1, 2, op=(1,), group=(1, 0))]
+    assert time_parts(alone, 3) == {"forward": Fraction(3, 9), TALK: Fraction(1, 9), FILL: Fraction(5, 9)}
+    assert time_parts([], 3) == {}
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=11))
+def test_percents_add_up_to_a_hundred(amounts: list[int]) -> None:
+    names = [*OPERATIONS][: len(amounts)]
+    parts = {name: Fraction(amount, sum(amounts)) for name, amount in zip(names, amounts, strict=True)}
+    shown = percents(parts)
+    assert sum(int(text.strip("%")) for text in shown.values() if text != "<1%") == 100
+    for part, text in shown.items():
+        assert abs(100 * parts[part] - (0 if text == "<1%" else int(text[:-1]))) < 1, (part, text)
+    assert percents({FILL: Fraction(102, 1000), TURN: Fraction(217, 1000), DRAIN: Fraction(1065, 10000)}) == {
+        FILL: "10%", TURN: "22%", DRAIN: "11%"
+    }  # fmt: skip
+
+
+def test_every_part_has_words() -> None:
+    assert WORDS.keys() == MEANING.keys() == {TALK, *WAITS}
+
+
+def test_picture_and_text_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = staged_run()
+    said = in_words(time_parts(done.events, done.ranks))
+    assert "waits between " in said
+    assert f"where the time goes: {said}" in draw(done).summary
+    assert f"where the time of all ranks goes: {said} tick " in " ".join(str(done).split())
+    assert set(said.split(", ")) <= set(texts(draw(done)))
+    monkeypatch.setenv("COLUMNS", "50")
+    lines = str(done).splitlines()
+    assert lines[1].startswith("where the time") and lines[2].startswith("    ") and max(map(len, lines[1:])) <= 50
+    quiet = trace([event(0, "loss", 0, 0)])
+    assert "no time passes" in draw(quiet).summary and "where the time" not in " ".join(texts(draw(quiet)))
+
+
+def test_the_bar_is_full_where_the_rows_are() -> None:
+    """In a pipeline colors tell the operation, and what goes backwards is full, too; elsewhere it is an outline."""
+    for done, full in ((staged_run(4, 8), True), (sharded_run(4), False)):
+        bar = re.search(r"<title>backward: [^<]*</title><rect([^>]*)/>", draw(done).svg())
+        assert bar is not None and ("stroke=" not in bar[1]) == full
+
+
+def test_the_head_says_how_much_is_hidden() -> None:
+    both = trace([event(0, "forward", 0, 4), event(0, "allgather", 1, 6, op=(1,), group=(0,))])
+    assert "where the time of 1 rank goes (communicates beside compute 50%)" in texts(draw(both))
+    assert draw(both).summary.count("communicates beside compute 50%") == 1
+    assert "beside compute" not in draw(sharded_run(2, 1, cost=cost_named("default"))).summary
+
+
+def test_a_verdict_divides_the_idle_time() -> None:
+    found = next((fn, spec) for fn, spec in solutions() if spec["name"] == "gpipe")
+    spec = puzzles()["gpipe"]
+    verdict = judge(spec, lambda size: run(found[0], **{**size, "layers": 4}), 1)
+    assert verdict.idle == float(idle_of(verdict.parts)) > 0
+    waits = [part for part in verdict.parts if part in WAITS]
+    assert len(waits) == 3
+    assert verdict.as_json()["parts"] == {part: float(share) for part, share in verdict.parts.items()}
+    idle = dict(verdict.facts())["idle"]
+    percent, _, rest = idle.partition(" percent of all ranks' time (waits to begin ")
+    numbers = [int(text.split("%")[0].split()[-1]) for text in f"waits to begin {rest}".split(", ")]
+    assert sum(numbers) == int(percent)

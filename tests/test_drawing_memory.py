@@ -1,0 +1,314 @@
+"""The memory of a schedule: why it peaks, what is held when, and that all of it can be seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from itertools import pairwise
+from random import Random
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from drawing import Figure, draw, theme
+from drawing.layout import Layout
+from drawing.marks import text_width
+from drawing.memory import TALL, draw_memory, profiles_of, zones_of
+from drawing.peak import held_at, moment
+from drawing.svg import body
+from drawing.trace import Trace, trace_of
+from lib import Cost, Model, RingCost, run
+from lib.record.kinds import MEMORY_KINDS
+from lib.record.labels import Labels
+from lib.record.score import memory_parts, peak, peak_event
+from tests.drawing_events import SVG, event, parse, sharded_run, staged_run, texts, titles, trace
+from tests.programs import solutions
+from tests.test_chain import ALL, played, random_runs
+
+
+def amount(text: str) -> Fraction:
+    """The elements in a text such as "1,179,648"."""
+    return Fraction(text.replace(",", ""))
+
+
+# -- why it peaks --------------------------------------------------------------------------
+
+
+def check_peak(made: Trace, highest: Any) -> None:
+    """What is held at the peak adds up to it, exactly, and counts are those of whole tensors."""
+    top = made.peak
+    if top is None:
+        return
+    assert sum(memory_parts(top).values()) == top.memory == highest
+    held = held_at(top, made)
+    assert sum(part.elements for part in held) == highest
+    assert [part.kind for part in held] == sorted(memory_parts(top), key=lambda kind: -memory_parts(top)[kind])
+    if made.models:
+        cost = made.models[0].dist.cost
+        for part in held:
+            counted = re.match(r"(about )?([\d.]+(?:e\+\d+)?) ", part.words)
+            if counted:
+                of = cost.activation_elements if "activation" in part.words else cost.weight_elements
+                assert float(counted[2]) * of == pytest.approx(float(part.elements), rel=5e-3)
+                assert bool(counted[1]) == (Fraction(counted[2]) * of != part.elements)
+                assert part.words.endswith("s") == (counted[2] != "1")
+
+
+@pytest.mark.parametrize(("fn", "spec"), ALL)
+def test_the_parts_of_the_peak_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -> None:
+    done = played(fn, spec)
+    check_peak(trace_of(done), done.memory)
+    assert peak_event(done.events) == trace_of(done).peak
+
+
+def test_the_parts_of_the_peak_of_random_programs() -> None:
+    kinds = set()
+    for _, _, done in random_runs():
+        check_peak(trace_of(done), peak(done.events))
+        top = peak_event(done.events)
+        kinds |= set(memory_parts(top)) if top is not None else set()
+    assert {"weights", "activations", "in_flight"} <= kinds
+
+
+MOMENTS = {
+    "gpipe": "backward of layer 6 on micro-batch 0 ends, and send to rank 2 begins",
+    "fsdp": "backward of layer 5 begins",
+    "ddp": "backward of layer 1 ends, and all-reduce of layer 1 begins",
+    "pipeline": "forward of layer 1 on micro-batches 0-3 ends, and send to rank 1 begins",
+    "basic": "loss of micro-batches 0-3 begins",
+}
+PARTS = {
+    "gpipe": [("9 activations", 1179648), ("2 weights", 524288), ("2 optimizer states", 524288),
+              ("2 weight gradients", 524288), ("1 activation gradient", 131072)],
+    "fsdp": [("6 activations", 786432), ("2.5 weights", 655360), ("1.5 optimizer states", 393216),
+             ("1 activation gradient", 131072)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_the_label_names_what_happens_at_the_peak(name: str) -> None:
+    done = next(played(fn, spec) for fn, spec in solutions() if spec["name"] == name)
+    figure, made = draw(done), trace_of(done)
+    said = [text for text in texts(figure) if text.startswith("peak ") and ": " in text]
+    assert [text.partition(": ")[2] for text in said] == [MOMENTS[name]]
+    assert made.peak is not None
+    alone = moment(made.peak, made, several=False)
+    assert f"Memory of rank {made.peak.rank} is highest as {alone}: " in figure.summary
+    hover = next(title for title in titles(figure) if title.startswith("peak: "))
+    assert hover.splitlines()[1] == alone
+    assert sum(amount(line.rpartition(": ")[2]) for line in hover.splitlines()[2:]) == done.memory
+    if name in PARTS:
+        assert [(part.words, part.elements) for part in held_at(made.peak, made)] == PARTS[name]
+
+
+def test_moments_that_are_no_operations_are_named() -> None:
+    low, high = (1, 0, 0, 0, 0, 0, 0), (9, 0, 0, 0, 0, 0, 0)
+    begins = event(0, "forward", 0, 2, held=low)
+    for last, said in (
+        (event(0, "end", 2, 2, None, (), high), "the end of the program"),
+        (event(0, "load_weights", 2, 2, 3, (), high), "load_weights of layer 3"),
+        (event(0, "get_activation", 2, 2, None, (1,), high), "get_activation of micro-batch 1"),
+        (event(0, "backward", 2, 3, 1, (1,), high), "backward of layer 1 on micro-batch 1 begins"),
+        (event(0, "pass_to", 2, 3, 1, (1,), high, op=(1,), group=(0, 5)),
+         "forward of layer 0 on micro-batch 0 ends, and send to rank 5 begins"),
+        (event(0, "receive", 2.5, 3, 1, (1,), high, op=(1,), group=(4, 0)), "receive from rank 4 begins"),
+        (event(0, "allgather", 2.5, 3, 1, (1,), high, op=(1,), group=(0, 1)), "all-gather of layer 1 begins"),
+    ):  # fmt: skip
+        made = trace([begins, last])
+        assert made.peak is last and moment(last, made, several=False) == said
+
+
+def test_tensors_are_counted_only_where_all_have_one_size() -> None:
+    def words(cost: Cost) -> str:
+        made = trace_of(staged_run(cost=cost))
+        assert made.peak is not None
+        return " ".join(part.words for part in held_at(made.peak, made))
+
+    class Odd(Cost):
+        def elements(self, labels: Labels) -> Any:
+            return 7 * super().elements(labels)
+
+    assert re.search(r"\d activations", words(Cost())) and re.search(r"\d weight", words(RingCost()))
+    assert not re.search(r"\d", words(Odd()))
+    inner = words(Cost(saved_elements=1000))
+    assert re.search(r"\d weight", inner) and not re.search(r"\d activations", inner)
+    alone = trace([event(0, "forward", 0, 1)])
+    assert alone.peak is not None and not re.search(r"\d", " ".join(p.words for p in held_at(alone.peak, alone)))
+
+
+def marks(figure: Figure) -> tuple[tuple[float, float], list[tuple[float, float, float]]]:
+    """The tip of the mark at the peak, and the pieces (x, from, to) of the dotted line."""
+    root = parse(figure)
+    titled = next(g for g in root.iter(SVG + "g") if (g.findtext(SVG + "title") or "").startswith("peak: "))
+    tip = re.match(r"M([\d.]+) ([\d.]+)", titled.find(SVG + "path").get("d"))  # type: ignore[arg-type, union-attr]
+    dotted = next(p for p in root.iter(SVG + "path") if p.get("stroke-dasharray") == "1.5 2.5")
+    pieces = re.findall(r"M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)", dotted.get("d", ""))
+    assert tip is not None and all(a == c for a, _, c, _ in pieces)
+    return (float(tip[1]), float(tip[2])), [(float(a), float(b), float(d)) for a, b, _, d in pieces]
+
+
+@pytest.mark.parametrize("make", [staged_run, sharded_run, lambda: sharded_run(32, 3), lambda: staged_run(8, 30)])
+def test_a_line_leads_from_the_peak_to_the_row_of_its_rank(make: Any) -> None:
+    made = trace_of(make())
+    figure = draw(made)
+    tip, pieces = marks(figure)
+    assert made.peak is not None and figure.area is not None
+    layout = Layout(made, figure.size[0], figure.area[1])
+    row = next(row for row in layout.rows if made.peak.rank in row.ranks)
+    assert {x for x, _, _ in pieces} == {tip[0]} == {round(layout.x(made.peak.issued), 2)}
+    assert pieces[0][1] == pytest.approx(row.y + layout.row_height, abs=0.01)
+    assert pieces[-1][2] == pytest.approx(tip[1] - 7, abs=0.01)
+    figures = [e for e in parse(figure).iter(SVG + "text") if re.fullmatch(r"[\d.]+", e.text or "")]
+    axis = [e for e in figures if figure.area[3] < float(e.get("y", 0)) < figure.area[3] + 20]
+    assert axis
+    for element in axis:  # it goes through no figure of the axis
+        x, y, half = (
+            float(element.get("x", 0)),
+            float(element.get("y", 0)) - 3.5,
+            text_width(element.text or "", 10) / 2,
+        )
+        assert not any(abs(at - x) < half and top < y < low for at, top, low in pieces), element.text
+
+
+# -- where the list is ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fn", "spec"), ALL)
+def test_the_parts_are_listed_where_they_cover_nothing_or_below(fn: Callable[[Model], Any], spec: Any) -> None:
+    done = played(fn, spec)
+    made = trace_of(done)
+    for width in (560, 980, 1400):
+        figure = draw(done, width=width, chain=False)
+        assert made.peak is not None
+        shown, summed = texts(figure), any(" = " in text for text in texts(figure))
+        assert all(part.words in shown for part in held_at(made.peak, made)) != summed
+        if summed:
+            start = next(at for at, text in enumerate(texts(figure)) if " = " in text)
+            said = " ".join(texts(figure)[start : start + 4])
+            assert all(part.words in said for part in held_at(made.peak, made))
+            continue
+        top, held = _curve(figure, made, width), held_at(made.peak, made)
+        places = [e for e in parse(figure).iter(SVG + "text") if e.text in {part.words for part in held}]
+        assert figure.area is not None
+        strip = [e for e in places if float(e.get("y", 0)) < figure.area[3] + TALL + 60]  # and not the legend
+        assert len(strip) == len(held)
+        for element in strip:
+            left, low = float(element.get("x", 0)) - 13, float(element.get("y", 0)) + 2
+            right = left + 13 + text_width(element.text or "", 10) + 40
+            assert low <= top(left, right), element.text
+
+
+def _curve(figure: Figure, made: Trace, width: float) -> Callable[[float, float], float]:
+    """The highest point of the line along the total of the tall strip, between one x and another."""
+    lines = [
+        p.get("d", "")
+        for p in parse(figure).iter(SVG + "path")
+        if p.get("fill") == "none" and "s-ink" in p.get("class", "") and "stroke-dasharray" not in p.attrib
+    ]
+    points: list[tuple[float, float]] = []
+    x = y = 0.0
+    for command, rest in re.findall(r"([Mhvl])([-\d. ]+)", next(line for line in lines if line.count("h") > 1)):
+        numbers = [float(n) for n in rest.split()]
+        if command in "Ml":
+            x, y = (numbers[0], numbers[1]) if command == "M" else (x + numbers[0], y + numbers[1])
+        else:
+            x, y = (x + numbers[0], y) if command == "h" else (x, y + numbers[0])
+        points.append((x, y))
+
+    def top(left: float, right: float) -> float:
+        pairs = pairwise(points)
+        return min((min(b, d) for (a, b), (c, d) in pairs if a < right and c > left), default=1e9)
+
+    return top
+
+
+# -- what can be seen ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("kind", MEMORY_KINDS)
+def test_every_kind_of_memory_stands_out_from_its_ground(kind: str, scheme: int) -> None:
+    ground = theme.ROLES["card"][scheme]
+    assert theme.contrast(theme.MEMORY[kind][1], ground) >= 1.5
+
+
+@pytest.mark.parametrize("part", theme.WAITS)
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_waiting_stands_out_from_its_ground(part: str, scheme: int) -> None:
+    assert theme.contrast(theme.WAITS[part], theme.ROLES["card"][scheme]) >= 1.5
+
+
+def test_strips_lie_on_the_card_and_have_a_line_of_ink_along_their_total() -> None:
+    made = trace_of(staged_run())
+    parts, _ = draw_memory(Layout(made, 980, 74), 300)
+    root = ElementTree.fromstring(f"<svg>{body(parts)}</svg>")
+    totals = [p for p in root.iter("path") if p.get("fill") == "none" and "s-ink" in p.get("class", "")]
+    totals = [p for p in totals if p.get("stroke-width") == "1"]
+    assert len(totals) == len(profiles_of(Layout(made, 980, 74))) == 4
+    assert not [p for p in root.iter() if p.get("fill") == theme.LANE]
+
+
+# -- what is held when ---------------------------------------------------------------------
+
+
+def zone_texts(figure: Figure) -> Iterator[tuple[str, list[str]]]:
+    for title in titles(figure):
+        head, *lines = title.splitlines()
+        if re.match(r"ranks? [\d, -]+, (from )?tick [\d.]+(, with the most here)?: ", head):
+            yield head, lines
+
+
+def test_the_pointer_on_a_strip_reads_what_is_held_there() -> None:
+    figure = draw(staged_run())
+    said = list(zone_texts(figure))
+    assert len(said) > 20
+    for head, lines in said:
+        total = amount(re.search(r": ([\d,]+) elements$", head)[1])  # type: ignore[index]
+        assert sum(amount(line.rpartition(" ")[2]) for line in lines) == total, (head, lines)
+    assert not any("at most" in title for title in titles(figure))
+    assert {head.partition(",")[0] for head, _ in said} == {f"rank {rank}" for rank in range(4)}
+
+
+def test_zones_cover_the_strip_and_forget_no_maximum() -> None:
+    random = Random(3)
+    samples = [
+        event(0, "forward", at / 7, at / 7 + 0.1, held=(random.randrange(9), 0, 0, random.randrange(9), 0, 0, 0))
+        for at in range(700)
+    ]
+    layout = Layout(trace(samples), 980, 74)
+    for least in (6.0, 16.0):
+        zones = zones_of(layout, samples, least)
+        assert zones[0][0] == layout.x0 and zones[-1][1] == layout.x1
+        assert all(a[1] == b[0] for a, b in pairwise(zones))
+        assert all(end - start >= least - 1e-9 for start, end, _ in zones[:-1])
+        assert max(e.memory for _, _, held in zones for e in held) == max(e.memory for e in samples)
+    assert zones_of(layout, [], 6.0) == []
+
+
+def test_the_rank_with_the_peak_is_tall_and_first() -> None:
+    figure = draw(staged_run())
+    names = [e for e in parse(figure).iter(SVG + "text") if (e.text or "").startswith("rank ")]
+    assert figure.area is not None
+    order = [e.text for e in names if float(e.get("y", 0)) > figure.area[3]]
+    assert order == ["rank 3", "rank 0", "rank 1", "rank 2"]
+    frames = (path.get("d", "") for path in parse(figure).iter(SVG + "path") if path.get("fill") == theme.CARD)
+    frame = next(path for path in frames if path.count("z") == 4)
+    heights = [float(h) for h in re.findall(r"h808v([\d.]+)h-808", frame)]
+    assert heights[0] == TALL > 110 - 1 and max(heights[1:]) < TALL / 3
+
+
+@pytest.mark.parametrize("ranks", [4, 64, 1024])
+def test_many_ranks_that_are_alike_share_one_strip(ranks: int) -> None:
+    figure = draw(sharded_run(ranks, 2, timeout=None))
+    assert len(list(re.finditer(r"max \d", " ".join(texts(figure))))) == 1
+    assert sum(text.startswith("peak ") and "begins" in text for text in texts(figure)) == 1
+    assert len(figure.svg()) < 250_000
+
+
+def test_a_run_with_nothing_in_memory_has_no_panel() -> None:
+    nothing = trace([event(0, "forward", 0, 1, held=(0,) * 7)])
+    assert "Memory" not in texts(draw(nothing)) and "is highest as" not in draw(nothing).summary
+    few = run(lambda model: model, 1)
+    assert "is highest as" not in draw(few).summary

@@ -1,0 +1,359 @@
+"""The rows of a schedule: gaps and who is waited for, messages, and a legend that has every sign of the picture."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from drawing import Figure, compare, draw, play, theme
+from drawing.layout import CROWDED, FINE, Layout
+from drawing.links import links_of
+from drawing.numbering import LEAST_CONTRAST
+from drawing.trace import trace_of
+from lib import Model, Run, run
+from lib.basics.units import MS
+from lib.course.specs import cost_named
+from lib.record.events import MARKS
+from lib.record.table import lane_of
+from lib.record.waiting import Waiting, idle_spans
+from tests.drawing_events import (
+    SVG,
+    chain,
+    event,
+    operation_titles,
+    parse,
+    sharded_run,
+    staged_run,
+    texts,
+    titles,
+    trace,
+)
+from tests.programs import solutions
+
+SOLVED = list(solutions())
+NAMES = [spec["name"] for _, spec in SOLVED]
+
+
+def solved(name: str, **other: Any) -> Run:
+    fn, spec = SOLVED[NAMES.index(name)]
+    return run(fn, **(spec["size"] | other), cost=cost_named(spec.get("cost", "default")))
+
+
+# -- gaps ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fn", "spec"), SOLVED, ids=NAMES)
+def test_gaps_are_the_idle_time_and_each_ends_when_those_who_are_waited_for_have_come(fn: Any, spec: Any) -> None:
+    trained = run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default")))
+    made = trace_of(trained)
+    waiting = Waiting(made.by_rank, made.time)
+    for rank, events in made.by_rank.items():
+        gaps = waiting.gaps(rank)
+        spans = [span for span in idle_spans(events, made.time) if span[1] - span[0] > 1e-9]
+        assert [(gap.start, gap.end) for gap in gaps] == spans
+        for gap in gaps:
+            assert gap.over == (gap.end == made.time and gap.call is None)
+            assert gap.over or (gap.call is not None and gap.ranks and rank not in gap.ranks)
+            for other in gap.ranks:  # who is waited for works until then: its last operation ends as the gap does
+                ends = [one.end for one in made.by_rank[other] if one.kind not in MARKS]
+                assert any(abs(end - gap.end) < 1e-6 for end in ends), (rank, gap)
+
+
+def test_who_is_waited_for_is_written_into_the_gap_and_told_by_the_pointer() -> None:
+    figure = draw(solved("gpipe"), memory=False)
+    shown, said = texts(figure), titles(figure)
+    assert {"waits 14.6 for rank 1", "waits 9.2 for rank 2", "waits 7 for rank 2", "done 7.6 early"} <= set(shown)
+    assert "rank 0 waits for rank 1\nin receive, layer 1, micro-batch 0\ntick 8.8 to 23.4: 14.6 ticks" in said
+    assert "rank 3 is done\ntick 26.2 to 33.8: 7.6 ticks" in said
+    assert "rank 0 waits for rank 1\nin receive, layer 1, micro-batch 1\ntick 25.6 to 25.8: 0.2 ticks" in said
+    assert not any("waits 0.2" in text for text in shown)
+
+
+def test_several_ranks_are_waited_for_together() -> None:
+    async def uneven(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([model.rank])
+        for _ in range(1 if model.rank == 4 else 4):
+            model.forward(0, model.activations[0], model.weights[0])
+        await model.allreduce(model.fake_grad(0, []), 0)
+
+    figure = draw(run(uneven, ranks=5, layers=1, batches=5), memory=False)
+    assert "waits 3 for ranks 0-3" in texts(figure)
+    assert [text for text in texts(figure) if text.startswith("waits")] == [
+        "waits 3 for ranks 0-3",
+        "waits, or is done",
+    ]
+
+
+def test_measured_times_have_gaps_in_milliseconds() -> None:
+    done = solved("gpipe")
+    events = [
+        one._replace(issued=7 * one.start, start=7 * one.start, end=7 * one.end) if one.kind not in MARKS else one
+        for one in done.events
+    ]
+    by_rank = {rank: [one for one in events if one.rank == rank] for rank in range(4)}
+    said = texts(draw(trace(*by_rank.values(), layers=8, unit=MS), memory=False))
+    assert "waits 102 ms for rank 1" in said
+    assert "waits, or is between operations" in said and "waits, or is done" not in said
+
+
+def test_time_in_which_nobody_is_waited_for_is_not_called_waiting() -> None:
+    events = [event(0, "forward", 0, 1), event(0, "forward", 9, 10)]
+    figure = draw(trace(events), memory=False)
+    assert "rank 0 does nothing\ntick 1 to 9: 8 ticks" in titles(figure)
+    assert not any(re.match(r"waits \d", text) for text in texts(figure))
+
+
+def test_ranks_that_share_a_row_name_only_whom_all_of_them_wait_for() -> None:
+    async def late(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([model.rank])
+        if model.rank % 2 == 0:
+            for _ in range(4):
+                model.forward(0, model.activations[0], model.weights[0])
+        if model.rank % 2 == 0:
+            await model.pass_to(model.rank + 1, model.activations[0])
+        else:
+            await model.receive()
+
+    figure = draw(run(late, ranks=20, layers=1, batches=20), memory=False)
+    assert "wait 4.2" in " ".join(texts(figure))
+    assert not any("for rank" in text for text in texts(figure))
+
+
+def test_the_player_says_the_same_as_the_gaps() -> None:
+    done = solved("gpipe")
+    found = re.search(r"^const data = (.*);$", play(done).page, re.MULTILINE)
+    assert found is not None
+    data = json.loads(found[1])
+    told = {f"{row['name']} {data['words'][words]}" for row in data["rows"] for _, _, words in row["gaps"]}
+    said = {one.split("\n")[0] for one in titles(draw(done)) if re.match(r"rank \d (waits|is done)", one)}
+    assert told == said and "rank 0 waits for rank 1" in told
+    first = data["rows"][0]["gaps"][0]
+    assert first[:2] == pytest.approx([8.8, 23.4])
+
+
+def test_neighbors_that_are_as_idle_are_told_once() -> None:
+    assert texts(draw(sharded_run(4), memory=False)).count("0% idle") == 1
+    said = [text for text in texts(draw(solved("gpipe"), memory=False)) if text.endswith("% idle")]
+    assert said == ["45% idle", "40% idle", "45% idle"]
+
+
+# -- messages ------------------------------------------------------------------------------
+
+
+def test_a_message_between_computes_is_a_thin_bar_at_mid_height() -> None:
+    layout = Layout(trace_of(staged_run()), 980, 74)
+    for row in layout.rows:
+        for index, one in enumerate(row.events):
+            if one.kind in MARKS:
+                continue
+            x, y, width, height = layout.shape(row, index)
+            thin = one.lane == "message"
+            assert (height < layout.height / 2) == thin and y + height / 2 == pytest.approx(row.y + layout.height / 2)
+            assert (x, width) == layout.place(row, index)[::2]
+
+
+@pytest.mark.parametrize("name", ["gpipe", "one_f_one_b", "interleaved", "zero_bubble"])
+def test_by_themselves_only_late_messages_have_arrows_and_the_pointer_asks_for_the_others(name: str) -> None:
+    layout = Layout(trace_of(solved(name)), 980, 74)
+    found, every = links_of(layout, "auto"), links_of(layout, "p2p").arrows
+    assert sorted([*found.arrows, *found.asked]) == sorted(every)
+    assert not found.arrows or min(one.waits for one in found.arrows) > max(one.waits for one in found.asked)
+    figure = draw(solved(name), memory=False)
+    asked = [one for one in parse(figure).iter(SVG + "path") if one.get("class") == "a"]
+    assert len(asked) == len(found.asked) > 0
+    assert all(one.get("fill") == "none" and one.get("stroke") is None for one in asked)
+    assert ".m:hover>.a{" in figure.svg()
+    assert not [one for one in parse(draw(solved(name), links="none")).iter(SVG + "path") if one.get("class") == "a"]
+
+
+def test_the_signs_of_a_pair_have_one_style() -> None:
+    assert {theme.text_on(theme.kind_color(kind)) for kind in theme.GLYPHS} == {"#fefefe"}
+
+
+# -- the legend ----------------------------------------------------------------------------
+
+RUNS: dict[str, Any] = {
+    **{name: (lambda name=name: draw(solved(name))) for name in NAMES},
+    **{f"{name}, chain": (lambda name=name: draw(solved(name), chain=True)) for name in ("gpipe", "fsdp", "ddp")},
+    **{f"{name}, all": (lambda name=name: draw(solved(name), links="all")) for name in ("gpipe", "pipeline_fsdp")},
+    **{f"{name}, none": (lambda name=name: draw(solved(name), links="none")) for name in ("gpipe", "fsdp")},
+    "by layer": lambda: draw(solved("pipeline_fsdp"), color="layer"),
+    "fsdp by operation": lambda: draw(solved("fsdp"), color="operation"),
+    "32 ranks": lambda: draw(sharded_run(32, 2)),
+    "crowded": lambda: draw(solved("gpipe", ranks=16, layers=16, batches=16)),
+    "coarse": lambda: draw(solved("gpipe", ranks=16, layers=32, batches=64)),
+    "compared": lambda: compare(solved("gpipe"), solved("one_f_one_b", ranks=4, layers=8, batches=4)),
+}
+
+
+def signs(figure: Figure, end: float) -> set[str]:
+    """The signs that are seen above ``end``, told from the shapes."""
+    ties = {theme.kind_color(kind) for kind in theme.GLYPHS if lane_of(kind) == "collective"}
+    layers = {theme.layer_color(layer, count) for count in range(1, 33) for layer in range(count)}
+    found = set()
+    for one in parse(figure).iter():
+        fill, stroke, width = one.get("fill"), one.get("stroke"), one.get("stroke-width")
+        path = one.get("d", "")
+        y = float(one.get("y") or (re.search(r"^M[\d.]+ ([\d.]+)", path) or ["", "0"])[1])
+        if y >= end:
+            continue
+        if theme.GAP in (fill, stroke):
+            found.add("waits, or is done")
+        if stroke == theme.ARROW and width == "1":
+            found.add("from send to receive")
+        if stroke in ties and width == "1.6":
+            found.add("joins the ranks of a collective")
+        if stroke == theme.CARD and width == "1.2":
+            found.add("notch: the next layer")
+        if stroke == theme.CHAIN:
+            found.add("the longest chain (all else is pale)")
+        thin = float(one.get("height") or (width if fill == "none" and stroke in layers else None) or 99) < 5
+        if thin and (fill in layers or stroke in layers):
+            found.add("foot: the layer of a collective")
+    return found
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_sign_of_a_picture_is_in_its_legend_and_no_other(name: str) -> None:
+    figure = RUNS[name]()
+    shown = [(float(one.get("y", 0)), one.text or "") for one in parse(figure).iter(SVG + "text")]
+    known = {
+        "waits, or is done",
+        "from send to receive",
+        "joins the ranks of a collective",
+        "notch: the next layer",
+        "foot: the layer of a collective",
+        "the longest chain (all else is pale)",
+    }
+    axis = min(y for y, text in shown if text == "ticks" and y > 90)
+    assert {text for _, text in shown if text in known} == signs(figure, axis)
+
+
+def test_numbers_on_faded_boxes_are_not_faded() -> None:
+    for name in ("ddp", "gpipe"):  # by layer, and by operation
+        root = parse(draw(solved(name), chain=True, memory=False))
+        pale = [one for one in root.iter(SVG + "g") if one.get("opacity")]
+        assert pale
+        assert not [text.text for one in pale for text in one.iter(SVG + "text") if (text.text or "").isdigit()]
+        plain = texts(draw(solved(name), memory=False))
+        shown = texts(draw(solved(name), chain=True, memory=False))
+        assert [shown.count(digit) for digit in "0123"] == [plain.count(digit) for digit in "0123"]
+
+
+def test_halves_of_a_backward_can_be_read_on_both_pages() -> None:
+    def mixed(top: str, below: str) -> str:
+        pairs = ((int(top[at : at + 2], 16), int(below[at : at + 2], 16)) for at in (1, 3, 5))
+        return "#" + "".join(f"{round(a * theme.HALF + b * (1 - theme.HALF)):02x}" for a, b in pairs)
+
+    for page in (0, 1):
+        ink, lane = theme.ROLES["ink"][page], theme.ROLES["lane"][page]
+        for kind in theme.BANDS:
+            for batch in range(16):
+                ground = mixed(theme.work_color(kind, batch, 16), lane)
+                assert theme.contrast(ink, ground) >= LEAST_CONTRAST, (page, kind, batch)
+
+
+@pytest.mark.parametrize("page", [0, 1])
+def test_what_is_written_into_gaps_can_be_read_and_gaps_be_seen(page: int) -> None:
+    roles = {role: colors[page] for role, colors in theme.ROLES.items()}
+    assert theme.contrast(roles["waits"], roles["gap"]) >= 4.5
+    assert theme.contrast(roles["gap"], roles["card"]) >= 1.15
+
+
+# -- many events ---------------------------------------------------------------------------
+
+
+LARGEST_OF_BOXES = 500_000
+"""Bytes of a picture of boxes, of the usual width."""
+NEAR = [
+    ("gpipe", {"ranks": 16, "layers": 16, "batches": 32}),
+    ("gpipe", {"ranks": 8, "layers": 8, "batches": 66}),
+    ("one_f_one_b", {"ranks": 16, "layers": 16, "batches": 32}),
+    ("zero_bubble", {"ranks": 8, "layers": 8, "batches": 56}),
+    ("fsdp", {"ranks": 16, "layers": 31, "batches": 16}),
+    ("pipeline_fsdp", {"ranks": 16, "layers": 40, "batches": 4}),
+]
+"""Sizes a little below and above the limit."""
+
+
+@pytest.mark.parametrize(("name", "size"), NEAR, ids=[f"{name} {size['batches']}" for name, size in NEAR])
+def test_pictures_of_boxes_are_small_up_to_the_limit(name: str, size: dict[str, int]) -> None:
+    grows = "layers" if "fsdp" in name else "batches"
+    step = 4 if name == "pipeline_fsdp" else 1
+    for number in range(size[grows] + 2 * step, 0, -step):
+        done = solved(name, **size | {grows: number})
+        count = sum(one.kind not in MARKS for one in done.events)
+        if count <= FINE:
+            break
+    assert count > 0.9 * FINE
+    assert LARGEST_OF_BOXES / 2 < len(draw(done)._repr_html_()) <= LARGEST_OF_BOXES
+
+
+def test_a_crowded_picture_still_tells_what_each_operation_is_and_when() -> None:
+    done = solved("gpipe", ranks=16, layers=16, batches=16)
+    count = sum(one.kind not in MARKS for one in done.events)
+    assert CROWDED < count <= FINE
+    figure = draw(done)
+    said = titles(figure)
+    layout = Layout(trace_of(done), 980, 74)
+    messages = len(links_of(layout, "auto").asked)
+    told = [one for one in operation_titles(figure) if not re.search("waits for|is done", one)]
+    assert len(told) == count - messages  # the two ends of a message are told at once
+    assert "rank 3: forward, micro-batch 5\ntick 11.2 to 12.2" in said, said[200:230]
+    assert any(re.match(r"rank 3 to rank 4, micro-batch 5\ntick [\d.]+ to [\d.]+$", one) for one in said)
+    root = parse(figure)
+    assert sum(one.get("class") == "m" for one in root.iter(SVG + "g")) == messages
+
+
+def test_a_crowded_picture_has_the_look_of_one_with_room() -> None:
+    done = solved("gpipe", ranks=16, layers=16, batches=16)
+    colors = {one.get("fill") for one in parse(draw(done)).iter()} | {
+        one.get("stroke") for one in parse(draw(done)).iter()
+    }
+    wanted = {theme.work_color(kind, batch, 16) for kind in ("forward", "backward") for batch in range(16)}
+    assert wanted | {theme.kind_color("pass_to"), theme.kind_color("receive"), theme.GAP} <= colors
+    layout = Layout(trace_of(done), 980, 74)
+    assert layout.crowded and not Layout(trace_of(solved("gpipe")), 980, 74).crowded
+
+
+def test_the_chain_of_a_crowded_picture_stands_out() -> None:
+    done = solved("gpipe", ranks=16, layers=16, batches=16)
+    root = parse(draw(done, chain=True))
+    pale = [one for one in root.iter(SVG + "g") if one.get("opacity")]
+    assert len(pale) == 1 and len(list(pale[0].iter())) > 20
+
+
+def test_rows_without_boxes_keep_colors_tint_and_hover_texts() -> None:
+    done = solved("gpipe", ranks=64, layers=64, batches=8)
+    assert sum(one.kind not in MARKS for one in done.events) > FINE
+    figure = draw(done)
+    said = titles(figure)
+    assert "rank 0: forward of micro-batches 0-7, tick 0 to 9.4" in said
+    assert any(re.match(r"rank 7: forward of micro-batches 0-7, tick [\d.]+ to [\d.]+$", one) for one in said)
+    assert any(re.match(r"rank 63: .*backward of micro-batches 0-7, tick [\d.]+ to [\d.]+$", one) for one in said)
+    assert "waits, or is done" in texts(figure)
+    paths = [one for one in parse(figure).iter(SVG + "path") if one.get("stroke-width")]
+    colors = {str(one.get("stroke")): one for one in paths if one.get("stroke-opacity") is None}
+    wanted = {theme.work_color(kind, batch, 8) for kind in ("forward", "backward") for batch in range(8)}
+    assert wanted | {theme.GAP} <= set(colors)
+
+
+def test_numbers_are_written_wherever_they_have_room() -> None:
+    done = solved("gpipe", ranks=32, layers=32, batches=20)
+    assert sum(one.kind not in MARKS for one in done.events) > FINE
+    wide, narrow = (texts(draw(done, width=width, memory=False)) for width in (3000, 980))
+    assert wide.count("17") >= 2 * 32
+    assert narrow.count("17") == 0
+
+
+def test_hover_texts_of_runs_are_few() -> None:
+    """Whatever the number of ranks and events."""
+    for ranks, count in ((1, 5000), (20, 400), (280, 40)):
+        figure = draw(trace(*(chain(rank, count, offset=3 * rank) for rank in range(ranks))), memory=False)
+        runs = [one for one in titles(figure) if re.search(r": .*, tick [\d.]+ to ", one)]
+        assert 0 < len(runs) <= 1300, (ranks, len(runs))

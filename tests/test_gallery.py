@@ -1,0 +1,172 @@
+"""The gallery: every solution is in it, its links lead somewhere, and it is read on phones, in the dark, on paper."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from drawing.gallery import draw_schedule
+from drawing.theme import ROLES
+from lib.basics.units import show_elements, show_ticks
+from lib.course.sketches import at_home
+from lib.course.specs import puzzles
+from solutions import build, gallery
+from tests.browser import Browser, Scheme, keep, rgb
+from tests.drawing_events import SVG, corners, staged_run, texts
+from tests.test_build import PUZZLE, SPEC, TOUR
+
+FOLDER = build.ROOT / "puzzles"
+SHEETS = {False: FOLDER / gallery.LIGHT, True: FOLDER / gallery.DARK}
+LARGEST = 1_000_000
+"""Bytes of the page, and of all that the build makes of it."""
+ALONE = re.compile(r"<script|<link|<iframe|foreignObject|@import|@font-face|url\(|javascript:| on\w+=", re.IGNORECASE)
+"""What neither the page nor the sheets may have: they need nothing from elsewhere, and do nothing."""
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return (FOLDER / gallery.PAGE).read_text(encoding="utf-8")
+
+
+def sections(page: str) -> dict[str, str]:
+    """The parts of the page by the names of their puzzles."""
+    return dict(re.findall(r'<section id="(\w+)">(.*?)</section>', page, re.DOTALL))
+
+
+def test_every_solution_is_in_it_with_its_figures_and_its_sentence(page: str) -> None:
+    shown, said = sections(page), gallery.sentences(build.ROOT / "solutions")
+    assert list(shown) == list(puzzles())
+    for name, puzzle in puzzles().items():
+        home = at_home(puzzle)
+        words = re.sub("<[^>]+>", "", shown[name].partition("<svg")[0])
+        figures = f"{show_ticks(home.time)} ticks, {show_elements(int(home.memory))} elements"
+        assert words.startswith(f"\n{puzzle.number}. {puzzle.title}\n") and figures in words
+        assert said[name][1:].strip("*.") in words.replace("&quot;", '"') or "*" in said[name]
+        assert shown[name].count("<svg") == 1 and f"{puzzle.size['ranks']} rank" in words
+        assert f'href="{puzzle.file}.ipynb"' in shown[name]
+    assert len({section.partition("<svg")[2] for section in shown.values()}) > 0.8 * len(shown)
+
+
+def test_its_links_lead_to_what_is_there(page: str) -> None:
+    links = re.findall(r'href="([^"]*)"', page)
+    assert len(links) == len(puzzles()) + 2
+    assert [link for link in links if not (FOLDER / link).is_file()] == []
+
+
+def test_it_is_small_and_needs_nothing(page: str) -> None:
+    sheets = [path.read_text(encoding="utf-8") for path in SHEETS.values()]
+    assert len(page.encode()) < LARGEST and all(len(sheet.encode()) < LARGEST / 5 for sheet in sheets)
+    for text in (page, *sheets):
+        assert ALONE.search(text) is None
+        assert set(re.findall(r'https?://[^"< ]+', text)) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_a_sheet_has_the_colors_of_its_page_and_no_styles() -> None:
+    texts_ = {dark: path.read_text(encoding="utf-8") for dark, path in SHEETS.items()}
+    for dark, text in texts_.items():
+        used = set(re.findall(r'"(#[0-9a-f]{6})"', text))
+        own, others = ({colors[one] for colors in ROLES.values()} for one in (dark, not dark))
+        assert used.isdisjoint(others - own)
+        assert {colors[dark] for name, colors in ROLES.items() if name in ("card", "ink", "mute", "lane")} <= used
+        root = ElementTree.fromstring(text)
+        assert {element.tag for element in root.iter()} <= {SVG + tag for tag in ("svg", "g", "path", "rect", "text")}
+        assert not any({"class", "style"} & element.attrib.keys() for element in root.iter() if element is not root)
+        written = [element.text for element in root.iter(SVG + "text")]
+        inks = {element.get("fill") for element in root.iter(SVG + "text") if (element.text or "").startswith("rank ")}
+        assert inks == {ROLES["ink"][dark]}
+        for name in gallery.ON_THE_SHEET:
+            puzzle = puzzles()[name]
+            home = at_home(puzzle)
+            assert f"{puzzle.number}. {puzzle.title}" in written
+            assert f"{show_ticks(home.time)} ticks, peak {show_elements(int(home.memory))} elements" in written
+    light, dark_ = (re.sub('"#[0-9a-f]{6}"', "", text) for text in texts_.values())
+    assert light == dark_
+
+
+def test_readme_shows_the_sheet_in_both_colors() -> None:
+    readme = (build.ROOT / "README.md").read_text(encoding="utf-8")
+    dark = r'<source media="\(prefers-color-scheme: dark\)" srcset="(.*?)">'
+    shown = re.search(rf'<picture>\n{dark}\n<img alt="(.*?)" src="(.*?)">', readme)
+    assert shown is not None and readme.index("<picture>") < readme.index("## Begin")
+    assert (build.ROOT / shown[1], build.ROOT / shown[3]) == (SHEETS[True], SHEETS[False])
+    assert len(shown[2]) > 40 and f"puzzles/{gallery.PAGE}" in readme
+
+
+LOOK = """() => ({
+    scrolled: document.documentElement.scrollWidth,
+    back: getComputedStyle(document.body).backgroundColor,
+    ink: [...new Set([...document.querySelectorAll("text.f-ink")].map(text => getComputedStyle(text).fill))],
+    out: [...document.querySelectorAll("main > *, section > *")].filter(element => {
+        const place = element.getBoundingClientRect();
+        return place.left < 0 || place.right > innerWidth || !place.height;
+    }).length,
+    drawn: [...document.querySelectorAll("svg")].map(svg => svg.getBoundingClientRect().width),
+})"""
+
+
+def seen_in(browser: Browser, width: int, **media: str) -> Any:
+    """What is seen of the page that is in the folder, at this width, in light or dark, on a screen or on paper."""
+
+    def look(page: Any) -> Any:
+        page.emulate_media(**media)
+        return page.evaluate(LOOK)
+
+    return browser.visit((FOLDER / gallery.PAGE).as_uri(), look, width)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 980])
+def test_it_fits_its_page(browser: Browser, width: int, scheme: Scheme) -> None:
+    seen = seen_in(browser, width, color_scheme=scheme)
+    assert seen["scrolled"] == width and seen["out"] == 0
+    assert seen["ink"] == [rgb(ROLES["ink"][scheme == "dark"])]
+    assert seen["back"] == ("rgb(13, 16, 21)" if scheme == "dark" else "rgb(255, 255, 255)")
+    assert len(seen["drawn"]) == len(puzzles()) + 1 and min(seen["drawn"]) >= 680  # legible: narrow pages scroll it
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_hinders_its_readers(browser: Browser, page: str, scheme: Scheme, tmp_path: Path) -> None:
+    few = re.sub("<section(?! id=.(?:basic|gpipe).).*?</section>", "", page, flags=re.DOTALL)  # they are all alike
+    sight = browser.page(few, "() => null", scheme, 980)
+    keep(sight.png, f"gallery-{scheme}", tmp_path)
+    assert few.count("<section") == 2
+    assert sight.violations == {} and sight.requests == []
+    assert {"color-contrast", "svg-img-alt", "link-name"} <= sight.passed
+
+
+def test_on_paper_it_is_light(browser: Browser) -> None:
+    seen = seen_in(browser, 700, media="print", color_scheme="dark")
+    assert (seen["ink"], seen["back"]) == ([rgb(ROLES["ink"][False])], "rgb(255, 255, 255)")
+    assert seen["scrolled"] <= 700 and max(seen["drawn"]) < 700  # nothing can be scrolled there
+
+
+def test_a_schedule_keeps_inside_and_says_its_memory() -> None:
+    for rough in (0, 1):
+        drawn = draw_schedule(staged_run(4, 4), rough)
+        width, height = drawn.size
+        assert [(x, y) for x, y in corners(drawn) if not (0 <= x <= width and 0 <= y <= height)] == []
+        assert {"memory", "peak 1.7M", "ticks"} <= set(texts(drawn))
+        assert not any("target" in text for text in texts(drawn))
+    assert len(draw_schedule(staged_run(8, 32), 1).svg()) < len(draw_schedule(staged_run(8, 32)).svg()) / 3
+
+
+def test_a_puzzle_without_its_line_in_the_overview_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("solutions", "puzzles", "lib"):
+        (tmp_path / folder).mkdir()
+    sources = {"tour.py": TOUR, "p04_fsdp.py": PUZZLE, "index.py": "# %% [markdown]\n# # It\n"}
+    for name, text in sources.items():
+        (tmp_path / "solutions" / name).write_text(text, encoding="utf-8")
+    assert build.main([], tmp_path) == 2
+    assert "index.py: a line with a link is needed for fsdp" in capsys.readouterr().err
+    line = "# 4. [FSDP](p04_fsdp.ipynb): no GPU has\n#    a *whole* gradient\n#\n# More.\n"
+    (tmp_path / "solutions" / "index.py").write_text(sources["index.py"] + line, encoding="utf-8")
+    assert build.main([], tmp_path) == 0
+    made = (tmp_path / "puzzles" / gallery.PAGE).read_text(encoding="utf-8")
+    assert "<p>No GPU has a <em>whole</em> gradient. <span" in made and f"{SPEC['title']}</a>" in made
+    (tmp_path / "puzzles" / gallery.PAGE).write_text(made.replace("whole", "half"), encoding="utf-8")
+    assert build.main(["--check"], tmp_path) == 1
+    assert f"differs: {Path('puzzles', gallery.PAGE)}" in capsys.readouterr().err

@@ -1,0 +1,172 @@
+"""Transformers in figures that were published: each must come out exactly, to as many digits as were printed.
+
+Sources: arXiv 2205.05198, figure 1, in the digits of calculon (github.com/calculon-ai/calculon,
+calculon/llm/validation.py); arXiv 1910.02054, figure 1; docs/performance.md and
+benchmarks/llama3_h100_202412_torchtitan.md of github.com/pytorch/torchtitan; the abstract of arXiv 2305.14314.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lib import PuzzleError
+from lib.real import (
+    GPT_1T,
+    GPT_175B,
+    LLAMA_2_13B,
+    LLAMA_3_8B,
+    LLAMA_3_70B,
+    LLAMA_3_405B,
+    LLAMA_65B,
+    MEGATRON_22B,
+    MEGATRON_530B,
+    Transformer,
+)
+
+GIB = 2**30
+FIGURE_1 = [
+    # model, micro-batch, stages, chunks a stage; GiB of states, of activations, the same with the paper's two ideas
+    (MEGATRON_22B, 4, 1, 1, 45.5625, 59.25, 9.5625),
+    (GPT_175B, 1, 8, 3, 45.5625, 66.84375, 12.3515625),
+    (MEGATRON_530B, 1, 35, 3, 31.640625, 114.0234375, 23.076171875),
+    (GPT_1T, 1, 64, 1, 32.958984375, 131.25, 26.5625),
+]
+
+
+@pytest.mark.parametrize("row", FIGURE_1, ids=lambda row: row[0].name)
+def test_memory_is_that_of_figure_1_to_the_last_digit(row: tuple[Any, ...]) -> None:
+    model, micro_batch, stages, chunks, states, whole, less = row
+    # The paper counts the matrices of the layers, and gradients of 4 bytes.
+    own = model.state_bytes(gradients=4, parameters=model.layers * model.matrices)
+    assert sum(own.values()) / 8 / stages / GIB == states
+    in_flight = model.layers * (1 + (stages - 1) / (stages * chunks) if chunks > 1 else 1)
+    assert in_flight * model.activation_bytes(micro_batch, 8) / GIB == whole
+    assert in_flight * model.activation_bytes(micro_batch, 8, True, "selective") / GIB == less
+
+
+@pytest.mark.parametrize(
+    ("model", "billions"), [(LLAMA_3_8B, 8.03), (LLAMA_3_70B, 70.55), (replace(GPT_175B, vocabulary=50257), 174.6)]
+)
+def test_models_have_the_parameters_that_they_are_said_to_have(model: Transformer, billions: float) -> None:
+    digits = len(str(billions).partition(".")[2])
+    assert round(model.size / 1e9, digits) == billions
+    assert sum(model.parameters_of(layer, 4) for layer in range(4)) == model.size
+
+
+def test_gpt_has_the_parameters_of_megatrons_formula() -> None:
+    m = GPT_175B
+    formula = 12 * m.layers * m.hidden**2 * (1 + 13 / (12 * m.hidden))
+    formula += (m.vocabulary + m.sequence) * m.hidden
+    assert m.size - 2 * m.hidden == formula  # the paper leaves out the last norm
+
+
+@pytest.mark.parametrize(("stage", "gigabytes"), [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)])
+def test_states_are_those_of_zero(stage: int, gigabytes: float) -> None:
+    states = LLAMA_3_8B.state_bytes(parameters=7_500_000_000)
+    sharded = ["OptState", "WeightGrad", "Weight"][:stage]
+    assert round(sum(size / (64 if kind in sharded else 1) for kind, size in states.items()) / 1e9, 1) == gigabytes
+
+
+def test_bytes_are_those_of_qlora() -> None:
+    """From more than 780 GB to less than 48, for 65 billion parameters."""
+    whole = LLAMA_65B.state_bytes(main=False)
+    assert sum(whole.values()) == 12 * LLAMA_65B.size and 780e9 < sum(whole.values()) < 785e9
+    adapted = LLAMA_65B.state_bytes(bits=4, adapter_rank=64)
+    assert 44e9 < sum(adapted.values()) < 48e9
+    adapters = LLAMA_65B.adapter_parameters(64)
+    assert adapted == {
+        "Weight": LLAMA_65B.size / 2 + 2 * adapters,
+        "WeightGrad": 2 * adapters,
+        "OptState": 12 * adapters,
+    }
+    assert (
+        sum(LLAMA_65B.state_bytes(adapter_rank=64).values()) > 2 * 48e9
+    )  # with frozen weights of 16 bits it is not so
+
+
+@pytest.mark.parametrize(
+    ("model", "micro_batch", "tokens_a_second", "mfu"),
+    [
+        (LLAMA_3_8B, 1, 2904, 56.8),
+        (LLAMA_3_8B, 1, 2973, 58.2),
+        (LLAMA_3_70B, 1, 331, 51.7),
+        (LLAMA_2_13B, 2, 2162, 61.1),
+    ],
+)
+def test_palms_formula_gives_the_mfu_that_torchtitan_prints(
+    model: Transformer, micro_batch: int, tokens_a_second: int, mfu: float
+) -> None:
+    each = model.model_flops(micro_batch, "palm") / model.tokens(micro_batch)
+    assert round(100 * each * tokens_a_second / 312e12, 1) == mfu
+    other = model.model_flops(micro_batch, "megatron") / model.tokens(micro_batch)
+    assert round(100 * other * tokens_a_second / 312e12, 1) != mfu
+
+
+@pytest.mark.parametrize(
+    ("model", "micro_batch", "gpus", "batches", "seconds", "mfu"),
+    [
+        (MEGATRON_22B, 4, 8, 1, 1.10, 41.5),
+        (GPT_175B, 1, 64, 64, 13.75, 51.4),
+        (MEGATRON_530B, 1, 280, 280, 37.83, 56.0),
+        (GPT_1T, 1, 512, 512, 71.49, 56.3),
+    ],
+)
+def test_megatrons_formula_gives_the_mfu_that_it_prints(
+    model: Transformer, micro_batch: int, gpus: int, batches: int, seconds: float, mfu: float
+) -> None:
+    done = model.model_flops(micro_batch, "megatron") * batches
+    assert 100 * done / seconds / gpus / 312e12 == pytest.approx(mfu, abs=0.2)  # seconds have three digits
+
+
+def test_flash_attention_writes_no_scores_and_skips_what_is_masked() -> None:
+    flash = replace(GPT_175B, attention="flash")
+    assert flash.score_bytes() == 0 < GPT_175B.score_bytes() < GPT_175B.score_bytes(backward=True)
+    assert 2 * flash.attention_flops(done=True) == GPT_175B.attention_flops(done=True) == flash.attention_flops()
+    assert flash.activation_bytes() == GPT_175B.activation_bytes(recompute="selective")
+    assert flash.done_again("selective") == flash.done_again("none") != GPT_175B.done_again("selective")
+
+
+def test_a_llama_keeps_what_its_parts_need() -> None:
+    """In 2 bytes a number: what goes into the layer and into both norms, queries, keys, values, the gate."""
+    each = LLAMA_3_8B.tokens() * LLAMA_3_8B.hidden
+    kept = {"none": 34, "every second product": 15.5, "every second layer": 18, "full": 2, "selective": 34}
+    assert {how: LLAMA_3_8B.activation_bytes(recompute=how) / each for how in kept} == kept
+    assert LLAMA_3_70B.activation_bytes() / LLAMA_3_70B.tokens() / LLAMA_3_70B.hidden == 33.5
+
+
+def test_tensor_parallel_leaves_norms_whole_and_sequence_parallel_does_not() -> None:
+    each = GPT_175B.tokens() * GPT_175B.hidden
+    assert GPT_175B.activation_bytes(1, 8, recompute="selective") == each * (10 + 24 / 8)
+    assert GPT_175B.activation_bytes(1, 8, True, "selective") == each * 34 / 8
+    assert GPT_175B.pointwise_bytes(1, 8) == each * (22 + 16 / 8)
+    assert GPT_175B.pointwise_bytes(1, 8, True) == each * 38 / 8
+    assert LLAMA_3_8B.pointwise_bytes(fused=False) > 2 * LLAMA_3_8B.pointwise_bytes()
+
+
+def test_the_loss_of_a_large_vocabulary_is_large() -> None:
+    """torchtitan: 27.4 of the 77 GiB that an H100 holds at the peak."""
+    assert round(LLAMA_3_8B.loss_bytes(2) / GIB, 1) == 27.4
+    assert LLAMA_3_8B.loss_bytes(2, tensor=8) == LLAMA_3_8B.loss_bytes(2) / 8
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Transformer(2, 100, 7, 8, 9), r"not a multiple of heads.*\n.*hidden 100, heads 7\n.*heads=4 or 5"),
+        (lambda: Transformer(2, 64, 8, 8, 9, kv_heads=3), "heads is not a multiple of kv_heads"),
+        (lambda: Transformer(0, 64, 8, 8, 9), "layers must be a whole number from 1 up"),
+        (lambda: Transformer(2, 64, 8, 8, 9, attention="linear"), "there is no such attention"),
+        (lambda: LLAMA_3_8B.check_tensor(16), r"8 heads of keys and values.*\n.*\n.*got: +16\n.*1, 2, 4, 8"),
+        (lambda: GPT_175B.activation_bytes(tensor=5), "96 heads, which cannot be split over 5"),
+        (lambda: LLAMA_3_405B.activation_bytes(recompute="some"), "there is no such recompute"),
+        (lambda: LLAMA_65B.state_bytes(bits=4), "weights of so few bits are not trained"),
+        (lambda: LLAMA_65B.state_bytes(optimizer="lion"), "there is no such optimizer"),
+        (lambda: LLAMA_65B.model_flops(formula="mine"), "there is no such formula"),
+    ],
+)
+def test_sizes_that_do_not_go_together_are_refused(make: Any, said: str) -> None:
+    with pytest.raises(PuzzleError, match=said):
+        make()

@@ -1,0 +1,343 @@
+"""A model on a cluster: what operations take in seconds and bytes, and the shorter runs that give the same as whole
+ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from drawing import compare, draw
+from lib import Cost, Dist, Model, PuzzleError, Run, run
+from lib.real import (
+    A100_40_P4D,
+    A100_MEGATRON,
+    GPT_175B,
+    H100_DGX,
+    H100_TORCHTITAN,
+    LLAMA_3_8B,
+    MEGATRON_22B,
+    RTX_4090,
+    Transformer,
+    report,
+)
+from lib.real.report import sent_by
+from solutions.p01_grad_accum import grad_accum
+from solutions.p02_ddp import ddp
+from solutions.p04_fsdp import fsdp
+from solutions.p11_checkpointing import keep_everything, keep_nothing, keep_selectively
+from solutions.p12_prefetch import prefetch
+from solutions.p13_one_f_one_b import one_f_one_b
+from solutions.p14_interleaved import interleaved
+from solutions.p17_tensor_parallel import tensor_parallel
+from solutions.p18_sequence_parallel import sequence_parallel
+
+SMALL = Transformer(12, 1024, 16, 512, 8192, tied=True, name="small")
+FLASH = replace(LLAMA_3_8B, layers=8, sequence=2048)
+PLAIN: dict[str, Any] = {"gradients": 4}
+FSDP2: dict[str, Any] = {"stored": 4, "gradients": 4, "gathered": 2, "reduced": 4}
+
+
+def lengths(done: Run, kind: str) -> set[float]:
+    return {round(event.length, 9) for event in done.events if event.kind == kind}
+
+
+def near(seconds: float) -> Any:
+    return pytest.approx(seconds, abs=2e-9)  # every duration is rounded to a nanosecond once
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+
+def test_a_layer_takes_what_its_parts_add_up_to() -> None:
+    """Written out for GPT-3 on 8 GPUs that share each layer: operations by the peak, bytes by bandwidth."""
+    c, s, h, a, t = A100_MEGATRON, 2048, 12288, 96, 8
+    products = 24 * s * h * h / t / (c.peak * c.reached)
+    attention = 4 * s * s * h / t / (c.peak * c.reached)
+    moves = c.memory_bandwidth * c.memory_reached
+    scores, scores_back = (k * a * s * s / t / moves for k in (13, 19))
+    pointwise = s * h * (22 + 16 / t) / moves
+    traffic = 4 * (7 * c.latency + 7 / 8 * 2 * s * h / (0.8 * c.link))
+    forward = products + attention + scores + pointwise + traffic
+    backward = 2 * products + 2 * attention + scores_back + 1.5 * pointwise + traffic
+    cost = c.cost(GPT_175B, tensor=t)
+    assert (cost.forward, cost.backward) == (pytest.approx(forward), pytest.approx(backward))
+    full, selective = (c.cost(GPT_175B, tensor=t, recompute=how) for how in ("full", "selective"))
+    assert full.backward == pytest.approx(backward + forward)
+    assert selective.backward == pytest.approx(backward + attention + scores)
+    together = c.cost(GPT_175B, tensor=t, sequence_parallel=True)
+    assert cost.forward - together.forward == pytest.approx(22 * s * h * (1 - 1 / t) / moves)
+    assert cost.loss == pytest.approx(6 * s * h * 51200 / t / (c.peak * c.reached) + 2 * 14 * s * 51200 / t / moves)
+    assert c.cost(GPT_175B, tensor=t, **PLAIN).update == pytest.approx(58 * GPT_175B.layer_size / t / moves)
+
+
+def test_a_run_takes_these_prices_to_the_nanosecond() -> None:
+    cost = A100_MEGATRON.cost(SMALL, micro_batch=4, recompute="full", **PLAIN)
+    done = run(grad_accum, layers=12, batches=3, cost=cost)
+    done.check()
+    for kind in ("forward", "backward", "loss"):
+        assert [*lengths(done, kind)] == [near(getattr(cost, kind))]
+    ends = SMALL.parameters_of(0, 12), SMALL.layer_size, SMALL.parameters_of(11, 12)
+    assert sorted(lengths(done, "update")) == [near(took) for took in sorted(map(cost.update_takes, ends))]
+    assert done.seconds == done.time and isinstance(done.seconds, float)
+    whole = 3 * (12 * (cost.forward + cost.backward) + cost.loss) + cost.update_takes(SMALL.size)
+    assert done.seconds == pytest.approx(whole, abs=1e-7)
+
+
+def test_halves_of_a_backward_share_its_work() -> None:
+    cost = H100_DGX.cost(FLASH)
+    assert cost.backward == pytest.approx(cost.backward_input + cost.backward_weight)
+    assert cost.backward_weight == pytest.approx(H100_DGX.products_take(FLASH.matmul_flops()))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "node_size", "bandwidth"),
+    [(8, 8, 300e9), (16, 8, 200e9), (4, 1, 25e9), (8, 2, 50e9), (4, 4, 300e9)],
+)
+def test_a_ring_is_as_fast_as_its_slowest_link_and_has_a_card_for_each_rank(
+    ranks: int, node_size: int, bandwidth: float
+) -> None:
+    cost = A100_MEGATRON.cost(SMALL)
+    done = run(fsdp, ranks=ranks, layers=12, batches=ranks, node_size=node_size, cost=cost)
+    gather = max(event.length for event in done.events if event.kind == "allgather" and event.layer == 5)
+    step = A100_MEGATRON.latency if node_size >= ranks else A100_MEGATRON.latency_across
+    part = (ranks - 1) / ranks
+    assert gather == near((ranks - 1) * step + part * 2 * SMALL.layer_size / (0.8 * bandwidth))
+
+
+def test_boxes_are_those_of_the_cluster_unless_they_are_named() -> None:
+    assert run(ddp, ranks=16, layers=1, batches=16, cost=A100_MEGATRON.cost(SMALL)).node_size == 8
+    assert run(ddp, ranks=4, layers=1, batches=4, cost=A100_MEGATRON.cost(SMALL, tensor=8)).node_size == 1
+    assert run(ddp, ranks=4, layers=1, batches=4, node_size=2, cost=A100_MEGATRON.cost(SMALL)).node_size == 2
+    assert Dist(16, cost=A100_MEGATRON.cost(SMALL)).node_size == 8
+    assert run(ddp, ranks=16, layers=1, batches=16).node_size is None
+
+
+def test_links_in_a_box_and_between_boxes_work_at_the_same_time() -> None:
+    async def both(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0, model.axis_index("box"), 2)
+        model.weights[1], _ = model.load_weights(1, model.axis_index("gpu"), 2)
+        calls = [model.allgather(model.weights[0], 0, "box"), model.allgather(model.weights[1], 1, "gpu")]
+        for call in calls:
+            await call
+
+    cost = A100_MEGATRON.cost(SMALL)
+    done = run(both, ranks=4, layers=2, mesh={"box": 2, "gpu": 2}, node_size=2, cost=cost)
+    assert {event.start for event in done.events if event.kind == "allgather"} == {0.0}
+    assert len(lengths(done, "allgather")) == 2
+
+
+def test_what_is_sent_has_its_own_width() -> None:
+    for width, seen in (({}, 2), ({"gathered": 4}, 4), ({"stored": 4}, 4), (FSDP2, 2)):
+        done = run(fsdp, ranks=2, layers=12, batches=2, cost=A100_MEGATRON.cost(SMALL, **width))
+        brought = {e.elements for e in done.events if e.kind == "allgather" and e.layer == 5}
+        assert brought == {SMALL.layer_size * seen // 2}
+    reduced = {e.elements for e in done.events if e.kind == "scatterreduce" and e.layer == 5}
+    assert reduced == {4 * SMALL.layer_size}
+    sent = [sent_by(e) for e in done.events if e.layer == 5 and e.rank == 0 and e.op]
+    assert sorted(sent) == [SMALL.layer_size, SMALL.layer_size, 2 * SMALL.layer_size]  # 2f, 2f and 4f bytes, f = 1/2
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+def test_a_forward_leaves_its_inner_activations_until_the_backward() -> None:
+    """Of one layer: 34sbh and the scores, of which the input is a tensor of the program's."""
+    model = replace(SMALL, layers=1)
+    whole, boundary = model.activation_bytes(2), model.boundary_bytes(2)
+    for how in ("none", "selective", "full"):
+        cost = A100_MEGATRON.cost(model, micro_batch=2, recompute=how, **PLAIN)
+        done = run(grad_accum, layers=1, batches=1, cost=cost)
+        held = {event.kind: event for event in done.events}
+        states = model.size * (2 + 12)
+        kept = model.activation_bytes(2, recompute=how)
+        assert held["forward"].memory == states + boundary
+        assert held["loss"].memory == states + kept + boundary + model.loss_bytes(2)
+        assert held["backward"].memory == states + whole + boundary  # again, or still
+        assert held["update"].memory == states + 4 * model.size
+
+
+def test_a_program_may_say_what_is_kept() -> None:
+    cost = A100_MEGATRON.cost(SMALL, micro_batch=2, recompute="full", **PLAIN)
+    runs = [run(fn, layers=12, cost=cost) for fn in (keep_nothing, keep_selectively, keep_everything)]
+    kept = [A100_MEGATRON.cost(SMALL, micro_batch=2, recompute=how, **PLAIN) for how in ("full", "selective", "none")]
+    for done, like in zip(runs, kept, strict=True):
+        done.check()
+        assert max(lengths(done, "backward")) == near(like.backward)
+    assert runs[0].bytes < runs[1].bytes < runs[2].bytes
+    assert runs[0].seconds > runs[1].seconds > runs[2].seconds
+
+
+def test_gathered_weights_are_smaller_than_kept_ones() -> None:
+    sizes = {}
+    for gathered in (2, 4):
+        cost = A100_MEGATRON.cost(SMALL, stored=4, gradients=4, gathered=gathered, recompute="full")
+        done = run(fsdp, ranks=4, layers=12, batches=4, cost=cost)
+        sizes[gathered] = {e.layer: e.memory for e in done.events if e.kind == "forward" and e.rank == 0}
+    assert {sizes[4][layer] - sizes[2][layer] for layer in range(1, 11)} == {2 * SMALL.layer_size}
+
+
+def test_figure_1_comes_out_of_the_run_of_an_interleaved_pipeline() -> None:
+    """Of 175 billion parameters on 8 stages of 3 chunks: 31 chunks in flight on rank 0, of 4 layers each."""
+    cost = A100_MEGATRON.cost(GPT_175B, tensor=8, sequence_parallel=True, recompute="selective", **PLAIN)
+    done = run(interleaved, ranks=8, layers=24, batches=16, cost=cost)
+    inner = max(event.held[3] for event in done.events if event.rank == 0)
+    in_flight = round(12.3515625 * 2**30)
+    assert GPT_175B.layers * (1 + 7 / 24) == 31 * 4
+    # Figure 1 counts what is kept; a backward makes the scores of one layer again, besides.
+    scores = GPT_175B.activation_bytes(1, 8, True) - GPT_175B.activation_bytes(1, 8, True, "selective")
+    assert inner - scores == pytest.approx(in_flight - 3 * cost.activation_elements * 31, abs=31)
+
+
+def test_it_fits_if_92_percent_are_enough() -> None:
+    cost = H100_TORCHTITAN.cost(LLAMA_3_8B, recompute="full")
+    assert cost.fits(0.92 * 96e9) and not cost.fits(0.92 * 96e9 + 1)
+    done = run(prefetch, ranks=8, layers=32, batches=8, cost=cost)
+    assert done.fits and not run(ddp, ranks=8, layers=32, batches=8, cost=cost).fits
+
+
+# -- shorter runs that give the same -----------------------------------------------------------------
+
+
+def test_a_group_of_tensor_parallel_gpus_is_one_rank() -> None:
+    """Its members do the same at the same time while their traffic is exposed. (The program of puzzle 17 does not add
+    up the gradient of layer 0's input, which nobody needs there.)"""
+    alone = run(tensor_parallel, ranks=4, layers=3, batches=1, cost=A100_MEGATRON.cost(SMALL, micro_batch=2))
+    cost = A100_MEGATRON.cost(SMALL, micro_batch=2, tensor=4)
+    folded = run(grad_accum, ranks=1, layers=3, batches=1, cost=cost)
+    alone.check()
+    assert [*lengths(alone, "allreduce")] == [near(4 * cost.traffic)]  # four layers of the model to one of the run
+    loss = {event.length for event in alone.events if event.kind == "loss"}.pop()
+    rest = folded.time - cost.loss
+    assert alone.time - loss == pytest.approx(rest - 4 * cost.traffic, abs=30e-9)
+    switched_off = A100_MEGATRON.cost(SMALL, micro_batch=2)
+    assert rest < 0.5 * run(grad_accum, ranks=1, layers=3, batches=1, cost=switched_off).time
+
+
+def test_layers_of_a_chunk_are_one_layer() -> None:
+    cost = A100_MEGATRON.cost(SMALL, tensor=2, recompute="selective", **PLAIN)
+    whole = run(one_f_one_b, ranks=3, layers=12, batches=6, cost=cost)
+    for layers in (3, 6):
+        folded = run(one_f_one_b, ranks=3, layers=layers, batches=6, cost=cost)
+        assert folded.time == pytest.approx(whole.time, abs=1e-7)
+        assert folded.memory == pytest.approx(whole.memory, rel=0.02)  # sampled less often
+
+
+@pytest.mark.parametrize(("stages", "chunks"), [(2, 2), (4, 1), (4, 3), (3, 4)])
+def test_the_time_of_a_pipeline_grows_evenly_with_its_micro_batches(stages: int, chunks: int) -> None:
+    fn = interleaved if chunks > 1 else one_f_one_b
+    cost = A100_MEGATRON.cost(SMALL, tensor=8, recompute="full", **PLAIN)
+    times = [
+        run(fn, ranks=stages, layers=stages * chunks, batches=rounds * stages, cost=cost).time for rounds in range(1, 6)
+    ]
+    steps = [after - before for before, after in pairwise(times)]
+    assert max(steps) == pytest.approx(min(steps), abs=1e-8)
+    assert times[0] != pytest.approx(steps[0], rel=0.1)  # the first round has the bubble, too
+
+
+# -- figures, pictures and texts ---------------------------------------------------------------------
+
+
+def test_a_run_tells_seconds_bytes_and_the_part_of_the_peak() -> None:
+    cost = H100_TORCHTITAN.cost(LLAMA_3_8B, micro_batch=2, recompute="every second product", mfu="palm", **FSDP2)
+    done = run(prefetch, ranks=8, layers=32, batches=8, cost=cost)
+    palm, megatron = (LLAMA_3_8B.model_flops(2, how) / done.seconds / 989e12 for how in ("palm", "megatron"))
+    assert done.mfu == pytest.approx(palm) and "by PaLM's formula" in str(done.mfu) and done.mfu.formula == "palm"
+    assert cost.mfu(done.seconds, 8, 8, "megatron") == pytest.approx(megatron)
+    assert 1.04 * megatron < done.mfu  # the embedding counts there
+    assert f"time {done.time:.4g} s" in repr(done) and "GB" in repr(done) and "elements" not in repr(done)
+    assert isinstance(done.bytes, int) and done.bytes == done.memory
+
+
+def test_a_run_in_ticks_has_neither() -> None:
+    done = run(fsdp, ranks=2, layers=2, batches=2)
+    for name in ("seconds", "bytes", "fits", "mfu"):
+        with pytest.raises(PuzzleError, match=rf"in ticks and elements, so it has no {name}\n.*cluster.cost"):
+            getattr(done, name)
+    with pytest.raises(PuzzleError, match="report takes a run on a cluster"):
+        report(done)
+
+
+def test_pictures_are_in_seconds_and_bytes() -> None:
+    cost = A100_MEGATRON.cost(GPT_175B, tensor=8, recompute="full", **PLAIN)
+    done = run(interleaved, ranks=4, layers=8, batches=4, cost=cost)
+    for picture in (draw(done, chain=True), compare(done, done)):
+        text = str(picture)
+        assert "elements" not in text and "tick" not in text and " GB" in text
+    assert f"{done.time:.4g} = " in str(draw(done, chain=True))
+    with pytest.raises(PuzzleError, match="sizes of one are in bytes and of another in elements"):
+        compare(done, run(fsdp, ranks=2, layers=2, batches=2))
+
+
+def test_a_rank_prints_its_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        model.status()
+
+    run(program, layers=12, cost=A100_MEGATRON.cost(SMALL))
+    size = 2 * SMALL.parameters_of(0, 12) / 1e6
+    assert capsys.readouterr().out.startswith(f"[rank 0, 0 s] {size:.3g} MB stored")
+
+
+def test_a_report_says_where_time_and_memory_go() -> None:
+    cost = A100_MEGATRON.cost(GPT_175B, tensor=8, recompute="full", **PLAIN)
+    done = run(one_f_one_b, ranks=8, layers=8, batches=8, cost=cost)
+    said = report(done)
+    assert f"{done.seconds:.4g} s a step" in said and "64 GPUs, 8 a rank" in said and "by Megatron's formula" in said
+    shares = {line.split("%")[1].strip(): float(line.split("%")[0]) for line in said.splitlines() if " %  " in line}
+    for kind in ("forward", "backward"):
+        spent = sum(event.length for event in done.events if event.kind == kind) / 8 / done.time
+        assert shares[kind] == pytest.approx(100 * spent, abs=0.06)
+    # Three times a layer: forward, backward, and forward again.
+    traffic = 3 * 96 * 8 * cost.traffic / 8 / done.time
+    assert shares["of these, tensor-parallel traffic"] == pytest.approx(100 * traffic, abs=0.06)
+    assert shares["idle"] > 40 and "between boxes" in said and "does not fit" not in said
+    assert "opt states" in said and f"{done.memory / 1e9:.3g} GB at the peak" in said
+
+
+# -- what cannot be ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: A100_MEGATRON.cost(GPT_175B, tensor=7), "cannot be split over 7 tensor-parallel ranks"),
+        (lambda: A100_MEGATRON.cost(LLAMA_3_8B, tensor=16), r"8 heads of keys and values"),
+        (lambda: A100_MEGATRON.cost(SMALL, micro_batch=0), "micro_batch must be a whole number from 1 up"),
+        (lambda: A100_MEGATRON.cost(SMALL, recompute="half"), "there is no such recompute"),
+        (lambda: A100_MEGATRON.cost(SMALL, mfu="mine"), "there is no such mfu"),
+        (lambda: A100_MEGATRON.cost(SMALL, stored=0), "stored must be the bytes of a number"),
+        (lambda: A100_MEGATRON.cost(SMALL, optimizer="lion"), "there is no such optimizer"),
+        (lambda: replace(A100_MEGATRON, reached=1.2), r"reached cannot be\n.*at most 1\n.*1.2"),
+        (lambda: replace(A100_MEGATRON, nic=0), "nic cannot be"),
+        (lambda: replace(A100_MEGATRON, memory="80 GB"), "memory cannot be"),
+        (lambda: replace(A100_MEGATRON, gpus=4).cost(SMALL, tensor=8), r"has 4 GPUs\n.*8 GPUs"),
+        (lambda: replace(RTX_4090, gpus=8).cost(GPT_175B), r"fits nowhere on RTX 4090(.|\n)*127 GPUs or more"),
+        (lambda: replace(A100_40_P4D, gpus=16).cost(GPT_175B, tensor=8), r"fits nowhere"),
+        (
+            lambda: run(ddp, ranks=16, layers=12, batches=16, cost=replace(H100_DGX, gpus=8).cost(SMALL)),
+            r"has 8 GPUs\n.*16 GPUs",
+        ),
+        (
+            lambda: run(ddp, ranks=2, layers=12, batches=2, cost=replace(H100_DGX, gpus=8).cost(SMALL, tensor=8)),
+            r"2 ranks of 8 GPUs: H100 80 GB has 8 GPUs\n.*16 GPUs",
+        ),
+        (
+            lambda: run(grad_accum, layers=5, cost=H100_DGX.cost(SMALL)),
+            r"small has 12 layers, which cannot be 5 equal ones\n.*1, 2, 3, 4, 6, 12",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_would_do(make: Any, said: str) -> None:
+    with pytest.raises(PuzzleError, match=said):
+        make()
+
+
+def test_default_prices_know_nothing_of_this() -> None:
+    cost = Cost()
+    assert cost.sent_as_stored and cost.leaves_nothing and cost.boxes is None and len(cost.tiers) == 1
+    real = A100_MEGATRON.cost(MEGATRON_22B, tensor=8)
+    assert not real.sent_as_stored and not real.leaves_nothing and len(real.tiers) == 2
+    assert run(sequence_parallel, ranks=4, layers=8, batches=1).unit.name == "ticks"
