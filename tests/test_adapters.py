@@ -8,6 +8,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -20,7 +21,8 @@ from lib.course.specs import puzzles
 from lib.engines.like import COUNTERPARTS
 from lib.grading.judge import check_words
 from lib.machine.check import check_finals
-from lib.record.labels import ADAPTER
+from lib.real import presets
+from lib.record.labels import ADAPTER, NOTHING_RARE, OF_ADAPTER, Labels
 from lib.record.table import grantable
 from tests.marks import needs_torch
 
@@ -536,3 +538,53 @@ def test_a_sweep_and_pytorch_know() -> None:
     found = sweep([sharded], ranks=[2, 4], layers=2, train="adapters", processes=1)
     assert [trial.error for trial in found.trials] == ["", ""]
     assert "lora" not in COUNTERPARTS
+
+
+# -- on a cluster -----------------------------------------------------------------------------------------------------
+
+
+def test_a_model_on_a_cluster_has_adapters_of_a_rank_and_frozen_weights_of_so_many_bits() -> None:
+    """Llama 65B with QLoRA's figures (arXiv 2305.14314): less than 48 GB, where all weights take more than 780."""
+    model, gpu = presets.LLAMA_65B, presets.A100_MEGATRON
+    assert sum(model.state_bytes(gradients=2).values()) > 780e9
+    cost = gpu.cost(model, adapter_rank=64, frozen_bits=4, recompute="full")
+    weights, adapters, states, gradients = (
+        sum(
+            cost.elements(Labels(kind, layer, 80, batches=frozenset({0}), total_batches=1, rare=rare))
+            for layer in range(80)
+        )
+        for kind, rare in (
+            ("Weight", NOTHING_RARE),
+            *((kind, OF_ADAPTER) for kind in ("Weight", "OptState", "WeightGrad")),
+        )
+    )
+    wanted = model.state_bytes(adapter_rank=64, bits=4)
+    assert weights + adapters == pytest.approx(wanted["Weight"], rel=1e-6)
+    assert (states, gradients) == (wanted["OptState"], wanted["WeightGrad"])
+    assert weights + adapters + states + gradients < 48e9 < gpu.memory
+    gathered = Labels("Weight", 1, 80)
+    assert cost.sent(gathered) == cost.elements(gathered) == round(model.layer_size / 2)
+
+
+def test_time_on_a_cluster_leaves_out_the_gradient_of_the_weight() -> None:
+    model, gpu = presets.LLAMA_2_7B, presets.A100_MEGATRON
+    size = {"layers": 32, "batches": 1}
+    done = run(alone(), **size, train="adapters", cost=gpu.cost(model, adapter_rank=16))
+    done.check()
+    assert sum(model.state_bytes().values()) > gpu.room > done.memory  # 16 bytes for each parameter do not fit
+    time = {kind: sum(e.length for e in done.events if e.kind == kind) for kind in ("forward", "backward", "update")}
+    cost = gpu.cost(model, adapter_rank=16)
+    assert time["forward"] == pytest.approx(32 * cost.forward, rel=1e-6)
+    assert time["backward"] == pytest.approx(32 * cost.backward_input, rel=1e-6)
+    assert cost.backward_input < 0.62 * cost.backward
+    updated = 39_976_960  # parameters, as people who train Llama 7B so read it on their screens
+    assert model.adapter_parameters(16) == updated
+    assert time["update"] == pytest.approx(cost.update_takes(updated), rel=1e-4)
+    without = gpu.cost(replace(model, layers=2))
+    with refuses("does not say of which rank adapters are"):
+        run(alone(), layers=2, train="adapters", cost=without)
+    for wrong in (0, "4", 65):
+        with refuses("frozen_bits must be the bits of a number"):
+            gpu.cost(model, adapter_rank=16, frozen_bits=wrong)  # type: ignore[arg-type]
+    with refuses("weights of so few bits are not trained"):
+        gpu.cost(model, frozen_bits=4)
