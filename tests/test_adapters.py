@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drawing import draw, draw_tensor, perfetto
+from drawing import beside_target, draw, draw_tensor, perfetto
 from lib import HIDDEN, LENGTH, Cost, Dist, Model, OptState, PuzzleError, Run, Weight, WeightGrad, grade, run, sweep
 from lib.course.layouts import check_layout
 from lib.course.specs import puzzles
+from lib.engines import shell
 from lib.engines.like import COUNTERPARTS
 from lib.grading.judge import check_words
 from lib.machine.check import check_finals
@@ -588,3 +590,30 @@ def test_time_on_a_cluster_leaves_out_the_gradient_of_the_weight() -> None:
             gpu.cost(model, adapter_rank=16, frozen_bits=wrong)  # type: ignore[arg-type]
     with refuses("weights of so few bits are not trained"):
         gpu.cost(model, frozen_bits=4)
+
+
+# -- at a shell, and beside the target ------------------------------------------------------------------------------
+
+
+def test_what_is_trained_can_be_said_at_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = (Path(__file__).parent.parent / "solutions" / "p23_lora.py").read_text(encoding="utf-8")
+    (tmp_path / "mine.py").write_text(source.replace("def lora(", "def other("), encoding="utf-8")
+    size = ["--ranks", "2", "--layers", "2", "--batches", "2"]
+    assert shell.main(["run", f"{tmp_path / 'mine.py'}:other", *size]) == 1
+    assert "that is an adapter" in capsys.readouterr().err
+    assert shell.main(["run", f"{tmp_path / 'mine.py'}:other", *size, "--train", "adapters"]) == 0
+    (tmp_path / "lora.py").write_text(source, encoding="utf-8")  # the puzzle of that name says it
+    assert shell.main(["run", f"{tmp_path / 'lora.py'}:lora"]) == 0
+    assert "time 17.4 ticks" in capsys.readouterr().out
+
+
+def test_a_target_is_for_what_is_trained() -> None:
+    puzzle = puzzles()["lora"]
+    done = run(sharded, **puzzle.size)
+    done.name = "lora"
+    assert "17.4" in beside_target(done)._repr_html_()
+    other = run(sharded, **(puzzle.size | {"train": "weights"}))
+    other.name = "lora"
+    with pytest.raises(PuzzleError, match="another size") as refused:
+        beside_target(other)
+    assert "train='adapters'" in refused.value.expected and "train" not in refused.value.got
