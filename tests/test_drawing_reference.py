@@ -33,12 +33,12 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
         "await model.allgather(v, layer, axis=None)",
         "model.load_weights(layer, shard=0, total=1)",
         "model.rank_at(**coords)",
-        "Model.check(models)",
+        "model.load_adapter(layer, shard=0, total=1)",
+        "Model.check(models, train='weights')",
     ):
         assert f"\n  {written}\n" in text, written
-    assert (
-        "\n  run(fn, ranks=1, layers=2, batches=1, mesh=None, node_size=None, cost=None, timeout=10.0, engine=" in text
-    )
+    machine = "ranks=1, layers=2, batches=1, mesh=None, node_size=None, cost=None"
+    assert f"\n  run(fn, {machine}, timeout=10.0, train='weights', engine=" in text
     assert "Needs the layer's complete weight, not yet updated" in text
     assert "0.3 ticks (1.5 between boxes)" in text
     assert "``" not in text
