@@ -17,7 +17,7 @@ from .words import plural, ranges
 LOWEST, ROOM = 14.0, 4.0
 """Rows lower than so many pixels have nothing written in them; room beside what is written, in pixels."""
 SIZES = (10.5, 9.0)
-FOUND = 5.0
+FOUND = 6.0
 """Where a picture is crowded, gaps narrower than so many pixels, which no pointer finds, say nothing."""
 LONG = 0.1
 """In parts of a run: of gaps that are as long as this at least, it is written how long they are, though there is no

@@ -22,8 +22,8 @@ SAID = {
 
 def hover(event: Event, row: Row, trace: Trace) -> str:
     """Return what an operation says when the pointer rests on it. It is true of all ranks of the row."""
-    alone, unit, size = row.one, trace.unit, trace.size_unit
-    said = [f"{row.full_name}: {operation_in_words(event, row)}", when(event, unit)]
+    alone, size = row.one, trace.size_unit
+    said = [f"{row.full_name}: {operation_in_words(event, row)}", when(event, trace.unit)]
     if event.tensor:
         what = f"{event.tensor} of an adapter" if alone and ADAPTER in event.words else event.tensor
         said.append(f"{what}, {size.told(event.elements)}")

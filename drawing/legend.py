@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from lib.basics.units import TICKS
+from lib.basics.units import MS
 from lib.record.events import MARKS
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import OPERATIONS, lane_of
@@ -100,7 +100,7 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
     if any(links_of(layout, links).arrows for layout in layouts):
         yield Entry(arrow_sample(WIDE, TALL), WIDE, "from send to receive")
     if any(layout.trace.idle > 1e-9 for layout in layouts):
-        measured = any(layout.trace.unit is not TICKS for layout in layouts)
+        measured = any(layout.trace.unit is MS for layout in layouts)
         said = "waits, or is between operations" if measured else "waits, or is done"
         yield Entry(gap_sample(WIDE, TALL), WIDE, said)
     if any(layout.fine and layout.trace.chain is not None for layout in layouts):

@@ -99,9 +99,8 @@ def summary(trace: Trace) -> str:
         return f"{trace.title}: not attempted yet"
     sentences = trace.failure.sentences() if trace.failure else ()
     failed = [f"{sentence[0].upper()}{sentence[1:]}." for _, sentence in sentences]
-    chain = []
-    if trace.chain:
-        chain = [f"The longest chain of operations that wait for each other: {trace.chain.told(trace.unit)}."]
+    said = trace.chain.told(trace.unit) if trace.chain else ""
+    chain = [f"The longest chain of operations that wait for each other: {said}."] if trace.chain else []
     return " ".join([_figures(trace), *failed, *chain, _shape(trace)])
 
 
@@ -119,14 +118,15 @@ def _figures(trace: Trace) -> str:
 
 
 def spent(trace: Trace) -> str:
-    """Return where the time of all ranks goes, and what is hidden by compute."""
+    """Return where the time of all ranks goes, how much of it they are idle, and what is hidden by compute."""
     said = f"where the time goes: {in_words(trace.parts)}" if trace.parts else "no time passes"
-    return f"{said}; {beside(trace)}" if beside(trace) else said
+    return "; ".join(filter(None, [said, idle_and_hidden(trace)]))
 
 
-def beside(trace: Trace) -> str:
-    """Return how long ranks communicate beside compute, or nothing."""
-    return f"communicates beside compute {share_text(trace.hidden)}" if trace.hidden > 1e-9 else ""
+def idle_and_hidden(trace: Trace) -> str:
+    """Return the sum of all waiting, and how long ranks communicate beside compute, as far as there is any."""
+    figures = {"idle": trace.idle, "communicates beside compute": trace.hidden}
+    return ", ".join(f"{name} {share_text(share)}" for name, share in figures.items() if share > 1e-9)
 
 
 def machine(trace: Trace) -> str:

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawing import draw
+from drawing.trace import Trace
 from lib import Model, run
+from lib.basics.units import MS, TICKS, Unit
 from lib.course.specs import cost_named, puzzles
 from lib.grading.judge import judge
 from lib.record.breakdown import DRAIN, FILL, MEANING, TALK, TURN, WAITS, WORDS, idle_of, in_words, percents, time_parts
@@ -22,7 +24,7 @@ from lib.record.events import Event
 from lib.record.score import idle_share, makespan
 from lib.record.table import OPERATIONS
 from lib.running.run import Run
-from tests.drawing_events import event, sharded_run, staged_run, texts, trace
+from tests.drawing_events import event, sharded_run, staged_run, texts, titles, trace
 from tests.programs import solutions
 from tests.test_chain import ALL, played, random_runs
 
@@ -135,7 +137,10 @@ def test_the_bar_is_full_where_the_rows_are() -> None:
         assert bar is not None and ("stroke=" not in bar[1]) == full
 
 
-def test_the_head_says_how_much_is_hidden() -> None:
+def test_the_head_says_how_much_is_idle_and_hidden() -> None:
+    idle = f"idle {100 * idle_share(staged_run().events, 4):.0f}%"
+    assert f"where the time of 4 ranks goes ({idle})" in texts(draw(staged_run()))
+    assert f"; {idle}. " in draw(staged_run()).summary
     both = trace([event(0, "forward", 0, 4), event(0, "allgather", 1, 6, op=(1,), group=(0,))])
     assert "where the time of 1 rank goes (communicates beside compute 50%)" in texts(draw(both))
     assert draw(both).summary.count("communicates beside compute 50%") == 1
@@ -154,3 +159,20 @@ def test_a_verdict_divides_the_idle_time() -> None:
     percent, _, rest = idle.partition(" percent of all ranks' time (waits to begin ")
     numbers = [int(text.split("%")[0].split()[-1]) for text in f"waits to begin {rest}".split(", ")]
     assert sum(numbers) == int(percent)
+
+
+def test_a_collective_that_waits_for_its_last_rank_is_no_communication_until_it_begins() -> None:
+    """So of a measured run as of a simulated one: what is measured begins when the last rank has come, too."""
+
+    def meets(unit: Unit) -> Trace:
+        early = [event(0, "forward", 0, 1), event(0, "allreduce", 4, 5, op=(1,), group=(0, 1))]
+        late = [event(1, "forward", 0, 4), event(1, "allreduce", 4, 5, op=(1,), group=(0, 1))]
+        return trace(early, late, unit=unit)
+
+    simulated, measured = (draw(meets(unit)) for unit in (TICKS, MS))
+    said = "forward 50%, only communicates 20%, waits at the end 30%"
+    assert said in simulated.summary and said in measured.summary
+    idle = (
+        "waits at the end: 30% of all ranks' time, 3 {} of all ranks together\nidle after the rank's last computation"
+    )
+    assert idle.format("ticks") in titles(simulated) and idle.format("ms") in titles(measured)

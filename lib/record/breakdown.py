@@ -23,8 +23,8 @@ WORDS = {TALK: "only communicates", FILL: "waits to begin", TURN: "waits between
 MEANING = {
     TALK: "communication while the rank computes nothing",
     FILL: "idle before the rank's first computation",
-    TURN: "idle between its computations",
-    DRAIN: "idle after its last computation",
+    TURN: "idle between the rank's computations",
+    DRAIN: "idle after the rank's last computation",
 }
 """What the parts without an operation are called, and what they are."""
 _FINE = 2.0**80
