@@ -16,7 +16,7 @@ from lib import HIDDEN, LENGTH, Cost
 from tests.plain_programs import STORED, Program, Step, carried
 
 KINDS = (*STORED, "in flight", "inbox")
-MARKS = ("load_weights", "get_activation", "end")
+MARKS = ("load_weights", "load_adapter", "get_activation", "end")
 
 
 @dataclass(eq=False)
@@ -75,6 +75,7 @@ class Plain:
 
     def __init__(self, program: Program) -> None:
         self.program, self.cost = program, Cost(**program.prices)
+        self.trained = Fraction(16 * HIDDEN if program.adapters else HIDDEN * HIDDEN)  # elements of a gradient
         self.ranks = [Rank() for _ in program.scripts]
         self.waiting: list[tuple[Operation, int, Iterator[Any]]] = []
         self.mains = [self.main(rank) for rank in range(len(self.ranks))]
@@ -130,6 +131,7 @@ class Plain:
         name = {"pass_to": "send", "allreduce": "collective", "allgather": "collective", "scatterreduce": "collective"}
         across = "_across" if len(boxes) > 1 and kind != "receive" else ""
         price = getattr(self.cost, name.get(kind, kind) + across)
+        times = Fraction(times, 2) if kind == "backward" and self.program.adapters else times
         return Fraction(str(price) if isinstance(price, float) else price) * times
 
     def settle(self) -> None:
@@ -199,7 +201,7 @@ class Plain:
         found = []
         for place, own in enumerate(call.operands):
             batches = frozenset().union(*[member.operands[place].batches for member in members])
-            whole = Fraction(HIDDEN * HIDDEN) if batches or own.kind == "Weight" else Fraction(0)
+            whole = Fraction(HIDDEN * HIDDEN) if own.kind == "Weight" else self.trained if batches else Fraction(0)
             part = len(members) if call.kind == "scatterreduce" else 1
             found.append(Thing(own.kind, whole / part, own.layer, batches))
         return found
@@ -212,6 +214,10 @@ class Plain:
             base = self.issue(rank, "load_weights", [])
             for kind in KINDS[:2]:
                 self.ranks[rank].stored.append([base.at, float("inf"), Thing(kind, Fraction(HIDDEN * HIDDEN))])
+            if self.program.adapters:
+                beside = self.issue(rank, "load_adapter", [])
+                for kind in KINDS[:2]:
+                    self.ranks[rank].stored.append([beside.at, float("inf"), Thing(kind, self.trained)])
         slots: dict[Any, list[Any]] = {}
         yield from self.act(rank, slots, "before", before)
         yield [self.act(rank, slots, str(place), steps) for place, steps in enumerate(branches)]
@@ -281,7 +287,7 @@ class Plain:
             done = use(kind, *of)
             me.clock += self.price(kind, times=len(first.batches) if kind in ("forward", "backward") else 1)
             done.end = me.clock
-            size = HIDDEN * HIDDEN if makes in KINDS[:3] else HIDDEN * LENGTH * len(first.batches)
+            size = self.trained if makes in KINDS[:3] else HIDDEN * LENGTH * len(first.batches)
             hand = (done.at, Thing(makes, Fraction(size), layer, first.batches))
 
         for verb, *rest in steps:
@@ -338,7 +344,7 @@ class Plain:
 
     def complete(self, grad: Thing) -> bool:
         every = len(self.ranks) * self.program.own
-        return len(grad.batches) == every and grad.elements == HIDDEN * HIDDEN
+        return len(grad.batches) == every and grad.elements == self.trained
 
     # -- memory, afterwards
 

@@ -42,6 +42,7 @@ class Program:
     own: int = 1
     prices: dict[str, Any] = field(default_factory=dict)
     layers: int = 1  # only the last one has a loss, so more than one are not trained
+    adapters: bool = False  # whether an adapter of each layer is trained, beside its weight
 
     @property
     def size(self) -> dict[str, Any]:
@@ -60,6 +61,8 @@ def perform(program: Program) -> Callable[[Model], Any]:
     async def function(model: Model) -> None:
         for layer in range(model.LAYERS):
             model.weights["base", layer], model.opt_states["base", layer] = model.load_weights(layer)
+            if program.adapters:
+                model.weights["adapter", layer], model.opt_states["adapter", layer] = model.load_adapter(layer)
         before, branches, after = program.scripts[model.rank]
         where: dict[Any, Any] = {}  # the dictionary that a slot is in
         await act(program, model, where, "before", before)
@@ -76,6 +79,8 @@ async def act(program: Program, model: Model, where: dict[Any, Any], name: str, 
     )
     calls: dict[str, Any] = {}
     hand: Any = None
+    beside = {"adapter": model.weights["adapter", 0]} if program.adapters else {}
+    trains = ("adapter" if program.adapters else "base", 0)
 
     def keep(slot: str | None, thing: Any) -> None:
         nonlocal hand
@@ -121,16 +126,16 @@ async def act(program: Program, model: Model, where: dict[Any, Any], name: str, 
             case "plus", of, to if fits(at(of), "WeightGrad", 0):
                 keep(to, at(of) + model.fake_grad(0, []))
             case "forward", of if fits(at(of), "Activation", 0):
-                hand = model.forward(0, at(of), model.weights["base", 0])
+                hand = model.forward(0, at(of), model.weights["base", 0], **beside)
             case "loss", of if fits(at(of), "Activation", model.LAYERS):
                 hand = model.loss(at(of))
             case "backward", of, grad if fits(at(of), "Activation", 0) and fits(at(grad), "ActivationGrad", 0):
                 if at(of).batches == at(grad).batches:
-                    hand = model.backward(0, at(of), at(grad), model.weights["base", 0])[0]
+                    hand = model.backward(0, at(of), at(grad), model.weights["base", 0], **beside)[0]
             case "update", of if (
                 fits(at(of), "WeightGrad", 0) and at(of).is_complete() and len(at(of).batches) == model.BATCHES
             ):
-                hand = model.update(0, at(of), model.weights["base", 0], model.opt_states["base", 0])[0]
+                hand = model.update(0, at(of), model.weights[trains], model.opt_states[trains])[0]
             case "meet", kind, axis, of, call if at(of) is not None:
                 calls[call] = getattr(model, kind)(at(of), 0, axis)
                 hand = None
@@ -275,7 +280,7 @@ def program_of(chance: random.Random) -> Program:
         after = [filler(chance) for _ in range(chance.choice((0, 0, 1, 4)))]
         scripts.append((before, steps, after))
     node_size = chance.choice((None, None, 1, 2))
-    return Program(tuple(scripts), mesh, node_size, own, chance.choice(PRICES), layers)
+    return Program(tuple(scripts), mesh, node_size, own, chance.choice(PRICES), layers, chance.random() < 0.25)
 
 
 def filler(chance: random.Random) -> Step:

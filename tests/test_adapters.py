@@ -8,19 +8,23 @@ import pickle
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drawing import draw, draw_tensor, perfetto
+from drawing import beside_target, draw, draw_tensor, perfetto
 from lib import HIDDEN, LENGTH, Cost, Dist, Model, OptState, PuzzleError, Run, Weight, WeightGrad, grade, run, sweep
 from lib.course.layouts import check_layout
 from lib.course.specs import puzzles
+from lib.engines import shell
 from lib.engines.like import COUNTERPARTS
 from lib.grading.judge import check_words
 from lib.machine.check import check_finals
-from lib.record.labels import ADAPTER
+from lib.real import presets
+from lib.record.labels import ADAPTER, NOTHING_RARE, OF_ADAPTER, Labels
 from lib.record.table import grantable
 from tests.marks import needs_torch
 
@@ -536,3 +540,80 @@ def test_a_sweep_and_pytorch_know() -> None:
     found = sweep([sharded], ranks=[2, 4], layers=2, train="adapters", processes=1)
     assert [trial.error for trial in found.trials] == ["", ""]
     assert "lora" not in COUNTERPARTS
+
+
+# -- on a cluster -----------------------------------------------------------------------------------------------------
+
+
+def test_a_model_on_a_cluster_has_adapters_of_a_rank_and_frozen_weights_of_so_many_bits() -> None:
+    """Llama 65B with QLoRA's figures (arXiv 2305.14314): less than 48 GB, where all weights take more than 780."""
+    model, gpu = presets.LLAMA_65B, presets.A100_MEGATRON
+    assert sum(model.state_bytes(gradients=2).values()) > 780e9
+    cost = gpu.cost(model, adapter_rank=64, frozen_bits=4, recompute="full")
+    weights, adapters, states, gradients = (
+        sum(
+            cost.elements(Labels(kind, layer, 80, batches=frozenset({0}), total_batches=1, rare=rare))
+            for layer in range(80)
+        )
+        for kind, rare in (
+            ("Weight", NOTHING_RARE),
+            *((kind, OF_ADAPTER) for kind in ("Weight", "OptState", "WeightGrad")),
+        )
+    )
+    wanted = model.state_bytes(adapter_rank=64, bits=4)
+    assert weights + adapters == pytest.approx(wanted["Weight"], rel=1e-6)
+    assert (states, gradients) == (wanted["OptState"], wanted["WeightGrad"])
+    assert weights + adapters + states + gradients < 48e9 < gpu.memory
+    gathered = Labels("Weight", 1, 80)
+    assert cost.sent(gathered) == cost.elements(gathered) == round(model.layer_size / 2)
+
+
+def test_time_on_a_cluster_leaves_out_the_gradient_of_the_weight() -> None:
+    model, gpu = presets.LLAMA_2_7B, presets.A100_MEGATRON
+    size = {"layers": 32, "batches": 1}
+    done = run(alone(), **size, train="adapters", cost=gpu.cost(model, adapter_rank=16))
+    done.check()
+    assert sum(model.state_bytes().values()) > gpu.room > done.memory  # 16 bytes for each parameter do not fit
+    time = {kind: sum(e.length for e in done.events if e.kind == kind) for kind in ("forward", "backward", "update")}
+    cost = gpu.cost(model, adapter_rank=16)
+    assert time["forward"] == pytest.approx(32 * cost.forward, rel=1e-6)
+    assert time["backward"] == pytest.approx(32 * cost.backward_input, rel=1e-6)
+    assert cost.backward_input < 0.62 * cost.backward
+    updated = 39_976_960  # parameters, as people who train Llama 7B so read it on their screens
+    assert model.adapter_parameters(16) == updated
+    assert time["update"] == pytest.approx(cost.update_takes(updated), rel=1e-4)
+    without = gpu.cost(replace(model, layers=2))
+    with refuses("does not say of which rank adapters are"):
+        run(alone(), layers=2, train="adapters", cost=without)
+    for wrong in (0, "4", 65):
+        with refuses("frozen_bits must be the bits of a number"):
+            gpu.cost(model, adapter_rank=16, frozen_bits=wrong)  # type: ignore[arg-type]
+    with refuses("weights of so few bits are not trained"):
+        gpu.cost(model, frozen_bits=4)
+
+
+# -- at a shell, and beside the target ------------------------------------------------------------------------------
+
+
+def test_what_is_trained_can_be_said_at_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = (Path(__file__).parent.parent / "solutions" / "p23_lora.py").read_text(encoding="utf-8")
+    (tmp_path / "mine.py").write_text(source.replace("def lora(", "def other("), encoding="utf-8")
+    size = ["--ranks", "2", "--layers", "2", "--batches", "2"]
+    assert shell.main(["run", f"{tmp_path / 'mine.py'}:other", *size]) == 1
+    assert "that is an adapter" in capsys.readouterr().err
+    assert shell.main(["run", f"{tmp_path / 'mine.py'}:other", *size, "--train", "adapters"]) == 0
+    (tmp_path / "lora.py").write_text(source, encoding="utf-8")  # the puzzle of that name says it
+    assert shell.main(["run", f"{tmp_path / 'lora.py'}:lora"]) == 0
+    assert "time 17.4 ticks" in capsys.readouterr().out
+
+
+def test_a_target_is_for_what_is_trained() -> None:
+    puzzle = puzzles()["lora"]
+    done = run(sharded, **puzzle.size)
+    done.name = "lora"
+    assert "17.4" in beside_target(done)._repr_html_()
+    other = run(sharded, **(puzzle.size | {"train": "weights"}))
+    other.name = "lora"
+    with pytest.raises(PuzzleError, match="another size") as refused:
+        beside_target(other)
+    assert "train='adapters'" in refused.value.expected and "train" not in refused.value.got

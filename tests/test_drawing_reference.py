@@ -34,6 +34,7 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
         "await model.allgather(v, layer, axis=None)",
         "model.load_weights(layer, shard=0, total=1)",
         "model.rank_at(**coords)",
+        "model.load_adapter(layer, shard=0, total=1)",
         "Model.check(models, train='weights')",
     ):
         assert f"\n  {written}\n" in text, written

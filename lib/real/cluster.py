@@ -28,6 +28,8 @@ class Cluster(Hardware):
         gradients: float = 2,
         gathered: float | None = None,
         reduced: float | None = None,
+        adapter_rank: int | None = None,
+        frozen_bits: float | None = None,
         mfu: str = "megatron",
     ) -> RealCost:
         """Return the prices of a model on this cluster, in seconds and bytes: ``run(..., cost=cluster.cost(model))``.
@@ -37,8 +39,10 @@ class Cluster(Hardware):
         ``transformer.RECOMPUTE``; with ``"full"`` a program may say itself what is kept, with ``keep=``);
         ``optimizer``: ``"adam"``, ``"momentum"`` or ``"sgd"``; ``stored`` and ``gradients``: bytes of a weight and of
         its gradient in memory; ``gathered``: of a weight that was gathered, and of its gradient before it is reduced,
-        in memory and on the links; ``reduced``: of a gradient on the links (each as in memory, unless given); ``mfu``:
-        the formula of ``Run.mfu``, ``"megatron"`` or ``"palm"``. Raises PuzzleError for what cannot be.
+        in memory and on the links; ``reduced``: of a gradient on the links (each as in memory, unless given);
+        ``adapter_rank``: of the adapter of each matrix, where only adapters are trained (``train="adapters"``), and
+        ``frozen_bits``: of a weight beside them, in memory and on the links; ``mfu``: the formula of ``Run.mfu``, which
+        counts what training all weights takes, ``"megatron"`` or ``"palm"``. Raises PuzzleError for what cannot be.
         """
         model.check_tensor(tensor)
         whole_number("micro_batch", micro_batch)
@@ -49,7 +53,12 @@ class Cluster(Hardware):
                 problem, cure = f"{name} must be the bytes of a number", f"{name}=2"
                 raise PuzzleError(problem, where="cost", expected="above 0, at most 8", got=describe(size), cure=cure)
         self.check_gpus(tensor, "tensor")
-        states = model.state_bytes(stored=stored, gradients=gradients, optimizer=optimizer)
+        if frozen_bits is not None and (not isinstance(frozen_bits, (int, float)) or not 0 < frozen_bits <= 64):
+            problem, cure = "frozen_bits must be the bits of a number", "frozen_bits=4"
+            raise PuzzleError(problem, where="cost", expected="above 0", got=describe(frozen_bits), cure=cure)
+        states = model.state_bytes(
+            stored=stored, gradients=gradients, optimizer=optimizer, adapter_rank=adapter_rank, bits=frozen_bits
+        )
         self.check_room(sum(states.values()), model.name)
         return RealCost(
             cluster=self,
@@ -63,5 +72,7 @@ class Cluster(Hardware):
             gradients=gradients,
             gathered=gathered,
             reduced=reduced,
+            adapter_rank=adapter_rank,
+            frozen_bits=frozen_bits,
             formula=mfu,
         )

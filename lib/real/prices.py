@@ -67,6 +67,8 @@ class RealCost(Cost):
     gradients: float = 2
     gathered: float | None = None
     reduced: float | None = None
+    adapter_rank: int | None = None
+    frozen_bits: float | None = None
     formula: str = "megatron"
 
     def __post_init__(self) -> None:
@@ -79,6 +81,7 @@ class RealCost(Cost):
             "recompute": again,
             "weight_elements": round(self.model.layer_size / self.tensor * self.stored),
             "activation_elements": round(self._boundary()),
+            "adapter_elements": round(self._of_adapter * self.stored) if self.adapter_rank else 0,
         }
         for name, value in shown.items():  # it is frozen, and these follow from the rest
             object.__setattr__(self, name, value)
@@ -140,10 +143,12 @@ class RealCost(Cost):
         return {}
 
     def compute(self, kind: str, *labels: Labels) -> Grains:
+        if labels[-1].rare.adapter and OPERATIONS[kind].trains:  # the adapter's own products are next to nothing
+            kind, labels = OPERATIONS[kind].with_adapter or kind, labels[:-1]
         first, last = labels[0], labels[-1]
         key = (
             kind, first.layer if first.layer in (0, first.layers - 1) else None, first.layers, len(first.batches),
-            last.total, len(last.shards), last.rare.keep,
+            last.total, len(last.shards), last.rare.keep, last.rare.adapter,
         )  # fmt: skip
         known = self._known.get(key)
         if known is None:
@@ -211,8 +216,23 @@ class RealCost(Cost):
 
     def _parameters(self, labels: Labels) -> float:
         """Return how many parameters a layer of a run has on each GPU of a rank."""
-        self.together(labels)
+        together = self.together(labels)
+        if labels.adapter:
+            return self._of_adapter * together
         return self.model.parameters_of(labels.layer, labels.layers) / self.tensor
+
+    @property
+    def _of_adapter(self) -> float:
+        """How many parameters the adapters of a layer of the model have on each GPU of a rank."""
+        if self.adapter_rank is None:
+            problem, cure = "this cost does not say of which rank adapters are", "cluster.cost(model, adapter_rank=16)"
+            raise PuzzleError(problem, where="run", cure=cure, line="")
+        return self.model.adapter_parameters(self.adapter_rank) / self.model.layers / self.tensor
+
+    def _bytes_of(self, labels: Labels, otherwise: float) -> float:
+        """Return the bytes of each number of a weight: fewer where it is frozen beside an adapter."""
+        frozen = self.frozen_bits is not None and labels.kind == "Weight" and not labels.adapter
+        return self.frozen_bits / 8 if frozen else otherwise  # type: ignore[operator]
 
     def _boundary(self) -> float:
         """Return the bytes of a layer's input for a micro-batch."""
@@ -235,7 +255,7 @@ class RealCost(Cost):
                 each = self.model.optimizer_bytes(self.stored, self.optimizer)
             elif self.gathered is not None and share == 1:
                 each = self.gathered
-            return round(self._parameters(labels) * share * each)
+            return round(self._parameters(labels) * share * self._bytes_of(labels, each))
         if kind == SAVED:
             kept = 0.0 if labels.keep == "all" else self._inner("none") - self._inner("selective")
             each = max(0.0, self._inner("none") - self._inner(self.recomputed) - kept) * self.together(labels)
@@ -253,6 +273,7 @@ class RealCost(Cost):
             return round(self.elements(labels) / self.tensor)
         else:
             return self.elements(labels)
+        each = self._bytes_of(labels, each)
         return round(self._parameters(labels) * Fraction(len(labels.shards), labels.total) * each)
 
     def left_behind(self, kind: str, *labels: Labels) -> Elements:
@@ -270,7 +291,8 @@ class RealCost(Cost):
                 return 0
             head = 0.0 if self.gathered is None else 2 * self.gathered * self.model.vocabulary * self.model.hidden
             return round(self.model.loss_bytes(self.micro_batch, self.tensor) * many + head / self.tensor)
-        recompute = self._not_kept(labels[-1].rare.keep) if row.backward else "none"
+        kept = next((one.keep for one in labels if one.keep), "")
+        recompute = self._not_kept(kept) if row.backward else "none"
         if recompute == "none":
             return 0
         known = self._inner(recompute) if recompute in ("selective", "every second product") else 0.0

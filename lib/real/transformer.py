@@ -271,7 +271,7 @@ class Transformer:
         main: bool | None = None,
         parameters: int | None = None,
         adapter_rank: int | None = None,
-        bits: int | None = None,
+        bits: float | None = None,
     ) -> dict[str, float]:
         """Return the bytes of weights, their gradients and the optimizer's states, all ranks together.
 
