@@ -315,7 +315,7 @@ def test_the_course_is_complete() -> None:
 def test_each_spec_speaks_the_words_of_lib(path: Path) -> None:
     for spec in build.specs(path):
         assert specs.find(spec["name"]) == specs.Puzzle(**spec)
-        assert spec["layout"] in layouts.LAYOUTS
+        assert spec["layout"] in (*layouts.LAYOUTS, *layouts.WITH_ADAPTERS)
         assert spec["other_sizes"] in layouts.SIZES
         assert all(rule in RULES for rule in spec["rules"])
         assert spec.get("cost", "default") in COSTS

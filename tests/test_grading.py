@@ -21,7 +21,7 @@ import pytest
 import lib
 from lib import Model, PuzzleError, grade, hint, progress, run, solution, start_from
 from lib.basics.errors import show_set
-from lib.course.layouts import LAYOUTS, SIZES, check_layout, corners, show_size
+from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS, check_layout, corners, show_size
 from lib.course.rules import RULES
 from lib.course.sketches import at_home, elsewhere
 from lib.course.specs import Puzzle, find, puzzles
@@ -137,7 +137,7 @@ def test_a_size_is_told_in_words() -> None:
 def test_every_word_of_a_spec_is_known() -> None:
     used = {rule for puzzle in puzzles().values() for rule in puzzle.rules}
     assert used == RULES.keys()  # and no rule is there for nothing
-    assert {puzzle.layout for puzzle in puzzles().values()} == LAYOUTS.keys()
+    assert {puzzle.layout for puzzle in puzzles().values()} == LAYOUTS.keys() | WITH_ADAPTERS.keys()
     assert {puzzle.other_sizes for puzzle in puzzles().values()} == SIZES.keys()
 
 
