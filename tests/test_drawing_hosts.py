@@ -119,3 +119,15 @@ def test_perfetto_names_hosts_and_sorts_them_below() -> None:
     order = {entry["pid"]: entry["args"]["sort_index"] for entry in entries if entry["name"] == "process_sort_index"}
     assert named[4] == "rank 4, host of rank 0" and named[1] == "rank 1"
     assert sorted(order, key=order.__getitem__) == [0, 4, 1, 5, 2, 6, 3, 7]
+
+
+def test_a_device_waits_for_its_host_and_says_so() -> None:
+    said = titles(draw(four()))
+    assert any(title.startswith("rank 0 waits for its host\n") for title in said)
+    assert any(title.startswith("rank 4, host of rank 0 waits for rank 0\n") for title in said)
+    assert "waits for its host" in play(four()).page
+
+
+def test_each_row_is_at_the_lines_of_its_own_rank() -> None:
+    done = four()
+    assert trace_of(done).lines == {model.rank: model.lines() for model in done.models}

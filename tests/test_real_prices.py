@@ -325,6 +325,10 @@ def test_a_report_says_where_time_and_memory_go() -> None:
             r"2 ranks of 8 GPUs: H100 80 GB has 8 GPUs\n.*16 GPUs",
         ),
         (
+            lambda: run(ddp, ranks=2, hosts=2, layers=12, batches=2, cost=H100_DGX.cost(SMALL)),
+            r"hosts have none\n.*hosts=0\n.*hosts=2",
+        ),
+        (
             lambda: run(grad_accum, layers=5, cost=H100_DGX.cost(SMALL)),
             r"small has 12 layers, which cannot be 5 equal ones\n.*1, 2, 3, 4, 6, 12",
         ),

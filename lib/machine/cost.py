@@ -238,8 +238,8 @@ class Cost:
         """How many ranks a box has, where the prices are those of a machine that knows; else None."""
         return None
 
-    def check_ranks(self, ranks: int) -> None:
-        """Raise PuzzleError if the machine that these prices describe has fewer ranks."""
+    def check_ranks(self, ranks: int, hosts: int) -> None:
+        """Raise PuzzleError if the machine that these prices describe has fewer ranks, or no prices of hosts."""
 
     @property
     def shortest_transfer(self) -> Grains:
@@ -347,7 +347,7 @@ class Shape:
             raise PuzzleError("cost must be a Cost", got=describe(cost), cure="for example Cost(collective=0.5)")
         cost = Cost() if cost is None else cost
         where = Mesh(ranks, mesh, cost.boxes if node_size is None else node_size, hosts)
-        cost.check_ranks(where.ranks)
+        cost.check_ranks(where.ranks, where.hosts)
         return cls(where, cost)
 
     @property

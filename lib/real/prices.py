@@ -305,7 +305,10 @@ class RealCost(Cost):
         """How many ranks a box has."""
         return max(1, self.cluster.gpus_per_box // self.tensor)
 
-    def check_ranks(self, ranks: int) -> None:
+    def check_ranks(self, ranks: int, hosts: int) -> None:
+        if hosts:
+            problem, cure = "a cluster's prices are those of its GPUs, and hosts have none", "a run in ticks: no cost="
+            raise PuzzleError(problem, where="hosts", expected="hosts=0", got=f"hosts={hosts}", cure=cure)
         self.cluster.check_gpus(ranks * self.tensor, f"{ranks:,} ranks of {self.tensor} GPUs" * (self.tensor > 1))
 
     def fits(self, size: Elements) -> bool:
