@@ -189,6 +189,27 @@ def test_pieces_of_adapters_are_gathered_and_reduced_as_those_of_weights_are() -
     assert {event.words for event in done.events if event.kind in ("pass_to", "receive", "update")} == {(ADAPTER,)}
 
 
+def test_a_list_is_of_adapters_or_of_weights() -> None:
+    async def program(model: Model) -> None:
+        (weight, _), (adapter, _) = model.load_weights(0, model.rank, 2), model.load_adapter(1, model.rank, 2)
+        model.weights[0], model.weights[1] = weight, adapter
+        await model.allgather([weight, adapter], [0, 1])
+
+    with refuses("tensors of adapters and of the layers' own weights in one list"):
+        run(program, ranks=2)
+
+
+def test_a_state_of_an_adapter_is_loaded_before_work_on_its_layer() -> None:
+    async def program(model: Model) -> Model:
+        await sharded(model)
+        return model
+
+    states = run(program, **FOUR).final_states
+    late = [state._replace(late=(Labels("OptState", 2, 6, rare=OF_ADAPTER),)) for state in states]
+    with refuses(r"only after work on that layer.*model.opt_states\[l\] = model.load_adapter\(l\)"):
+        check_layout("frozen_shards", FOUR, late)
+
+
 def test_a_rank_with_nothing_to_add_brings_the_zero_gradient() -> None:
     async def two(model: Model) -> Model:
         model.weights[0], _ = model.load_weights(0)

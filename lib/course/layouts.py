@@ -9,6 +9,7 @@ from typing import Any
 
 from ..basics.errors import Place, PuzzleError, show_set
 from ..machine.interface import FinalState
+from ..record.events import LOADS
 from ..record.labels import Labels, Shards, coarsest, union
 
 Size = dict[str, Any]
@@ -115,17 +116,20 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
     if frozen:
         _check_frozen(LAYOUTS[frozen](size, final_states), final_states)
     for state, wanted in zip(final_states, LAYOUTS[trained](size, final_states), strict=True):
-        began = [labels for labels in state.began if labels.adapter == bool(frozen)]
-        _compare(state.rank, "Weight", True, wanted, began)
-        _compare(state.rank, "OptState", True, wanted, began)
+        adapters = bool(frozen)
+        began = [labels for labels in state.began if labels.adapter == adapters]
+        _compare(state.rank, "Weight", True, wanted, began, adapters)
+        _compare(state.rank, "OptState", True, wanted, began, adapters)
         if state.late:  # until its update no rank would have the state in memory
             problem = f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer"
             expected = "weight and state loaded before the first operation of their layer"
-            cure = "model.weights[l], model.opt_states[l] = model.load_weights(l) before anything else with layer l"
+            store = 'weights["adapter", l]' if adapters else "weights[l]"
+            cure = f"model.{store}, model.opt_states[l] = model.{LOADS[adapters]}(l) before anything else with layer l"
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
-        _compare(state.rank, "Weight", False, wanted, [final.labels for final in state.finals.values()])
+        finals = [final.labels for final in state.finals.values()]
+        _compare(state.rank, "Weight", False, wanted, finals, adapters)
         kept = [piece.labels for piece in state.kept if piece.labels.step == 1]
-        _compare(state.rank, "OptState", False, wanted, kept)
+        _compare(state.rank, "OptState", False, wanted, kept, adapters)
 
 
 def _check_frozen(layout: Sequence[Wanted], final_states: Sequence[FinalState]) -> None:
@@ -148,9 +152,11 @@ def _compare(
     begins: bool,
     wanted: Mapping[int, tuple[Part, Part]],
     labels: Iterable[Labels],
+    adapters: bool = False,
     frozen: bool = False,
 ) -> None:
-    """Raise PuzzleError unless these are the wanted parts of weights or states, at a rank's beginning or its end."""
+    """Raise PuzzleError unless these are the wanted parts of weights or states, or of those of adapters, at a rank's
+    beginning or its end."""
     got: dict[int, list[Part]] = {}
     for one in labels:
         if one.kind == kind:
@@ -161,12 +167,13 @@ def _compare(
         have = union(tuple(dict.fromkeys(got[layer])))[0] if layer in got else None
         if have != want:
             end, how = _ENDS["frozen" if frozen else kind]
-            when = "begins with (load_weights)" if begins else f"ends with ({end})"
-            problem = f"it {when} the wrong pieces of the {kind} of layer {layer}"
+            when = f"begins with ({LOADS[adapters]})" if begins else f"ends with ({end})"
+            what = f"{kind} of the adapter" if adapters else kind
+            problem = f"it {when} the wrong pieces of the {what} of layer {layer}"
             if layer not in wanted:
                 cure = f"layer {layer} is not for this rank: leave it to those that hold it"
             elif begins:
-                cure = _load(layer, *wanted[layer])
+                cure = _load(LOADS[adapters], layer, *wanted[layer])
             elif have is None:
                 cure = how.format(layer)
             else:
@@ -182,10 +189,10 @@ _ENDS = {
 """How a rank hands in what it ends with, in words and in code."""
 
 
-def _load(layer: int, weight: Part, opt_state: Part) -> str:
+def _load(verb: str, layer: int, weight: Part, opt_state: Part) -> str:
     """Return how a rank loads its part of a layer, and its part of the state where that is cut finer."""
     (shard, *_), total = sorted(weight[0]), weight[1]
-    load = f"model.load_weights({layer}, {shard}, {total})" if total > 1 else f"model.load_weights({layer})"
+    load = f"model.{verb}({layer}, {shard}, {total})" if total > 1 else f"model.{verb}({layer})"
     if opt_state == weight:
         return f"{load} on this rank"
     pieces = opt_state[1] // total
