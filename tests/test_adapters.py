@@ -499,7 +499,7 @@ def test_the_reference_trains_low_rank_factors_and_leaves_the_weight() -> None:
     import torch
 
     from lib.engines import data
-    from lib.engines.layers import adapted, parameters, rank_of_adapters
+    from lib.engines.layers import merged, parameters, rank_of_adapters
     from lib.engines.numbers import Numbers
     from lib.engines.reference import reference
     from lib.running.workload import Workload
@@ -508,12 +508,43 @@ def test_the_reference_trains_low_rank_factors_and_leaves_the_weight() -> None:
         work = Workload(2, 2, kind, "float64", 32, 5, train="adapters")
         flat, adapter = data.weight(work, 0), data.adapter(work, 0)
         assert len(adapter) == Numbers(work).of_adapter == len(reference(work)[0]) < parameters(kind, 32)
-        added = adapted(kind, 32, flat, adapter) - flat
+        added = merged(kind, 32, flat, adapter) - flat
         assert added.abs().max() > 0.01
         wide = added[: 16 * 64].view(16, 64) if kind == "mlp" else added[32 : 32 + 32 * 96].view(32, 96)
         assert torch.linalg.matrix_rank(wide) == rank_of_adapters(32) == 2
         if kind == "block":
             assert not added[:32].any()  # gains have no adapter
+
+
+@needs_torch
+@pytest.mark.parametrize("kind", ["mlp", "block"])
+def test_the_gradient_of_a_frozen_weight_is_not_even_computed(kind: str) -> None:
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from lib.engines import data
+    from lib.engines.layers import apply as apply_layer
+    from lib.engines.layers import apply_adapted, merged
+    from lib.engines.numbers import Numbers
+    from lib.running.workload import Workload
+
+    work = Workload(1, 1, kind, "float64", 64, 8, train="adapters")
+    weight, adapter, x = data.weight(work, 0), data.adapter(work, 0), data.inputs(work, 0)
+    both = [apply_adapted(kind, x, weight, adapter), apply_layer(kind, x, merged(kind, 64, weight, adapter))]
+    assert torch.allclose(*both, rtol=1e-12, atol=1e-12)
+    numbers, done = Numbers(work), {}
+    labels = Labels("Weight", 0, 1)
+    frozen, beside, inp = (
+        numbers.weight(labels),
+        numbers.weight(labels.changed(rare=OF_ADAPTER)),
+        numbers.inputs(frozenset({0})),
+    )
+    for name, given in (("all", frozen), ("adapter", numbers.adapted(frozen, beside))):
+        out, saved = numbers.keeping(inp, given, "all")
+        with FlopCounterMode(display=False) as counter:
+            numbers.backward(inp, numbers.loss(out), given, saved)
+        done[name] = counter.get_total_flops()
+    assert 0.5 <= done["adapter"] / done["all"] < 0.8  # a half, and the thin products
 
 
 @needs_torch
