@@ -26,7 +26,7 @@ from lib.record.table import OPERATIONS, RECEIVE, SEND
 from . import theme
 from .files import write
 from .trace import Trace, trace_of
-from .words import ranges
+from .words import full_ranks, ranges
 
 TICK = 1000.0
 """Microseconds for a tick, which so shows as a millisecond, and for a millisecond that was measured."""
@@ -92,7 +92,8 @@ def _short(number: float) -> float:
 
 
 def _names(trace: Trace, rank: int) -> Iterator[Json]:
-    named = {"process_name": {"name": f"rank {rank}"}, "process_sort_index": {"sort_index": rank}}
+    name = full_ranks([rank], trace.hosts.get(rank, ()))
+    named = {"process_name": {"name": name}, "process_sort_index": {"sort_index": [*trace.by_rank].index(rank)}}
     for name, args in named.items():
         yield {"ph": "M", "pid": rank, "tid": 0, "ts": 0, "name": name, "args": args}
     lanes = max(_threads(trace, rank), default=0)

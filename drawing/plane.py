@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from lib.basics.units import Elements, show_ticks
+from lib.basics.units import ELEMENTS, TICKS, Elements, SizeUnit, Unit
 
 from . import theme
 from .layout import PAD, ticks
 from .marks import Diagram, box, label, lines, style, text_width
-from .words import si
+from .words import brief_size
 
 LEFT, RIGHT, TOP, BOTTOM, HEIGHT = PAD + 46.0, 700.0, 92.0, 392.0, 436.0
 """In pixels: where the plane is, and the height of the picture."""
@@ -84,7 +84,7 @@ def plane_of(points: Sequence[Placed], target: Placed | None = None) -> Plane:
     return Plane(scale(times, limits[0], LEFT, RIGHT), scale(sizes, limits[1], BOTTOM, TOP))
 
 
-def axes(plane: Plane) -> list[Diagram]:
+def axes(plane: Plane, unit: Unit = TICKS, sizes_in: SizeUnit = ELEMENTS) -> list[Diagram]:
     """Return a grid with its figures, and what they are."""
     times, sizes = plane.x.ticks(8), plane.y.ticks(6)
     grid = [(plane.x.at(time), TOP, plane.x.at(time), BOTTOM) for time in times]
@@ -92,10 +92,10 @@ def axes(plane: Plane) -> list[Diagram]:
     mute, ink = style(theme.MUTE), style(theme.INK)
     return [
         lines(grid, style(None, theme.GRID, 1)),
-        *[label(plane.x.at(time), BOTTOM + 13, show_ticks(time), 10, mute) for time in times],
-        *[label(LEFT - 8, plane.y.at(size), si(size), 10, mute, "end") for size in sizes],
-        label(PAD, TOP - 18, "\N{UPWARDS ARROW} peak memory, in elements", 11, ink, "start"),
-        label(RIGHT, BOTTOM + 31, "time, in ticks \N{RIGHTWARDS ARROW}", 11, ink, "end"),
+        *[label(plane.x.at(time), BOTTOM + 13, unit.show(time), 10, mute) for time in times],
+        *[label(LEFT - 8, plane.y.at(size), brief_size(sizes_in, size), 10, mute, "end") for size in sizes],
+        label(PAD, TOP - 18, f"\N{UPWARDS ARROW} peak memory, in {sizes_in.name}", 11, ink, "start"),
+        label(RIGHT, BOTTOM + 31, f"time, in {unit.name} \N{RIGHTWARDS ARROW}", 11, ink, "end"),
     ]
 
 

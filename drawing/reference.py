@@ -30,6 +30,7 @@ from .sweep import draw_sweep
 
 MODEL: dict[str, tuple[str, ...]] = {
     "What a rank knows about itself": ("rank", "RANKS", "LAYERS", "BATCHES", "time", "log"),
+    "Hosts": ("is_host", "host", "devices"),
     "Where tensors come from": ("load_weights", "load_adapter", "get_activation", "fake_grad"),
     "Operations": (),
     "Communication": (),

@@ -70,7 +70,7 @@ def _most_of(trace: Trace) -> str:
     """Return the communication that takes most of the time: its color stands for all."""
     lengths = defaultdict[str, float](float)
     talk = frozenset(in_lane("collective", "message"))
-    for event in trace.events:
+    for event in trace.device_events:
         if event.kind in talk:
             lengths[event.kind] += event.end - event.start
     return max(lengths, key=lambda kind: lengths[kind])

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from lib.basics.errors import PuzzleError
-from lib.basics.units import show_elements, show_ticks
 from lib.course.specs import cost_named, puzzles
 from lib.machine.cost import Cost
 from lib.running.sweep import Sweep, Trial
@@ -51,15 +50,15 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     parts: list[Diagram] = [
         label(PAD, 26, title, 17, style(theme.INK), "start", 650),
         label(PAD, 46, said, 11.5, style(theme.MUTE), "start"),
-        *axes(plane),
+        *axes(plane, sweep.unit, sweep.size_unit),
         *(within(plane, target, f"within the target of {target.name}") if target else []),
         *_fronts(front, plane),
-        *[_point(trial, plane, names, trial in front) for trial in right],
-        *_legend(names, target),
+        *[_point(trial, plane, names, trial in front, sweep) for trial in right],
+        *_legend(names, target, sweep),
     ]
     if target:
-        said += f"; the target of {target.name}: {_figures(target)}"
-    words = "; ".join(f"{trial.name}, {_size(trial)}: {_figures(trial)}" for trial in front[:TOLD])
+        said += f"; the target of {target.name}: {_figures(target, sweep)}"
+    words = "; ".join(f"{trial.name}, {_size(trial)}: {_figures(trial, sweep)}" for trial in front[:TOLD])
     words += f"; and {len(front) - TOLD} more." if len(front) > TOLD else "."
     return card(parts, WIDTH, HEIGHT, f"{title}: {said}. What no other of the same size beats: {words}", static, title)
 
@@ -88,10 +87,11 @@ def _fronts(front: list[Trial], plane: Plane) -> list[Diagram]:
     return parts
 
 
-def _point(trial: Trial, plane: Plane, names: list[str], best: bool) -> Diagram:
+def _point(trial: Trial, plane: Plane, names: list[str], best: bool, sweep: Sweep) -> Diagram:
     x, y = plane.at(trial)
     return Titled(
-        f"{trial.name}\n{_size(trial)}\n{_figures(trial)}", _mark(names.index(trial.name), x, y, best, len(names))
+        f"{trial.name}\n{_size(trial)}\n{_figures(trial, sweep)}",
+        _mark(names.index(trial.name), x, y, best, len(names)),
     )
 
 
@@ -109,7 +109,7 @@ def _mark(number: int, x: float, y: float, best: bool, of: int) -> Diagram:
     return box(x - k, y - k, 2 * k, 2 * k, how, k) if shape is None else poly(shape, how)
 
 
-def _legend(names: list[str], target: Trial | None) -> list[Diagram]:
+def _legend(names: list[str], target: Trial | None, sweep: Sweep) -> list[Diagram]:
     parts: list[Diagram] = []
     x, y = RIGHT + 38.0, TOP
     for number, name in enumerate(names[:SHOWN]):
@@ -119,7 +119,7 @@ def _legend(names: list[str], target: Trial | None) -> list[Diagram]:
         parts.append(label(x + 22, y, f"and {len(names) - SHOWN} more", 11.5, style(theme.MUTE), "start"))
     if target:
         parts += [target_sign(x, y), label(x + 22, y, "the target", 11.5, style(theme.INK), "start", 600)]
-        parts.append(label(x + 22, y + 16, _figures(target), 10.5, style(theme.MUTE), "start"))
+        parts.append(label(x + 22, y + 16, _figures(target, sweep), 10.5, style(theme.MUTE), "start"))
         y += 38
     y += 10
     parts += [label(x - 8, y, "filled: no other of its size beats it", 10.5, style(theme.MUTE), "start")]
@@ -130,5 +130,5 @@ def _size(trial: Trial) -> str:
     return ", ".join(f"{name} {value}" for name, value in trial.size.items() if value is not None)
 
 
-def _figures(trial: Trial) -> str:
-    return f"{show_ticks(trial.time)} ticks, {show_elements(trial.memory)} elements"
+def _figures(trial: Trial, sweep: Sweep) -> str:
+    return f"{sweep.unit.lasting(trial.time)}, {sweep.size_unit.told(trial.memory)}"

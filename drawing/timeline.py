@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -10,7 +11,7 @@ from .boxes import Boxes
 from .coarse import draw_coarse
 from .failure import draw_failure
 from .gaps import draw_gaps, tints
-from .layout import LEFT, PAD, Layout, Row, ticks
+from .layout import PAD, Layout, Row, ticks
 from .links import draw_arrows, draw_ties, links_of
 from .marks import (
     Diagram,
@@ -89,7 +90,7 @@ def _boxes(layout: Layout) -> Iterator[Diagram]:
         if node is None:
             continue
         top, bottom = rows[0].y - 3, rows[-1].y + layout.row_height + 3
-        ranks = ranges(rank for row in rows for rank in row.ranks)
+        ranks = ranges(rank for row in rows for rank in row.ranks if not row.devices)
         frame = box(PAD - 6, top, layout.x1 - PAD + 9, bottom - top, style(theme.CARD, theme.HATCH, 1), 4)
         yield Titled(f"box {node}: ranks {ranks}", frame)
         if bottom - top >= 12:
@@ -109,8 +110,8 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
             continue
         last = middle
         layers = _layers(layout, row)
-        name = label(layout.x0 - 8, middle - 5 * bool(layers), fitting(row.name, size), size, style(theme.INK), "end")
-        yield Titled(row.full_name, name)
+        name, ink = fitting(layout, row.name, size), style(theme.INK)
+        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * bool(layers), name, size, ink, "end"))
         if layers:
             yield label(layout.x0 - 8, middle + 7, layers, 8.5, style(theme.MUTE), "end")
     if notes:
@@ -138,12 +139,12 @@ def _layers(layout: Layout, row: Row) -> str:
     if not layout.trace.by_operation or layout.height < 20 or not row.layers:
         return ""
     said = f"layer{plural(row.layers)} {ranges(row.layers)}"
-    return said if text_width(said, 8.5) <= LEFT - 8 else ""
+    return said if text_width(said, 8.5) <= layout.names - 8 else ""
 
 
-def fitting(name: str, size: float) -> str:
+def fitting(layout: Layout, name: str, size: float) -> str:
     """Return the name of a row, without the word "ranks" where there is no room for it."""
-    return name if text_width(name, size) <= LEFT - 8 else name.split(" ", 1)[1]
+    return name if text_width(name, size) <= layout.names - 8 else re.sub("ranks? ", "", name)
 
 
 def _note(layout: Layout, row: Row) -> str:

@@ -41,6 +41,8 @@ def draw_total(layout: Layout, y: float, most: float) -> tuple[list[Diagram], fl
     said = f"memory of rank {peak.rank}, whose peak is the highest: {trace.size_unit.told(peak.memory)} at "
     said += unit.at(unit.brief(peak.issued))
     end = max(layout.x(trace.time), x)
+    size = brief_size(trace.size_unit, peak.memory)
+    highest = size if trace.size_unit.says_itself else f"peak {size}"  # a unit leaves no room for a word
     parts: list[Diagram] = [
         box(layout.x0, y, end - layout.x0, HEIGHT, style(theme.LANE)),
         Titled(said, poly([(layout.x0, bottom), *corners, (corners[-1][0], bottom)], style(theme.HATCH))),
@@ -48,15 +50,7 @@ def draw_total(layout: Layout, y: float, most: float) -> tuple[list[Diagram], fl
         poly([(x, top), (x - 3.5, top - 6), (x + 3.5, top - 6)], style(theme.INK)),
         label(layout.x0 - 8, middle - 5, "memory", 11, style(theme.INK), "end"),
         label(layout.x0 - 8, middle + 7, f"rank {peak.rank}", 8.5, style(theme.MUTE), "end"),
-        label(
-            layout.x1 + 8,
-            middle - 5,
-            highest,
-            9.5,
-            style(theme.INK),
-            "start",
-            600,
-        ),
+        label(layout.x1 + 8, middle - 5, highest, 9.5, style(theme.INK), "start", 600),
     ]
     if trace.memory_target is not None:
         line = at(trace.memory_target)

@@ -28,6 +28,7 @@ from .learner.dist import Dist
 from .learner.model import Model
 from .learner.tensors import Activation, ActivationGrad, OptState, Saved, Weight, WeightGrad
 from .machine.cost import Cost, RingCost
+from .running.plan import Plan, Plans, plan
 from .running.run import Run, allow_nested_loops, run
 from .running.sweep import Sweep, sweep
 
@@ -35,6 +36,7 @@ LLM_TRAINING_PUZZLES = True  # how a notebook tells this package from any other 
 
 __all__ = ["Activation", "ActivationGrad", "OptState", "Saved", "Weight", "WeightGrad"]
 __all__ += ["HIDDEN", "LENGTH", "Cost", "Deadlock", "Dist", "Model", "PuzzleError", "RingCost", "Run", "run"]
-__all__ += ["Sweep", "allow_nested_loops", "attempt", "grade", "hint", "progress", "solution", "start_from", "sweep"]
+__all__ += ["Plan", "Plans", "Sweep", "allow_nested_loops", "attempt", "grade", "hint", "plan", "progress", "solution"]
+__all__ += ["start_from", "sweep"]
 
 seal()

@@ -393,7 +393,7 @@ def _spec(path: Path, source: str) -> Json:
         'PUZZLE["size"]',
         found["size"],
         SIZE,
-        {"mesh": (dict,), "node_size": (int,), "train": (str,)},
+        {"mesh": (dict,), "node_size": (int,), "train": (str,), "hosts": (int,)},
     )
     for key in ("target", "star"):
         if key in found:

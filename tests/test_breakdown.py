@@ -21,7 +21,7 @@ from lib.course.specs import cost_named, puzzles
 from lib.grading.judge import judge
 from lib.record.breakdown import DRAIN, FILL, MEANING, TALK, TURN, WAITS, WORDS, idle_of, in_words, percents, time_parts
 from lib.record.events import Event
-from lib.record.score import idle_share, makespan
+from lib.record.score import idle_share
 from lib.record.table import OPERATIONS
 from lib.running.run import Run
 from tests.drawing_events import event, sharded_run, staged_run, texts, titles, trace
@@ -29,9 +29,9 @@ from tests.programs import solutions
 from tests.test_chain import ALL, played, random_runs
 
 
-def by_moments(events: Sequence[Event], ranks: int) -> dict[str, Fraction]:
+def by_moments(events: Sequence[Event], ranks: int, end_of_run: float) -> dict[str, Fraction]:
     """The same said plainly: between two neighbors of all starts and ends, a rank does one thing."""
-    time = Fraction(makespan(events))
+    time = Fraction(end_of_run)
     cuts = sorted({Fraction(0), time, *(Fraction(t) for event in events for t in (event.start, event.end))})
     found = Counter[str]()
     for rank in range(ranks):
@@ -53,13 +53,14 @@ def by_moments(events: Sequence[Event], ranks: int) -> dict[str, Fraction]:
 
 
 def check(done: Run) -> None:
-    parts = time_parts(done.events, done.ranks)
+    parts = time_parts(done.device_events, done.ranks, done.time)
     if not done.time:
         assert parts == {}
         return
     assert sum(parts.values()) == 1
-    assert parts == by_moments(done.events, done.ranks)
-    assert float(idle_of(parts)) == pytest.approx(idle_share(done.events, done.ranks), abs=1e-12)
+    assert parts == by_moments(done.device_events, done.ranks, done.time)
+    idle = idle_share(done.device_events, done.ranks, done.time)
+    assert float(idle_of(parts)) == pytest.approx(idle, abs=1e-12)
     assert sum(int(shown.strip("<%")) for shown in percents(parts).values() if shown != "<1%") == 100
 
 

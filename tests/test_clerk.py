@@ -16,7 +16,7 @@ import pytest
 
 from lib import Dist, Model, PuzzleError, Weight, run
 from lib.basics.errors import Deadlock, witnessed
-from lib.course.specs import puzzles
+from lib.course.specs import machine_of, puzzles
 from lib.grading.submission import load
 from lib.machine.books import LocalBooks
 from lib.machine.cost import Shape
@@ -32,7 +32,7 @@ from tests.programs import SLACK, slack, solutions
 
 def through_a_wire(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
     """Run a function with its books at the other end of a socket, in this process."""
-    shape = Shape.of(size["ranks"], size.get("mesh"), size.get("node_size"))
+    shape = machine_of(size, "default")
     clerk = Clerk(LocalBooks(shape, graded=True), size["layers"], size["batches"])
     ours, theirs = socket.socketpair()
     wire, trouble = Wire(theirs), []
@@ -49,7 +49,7 @@ def through_a_wire(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
     server.start()
     try:
         dist = Dist.of(shape, remote_books(wire))
-        execute(fn, [Model(rank, dist, size["layers"], size["batches"]) for rank in range(dist.ranks)], 60)
+        execute(fn, [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.everyone)], 60)
         wire.send(["done"])
     finally:
         theirs.close()

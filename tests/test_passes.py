@@ -194,6 +194,7 @@ WEAK = {
     "tensor_parallel": "tensor_parallel",
     "sequence_parallel": "sequence_parallel",
     "lora": "lora",
+    "offload": "offload",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

@@ -55,6 +55,12 @@ SMALL = 2 * 7.5  # GB of weights
 KEPT = 2048 * 12288 / 1e9  # sbh of GPT-3 and one sequence, in 10^9
 OF_LLAMA_7B, OF_LLAMA_65B = adapters(16, 32, 4096, 11008), adapters(64, 80, 8192, 22016)
 LARGE, LONGER = cost_named("large_weights"), cost_named("long_sequences")
+SLOW = cost_named("slow_host")
+CARD = 8 * 8 * BILLION * 8192 / (0.6 * 165e12)
+"""Seconds: an RTX 4090, 2 + 4 + 2 operations for each of 8 billion parameters and 8,192 tokens."""
+TICK = 2 * 8 * BILLION / 32 * 4096 / (0.6 * 165e12)
+DOWN, ADAM = 2 * 8 / 25, 28 * 8 / 60
+"""Seconds: 16-bit gradients over PCIe 4, and states, gradients and weights through the host's memory."""
 DERIVED = [
     ("index", f"takes {state(70 * BILLION) / 1e12:.1f} TB of memory"),
     ("index", f"= {state(70 * BILLION) / 1e12:.2f} TB"),
@@ -98,6 +104,25 @@ DERIVED = [
     ("p16_zero_bubble", f"leaves 3/11 of the time empty: {3 / 11:.0%}".replace("%", " percent")),
     ("p10_zero2", f"That is {2 * 7.5 / 64:.2f} GB."),
     ("p10_zero2", f"| {7.5 * (4 + 12 / 64):.1f} GB | {7.5 * (2 + 14 / 64):.1f} GB |"),
+    ("p22_offload", f"16 bytes for each parameter, {state(8):.0f} GB in all"),
+    ("p22_offload", f"The weights alone take {2 * 8} GB, so they fit on the card. The other {state(8) - 2 * 8:.0f} GB"),
+    ("p22_offload", f"the card computes in {CARD:.1f} seconds takes {CARD + ADAM + 2 * DOWN:.1f}. How much"),
+    ("p22_offload", {5: "of the other 5 seconds"}[round(ADAM + 2 * DOWN)]),
+    ("p22_offload", {1.5: "one and a half times the weights, as 24 GB are"}[24 / (2 * 8)]),
+    ("p22_offload", {1.5: "**2,359,296** elements: one and a half times"}[2_359_296 / (6 * SLOW.weight_elements)]),
+    ("p22_offload", f"That makes **{CARD:.1f} s**. Over PCIe 4"),
+    ("p22_offload", f"the {2 * 8} GB of gradients go down in {DOWN:.2f} s, and the weights come up in {DOWN:.2f} s"),
+    ("p22_offload", f"a new weight, {12 * 2 + 2 + 2} in all"),
+    ("p22_offload", f"so that takes {ADAM:.1f} s. Together **{CARD + ADAM + 2 * DOWN:.1f} s**"),
+    ("p22_offload", f"each takes {TICK * 1000:.0f} ms forward for 4,096 tokens: this is a tick"),
+    ("p22_offload", f"A transfer of {2 * 8 / 32 * 1000:.0f} MB takes {DOWN / 32 * 1000:.0f} ms"),
+    ("p22_offload", f"an update {ADAM / 32 * 1000:.0f} ms, or {ADAM / 32 / TICK:.1f} ticks"),
+    ("p22_offload", {15: "is a fifteenth of its weight"}[round(8e9 / 32 / (4096 * 4096))]),
+    ("p22_offload", f"activation_elements={SLOW.activation_elements:_}, host_update={SLOW.host_update}"),
+    ("p22_offload", f"The device computes for {2 * 6 * (1 + 3)} ticks"),
+    ("p22_offload", f"The device waits for {93 - 2 * 6 * (1 + 3)} ticks"),
+    ("p22_offload", f"as large as the weights, {2 * 8} GB more on a card of 24"),
+    ("p22_offload", f"The price is {(2_048_000 - 1_933_312) / 1_933_312 * 100:.0f} percent more memory"),
     ("p12_prefetch", f"million weights, {2 * LAYER / 1e9:.2f} GB: {2 * LAYER / GB_BETWEEN / 1e6:.0f} ms to gather"),
     ("p12_prefetch", f"on 10,000 tokens takes {2 * LAYER * 10_000 / PER_SECOND * 1000:.0f} ms"),
     ("p12_prefetch", f"takes {2 / GB_BETWEEN / (2 * 10_000 / PER_SECOND * 1e9):.1f} ticks, as between those boxes"),
@@ -238,7 +263,18 @@ SLICES = ONE | {"cost": LONGER}
 BESIDE = FOUR | {"train": "adapters"}
 FOUR_BITS = {"cost": Cost(weight_elements=HIDDEN**2 // 4)}
 CUBE = {"ranks": 8, "layers": 6, "batches": 8, "mesh": {"replica": 2, "shard": 2, "tensor": 2}, "node_size": 4}
+HOST = {"ranks": 1, "layers": 6, "batches": 2, "hosts": 1, "cost": SLOW}
 MEASURED = [
+    *(
+        ("p22_offload", name, HOST, said)
+        for name, said in (
+            ("offload_blocking", "[One after the other: {time:g} ticks, {memory:,} elements]"),
+            ("offload", "[Overlapped: {time:g} ticks, {memory:,} elements]"),
+            ("offload_by_layer", "[Layer by layer: {time:g} ticks, {memory:,} elements]"),
+            ("offload_by_layer", "The star: **{time:g}** ticks, **{memory:,}** elements"),
+            ("offload_weights_too", "in less than half the memory: {memory:,} elements, fewer than"),
+        )
+    ),
     *(
         ("p18_sequence_parallel", name, SLICES, said)
         for name, said in (
@@ -591,17 +627,39 @@ def test_texts_name_the_version_of_pytorch_that_was_recorded() -> None:
     assert len(named) >= 10 and {*named} == {TORCH}
 
 
+COURSE_PROGRAMS = {"interleaved": "p14_interleaved", "one_f_one_b": "p13_one_f_one_b"}
+
+
 def test_the_example_of_the_readme_gives_what_it_says() -> None:
     readme = (build.ROOT / "README.md").read_text(encoding="utf-8")
     part = readme.partition("## Real models on real machines")[2].partition("\n## ")[0]
-    code = part.partition("```python\n")[2].partition("```")[0]
-    names: dict[str, Any] = {"interleaved": program("p14_interleaved", "interleaved"), "print": lambda *said: None}
+    code = "\n".join(re.findall(r"```python\n(.*?)```", part, re.DOTALL))
+    names: dict[str, Any] = {name: program(source, name) for name, source in COURSE_PROGRAMS.items()}
+    names["print"] = lambda *said: None
     exec(code, names)
-    said = re.findall(r"^(done\.[^#]*)  # (.*)$", code, re.MULTILINE)
-    assert [expression for expression, _ in said] == ["done.seconds", "done.bytes / 2**30", "done.fits", "done.mfu"]
+    said = re.findall(r"^((?:done|best)\.[^#]*)  # (.*)$", code, re.MULTILINE)
+    assert [expression for expression, _ in said][:4] == ["done.seconds", "done.bytes / 2**30", "done.fits", "done.mfu"]
+    assert len(said) == 5
     for expression, shown in said:
         value = eval(expression, names)
         assert (f"{value:.1f}" if isinstance(value, float) and "%" not in shown else str(value)) == shown
     measured = next(row for row in MEGATRON if row.model == names["GPT_175B"]).present
     assert f"NVIDIA measured {measured} seconds for this step" in part
     assert f"at most {100 * FITS:.0f} percent" in part
+
+
+def test_the_table_of_offload_is_what_hosts_of_other_speeds_make_of_it() -> None:
+    updates, text = (2, 3, 4, 5.5, 6, 8), text_of("p22_offload")
+    assert f"| an update takes | {' | '.join(f'{update:g}' for update in updates)} |" in text
+    for name, said in (("offload", "micro-batch by micro-batch"), ("offload_by_layer", "layer by layer")):
+        times = [program("p22_offload", "on_the_card")(program("p22_offload", name), update).time for update in updates]
+        assert f"| {said} | {' | '.join(f'{time:g}' for time in times)} |" in text
+
+
+def test_offload_completes_its_first_gradient_and_the_next_ones_when_the_text_says() -> None:
+    for name, first, between in (("offload", 33, 3), ("offload_by_layer", 18, 6)):
+        log = run(program("p22_offload", name), **HOST).models[0].log
+        with_the_last = [event.issued for event in log if event.kind == "pass_to" and 1 in event.batches]
+        assert with_the_last == [first + between * turn for turn in range(6)]
+    text = text_of("p22_offload")
+    assert "is there at tick 18 and not at 33, and the next one comes every 6 ticks" in text

@@ -12,6 +12,7 @@ import pytest
 from drawing import draw_sweep, explore
 from drawing.explore import picture
 from lib import Cost, Model, PuzzleError, Sweep, run, sweep
+from lib.real import A100_MEGATRON, Transformer
 from lib.running.sweep import Trial
 from tests.browser import Browser
 from tests.test_grading import SOLUTIONS
@@ -177,3 +178,15 @@ def test_moving_a_slider_draws_anew() -> None:
     assert "16 ranks" in shown.value
     each.value = 2
     assert "missing micro-batches" in shown.value
+
+
+def test_a_sweep_on_a_cluster_is_in_seconds_and_bytes(tmp_path: Path) -> None:
+    cost = A100_MEGATRON.cost(Transformer(6, 512, 8, 256, 1024, tied=True))
+    made = sweep([SOLUTIONS["fsdp"]], ranks=[2, 4], layers=6, cost=cost, processes=1)
+    head, row = str(made).splitlines()[:2]
+    assert head.split() == ["program", "size", "s", "bytes", "idle"] and " MB" in row
+    made.save(tmp_path / "a.csv")
+    assert ",s,bytes," in (tmp_path / "a.csv").read_text(encoding="utf-8")
+    drawn = draw_sweep(made)
+    assert "in bytes" in drawn.svg() and "time, in s" in drawn.svg() and " MB" in drawn.summary
+    assert "ticks" not in drawn.svg() and "elements" not in drawn.svg()

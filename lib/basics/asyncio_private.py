@@ -42,7 +42,7 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
         if not ready or self._scheduled:  # type: ignore[attr-defined]
             super()._run_once()  # type: ignore[misc]
             return
-        self.select(0)
+        self._process_events(self.select(0))
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle._cancelled:

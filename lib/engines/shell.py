@@ -119,9 +119,10 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
         )
     from .torchrun import work_for
 
-    ranks = int(os.environ["WORLD_SIZE"])
-    if size.setdefault("ranks", ranks) != ranks:
-        raise Usage(f"torchrun has started {ranks} ranks, and {size['ranks']} are asked for")
+    started, hosts = int(os.environ["WORLD_SIZE"]), size.get("hosts", 0)
+    if size.setdefault("ranks", started - hosts) != started - hosts:
+        asked = f"{size['ranks']}" + f" and {hosts} hosts" * bool(hosts)
+        raise Usage(f"torchrun has started {started} ranks, and {asked} are asked for")
     numbers = _options(options, "layer", "dtype", "hidden", "length", "seed")
     numbers["train"] = size.pop("train", TRAINED[0])
     work = Workload(size.pop("layers", 2), size.pop("batches", 1), **numbers)

@@ -75,7 +75,7 @@ class Model(Verbs):
         if not isinstance(dist, Dist):
             raise PuzzleError("dist must be a Dist", where="Model", got=describe(dist), cure="dist=Dist(4)")
         self.dist = dist
-        self._rank = one_of("Model: rank", rank, dist.ranks)
+        self._rank = one_of("Model: rank", rank, dist._mesh.everyone)
         self._layers = whole_number("Model: layers", layers)
         self._batches = whole_number("Model: batches", batches)
         self._books = dist._books
@@ -105,13 +105,29 @@ class Model(Verbs):
 
     @property
     def rank(self) -> int:
-        """This rank, from 0 to RANKS - 1."""
+        """This rank, from 0 to RANKS - 1; of a host RANKS or more."""
         return self._rank
 
     @property
     def RANKS(self) -> int:
-        """World size: how many ranks there are."""
+        """World size: how many ranks there are, without hosts."""
         return self.dist.ranks
+
+    @property
+    def is_host(self) -> bool:
+        """Whether this is no device but a host: a processor with a large memory that stores, updates, sends and
+        receives."""
+        return self._rank in self.dist._mesh.beside
+
+    @property
+    def host(self) -> int | None:
+        """The rank of the host beside this device (of a host its own). None on a machine without hosts."""
+        return self.dist._mesh.host_of(self._rank)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The ranks of the devices that this host is beside. Empty on a device."""
+        return self.dist._mesh.beside.get(self._rank, ())
 
     @property
     def LAYERS(self) -> int:
@@ -181,6 +197,9 @@ class Model(Verbs):
     def axis_index(self, axis: str) -> int:
         """The position of this rank on a mesh axis, from 0 up."""
         self.dist._mesh.size(axis)
+        if self.is_host:
+            cure = "the place of a device: model.devices has the ranks of this host's"
+            raise PuzzleError(f"a host is on no axis, so not on {axis!r}", where=self._place("axis_index"), cure=cure)
         return self.dist._mesh.coordinates(self.rank)[axis]
 
     def axis_size(self, axis: str) -> int:
@@ -192,6 +211,9 @@ class Model(Verbs):
         mesh = self.dist._mesh
         for axis, place in coords.items():
             one_of(axis, place, mesh.size(axis), self._place("rank_at"))
+        if self.is_host and (missing := mesh.axes.keys() - coords.keys()):
+            problem, cure = "a host has no coordinates of its own", f"name {', '.join(sorted(missing))} as well"
+            raise PuzzleError(problem, where=self._place("rank_at"), cure=cure)
         return mesh.rank_at({**mesh.coordinates(self.rank), **coords}) if mesh.axes else self.rank
 
     # -- sources ------------------------------------------------------------------------------

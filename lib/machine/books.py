@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import index
+from itertools import repeat
+from operator import attrgetter, index
 from typing import cast
 
 from ..basics.arguments import one_of
@@ -11,7 +12,7 @@ from ..basics.units import Elements
 from ..record.events import END, Event
 from ..record.kinds import SAVED
 from ..record.labels import ADAPTER, FINEST, NONE, NOTHING_RARE, OF_ADAPTER, Labels, Rare, of_weight, one_shard
-from ..record.operations import NO_OPTIONS, Options, Value, Values
+from ..record.operations import NO_OPTIONS, Operation, Options, Values
 from ..record.table import collective, computation
 from . import late_memory
 from .cost import Shape
@@ -23,6 +24,7 @@ from .lists import check_list
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
+labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
 NEIGHBORS = (
     "the first rank has none before it, the last none after it; on a ring, (model.rank - 1) % model.RANKS and + 1"
 )
@@ -72,7 +74,7 @@ class LocalBooks:
     def open(self, rank: int, layers: int, batches: int) -> RankState:
         if self.terms.graded and rank in self.network.lanes:
             raise second_model(rank)
-        state = RankState(rank, layers, batches, self.terms)
+        state = RankState(rank, layers, batches, self.terms, rank in self.mesh.beside)
         self.network.open(state)
         return state
 
@@ -133,18 +135,17 @@ class LocalBooks:
         row = computation(kind)
         if options or len(operands) != len(row.takes):
             row = row.called(options, [tensor.labels.kind for tensor in operands])
-        labels: list[Labels] = []
-        values: list[Value] = []
+        labels, values = [*map(labels_of, operands)], [*map(value_of, operands)]
         origin: Origin = None
         for tensor in operands:
             # As is_free has it, without the call.
             if tensor.rank is not rank or tensor.origin or not (tensor.stored or tensor.since >= tensor.hand.ended):
                 rank.examine(tensor, kind, layer if row.layered else None)
                 origin = origin or tensor.origin
-            labels.append(tensor.labels)
-            values.append(tensor.value)
         if not row.layered:
             layer = labels[0].layer
+        if rank.is_host and not row.on_host:
+            raise _not_on_host(rank, row, layer)
         if rank.strict:
             try:
                 row.rule(rank, layer, labels)
@@ -153,16 +154,19 @@ class LocalBooks:
                 raise
         made = row.makes(rank, layer, labels)
         results = row.value(rank.values, values)
+        if len(made) != len(results):
+            raise ValueError(f"{kind} makes {len(made)} tensors of {len(results)} values")
         if labels[-1].rare.adapter and ADAPTER not in row.words:
             row = replace(row, words=(*row.words, ADAPTER))
         cost = rank.cost
         workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
-        rank.record(row, layer, labels[0].batches, operands, cost.compute(kind, *labels), workspace)
+        length = cost.compute_on_host(kind, *labels) if rank.is_host else cost.compute(kind, *labels)
+        rank.record(row, layer, labels[0].batches, operands, length, workspace)
         if not cost.leaves_nothing and row.trains:
             rank.leave_behind(row, layer, labels)
-        if len(made) != len(results):
-            raise ValueError(f"{kind} makes {len(made)} tensors of {len(results)} values")
-        return [rank.mint(one, results[at], origin) for at, one in enumerate(made)]
+        if len(made) == 1:
+            return [rank.mint(made[0], results[0], origin)]
+        return [*map(rank.mint, made, results, repeat(origin))]
 
     def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
         layer = self._layer(rank, layer, "set_final_weight")
@@ -189,6 +193,8 @@ class LocalBooks:
                 rank.examine(operand, kind, layer)
             if rank.strict and rank.graded and operand.labels.layer != layer:
                 raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
+        if rank.is_host:
+            raise _not_on_host(rank, row, layer)
         return self.network.meet(self.network.lanes[rank.rank], row, layer, axis, operand)
 
     def meet_list(
@@ -200,6 +206,8 @@ class LocalBooks:
         axis: str | None,
     ) -> InFlight:
         row = collective(kind)
+        if rank.is_host:
+            raise _not_on_host(rank, row, None)
         known = check_list(rank, row, labels_of_each(operands), layers)
         for operand, layer in zip(operands, known, strict=True):
             if operand is not None:
@@ -213,8 +221,10 @@ class LocalBooks:
         if operand is not None and operand.labels.kind == SAVED:
             problem, cure = "what forward leaves behind is not sent", "use it on the rank that has computed the layer"
             raise PuzzleError(problem, where=rank.place(f"pass_to({receiver})"), got=str(operand.labels), cure=cure)
-        if receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks:  # the text costs more than the check
-            receiver = one_of("rank", receiver, self.mesh.ranks, rank.place("pass_to"), NEIGHBORS)
+        if (
+            rank.is_host or receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks
+        ):  # the text costs more than the check
+            receiver = self._other_rank("rank", receiver, rank, "pass_to")
         if receiver == rank.rank:
             raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), cure="keep it stored")
         if operand is not None and not operand.is_free(rank):
@@ -223,8 +233,8 @@ class LocalBooks:
 
     def receive(self, rank: RankState, src: int | None) -> InFlight:
         if src is not None:
-            if src.__class__ is not int or not 0 <= src < self.mesh.ranks:
-                src = one_of("src", src, self.mesh.ranks, rank.place("receive"), NEIGHBORS)
+            if rank.is_host or src.__class__ is not int or not 0 <= src < self.mesh.ranks:
+                src = self._other_rank("src", src, rank, "receive")
             if src == rank.rank:
                 where, cure = (
                     rank.place("receive"),
@@ -270,6 +280,21 @@ class LocalBooks:
         cure = "for layer in range(model.LAYERS), whatever their number is at this size"
         return one_of("layer", layer, rank.layers, rank.place(operation), cure)
 
+    def _other_rank(self, name: str, other: int, rank: RankState, operation: str) -> int:
+        """Return the number of the rank that a message goes to, or comes from. Raise PuzzleError where there is no way:
+        a host is linked to its devices only."""
+        where, mesh = rank.place(operation), self.mesh
+        known = one_of(name, other, mesh.everyone, where, NEIGHBORS)
+        if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):
+            problem = f"rank {known} is a host, linked to its own devices only: {show_set(mesh.beside.get(known, ()))}"
+            cure = "this device's own host is model.host; from device to device: model.pass_to"
+            if rank.is_host:
+                problem = f"this rank is a host, linked to its own devices only, and rank {known} is none of them"
+                cure = "model.devices has the ranks of its devices"
+            expected = f"{name}={mesh.beside[rank.rank][0] if rank.is_host else mesh.host_of(rank.rank)}"
+            raise PuzzleError(problem, where=where, expected=expected, got=f"{name}={known}", cure=cure)
+        return known
+
     def _batches(self, rank: RankState, batches: frozenset[int], operation: str) -> frozenset[int]:
         if all(0 <= index(batch) < rank.batches for batch in batches):
             return batches
@@ -278,6 +303,21 @@ class LocalBooks:
         raise PuzzleError(
             "a micro-batch is out of range", where=where, expected=expected, got=show_set(batches), cure=cure
         )
+
+
+def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleError:
+    """Return what to say of an operation of the devices that a host calls."""
+    if row.lane == "compute":
+        problem, cure = (
+            f"a host computes no {row.word}: that is for the devices",
+            "`if model.is_host:` separates the two",
+        )
+    else:
+        problem = f"a host takes part in no {row.word}: without an axis that is among all devices"
+        cure = (
+            "a host sends to its devices, and receives from them: model.pass_to(device, v), for device in model.devices"
+        )
+    return PuzzleError(problem, where=rank.place(row.kind, layer), got=f"rank {rank.rank}, a host", cure=cure)
 
 
 def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:

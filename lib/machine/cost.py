@@ -40,6 +40,7 @@ it must be, so nothing is ever rounded."""
 
 
 ACROSS = "_across"  # ends the name of a price between boxes
+HOST = "host_"  # begins the name of a price on a host
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class Cost:
     ``saved_elements`` and ``saved_selective_elements`` are what forward leaves behind a micro-batch, all of it or
     some. A backward that is given nothing of it takes ``recompute`` ticks more a micro-batch, one that is given some
     ``recompute_selective``.
+    A host takes ``host_update`` for an update, and a send from a device to its host, or back, takes ``host_transfer``,
+    whatever its size.
     Raises PuzzleError for a price that is negative, or not a number.
 
     By default a layer takes a whole tick per micro-batch, and a message or collective inside a box a fraction of one.
@@ -89,6 +92,8 @@ class Cost:
     recompute: Ticks = 0
     recompute_selective: Ticks = 0
     adapter_elements: int = 16 * HIDDEN
+    host_update: Ticks = 2
+    host_transfer: Ticks = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -169,6 +174,16 @@ class Cost:
         share = Fraction(price * batches * len(last.shards), last.total)
         return share.numerator if share.denominator == 1 else share
 
+    def compute_on_host(self, kind: str, *labels: Labels) -> Grains:
+        """Return how long an operation of the compute lane takes on a host, in grains. Raises PuzzleError for an
+        operation without a price there."""
+        price = self._fixed.get(HOST + kind)
+        if price is None:
+            raise PuzzleError(
+                f"{type(self).__name__} has no price for {kind} on a host", cure=f"a field {HOST}{kind}", line=""
+            )
+        return price
+
     @cached_property
     def sent_as_stored(self) -> bool:
         """Whether whatever is sent has the size that it has in memory."""
@@ -214,6 +229,10 @@ class Cost:
         """Return how long a send of so many elements takes its sender, in grains; ``across``: to another box."""
         return self._fixed["send_across" if across else "send"]
 
+    def transfer_to_host(self, size: Elements) -> Grains:
+        """Return how long a send of so many elements between a device and its host takes its sender, in grains."""
+        return self._fixed["host_transfer"]
+
     @property
     def boxes(self) -> int | None:
         """How many ranks a box has, where the prices are those of a machine that knows; else None."""
@@ -225,7 +244,7 @@ class Cost:
     @property
     def shortest_transfer(self) -> Grains:
         """The shortest time, in grains, from the start of any send to the end of its receive."""
-        return min(self._fixed["send"], self._fixed["send_across"]) + self.receiving
+        return min(map(self._fixed.__getitem__, ("send", "send_across", "host_transfer"))) + self.receiving
 
     @property
     def receiving(self) -> Grains:
@@ -296,7 +315,7 @@ class RingCost(Cost):
     @property
     def shortest_transfer(self) -> Grains:
         """The time of a message of no size, in grains."""
-        return min(self.grains(self.latency), self.grains(self.latency_across))
+        return min(self.grains(self.latency), self.grains(self.latency_across), self._fixed["host_transfer"])
 
     @property
     def receiving(self) -> Grains:
@@ -313,7 +332,12 @@ class Shape:
 
     @classmethod
     def of(
-        cls, ranks: int, mesh: Mapping[str, int] | None = None, node_size: int | None = None, cost: Cost | None = None
+        cls,
+        ranks: int,
+        mesh: Mapping[str, int] | None = None,
+        node_size: int | None = None,
+        cost: Cost | None = None,
+        hosts: int = 0,
     ) -> Shape:
         """Return the shape that a learner describes. Raise PuzzleError when the parts do not fit together."""
         if mesh is not None and not isinstance(mesh, Mapping):
@@ -322,11 +346,16 @@ class Shape:
         if cost is not None and not isinstance(cost, Cost):
             raise PuzzleError("cost must be a Cost", got=describe(cost), cure="for example Cost(collective=0.5)")
         cost = Cost() if cost is None else cost
-        where = Mesh(ranks, mesh, cost.boxes if node_size is None else node_size)
+        where = Mesh(ranks, mesh, cost.boxes if node_size is None else node_size, hosts)
         cost.check_ranks(where.ranks)
         return cls(where, cost)
 
     @property
     def ranks(self) -> int:
-        """How many ranks there are."""
+        """How many devices there are."""
         return self.mesh.ranks
+
+    @property
+    def everyone(self) -> int:
+        """How many ranks there are, devices and hosts."""
+        return self.mesh.everyone

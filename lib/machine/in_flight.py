@@ -9,7 +9,7 @@ from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements, show_ticks
 from ..record.events import Event, make_event
 from ..record.kinds import ACTIVATIONS
-from ..record.labels import LISTS, NONE, Labels
+from ..record.labels import HOSTS, LISTS, NONE, Labels
 from ..record.operations import Collective, Value
 from ..record.table import SEND
 from .cost import Grains
@@ -32,6 +32,7 @@ class InFlight:
     peer: int | None = None  # of a message: receiver of a send, sender that a receive insists on
     op: tuple[object, ...] = ()
     start: Grains | None = None
+    with_host = False  # of a message: whether it is one between a device and its host
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class InFlight:
         assert self.start is not None and self.end is not None
         labels, group = self.labels, self.group
         words = labels.words() if labels and (labels.kind in ACTIVATIONS or labels.rare.adapter) else ()
+        words = (*words, HOSTS) if self.with_host else words
         ends = group.ranks if group else (rank, self.peer) if self.sends else (self.peer, rank)
         return make_event((
             rank, self.kind, self.layer, labels.batches if labels else NONE,
@@ -213,7 +215,7 @@ class ListMember(Member):
 class Message(InFlight):
     """A send, or a receive."""
 
-    __slots__ = ("peer", "op", "start", "value", "origin", "message")
+    __slots__ = ("peer", "with_host", "op", "start", "value", "origin", "message")
 
     def __init__(
         self,
@@ -225,6 +227,7 @@ class Message(InFlight):
     ) -> None:
         super().__init__(lanes, kind, operands[0].labels.layer if operands else None, operands)
         self.peer, self.op = peer, op
+        self.with_host = lanes.with_host(peer)
         self.start: Grains | None = None
         self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
         self.origin: Origin = None  # and its tensor's
@@ -272,8 +275,8 @@ class Lane:
 class Lanes:
     """One rank's lanes: what it has issued, and when each lane is free."""
 
-    def __init__(self, rank: RankState) -> None:
-        self.rank = rank
+    def __init__(self, rank: RankState, host: int | None = None) -> None:
+        self.rank, self.host = rank, host  # its host, if there is one; of a host it is the rank itself
         self.network = [Lane() for _ in rank.cost.tiers]  # collectives and sends, one lane for each tier of links
         self.receives: deque[Message] = deque()  # receives that have no message yet, in order
         self.receive_free: Grains = 0
@@ -281,3 +284,7 @@ class Lanes:
         self.sent: dict[int, int] = {}  # messages to each rank
         self.memberships: dict[str | None, Membership] = {}  # by axis
         self.version = 0  # of what this rank could receive next
+
+    def with_host(self, peer: int | None) -> bool:
+        """Return whether a message to or from that rank is one between a device and its host."""
+        return peer is not None and (peer == self.host or self.rank.is_host)

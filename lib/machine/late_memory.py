@@ -5,6 +5,7 @@ had in hand) depends on ends that lie in its future, so it is added when the log
 """
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from operator import add, attrgetter
@@ -78,23 +79,23 @@ def _samples(lanes: Lanes) -> dict[int, Held]:
     return samples
 
 
-def _more_memory(spans: Iterable[Span]) -> dict[int, list[Elements]]:
-    """Return the extra memory of each sample that has some, as a list over MEMORY_KINDS. A difference array: every span
-    adds at its start and takes away at its end."""
-    steps: dict[int, list[Elements]] = {}
+def _more_memory(spans: Iterable[Span]) -> dict[int, Held]:
+    """Return the extra memory of each sample that has some, by MEMORY_KINDS. A difference array: every span adds at its
+    start and takes away at its end."""
+    steps = defaultdict[int, list[tuple[int, Elements]]](list)
     for start, stop, slot, memory in spans:
         if start < stop and memory:
-            for index, change in ((start, memory), (stop, -memory)):
-                if index not in steps:
-                    steps[index] = [0] * len(MEMORY_KINDS)
-                steps[index][slot] += change
-    more: dict[int, list[Elements]] = {}
+            steps[start].append((slot, memory))
+            steps[stop].append((slot, -memory))
+    more: dict[int, Held] = {}
     running: list[Elements] = [0] * len(MEMORY_KINDS)
-    at = sorted(steps)
-    for index, following in pairwise(at):
-        running = list(map(add, running, steps[index]))
+    for index, following in pairwise(sorted(steps)):
+        for slot, change in steps[index]:
+            running[slot] += change
         if any(running):
-            more.update(dict.fromkeys(range(index, following), running))
+            extra = tuple(running)
+            for at in range(index, following):
+                more[at] = extra
     return more
 
 

@@ -68,7 +68,7 @@ class Network:
             self.mailboxes.pop(rank.rank, None)
             for boxes in self.mailboxes.values():
                 boxes.pop(rank.rank, None)
-        self.lanes[rank.rank] = Lanes(rank)
+        self.lanes[rank.rank] = Lanes(rank, self.mesh.host_of(rank.rank))
 
     # -- collectives --------------------------------------------------------------------
 
@@ -248,8 +248,11 @@ class Network:
         lanes, receiver = call.lanes, call.peer
         assert lanes is not None and receiver is not None
         sender = lanes.rank.rank
-        across = self.mesh.box(sender) != self.mesh.box(receiver)
-        end = start + self.cost.transfer(call.sent, across)
+        if call.with_host:
+            end = start + self.cost.transfer_to_host(call.sent)
+        else:
+            across = self.mesh.box(sender) != self.mesh.box(receiver)
+            end = start + self.cost.transfer(call.sent, across)
         call.start, call.end = start, end
         call.lane.free = end
         queue = call.lane.queue
@@ -318,6 +321,7 @@ class Network:
         call.end = lanes.receive_free = start + self.cost.receiving
         call.peer, call.op, call.layer = sender, sent.op, sent.layer
         call.labels, call.memory, call.sent, call.message = sent.labels, sent.memory, sent.sent, sent
+        call.with_host = sent.with_host
         if self.watcher is not None:
             self.watcher.received(sent, call)
         self._note_candidate(lanes)

@@ -19,7 +19,7 @@ from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements
 from ..record.events import LOADS, MARKS
 from ..record.kinds import ACTIVATIONS, INNER, KINDS, MEMORY_KINDS, SLOT
-from ..record.labels import NONE, Cuts, Labels, cut, join, overlap, total_of
+from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, overlap, total_of
 from ..record.operations import Computation, Value, Values
 from ..record.table import RECEIVE, makes_weight_grads, sums, work_on_layers
 from ..record.training import not_in_place
@@ -250,8 +250,8 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
 class RankState:
     """One rank: its clock, its tensors, its memory, its log."""
 
-    def __init__(self, rank: int, layers: int, batches: int, terms: Terms) -> None:
-        self.rank, self.layers, self.batches = rank, layers, batches
+    def __init__(self, rank: int, layers: int, batches: int, terms: Terms, is_host: bool = False) -> None:
+        self.rank, self.layers, self.batches, self.is_host = rank, layers, batches, is_host
         self.graded, self.strict = terms.graded, terms.strict
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
         self.grain = terms.cost.grain
@@ -411,27 +411,29 @@ class RankState:
 
     def sample(self, operands: Sequence[TensorState], workspace: Elements = 0) -> tuple[Elements, ...]:
         """Return the memory held at the moment of an operation, by MEMORY_KINDS, and end the lives that end with it."""
-        held, counted, now = self.held, None, len(self.log)
+        held, now = self.held, len(self.log)
         for tensor in operands:
             if not tensor.stored and tensor.since >= 0:
                 if self.several or tensor.unstored is not None:
                     self.used(tensor)
                     self._settle(tensor)
-                counted = counted or list(held)
-                counted[tensor.slot] += tensor.memory
+                if held is self.held:
+                    held = held.copy()
+                held[tensor.slot] += tensor.memory
                 if tensor.rank is not self:
                     continue  # by hand: a tensor of another machine, or of none, is not ours to end
                 tensor.since = -1 - now
                 if tensor.carriers:
                     self._carry_on(tensor, now + 1)
-        hand = self.hand
         if self.several:
-            hand = self.writers[now] = self.hand_of(self.holder())
-        hand.ended = now + 1
+            self.writers[now] = hand = self.hand_of(self.holder())
+            hand.ended = now + 1
+        else:
+            self.hand.ended = now + 1
         if workspace:
-            counted = counted or list(held)
-            counted[INNER] += workspace
-        return tuple(counted or held)
+            held = held.copy()
+            held[INNER] += workspace
+        return tuple(held)
 
     def record(
         self,
@@ -446,7 +448,8 @@ class RankState:
         its operands: sample, clock and log."""
         held, start = self.sample(operands, workspace), self.clock
         self.clock = end = start + length
-        self.log.append(make_done((row.kind, layer, batches, row.words, start, end, held)))
+        words = (*row.words, HOSTS) if self.is_host else row.words
+        self.log.append(make_done((row.kind, layer, batches, words, start, end, held)))
 
     def leave_behind(self, row: Computation, layer: int | None, labels: Sequence[Labels]) -> None:
         """Note what a forward leaves in memory by itself, and that it is gone after the backward that makes the

@@ -1,8 +1,6 @@
 """Models and clusters whose figures are published. ``reached`` was fitted on one published row, which is named (`make
 papers` prints how the others come out), or is assumed. What the numbers mean is in ``Hardware``."""
 
-from dataclasses import replace
-
 from .cluster import Cluster
 from .transformer import Transformer
 
@@ -80,8 +78,3 @@ RTX_4090 = Cluster(
 )  # fmt: skip
 """A box of eight gaming GPUs without NVLink: PCIe 4.0 x16 between them, and one card of 10 Gbit/s. ``reached`` is
 assumed, not fitted."""
-
-
-def limited(cluster: Cluster, gpus: int) -> Cluster:
-    """Return a cluster of so many GPUs."""
-    return replace(cluster, gpus=gpus)

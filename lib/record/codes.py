@@ -8,6 +8,7 @@ One call for several layers has all of them, in its order: ``0-2AG``, ``5-3,0RS`
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from shutil import get_terminal_size
@@ -51,10 +52,13 @@ def letters_of(kind: str) -> str:
 def code_of(event: Event) -> Code:
     """Return the code of an operation."""
     row = OPERATIONS.get(event.kind)
-    if event.lane == "message":
+    if isinstance(row, Message):
         return Code(event.kind, None, frozenset(event.group) - {event.rank})
     layer = event.layer if row is None or row.layered else None
     return Code(event.kind, layer, event.batches if row is not None and row.by_batch else frozenset(), event.layers)
+
+
+_text_of = lru_cache(maxsize=1 << 12)(str)  # ranks that do the same have the same codes
 
 
 def legend(kind: str) -> str:
@@ -125,9 +129,11 @@ def grid(
     unit: Unit = TICKS,
     marks: Mapping[int, tuple[float, str]] = MappingProxyType({}),
     width: int | None = None,
+    hosts: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> str:
     """Return a line for each rank, with a column for each moment at which some rank starts something. ``+`` joins what
     starts at the same time, ``-`` goes on, ``.`` is idle. ``marks``: the last thing to say of a rank, and its tick.
+    ``hosts``: the devices of each host, by its rank.
 
     Lines longer than ``width`` characters, by default those of the terminal, are folded: below the first columns come
     the next ones, with their ticks and ranks.
@@ -137,10 +143,13 @@ def grid(
         own = by_rank.setdefault(event.rank, [])
         if event.kind not in MARKS:
             own.append(event)
-    names = {rank: f"rank {rank}" for rank in sorted(by_rank.keys() | marks.keys())}
+    names = {
+        rank: f"rank {rank}" + (f", host of {','.join(folded(hosts[rank]))}" if rank in hosts else "")
+        for rank in below_devices(by_rank.keys() | marks.keys(), hosts)
+    }
     moments = sorted({event.start for own in by_rank.values() for event in own} | {tick for tick, _ in marks.values()})
     if len(moments) * len(names) > CELLS:
-        said = {rank: [*map(str, map(code_of, by_rank.get(rank, ())))] for rank in names}
+        said = {rank: [*map(_text_of, map(code_of, by_rank.get(rank, ())))] for rank in names}
         for rank, (_, mark) in marks.items():
             said[rank].append(mark)
         return "\n".join(f"{name}  {' '.join(said[rank])}" for rank, name in names.items())
@@ -149,13 +158,22 @@ def grid(
     return _aligned(rows, width or line_width())
 
 
+def below_devices(ranks: Iterable[int], hosts: Mapping[int, Sequence[int]]) -> list[int]:
+    """Return ranks in the order in which they are listed for people: a host after its devices.
+
+    >>> below_devices(range(6), {4: (0, 1), 5: (2, 3)})
+    [0, 1, 4, 2, 3, 5]
+    """
+    return sorted(ranks, key=lambda rank: (hosts[rank][-1], 1) if rank in hosts else (rank, 0))
+
+
 def _cells(own: Sequence[Event], moments: Sequence[float], tick: float = 0.0, mark: str = "") -> list[str]:
     cells = ["."] * len(moments)
     for event in own:
         for at in range(bisect_left(moments, event.start), bisect_left(moments, event.end)):
             cells[at] = "-"
     for start, begun in groupby(own, key=attrgetter("start")):
-        cells[bisect_left(moments, start)] = "+".join(str(code_of(event)) for event in begun)
+        cells[bisect_left(moments, start)] = "+".join([_text_of(code_of(event)) for event in begun])
     at = bisect_left(moments, tick)
     if mark == "~":
         return [*cells[:at], *(mark if cell == "." else cell for cell in cells[at:])]

@@ -19,9 +19,9 @@ Shards = frozenset[int]
 WHOLE: Shards = frozenset([0])
 NONE: frozenset[int] = frozenset()
 
-PARTIAL, SLICES, LISTS, ADAPTER = "partial=True", "slices", "lists", "adapter"
-"""What a communication may carry that a puzzle has to grant, as its spec names it: summands, slices of a sequence,
-several tensors in one call, and adapters."""
+PARTIAL, SLICES, LISTS, ADAPTER, HOSTS = "partial=True", "slices", "lists", "adapter", "hosts"
+"""What a puzzle has to grant besides operations and their options, as its spec names it: what a communication may
+carry (summands, slices of a sequence, several tensors in one call, adapters), and hosts."""
 FINEST = 1 << 16  # the most pieces that a tensor is cut into, as sets of pieces are written out
 
 

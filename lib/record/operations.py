@@ -123,6 +123,7 @@ class Operation:
     """Whether it works on micro-batches one by one: its price is that of one, and its code names them."""
     trains: bool = False  # whether it carries micro-batches through a layer
     backward: bool = False  # whether it does so backwards
+    on_host: bool = False  # whether a host can do it, too
     words: tuple[str, ...] = ()  # of an operation that a puzzle has to grant: by what name its spec does so
     elsewhere: Sequence[str] = ()  # names that torch has for it
     price: str = ""  # the field of ``Cost`` with its price, where that is not named like its verb

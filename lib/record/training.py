@@ -403,4 +403,5 @@ UPDATE = Computation(
     makes=_stepped,
     value=lambda values, given: values.update(given[1], given[2], given[0]),
     by_batch=False,
+    on_host=True,
 )

@@ -42,7 +42,7 @@ class Clerk:
     ) -> None:
         """``ranks``: the ranks of the books, if they are open already; ``train``: what is to be trained."""
         self.books, self.layers, self.train = books, layers, train
-        self.ranks = ranks or [books.open(rank, layers, batches) for rank in range(books.mesh.ranks)]
+        self.ranks = ranks or [books.open(rank, layers, batches) for rank in range(books.mesh.everyone)]
         self.tensors: list[TensorState] = []
         self.calls: list[InFlight] = []
         self.woken: list[int] = []

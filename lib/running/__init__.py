@@ -8,5 +8,6 @@ execution  one run: the loop, the ranks' tasks, what they print, and how it ends
 workload   what is trained when tensors hold numbers
 run        run(fn, ranks=4, ...), and the Run that it gives
 sweep      several programs at many sizes: time and memory of each
+plan       programs on all meshes of a cluster: how to train a model
 =========  ======================================================================
 """

@@ -36,9 +36,9 @@ class Run(Outcome):
     """What happened in a run. Shows itself as a picture in a notebook once ``drawing`` is imported.
 
     ``models``: the ranks' Models; ``events``: the log, rank by rank; ``time``: the end of the last operation, in ticks;
-    ``memory``: the highest peak of a rank, in elements; ``tick``: the seconds that a tick took, if real processes ran.
-    With the cost of a cluster (``lib.real``) they are in seconds and bytes, and a Run has ``seconds``, ``bytes``,
-    ``fits`` and ``mfu``.
+    ``memory``: the highest peak of a device, in elements; ``host_memory``: that of a host; ``tick``: the seconds that a
+    tick took, if real processes ran. With the cost of a cluster (``lib.real``) they are in seconds and bytes, and a Run
+    has ``seconds``, ``bytes``, ``fits`` and ``mfu``.
     """
 
     tick: float | None = None
@@ -124,6 +124,7 @@ def run(
     timeout: float | None = TIMEOUT,
     *,
     train: str = TRAINED[0],
+    hosts: int = 0,
     engine: str = "simulated",
     layer: str = "mlp",
     dtype: str = "float32",
@@ -136,9 +137,9 @@ def run(
     _order: Sequence[int] | None = None,
     _strict: bool = True,
 ) -> Run:
-    """Runs ``fn(model)``, plain or async, on every rank of a machine. ``ranks``, ``mesh``, ``node_size`` and ``cost``
-    describe the machine (see Dist), ``layers`` and ``batches`` the training. With ``train="adapters"`` the layers' own
-    weights are frozen, and an adapter of each is trained.
+    """Runs ``fn(model)``, plain or async, on every rank of a machine. ``ranks``, ``mesh``, ``node_size``,
+    ``cost`` and ``hosts`` describe the machine (see Dist), ``layers`` and ``batches`` the training. With
+    ``train="adapters"`` the layers' own weights are frozen, and an adapter of each is trained.
 
     ``timeout`` ends a run that takes longer, in wall-clock seconds (by default 10, and more on large machines; None:
     never). In the main thread, on platforms with timers, it also ends a loop that never awaits anything. Works in
@@ -154,7 +155,7 @@ def run(
     """
     check_function(fn)
     one_of_names("engine", engine, ENGINES)
-    shape = Shape.of(ranks, mesh, node_size, cost)
+    shape = Shape.of(ranks, mesh, node_size, cost, hosts)
     work = Workload(layers, batches, layer, dtype, hidden, length, seed, train)
     if timeout is TIMEOUT:  # the very object: nothing was said
         timeout += A_LAYER * work.layers * (shape.ranks + work.batches)
@@ -171,7 +172,7 @@ def run(
 def train_on(fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings) -> list[Model]:
     """Return the models of a machine's ranks, after each has run ``fn`` to its end, and nothing is left on its way.
     Raise PuzzleError for what is wrong, with the run up to it."""
-    models = [Model(rank, dist, work.layers, work.batches) for rank in range(dist.ranks)]
+    models = [Model(rank, dist, work.layers, work.batches) for rank in range(dist._mesh.everyone)]
     try:
         execute(fn, models, settings.timeout, settings.order)
         if (unfinished := dist._books.unfinished()) is not None:
@@ -204,7 +205,7 @@ def _place(error: PuzzleError, done: Run) -> Place:
     place = getattr(error, "place", NOWHERE)
     rank, operation, layer, _, tick, _ = place if isinstance(place, Place) else NOWHERE
     return Place(
-        rank if rank in range(done.ranks) else None,
+        rank if rank in range(done.ranks + done.hosts) else None,
         operation if isinstance(operation, str) else "",
         layer if isinstance(layer, int) else None,
         tick=tick if isinstance(tick, float) and 0 <= tick <= done.time else None,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..basics.arguments import describe, whole_number
 from ..basics.errors import PuzzleError
-from ..basics.units import Elements, show_elements, show_ticks
+from ..basics.units import Elements
 from ..machine.check import TRAINED
 from ..machine.cost import Cost
 from ..record.score import idle_share
@@ -44,10 +44,12 @@ class Trial(NamedTuple):
 
 class Sweep:
     """What came out of a sweep: ``trials``, in the order of sizes and programs, at the prices of ``cost`` (None: the
-    usual ones). Shows itself as a table."""
+    usual ones), which also says what times and sizes are counted in. Shows itself as a table."""
 
     def __init__(self, trials: Sequence[Trial], cost: Cost | None = None) -> None:
         self.trials, self.cost = list(trials), cost
+        prices = Cost() if cost is None else cost
+        self.unit, self.size_unit = prices.time_unit, prices.size_unit
 
     def front(self) -> list[Trial]:
         """Return the right trials that no other one of the same size beats in time and memory: the Pareto front."""
@@ -59,11 +61,11 @@ class Sweep:
         ]
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return program, size, ticks, elements, idle share, and a mark for those on the front, as texts."""
+        """Return program, size, time, memory, idle share, and a mark for those on the front, as texts."""
         front, shown = self.front(), list[tuple[str, ...]]()
         for trial in self.trials:
             size = ", ".join(f"{name} {describe(value)}" for name, value in trial.size.items() if value is not None)
-            figures = (show_ticks(trial.time), show_elements(trial.memory), f"{100 * trial.idle:.0f}%")
+            figures = (self.unit.brief(trial.time), self.size_unit.show(trial.memory), f"{100 * trial.idle:.0f}%")
             mark = "front" if trial in front else ""
             shown.append((trial.name, size, *(figures if not trial.error else ("", "", "")), trial.error or mark))
         return shown
@@ -72,7 +74,7 @@ class Sweep:
         """Write all trials as a .csv file."""
         with open(path, "w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)
-            table.writerow(["program", *SIZES, "ticks", "elements", "idle", "front", "error"])
+            table.writerow(["program", *SIZES, self.unit.name, self.size_unit.name, "idle", "front", "error"])
             front = self.front()
             for trial in self.trials:
                 sizes = ["" if trial.size[name] is None else trial.size[name] for name in SIZES]
@@ -81,8 +83,8 @@ class Sweep:
                 table.writerow([trial.name, *sizes, *figures, int(trial in front), trial.error])
 
     def __str__(self) -> str:
-        rows = [HEADS, *self.rows()]
-        wide = [max(len(row[place]) for row in rows) for place in range(len(HEADS) - 1)]
+        rows = [("program", "size", self.unit.name, self.size_unit.name, "idle", ""), *self.rows()]
+        wide = [max(len(row[place]) for row in rows) for place in range(5)]
         lines = []
         for row in rows:
             cells = [cell.rjust(wide[at]) if 2 <= at < 5 else cell.ljust(wide[at]) for at, cell in enumerate(row[:-1])]
@@ -91,8 +93,6 @@ class Sweep:
 
     __repr__ = __str__
 
-
-HEADS = ("program", "size", "ticks", "elements", "idle", "")
 
 Varied = object
 """A size, several to be tried, or a function that gives it for a number of ranks."""
@@ -136,7 +136,7 @@ def sweep(
     trials = []
     for at, size in tasks:
         trials.append(_trial(functions[at], size, how))
-        _show(len(trials), len(tasks))
+        show_progress(len(trials), len(tasks))
     return Sweep(trials, cost)
 
 
@@ -165,7 +165,7 @@ def _trial(fn: Callable[[Any], Any], size: dict[str, Any], how: Mapping[str, Any
         done.verify()
     except PuzzleError as error:
         return Trial(name, size, error=str(error).split("\n", 1)[0])
-    return Trial(name, size, done.time, done.memory, idle_share(done.events, done.ranks))
+    return Trial(name, size, done.time, done.memory, idle_share(done.device_events, done.ranks, done.time))
 
 
 # -- side by side -----------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def _side_by_side(
                 waiting: list[Future[Trial]] = [pool.submit(_there, *task) for task in tasks]
                 try:
                     for count, _ in enumerate(as_completed(waiting), 1):
-                        _show(count, len(tasks))
+                        show_progress(count, len(tasks))
                     return [one.result() for one in waiting]
                 finally:  # after an interrupt no more is begun
                     pool.shutdown(wait=False, cancel_futures=True)
@@ -197,7 +197,7 @@ def _there(at: int, size: dict[str, Any]) -> Trial:
     return _trial(functions[at], size, how)
 
 
-def _show(count: int, total: int) -> None:
+def show_progress(count: int, total: int) -> None:
     """Show how far it has come, in a line that is written anew, and that is gone at the end: to whoever is looking."""
     if not sys.stdout.isatty() and "ipykernel" not in sys.modules:
         return

@@ -104,7 +104,7 @@ class Host:
         self.ranks = {client.rank: client for client in ranks}
         self.books = LocalBooks(shape, graded=True, watcher=self)
         dist = Dist.of(shape, cast(AnyBooks, self.books))
-        self.models = [Model(rank, dist, work.layers, work.batches) for rank in range(shape.ranks)]
+        self.models = [Model(rank, dist, work.layers, work.batches) for rank in range(shape.everyone)]
         handles = [cast(RankState, model._handle) for model in self.models]
         self.clerk = Clerk(self.books, work.layers, work.batches, handles, work.train)
         self.numbers: dict[InFlight, int] = {}  # the clerk's numbers of calls

@@ -279,6 +279,7 @@ def be_a_rank(
     if device != "cpu":
         torch.cuda.set_device(device)
     backend = "gloo" if device == "cpu" else "nccl"
+    everywhere = "cpu:gloo,cuda:nccl" if shape.mesh.hosts and torch.cuda.is_available() else backend
     numbers = Numbers(work, device)
     about = {
         "backend": backend,
@@ -289,8 +290,8 @@ def be_a_rank(
     meter = Meter() if settings.meter else None
     watch, lane = meter.watch if meter else nullcontext, None
     try:
-        dist.init_process_group(backend, store=store, rank=rank, world_size=shape.ranks)
-        lane = Lane(lane_wire, numbers, rank, _groups(shape.mesh), watch)
+        dist.init_process_group(everywhere, store=store, rank=rank, world_size=shape.everyone)
+        lane = Lane(lane_wire, numbers, rank, _groups(shape.mesh), shape.mesh.beside.keys(), watch)
         _, said_at = lane_wire.receive(longest=None)  # "start": all are there
         clock = time.monotonic() - said_at if place["boot"] != this_machine() else 0.0
         with redirect_stdout(Printing(ask)):
@@ -330,4 +331,5 @@ def _groups(mesh: Mesh) -> dict[tuple[int, ...], Any]:
     """Return a process group for every group of ranks that can meet. All ranks make all of them, in the same order."""
     parts = dict.fromkeys(mesh.group(rank, axis).ranks for axis in mesh.axes for rank in range(mesh.ranks))
     groups = {ranks: dist.new_group(list(ranks)) for ranks in parts if len(ranks) < mesh.ranks}
-    return {**groups, tuple(range(mesh.ranks)): dist.group.WORLD}
+    everyone = tuple(range(mesh.ranks))
+    return {**groups, everyone: dist.new_group(list(everyone)) if mesh.hosts else dist.group.WORLD}

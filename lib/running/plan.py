@@ -1,0 +1,236 @@
+"""How to train a model on a cluster: programs of yours, on every mesh that can hold the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ..basics.arguments import describe, whole_number
+from ..basics.errors import PuzzleError
+from ..basics.units import show_bytes
+from ..real.cluster import Cluster
+from ..real.prices import RealCost
+from ..real.transformer import Transformer
+from .run import check_function, run
+from .sweep import show_progress
+
+Program = Callable[[Any], Any]
+ALIKE = 0.08
+"""The model of a cluster is good to so much: what is within that of the fastest counts as equal."""
+HOPELESS = 1.3
+"""What is slower than this times the fastest even without any wait is not run."""
+MOST_CHUNKS = 6
+SHOWN = 20  # plans of a table
+GRADIENTS = 4  # bytes of a gradient in memory; it is reduced in 2
+MICRO_BATCHES = (1, 2, 4, 8)  # sequences of a micro-batch that are tried in a pipeline
+
+
+class Plan(NamedTuple):
+    """A way to train: ``replicas`` x ``stages`` x ``tensor`` GPUs. ``seconds`` of a step, ``bytes`` of a GPU."""
+
+    name: str
+    replicas: int
+    stages: int
+    chunks: int
+    tensor: int
+    micro_batch: int
+    recompute: str
+    seconds: float = 0.0
+    bytes: int = 0
+    mfu: float = 0.0
+
+    def better_than(self, other: Plan) -> bool:
+        """Return whether it is at least as fast and as small as another one, and not just the same."""
+        mine, others = (self.seconds, self.bytes), (other.seconds, other.bytes)
+        return mine != others and mine[0] <= others[0] and mine[1] <= others[1]
+
+
+class Plans:
+    """What a search has found. ``plans``: those that fit; first come those that are as fast as the fastest, within 8
+    percent, from small to large, then the others by their seconds. ``tried``: how many were run or ruled out."""
+
+    def __init__(self, plans: Sequence[Plan], tried: int) -> None:
+        fastest = min(plan.seconds for plan in plans)
+        self.limit = fastest * (1 + ALIKE)
+        self.plans = sorted(
+            plans, key=lambda plan: (0, plan.bytes, plan.seconds) if self.ties(plan) else (1, plan.seconds, plan.bytes)
+        )
+        self.tried = tried
+
+    def ties(self, plan: Plan) -> bool:
+        """Return whether a plan is as fast as the fastest, as far as this can be known."""
+        return plan.seconds <= self.limit
+
+    def front(self) -> list[Plan]:
+        """Return the plans that no other one beats in seconds and bytes: the Pareto front, from fast to small."""
+        front = [plan for plan in self.plans if not any(other.better_than(plan) for other in self.plans)]
+        return sorted(front, key=lambda plan: plan.seconds)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the table as texts."""
+        front = self.front()
+        return [
+            (
+                plan.name, f"{plan.replicas} x {plan.stages} x {plan.tensor}", str(plan.chunks), str(plan.micro_batch),
+                plan.recompute, f"{plan.seconds:.3g}", show_bytes(plan.bytes), f"{100 * plan.mfu:.0f}%",
+                "=" * self.ties(plan), "front" * (plan in front),
+            )
+            for plan in self.plans
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        rows = [HEADS, *self.rows()]
+        more = len(rows) - 1 - SHOWN
+        rows = rows[: SHOWN + 1]
+        wide = [max(len(row[place]) for row in rows) for place in range(len(HEADS))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, wide, strict=True)).rstrip() for row in rows]
+        lines += [f"and {more} more, in plans.rows()"] * (more > 0)
+        said = f"=: as fast as the fastest, within {100 * ALIKE:.0f} percent"
+        return "\n".join([*lines, f"{said}; {self.tried} ways were considered"])
+
+    __repr__ = __str__
+
+
+HEADS = ("program", "replicas x stages x tensor", "chunks", "micro-batch", "recompute", "s", "memory", "MFU", "", "")
+
+
+def plan(
+    model: Transformer,
+    cluster: Cluster,
+    batch: int,
+    *,
+    sharded: Program | None = None,
+    pipeline: Program | None = None,
+    interleaved: Program | None = None,
+) -> Plans:
+    """Tries programs of yours on all meshes of a cluster, and returns those that fit, with seconds and bytes.
+
+    ``batch``: sequences of a step; ``sharded``: a program like that of puzzle 4, in which each rank trains a
+    micro-batch of its own; ``pipeline`` and ``interleaved``: programs like those of puzzles 13 and 14. Of the replicas
+    of a pipeline one is run, and their all-reduce is added, with nothing beside it; the time of many micro-batches is
+    known from two short runs. What cannot fit, or cannot be fast, is not run. Raises PuzzleError for a cluster that
+    does not say how many GPUs it has, and if nothing fits.
+    """
+    batch = whole_number("batch", batch)
+    if cluster.gpus is None:
+        cure = "replace(cluster, gpus=64), with replace from dataclasses"
+        raise PuzzleError("plan needs the number of GPUs", where="plan", got=describe(str(cluster)), cure=cure)
+    programs = {"sharded": sharded, "pipeline": pipeline, "interleaved": interleaved}
+    for fn in programs.values():
+        if fn is not None:
+            check_function(fn)
+    search = Search(model, cluster, batch, programs)
+    ways = sorted(search.ways(), key=search.least_seconds)
+    found: list[Plan] = []
+    for count, way in enumerate(ways, 1):
+        fastest = min((plan.seconds for plan in found), default=float("inf"))
+        if search.least_bytes(way) <= cluster.room and search.least_seconds(way) <= HOPELESS * fastest:
+            done = search.run(way)
+            if done.bytes <= cluster.room:
+                found.append(done)
+        show_progress(count, len(ways))
+    if not found:
+        least = min(map(search.least_bytes, ways), default=0.0)
+        problem = f"no mesh of {cluster.gpus:,} GPUs holds {model.name} with a batch of {batch:,}"
+        expected = f"at most {show_bytes(cluster.room)} on a GPU"
+        got = f"{show_bytes(least)} at the least" if ways else "no mesh into which layers and batch can be divided"
+        cure = "more GPUs, a batch that they divide, or all of sharded=, pipeline= and interleaved="
+        raise PuzzleError(problem, where="plan", expected=expected, got=got, cure=cure)
+    return Plans(found, len(ways))
+
+
+class Search:
+    """All ways to train a model on a cluster, what each takes at the least, and what it takes."""
+
+    def __init__(self, model: Transformer, cluster: Cluster, batch: int, programs: dict[str, Program | None]) -> None:
+        self.model, self.cluster, self.batch, self.programs = model, cluster, batch, programs
+        assert cluster.gpus is not None
+        self.gpus = cluster.gpus
+
+    def ways(self) -> Iterator[Plan]:
+        """Yield all of them, as plans without figures."""
+        heads = self.model.kv_heads or self.model.heads
+        recompute = ("selective", "full") if self.model.attention == "scores" else ("none", "full")
+        for tensor in range(1, self.cluster.gpus_per_box + 1):
+            if self.gpus % tensor or heads % tensor:
+                continue
+            ranks = self.gpus // tensor
+            for how in recompute:
+                if self.programs["sharded"] and self.batch % ranks == 0:
+                    yield Plan("sharded", ranks, 1, 1, tensor, self.batch // ranks, how)
+                for stages in range(2, ranks + 1):
+                    if ranks % stages == 0 and self.model.layers % stages == 0:
+                        yield from self._pipelines(ranks // stages, stages, tensor, how)
+
+    def _pipelines(self, replicas: int, stages: int, tensor: int, how: str) -> Iterator[Plan]:
+        each, rest = divmod(self.batch, replicas)
+        for micro_batch in MICRO_BATCHES:
+            batches, left = divmod(each, micro_batch)
+            if rest or left or batches < stages:
+                continue
+            if self.programs["pipeline"]:
+                yield Plan("pipeline", replicas, stages, 1, tensor, micro_batch, how)
+            for chunks in range(2, MOST_CHUNKS + 1):
+                even = batches % stages == 0 and self.model.layers % (stages * chunks) == 0
+                if self.programs["interleaved"] and even:
+                    yield Plan("interleaved", replicas, stages, chunks, tensor, micro_batch, how)
+
+    def cost(self, way: Plan) -> RealCost:
+        """Return the prices of a way."""
+        return self.cluster.cost(
+            self.model,
+            micro_batch=way.micro_batch,
+            tensor=way.tensor,
+            sequence_parallel=way.tensor > 1,
+            recompute=way.recompute,
+            gradients=GRADIENTS,
+            reduced=2,
+        )
+
+    def batches(self, way: Plan) -> int:
+        """Return how many micro-batches a replica has."""
+        return self.batch // way.replicas // way.micro_batch
+
+    def least_bytes(self, way: Plan) -> float:
+        """Return less than a GPU holds: states, and the activations that are in flight on the first stage."""
+        states = sum(self.model.state_bytes().values()) / self.gpus
+        if way.stages > 1:
+            layers = self.model.layers / way.stages
+            states = sum(self.model.state_bytes(parameters=round(layers * self.model.layer_size)).values()) / way.tensor
+        kept = self.model.activation_bytes(way.micro_batch, way.tensor, way.tensor > 1, way.recompute)
+        return states + self.model.layers * kept
+
+    def least_seconds(self, way: Plan) -> float:
+        """Return less than a step takes: no rank ever waits."""
+        cost = self.cost(way)
+        layers = self.model.layers / way.stages
+        return float(layers * (cost.forward + cost.backward) * self.batches(way))
+
+    def run(self, way: Plan) -> Plan:
+        """Return a way with its figures."""
+        cost, fn = self.cost(way), self.programs[way.name]
+        assert fn is not None
+        if way.stages == 1:
+            done = run(fn, way.replicas, self.model.layers, way.replicas, cost=cost, timeout=None)
+            seconds, size = done.seconds, done.bytes
+        else:
+            seconds, size = self._pipeline(way, fn, cost)
+        mfu = cost.mfu(seconds, self.batch // way.micro_batch, self.gpus // way.tensor)
+        return way._replace(seconds=seconds, bytes=size, mfu=float(mfu))
+
+    def _pipeline(self, way: Plan, fn: Program, cost: RealCost) -> tuple[float, int]:
+        """Return seconds and bytes of a pipeline. Its time grows evenly with its micro-batches, in steps of as many as
+        there are stages; and no more are in flight with more than twice as many."""
+        few, layers, batches = way.stages, way.stages * way.chunks, self.batches(way)
+        more = few * (2 if way.chunks > 1 else 1) + (way.chunks == 1)
+        short = run(fn, few, layers, few, cost=cost, timeout=None)
+        seconds, size = short.seconds, short.bytes
+        if batches > few:
+            longer = run(fn, few, layers, more, cost=cost, timeout=None)
+            seconds += (longer.seconds - short.seconds) * (batches - few) / (more - few)
+            size = longer.bytes
+        gradients = 2 * self.model.size / way.stages / way.tensor
+        per_box = max(1, self.cluster.gpus_per_box // (way.tensor * way.stages))
+        if way.replicas > 1:
+            seconds += self.cluster.ring_takes(gradients, way.replicas, min(per_box, way.replicas), rounds=2)
+        return seconds, size
