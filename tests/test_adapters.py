@@ -189,6 +189,27 @@ def test_pieces_of_adapters_are_gathered_and_reduced_as_those_of_weights_are() -
     assert {event.words for event in done.events if event.kind in ("pass_to", "receive", "update")} == {(ADAPTER,)}
 
 
+def test_a_list_is_of_adapters_or_of_weights() -> None:
+    async def program(model: Model) -> None:
+        (weight, _), (adapter, _) = model.load_weights(0, model.rank, 2), model.load_adapter(1, model.rank, 2)
+        model.weights[0], model.weights[1] = weight, adapter
+        await model.allgather([weight, adapter], [0, 1])
+
+    with refuses("tensors of adapters and of the layers' own weights in one list"):
+        run(program, ranks=2)
+
+
+def test_a_state_of_an_adapter_is_loaded_before_work_on_its_layer() -> None:
+    async def program(model: Model) -> Model:
+        await sharded(model)
+        return model
+
+    states = run(program, **FOUR).final_states
+    late = [state._replace(late=(Labels("OptState", 2, 6, rare=OF_ADAPTER),)) for state in states]
+    with refuses(r"only after work on that layer.*model.opt_states\[l\] = model.load_adapter\(l\)"):
+        check_layout("frozen_shards", FOUR, late)
+
+
 def test_a_rank_with_nothing_to_add_brings_the_zero_gradient() -> None:
     async def two(model: Model) -> Model:
         model.weights[0], _ = model.load_weights(0)
@@ -478,7 +499,7 @@ def test_the_reference_trains_low_rank_factors_and_leaves_the_weight() -> None:
     import torch
 
     from lib.engines import data
-    from lib.engines.layers import adapted, parameters, rank_of_adapters
+    from lib.engines.layers import merged, parameters, rank_of_adapters
     from lib.engines.numbers import Numbers
     from lib.engines.reference import reference
     from lib.running.workload import Workload
@@ -487,12 +508,43 @@ def test_the_reference_trains_low_rank_factors_and_leaves_the_weight() -> None:
         work = Workload(2, 2, kind, "float64", 32, 5, train="adapters")
         flat, adapter = data.weight(work, 0), data.adapter(work, 0)
         assert len(adapter) == Numbers(work).of_adapter == len(reference(work)[0]) < parameters(kind, 32)
-        added = adapted(kind, 32, flat, adapter) - flat
+        added = merged(kind, 32, flat, adapter) - flat
         assert added.abs().max() > 0.01
         wide = added[: 16 * 64].view(16, 64) if kind == "mlp" else added[32 : 32 + 32 * 96].view(32, 96)
         assert torch.linalg.matrix_rank(wide) == rank_of_adapters(32) == 2
         if kind == "block":
             assert not added[:32].any()  # gains have no adapter
+
+
+@needs_torch
+@pytest.mark.parametrize("kind", ["mlp", "block"])
+def test_the_gradient_of_a_frozen_weight_is_not_even_computed(kind: str) -> None:
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from lib.engines import data
+    from lib.engines.layers import apply as apply_layer
+    from lib.engines.layers import apply_adapted, merged
+    from lib.engines.numbers import Numbers
+    from lib.running.workload import Workload
+
+    work = Workload(1, 1, kind, "float64", 64, 8, train="adapters")
+    weight, adapter, x = data.weight(work, 0), data.adapter(work, 0), data.inputs(work, 0)
+    both = [apply_adapted(kind, x, weight, adapter), apply_layer(kind, x, merged(kind, 64, weight, adapter))]
+    assert torch.allclose(*both, rtol=1e-12, atol=1e-12)
+    numbers, done = Numbers(work), {}
+    labels = Labels("Weight", 0, 1)
+    frozen, beside, inp = (
+        numbers.weight(labels),
+        numbers.weight(labels.changed(rare=OF_ADAPTER)),
+        numbers.inputs(frozenset({0})),
+    )
+    for name, given in (("all", frozen), ("adapter", numbers.adapted(frozen, beside))):
+        out, saved = numbers.keeping(inp, given, "all")
+        with FlopCounterMode(display=False) as counter:
+            numbers.backward(inp, numbers.loss(out), given, saved)
+        done[name] = counter.get_total_flops()
+    assert 0.5 <= done["adapter"] / done["all"] < 0.8  # a half, and the thin products
 
 
 @needs_torch

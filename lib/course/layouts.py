@@ -10,6 +10,7 @@ from typing import Any
 from ..basics.errors import Place, PuzzleError, show_set
 from ..machine.interface import FinalState
 from ..machine.mesh import Mesh
+from ..record.events import LOADS
 from ..record.labels import Labels, Shards, coarsest, union, within
 
 Size = dict[str, Any]
@@ -122,7 +123,7 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
     frozen, trained = WITH_ADAPTERS.get(name, ("", name))
     if frozen:
         _check_frozen(LAYOUTS[frozen](size, devices), devices)
-    wanted = LAYOUTS[trained](size, devices)
+    adapters, wanted = bool(frozen), LAYOUTS[trained](size, devices)
     hosts = {rank: [wanted[device] for device in near] for rank, near in mesh.beside.items()}
     for rank, of_devices in hosts.items():
         began, kept = _begin_and_end("OptState", final_states[rank])
@@ -134,16 +135,18 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
             began_there, kept_there = _begin_and_end("OptState", final_states[host])
             began += [one for one in began_there if _is_part(one, want)]
             kept += [one for one in kept_there if _is_part(one, want)]
-        weights = [labels for labels in state.began if labels.adapter == bool(frozen)]
-        _compare(state.rank, "Weight", True, want, weights)
-        _compare(state.rank, "OptState", True, want, [labels for labels in began if labels.adapter == bool(frozen)])
+        weights = [labels for labels in state.began if labels.adapter == adapters]
+        _compare(state.rank, "Weight", True, want, weights, adapters)
+        _compare(state.rank, "OptState", True, want, [one for one in began if one.adapter == adapters], adapters)
         if state.late:  # until its update no rank would have the state in memory
             problem = f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer"
             expected = "weight and state loaded before the first operation of their layer"
-            cure = "model.weights[l], model.opt_states[l] = model.load_weights(l) before anything else with layer l"
+            store = 'weights["adapter", l]' if adapters else "weights[l]"
+            cure = f"model.{store}, model.opt_states[l] = model.{LOADS[adapters]}(l) before anything else with layer l"
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
-        _compare(state.rank, "Weight", False, want, [final.labels for final in state.finals.values()])
-        _compare(state.rank, "OptState", False, want, kept)
+        finals = [final.labels for final in state.finals.values()]
+        _compare(state.rank, "Weight", False, want, finals, adapters)
+        _compare(state.rank, "OptState", False, want, kept, adapters)
 
 
 def _begin_and_end(kind: str, state: FinalState) -> tuple[list[Labels], list[Labels]]:
@@ -190,9 +193,11 @@ def _compare(
     begins: bool,
     wanted: Mapping[int, tuple[Part, Part]],
     labels: Iterable[Labels],
+    adapters: bool = False,
     frozen: bool = False,
 ) -> None:
-    """Raise PuzzleError unless these are the wanted parts of weights or states, at a rank's beginning or its end."""
+    """Raise PuzzleError unless these are the wanted parts of weights or states, or of those of adapters, at a rank's
+    beginning or its end."""
     got: dict[int, list[Part]] = {}
     for one in labels:
         if one.kind == kind:
@@ -203,12 +208,13 @@ def _compare(
         have = union(tuple(dict.fromkeys(got[layer])))[0] if layer in got else None
         if have != want:
             end, how = _ENDS["frozen" if frozen else kind]
-            when = "begins with (load_weights)" if begins else f"ends with ({end})"
-            problem = f"it {when} the wrong pieces of the {kind} of layer {layer}"
+            when = f"begins with ({LOADS[adapters]})" if begins else f"ends with ({end})"
+            what = f"{kind} of the adapter" if adapters else kind
+            problem = f"it {when} the wrong pieces of the {what} of layer {layer}"
             if layer not in wanted:
                 cure = f"layer {layer} is not for this rank: leave it to those that hold it"
             elif begins:
-                cure = _load(layer, *wanted[layer])
+                cure = _load(LOADS[adapters], layer, *wanted[layer])
             elif have is None:
                 cure = how.format(layer)
             else:
@@ -224,10 +230,10 @@ _ENDS = {
 """How a rank hands in what it ends with, in words and in code."""
 
 
-def _load(layer: int, weight: Part, opt_state: Part) -> str:
+def _load(verb: str, layer: int, weight: Part, opt_state: Part) -> str:
     """Return how a rank loads its part of a layer, and its part of the state where that is cut finer."""
     (shard, *_), total = sorted(weight[0]), weight[1]
-    load = f"model.load_weights({layer}, {shard}, {total})" if total > 1 else f"model.load_weights({layer})"
+    load = f"model.{verb}({layer}, {shard}, {total})" if total > 1 else f"model.{verb}({layer})"
     if opt_state == weight:
         return f"{load} on this rank"
     pieces = opt_state[1] // total

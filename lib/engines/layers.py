@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -102,13 +103,53 @@ def shapes_of_adapter(kind: str, hidden: int) -> tuple[Shape, ...]:
     return tuple(shape for rows, columns in matrices for shape in ((rows, rank), (rank, columns)))
 
 
-def adapted(kind: str, hidden: int, flat: torch.Tensor, adapter: torch.Tensor) -> torch.Tensor:
-    """Return the flat weight of a layer with the products of its adapter added to its matrices."""
+def pairs_of(kind: str, hidden: int, adapter: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the two thin matrices beside each matrix of a layer, of a flat adapter."""
     shapes = shapes_of_adapter(kind, hidden)
-    factors = iter(adapter.split([math.prod(shape) for shape in shapes]))
-    pairs = iter([part.view(shape) for part, shape in zip(factors, shapes, strict=True)])
-    parts = [part if part.dim() == 1 else part + next(pairs) @ next(pairs) for part in split(kind, hidden, flat)]
+    parts = adapter.split([math.prod(shape) for shape in shapes])
+    thin = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    return list(zip(thin[::2], thin[1::2], strict=True))
+
+
+def merged(kind: str, hidden: int, flat: torch.Tensor, adapter: torch.Tensor) -> torch.Tensor:
+    """Return the flat weight of a layer with the products of its adapter added to its matrices."""
+    pairs = iter(pairs_of(kind, hidden, adapter))
+    parts = [part if part.dim() == 1 else part + torch.mm(*next(pairs)) for part in split(kind, hidden, flat)]
     return torch.cat([part.flatten() for part in parts])
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A frozen matrix with the two thin ones beside it. It multiplies as ``matrix + tall @ wide`` does, but what is
+    thin stays thin: so neither their product nor the gradient of the matrix is ever computed."""
+
+    matrix: torch.Tensor
+    tall: torch.Tensor
+    wide: torch.Tensor
+
+    def __rmatmul__(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.matrix + (x @ self.tall) @ self.wide
+
+    @property
+    def T(self) -> "Beside":
+        """The transposed of it."""
+        return Beside(self.matrix.T, self.wide.T, self.tall.T)
+
+    def split(self, size: int, dim: int) -> list["Beside"]:
+        """Return it in blocks of so many columns. ``dim`` is 1."""
+        blocks = zip(self.matrix.split(size, dim), self.wide.split(size, dim), strict=True)
+        return [Beside(matrix, self.tall, wide) for matrix, wide in blocks]
+
+
+def apply_adapted(
+    kind: str, x: torch.Tensor, flat: torch.Tensor, adapter: torch.Tensor, cheap: Cheap = at_once
+) -> torch.Tensor:
+    """Return the output of a layer with this flat weight, which is frozen, and this flat adapter."""
+    pairs = iter(pairs_of(kind, x.shape[-1], adapter))
+    parameters: Any = [
+        part if part.dim() == 1 else Beside(part, *next(pairs)) for part in split(kind, x.shape[-1], flat)
+    ]
+    return LAYERS[kind].function(x, parameters, cheap)
 
 
 def unit(kind: str, hidden: int) -> int | None:

@@ -19,7 +19,7 @@ from ..record.kinds import ACTIVATIONS
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
-from .layers import Cheap, adapted, again, apply, apply_units, at_once, parameters, shapes_of_adapter, unit
+from .layers import Cheap, again, apply, apply_adapted, apply_units, at_once, parameters, shapes_of_adapter, unit
 from .pieces import Pieces, Spans, nothing, select, size, spans_of, together
 
 
@@ -129,7 +129,7 @@ class Numbers:
         kind, hidden = self.work.layer, self.work.hidden
         if isinstance(weight.data, Adapted):
             frozen, flat = weight.data
-            return flat, lambda x, flat: apply(kind, x, adapted(kind, hidden, frozen, flat), cheap)
+            return flat, lambda x, flat: apply_adapted(kind, x, frozen, flat, cheap)
         if not partial:
             return self._complete(weight), lambda x, flat: apply(kind, x, flat, cheap)
         pieces, together = _pieces(weight), unit(kind, hidden)

@@ -14,7 +14,7 @@ from ..machine.check import TRAINED
 from ..running.workload import Workload
 from . import data
 from .agreement import Agreement, LayerError, badness
-from .layers import adapted, apply
+from .layers import apply, merged
 from .numbers import Real
 from .pieces import Pieces, Span
 
@@ -35,7 +35,7 @@ def reference(work: Workload) -> tuple[torch.Tensor, ...]:
         for batch in range(work.batches):
             x = data.inputs(work, batch)
             for weight, fixed in zip(weights, frozen, strict=True):
-                flat = adapted(work.layer, work.hidden, fixed, weight) if adapters else weight
+                flat = merged(work.layer, work.hidden, fixed, weight) if adapters else weight
                 x = apply(work.layer, x, flat)
             loss = loss + (x - data.target(work, batch)).square().sum() / 2 / data.loss_scale(work)
         loss.backward()

@@ -40,6 +40,9 @@ def check_list(
         problem, expected = f"{' and '.join(kinds)} in one list", "tensors of one kind"
         cure = f"one {kind} for each kind"
         raise PuzzleError(problem, where=rank.place(kind, known[0]), expected=expected, cure=cure)
+    if len({one.adapter for one in labels if one is not None and (one.batches or not KINDS[one.kind].batched)}) > 1:
+        problem, cure = "tensors of adapters and of the layers' own weights in one list", f"one {kind} for each"
+        raise PuzzleError(problem, where=rank.place(kind, known[0]), expected="either of them", cure=cure)
     return known
 
 

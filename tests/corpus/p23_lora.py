@@ -40,6 +40,11 @@ MISTAKES = [
     changed("lora", "every rank has all weights", (LOAD, "model.weights[layer], _ = model.load_weights(layer)"), (GATHER, "weight = model.weights[layer]\n"), says="begins with (load_weights) the wrong pieces of the Weight"),
     changed("lora", "reduce-scatter, as in FSDP", (SUM, "grad = await model.scatterreduce(grad, layer)"), says="the gradient does not cover the weight"),
     changed("lora", "adapters in pieces, as the weights", (ADAPTER, ADAPTER.replace("(layer)", "(layer, model.rank, model.RANKS)")), says="the adapter is not complete"),
+    changed("lora", "adapters in pieces, gathered and reduced", (ADAPTER, ADAPTER.replace("(layer)", "(layer, model.rank, model.RANKS)")),
+            (FORWARD, "model.weights['whole'] = weight\n        adapter = await model.allgather(adapter, layer)\n        weight = model.weights.pop('whole')\n        " + FORWARD),
+            ('        adapter = model.weights["adapter", layer]\n        grad,', "        model.weights['whole'], model.activations['now'], model.grad_activations['now'] = weight, inp, grad_out\n        adapter = await model.allgather(model.weights['adapter', layer], layer)\n"
+             "        weight, inp, grad_out = model.weights.pop('whole'), model.activations.pop('now'), model.grad_activations.pop('now')\n        grad,"),
+            (SUM, "grad = await model.scatterreduce(grad, layer)\n        adapter = model.weights['adapter', layer]"), says="begins with (load_adapter) the wrong pieces of the Weight of the adapter of layer 0"),
     changed("lora", "the adapter in the place of the weight", (FORWARD, FORWARD.replace("inp, weight, adapter=adapter", "inp, adapter")), says="an adapter is no weight of its own"),
     changed("lora", "the weight in the place of the adapter", (BACKWARD, BACKWARD.replace("adapter=adapter", "adapter=weight")), says="that is no adapter, but the layer's own weight"),
     changed("lora", "the weight for an answer", (ANSWER, "        model.set_final_weight(layer, model.weights[layer])\n"), says="that is the layer's own weight, and only adapters are trained"),
@@ -51,7 +56,7 @@ MISTAKES = [
     changed("lora", "nothing is ever given back", (POPPED, "model.activations[layer], model.grad_activations[layer + 1]"), (LOSS, "model.loss(model.activations[model.LAYERS])"), says="over the target"),
     changed("lora", "updated before the sum", (SUM, ""), (ANSWER, "        adapter = await model.allreduce(adapter, layer)\n" + ANSWER), says="missing micro-batches"),
     changed("lora", "adapters joined to their weights", (GATHER, GATHER.rstrip() + ".combine(model.weights['adapter', layer])\n"), says="did you forget `await`|not parts of one thing"),
-    changed("lora", "states of adapters not kept", ("adapter, model.opt_states[layer] = model.update(", "adapter, _ = model.update("), says="ends with (stored after its update) the wrong pieces of the OptState"),
+    changed("lora", "states of adapters not kept", ("adapter, model.opt_states[layer] = model.update(", "adapter, _ = model.update("), says="ends with (stored after its update) the wrong pieces of the OptState of the adapter"),
     changed("basic", "an adapter where there is no word for it", base="lora", says="is solved without `adapter`, which is the subject of puzzle 23"),
     # -- round the work -------------------------------------------------------------------------------------
     changed("lora", "the other micro-batches made up", (SUM, "grad = grad + model.fake_grad(layer, [mb for mb in range(model.BATCHES) if mb != model.rank])"), says="made up|do not add up"),
