@@ -46,6 +46,7 @@ SUMS = {
     "zero_bubble": "20.5 = 11 forward + 5.5 backward for the input + 3.5 backward for the weight + 0.5 update",
     "checkpointing": "48.18 = 30.18 backward + 12 forward + 6 update",
     "tensor_parallel": "12.5 = 4.5 all-reduce + 4 update + 2 forward + 2 backward",
+    "offload": "68 = 33 update + 21 backward + 12 forward + 2 messages",
     "sequence_parallel": "19.7 = 7.2 all-gather + 4.5 reduce-scatter + 4 update + 2 forward + 2 backward",
 }
 
@@ -151,11 +152,17 @@ def longer(base: Cost, lane: str, nth: int, more: Fraction) -> Cost:
         def compute(self, *what: Any) -> Grains:
             return super().compute(*what) + self.extra("compute")
 
+        def compute_on_host(self, *what: Any) -> Grains:
+            return super().compute_on_host(*what) + self.extra("compute")
+
         def meeting(self, *what: Any) -> Grains:
             return super().meeting(*what) + self.extra("collective")
 
         def transfer(self, *what: Any) -> Grains:
             return super().transfer(*what) + self.extra("send")
+
+        def transfer_to_host(self, *what: Any) -> Grains:
+            return super().transfer_to_host(*what) + self.extra("send")
 
     made: Cost = Longer(**{field.name: getattr(base, field.name) for field in fields(base)})
     return made
