@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lib import Cost, Dist, Model, PuzzleError, run
+from lib import Cost, Dist, Model, PuzzleError, hint, run
 from lib.basics.units import HIDDEN
 from lib.course.layouts import check_layout, show_size
 from lib.course.specs import puzzles
@@ -430,3 +430,7 @@ def test_with_real_tensors_in_one_process_weights_agree() -> None:
     assert (done.time, done.memory, done.host_memory) == (one_host().time, one_host().memory, one_host().host_memory)
     for machine in MACHINES:
         assert run(zero_offload, ranks=4, layers=2, batches=4, engine="local", dtype="float64", **machine).verify()
+
+
+def test_the_sketch_of_a_hint_names_the_host() -> None:
+    assert "\nrank 1, host of 0  ." in str(hint("offload", 2))
