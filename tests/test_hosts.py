@@ -1,5 +1,6 @@
 """Hosts: further ranks beside the devices, which store and update while these compute."""
 
+import argparse
 import asyncio
 import inspect
 import re
@@ -13,6 +14,7 @@ from lib.basics.units import HIDDEN
 from lib.course.layouts import check_layout, show_size
 from lib.course.specs import puzzles
 from lib.grading import judge
+from lib.grading.commandline import add_machine, size_for
 from lib.record.labels import HOSTS
 from lib.running.run import Run
 from tests.marks import needs_torch
@@ -434,3 +436,16 @@ def test_with_real_tensors_in_one_process_weights_agree() -> None:
 
 def test_the_sketch_of_a_hint_names_the_host() -> None:
     assert "\nrank 1, host of 0  ." in str(hint("offload", 2))
+
+
+def test_at_a_shell_hosts_are_an_option_and_those_of_the_puzzle() -> None:
+    parser = argparse.ArgumentParser()
+    add_machine(parser)
+
+    def size(function: Program, *arguments: str) -> dict[str, Any]:
+        found = size_for(function, parser.parse_args(arguments))
+        return {name: found[name] for name in ("ranks", "hosts") if name in found}
+
+    assert size(offload) == {"ranks": 1, "hosts": 1}
+    assert size(offload, "--ranks", "4") == {"ranks": 4}  # the puzzle's hosts are those of another machine
+    assert size(zero_offload, "--ranks", "4", "--hosts", "2") == {"ranks": 4, "hosts": 2}
