@@ -71,11 +71,11 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train on two micro-batches, one after the other, as in puzzle 1. The device begins with all weights and no optimizer
-# states, and ends with all weights, updated. The states are on the host from beginning to end, and no state is ever
-# sent. Since an update takes a weight as well, the host has weights of its own: both call `load_weights`, and the
-# device keeps only the first of what it gives. (On a real machine the host's copy has 32 bits, and is counted among
-# the states.)
+# Train on two micro-batches. Each forward and each backward takes one of them, as in puzzle 1; in which order is up to
+# you. The device begins with all weights and no optimizer states, and ends with all weights, updated. The states are
+# on the host from beginning to end, and no state is ever sent. Since an update takes a weight as well, the host has
+# weights of its own: both call `load_weights`, and the device keeps only the first of what it gives. (On a real
+# machine the host's copy has 32 bits, and is counted among the states.)
 #
 # The prices are those of the model and the card above, with a batch of 8,192 tokens in two micro-batches. A forward
 # takes 1 tick, a backward 3, since it computes the forward again (puzzle 11). A transfer takes 1, an update on the

@@ -554,7 +554,7 @@ def test_offload_hides_updates_as_long_as_the_host_keeps_up(
 ) -> None:
     """The device works for m L (F + B). After its last backward a gradient goes down, is used, and comes back. A host
     that is slower than the time between two complete gradients is what the run waits for: that is a backward where the
-    last micro-batch goes alone, and m of them layer by layer (ZeRO-Offload, arXiv 2101.06840, figures 4 and 5)."""
+    last micro-batch goes alone, and m of them layer by layer (ZeRO-Offload, arXiv 2101.06840)."""
     transfer = 0.75
     cost = Cost(backward=backward, host_update=update, host_transfer=transfer, receive=0)
     names = ("offload_blocking", "offload", "offload_by_layer", "offload_weights_too")

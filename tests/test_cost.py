@@ -12,6 +12,7 @@ import pytest
 
 from lib import Cost, Dist, Model, PuzzleError, RingCost, run
 from lib.basics.units import exact
+from lib.course.layouts import mesh_of
 from lib.course.specs import COSTS
 from lib.machine.cost import Grains
 from lib.machine.mesh import Group
@@ -117,7 +118,7 @@ def test_every_solution_is_right_at_prices_from_sizes_whatever_the_order(name: s
     fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == name)
     first = run(fn, **spec["size"], cost=RingCost())
     first.check()
-    ranks = spec["size"]["ranks"]
+    ranks = mesh_of(spec["size"]).everyone
     assert run(fn, **spec["size"], cost=RingCost(), _order=range(ranks)[::-1]).events == first.events
     assert first.memory == run(fn, **spec["size"]).memory or "receive" in {event.kind for event in first.events}
 

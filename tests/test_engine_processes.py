@@ -26,9 +26,11 @@ from jupyter_client.manager import AsyncKernelManager
 from lib import Deadlock, Model, PuzzleError, run
 from lib.record.events import Event
 from solutions import build
+from tests.corpus import function
 from tests.kernels import complaints, run_cells, text
 from tests.marks import MISSING, needs_processes
 from tests.programs import solutions
+from tests.test_hosts import zero_offload
 
 SOLUTIONS = {spec["name"]: (fn, spec["size"]) for fn, spec in solutions()}
 pytestmark = [
@@ -401,9 +403,9 @@ def test_at_a_shell(tmp_path: Path) -> None:
     assert "ddp on 4 ranks: time 5.6 ticks" in done.stdout and "Correct! With real tensors" in done.stdout
 
 
-def under_torchrun(file: Path, function: str) -> subprocess.CompletedProcess[str]:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    worker = [*torchrun, "-m", "lib", "worker", f"{file}:{function}"]
+def under_torchrun(file: Path, function: str, ranks: int = 4, *more: str) -> subprocess.CompletedProcess[str]:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    worker = [*torchrun, "-m", "lib", "worker", f"{file}:{function}", *more]
     return subprocess.run(worker, cwd=build.ROOT, capture_output=True, text=True, check=False)
 
 
@@ -577,3 +579,36 @@ def test_who_has_died_is_named_and_not_who_lost_a_link() -> None:
             match=r"rank 1: its process \(pid \d+\) was killed by SIGKILL .*; its last operation was allgather",
         ):
             apart(dies_while_tensors_move, hidden=256)
+
+
+# -- hosts ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("machine", [{"ranks": 2, "hosts": 2}, {"ranks": 2, "hosts": 1}])
+def test_a_host_is_a_process_on_the_processor(machine: dict[str, int]) -> None:
+    size = {**machine, "layers": 2, "batches": machine["ranks"]}
+    done, simulated = apart(zero_offload, **size, device="cpu"), run(zero_offload, **size)
+    assert done.verify().startswith("Correct!")
+    assert bare(done.events) == bare(simulated.events)
+    assert (done.memory, done.host_memory) == (simulated.memory, simulated.host_memory)
+    assert len(done.models) == machine["ranks"] + machine["hosts"] and done.stored[0] == done.stored[1]
+    assert {event.rank for event in done.measured.events} == set(range(len(done.models)))
+
+
+def test_what_a_host_is_refused_is_told_as_anywhere() -> None:
+    async def all_reduced(model: Model) -> None:
+        await model.allreduce(model.fake_grad(0, []), 0)
+
+    with pytest.raises(PuzzleError) as caught:
+        apart(all_reduced, 1, hosts=1)
+    assert "rank 1" in str(caught.value) and "a host takes part in no all-reduce" in str(caught.value)
+
+
+def test_hosts_under_torchrun_are_ranks_after_the_devices(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from lib import Model\n\n\n" + function("offload") + "\n", encoding="utf-8")
+    done = under_torchrun(file, "offload", 2)
+    assert done.returncode == 0 and "offload on 1 rank: time 68 ticks" in done.stdout, done.stderr
+    assert "Correct! With real tensors (torchrun, mlp, float32)" in done.stdout
+    refused = under_torchrun(file, "offload", 3)
+    assert "torchrun has started 3 ranks, and 2 are asked for, 1 of them hosts" in refused.stderr

@@ -59,6 +59,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "tensor_parallel": {"ranks": 3, "layers": 3, "batches": 1},
     "sequence_parallel": {"ranks": 3, "layers": 3, "batches": 1},
     "lora": {"ranks": 3, "layers": 2, "batches": 3, "train": "adapters"},
+    "offload": {"ranks": 1, "layers": 3, "batches": 2, "hosts": 1},
     "repair_local": {"ranks": 1, "layers": 2, "batches": 3},
     "repair_skip": {"ranks": 3, "layers": 2, "batches": 2},
     "repair_twice": {"ranks": 2, "layers": 2, "batches": 4},

@@ -1,5 +1,6 @@
 """Hosts: further ranks beside the devices, which store and update while these compute."""
 
+import argparse
 import asyncio
 import inspect
 import re
@@ -8,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from lib import Cost, Dist, Model, PuzzleError, run
+from lib import Cost, Dist, Model, PuzzleError, hint, run
 from lib.basics.units import HIDDEN
 from lib.course.layouts import check_layout, show_size
 from lib.course.specs import puzzles
 from lib.grading import judge
+from lib.grading.commandline import add_machine, size_for
 from lib.record.labels import HOSTS
 from lib.running.run import Run
 from tests.marks import needs_torch
@@ -338,31 +340,56 @@ def test_a_layout_wants_the_states_somewhere_and_the_weights_on_the_device() -> 
     assert caught.value.place.rank == 0
 
 
-async def update_in_pieces(model: Model) -> None:
-    """Each device has a piece of every state; its host has that instead."""
-    pieces = model.RANKS
-    if not model.is_host:
-        for layer in range(model.LAYERS):
-            model.weights[layer], _ = model.load_weights(layer, model.rank, pieces)
-        for layer in range(model.LAYERS):
-            grad = await model.scatterreduce(model.fake_grad(layer, []), layer)
-            await model.pass_to(model.host, grad)
-        return
-    for device in model.devices:
-        for layer in range(model.LAYERS):
-            model.weights[layer, device], state = model.load_weights(layer, device, pieces)
-            model.opt_states[layer, device] = state
-    for device in model.devices:
-        for _ in range(model.LAYERS):
-            await model.receive(device)
+async def zero_offload(model: Model) -> Model:
+    """ZeRO-Offload on several devices: gradients are reduce-scattered among them, and each piece of a state is with a
+    device's host, which updates that piece of the weight."""
+    pieces, layers = model.RANKS, range(model.LAYERS)
+    if model.is_host:
+        for device in model.devices:
+            for layer in layers:
+                loaded = model.load_weights(layer, device, pieces)
+                model.weights[layer, device], model.opt_states[layer, device] = loaded
+        for layer in reversed(layers):
+            for device in model.devices:
+                grad = await model.receive(device)
+                weight, state = model.weights.pop((layer, device)), model.opt_states.pop((layer, device))
+                weight, model.opt_states[layer, device] = model.update(layer, grad, weight, state)
+                await model.pass_to(device, weight)
+        return model
+    for layer in layers:
+        model.weights[layer], _ = model.load_weights(layer)
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in layers:
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+    model.grad_activations[0] = model.loss(model.activations.pop(model.LAYERS))
+    for layer in reversed(layers):
+        operands = model.activations.pop(layer), model.grad_activations.pop(0), model.weights.pop(layer)
+        grad, model.grad_activations[0] = model.backward(layer, *operands)
+        await model.pass_to(model.host, await model.scatterreduce(grad, layer))
+    for layer in reversed(layers):
+        model.weights[layer] = await model.allgather(await model.receive(model.host), layer)
+        model.set_final_weight(layer, model.weights[layer])
+    return model
 
 
-@pytest.mark.parametrize("machine", [{"hosts": 4}, {"hosts": 2, "node_size": 2}, {"hosts": 1}])
-def test_a_host_of_several_devices_has_the_pieces_of_each(machine: dict[str, int]) -> None:
-    done = run(update_in_pieces, ranks=4, layers=2, batches=4, **machine)
-    with pytest.raises(PuzzleError) as caught:  # nothing was updated, so the beginning was found right
-        laid_out("sharded", done, ranks=4, layers=2, batches=4, **machine)
-    assert "ends with" in caught.value.problem
+MACHINES: list[dict[str, Any]] = [{"hosts": 4}, {"hosts": 2, "node_size": 2}, {"hosts": 1}]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_host_of_several_devices_has_the_pieces_of_each(machine: dict[str, Any]) -> None:
+    size = {"ranks": 4, "layers": 2, "batches": 4, **machine}
+    done = run(zero_offload, **size)
+    done.check()
+    laid_out("states_sharded", done, **size)
+    each = 4 // machine["hosts"]  # devices of a host, each with a quarter of two weights and two states
+    assert max(event.held[0] + event.held[1] for event in done.events if event.rank >= 4) == each * 4 * W // 4
+    if each == 4:  # the pieces of all are the whole, wherever they have come from
+        laid_out("whole", done, **size)
+    else:
+        with pytest.raises(PuzzleError, match=r"begins with .* the wrong pieces of the OptState"):
+            laid_out("whole", done, **size)
+    with pytest.raises(PuzzleError, match=r"begins with .* the wrong pieces of the Weight"):
+        laid_out("sharded", done, **size)
 
 
 def test_a_host_has_no_states_of_another_host_s_devices() -> None:
@@ -404,3 +431,22 @@ def test_with_real_tensors_in_one_process_weights_agree() -> None:
     done = one_host(engine="local", dtype="float64")
     assert done.verify().startswith("Correct!")
     assert (done.time, done.memory, done.host_memory) == (one_host().time, one_host().memory, one_host().host_memory)
+    for machine in MACHINES:
+        assert run(zero_offload, ranks=4, layers=2, batches=4, engine="local", dtype="float64", **machine).verify()
+
+
+def test_the_sketch_of_a_hint_names_the_host() -> None:
+    assert "\nrank 1, host of 0  ." in str(hint("offload", 2))
+
+
+def test_at_a_shell_hosts_are_an_option_and_those_of_the_puzzle() -> None:
+    parser = argparse.ArgumentParser()
+    add_machine(parser)
+
+    def size(function: Program, *arguments: str) -> dict[str, Any]:
+        found = size_for(function, parser.parse_args(arguments))
+        return {name: found[name] for name in ("ranks", "hosts") if name in found}
+
+    assert size(offload) == {"ranks": 1, "hosts": 1}
+    assert size(offload, "--ranks", "4") == {"ranks": 4}  # the puzzle's hosts are those of another machine
+    assert size(zero_offload, "--ranks", "4", "--hosts", "2") == {"ranks": 4, "hosts": 2}

@@ -121,8 +121,8 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
 
     started, hosts = int(os.environ["WORLD_SIZE"]), size.get("hosts", 0)
     if size.setdefault("ranks", started - hosts) != started - hosts:
-        asked = f"{size['ranks']}" + f" and {hosts} hosts" * bool(hosts)
-        raise Usage(f"torchrun has started {started} ranks, and {asked} are asked for")
+        of_them = f", {hosts} of them hosts" if hosts else ""
+        raise Usage(f"torchrun has started {started} ranks, and {size['ranks'] + hosts} are asked for{of_them}")
     numbers = _options(options, "layer", "dtype", "hidden", "length", "seed")
     numbers["train"] = size.pop("train", TRAINED[0])
     work = Workload(size.pop("layers", 2), size.pop("batches", 1), **numbers)

@@ -16,6 +16,7 @@ from typing import Any
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError, numbered
 from ..basics.units import show_ticks
+from ..course.layouts import mesh_of
 from ..course.sketches import sketch
 from ..course.specs import Puzzle, after, cost_named, find, written
 from ..record.codes import code_of, grid, legend
@@ -138,7 +139,7 @@ class Hint:
         happened = {event.kind for event in half.events} - {FORWARD.kind}
         known = [f"{code_of(last)}: layer {last.layer} forward, {numbered('micro-batch', last.batches)}"]
         known += [legend(row.kind) for row in OPERATIONS.values() if row.kind in happened]
-        drawn = grid(half.events)
+        drawn = grid(half.events, hosts=mesh_of(self.puzzle.size).beside)
         known += ["a + joins what starts at the same tick"] * ("+" in drawn)
         return f"{self.text}\n\n{until} ({'; '.join(known)}):\n\n{drawn}"
 

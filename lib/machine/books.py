@@ -221,9 +221,8 @@ class LocalBooks:
         if operand is not None and operand.labels.kind == SAVED:
             problem, cure = "what forward leaves behind is not sent", "use it on the rank that has computed the layer"
             raise PuzzleError(problem, where=rank.place(f"pass_to({receiver})"), got=str(operand.labels), cure=cure)
-        if (
-            rank.is_host or receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks
-        ):  # the text costs more than the check
+        # From device to device the text costs more than the check.
+        if rank.is_host or receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks:
             receiver = self._other_rank("rank", receiver, rank, "pass_to")
         if receiver == rank.rank:
             raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), cure="keep it stored")
@@ -308,15 +307,11 @@ class LocalBooks:
 def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleError:
     """Return what to say of an operation of the devices that a host calls."""
     if row.lane == "compute":
-        problem, cure = (
-            f"a host computes no {row.word}: that is for the devices",
-            "`if model.is_host:` separates the two",
-        )
+        problem = f"a host computes no {row.word}: that is for devices"
+        cure = "`if model.is_host:` begins what is for hosts only, `if not model.is_host:` what is for devices"
     else:
-        problem = f"a host takes part in no {row.word}: without an axis that is among all devices"
-        cure = (
-            "a host sends to its devices, and receives from them: model.pass_to(device, v), for device in model.devices"
-        )
+        problem = f"a host takes part in no {row.word}: that is among devices"
+        cure = "a host sends and receives: model.pass_to(device, v), model.receive(device), for device in model.devices"
     return PuzzleError(problem, where=rank.place(row.kind, layer), got=f"rank {rank.rank}, a host", cure=cure)
 
 
