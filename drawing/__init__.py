@@ -20,7 +20,8 @@ gaps               where a rank does nothing, and for whom it waits there
 links              arrows from sends to receives, ties between the ranks of a collective
 path               the longest chain, as a line through its boxes
 failure            where a run has failed, and who waits there
-coarse, timeline   the rows, column by column or box by box
+boxes, coarse      the operations of the rows, box by box or column by column
+timeline           the rows, with what is behind and beside them
 spent              where the time of all ranks goes, as a bar
 header             title and figures
 peak               why memory is highest where it is, in words
@@ -29,6 +30,7 @@ picture            all of it: ``draw``
 difference         what ranks spend their time on, and what changed between two runs
 total_memory       the memory of a run as one line
 compare            several schedules under one time axis
+gallery            schedules with one legend for all, and several on one sheet
 playback           what a page that plays a schedule is told
 player             that page: ``play``
 perfetto           the schedule for another viewer

@@ -63,7 +63,7 @@ def compare(
     """A picture of two to four schedules, one below the other on one time axis, with a table of their figures.
 
     Above each but the first, it says how much shorter or longer it is than the one before and of what that is made: how
-    much more or less a rank, on average, computes, communicates without computing, or is idle. These parts add up to
+    much more or less a rank, on average, computes, only communicates, or waits. These parts add up to
     the difference. Below each is the memory of the rank whose peak is the highest, all on one scale, with the target if
     there is one. A dashed line goes through all schedules where a shorter one ends.
 
@@ -181,13 +181,16 @@ def _end(layout: Layout, until: float) -> list[Diagram]:
 
 
 def _columns(traces: Sequence[Trace]) -> list[Column]:
-    """Return the columns of the table. Those on boxes are there only if there are boxes."""
-    unit, boxes = traces[0].unit, any(trace.node_size for trace in traces)
+    """Return the columns of the table. Those on boxes and on hosts are there only if there are any."""
+    unit = traces[0].unit
+    absent = {"boxes"} if not any(trace.node_size for trace in traces) else set()
+    absent |= {"on a host"} if not any(trace.hosts for trace in traces) else set()
     time = Column("time", unit.name, lambda trace: trace.time, unit.brief, True)
     sizes = traces[0].size_unit
     shown = sizes.show if sizes.says_itself else size_of
     memory = Column("peak memory", sizes.name, lambda trace: float(trace.peak.memory if trace.peak else 0), shown, True)
-    return [time, memory, *(column for column in COLUMNS if boxes or column.unit != "boxes")]
+    most = Column("on a host", sizes.name, lambda one: float(one.host_peak.memory if one.host_peak else 0), shown, True)
+    return [time, memory, *(one for one in (most, *COLUMNS) if absent.isdisjoint((one.name, one.unit)))]
 
 
 def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:

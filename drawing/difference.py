@@ -3,70 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from fractions import Fraction
 
 from lib.basics.units import Elements, show_ticks
-from lib.record.events import MARKS, Event
+from lib.record.breakdown import name_of
 from lib.record.table import OPERATIONS
-from lib.record.training import BACKWARD, FORWARD
+from lib.record.training import BACKWARD
 
-from .theme import name_of
 from .trace import Trace
 
-GRAIN = 10**9
-"""So finely times are counted, which are floats, the nearest to exact ones: as whole numbers they add up exactly."""
 PLACES = 2
 """Decimals of a tick in a sentence; of milliseconds, three digits are told in all."""
-EXPOSED, IDLE = "exposed communication", "idle"
-
-Span = tuple[int, int]
 
 
 def parts_of(trace: Trace) -> dict[str, Fraction]:
-    """Return how long a rank does what, on average over the ranks, in the unit of the trace: each kind of compute,
-    communication beside which the rank does not compute, and nothing (idle). They add up to the time of the run."""
-    time = round(trace.time * GRAIN)
-    spent: dict[str, int] = {}
-    for events in trace.by_rank.values():
-        for part, length in _of_rank(events, time).items():
-            spent[part] = spent.get(part, 0) + length
-    return {part: Fraction(length, GRAIN * trace.ranks) for part, length in spent.items()}
-
-
-def _of_rank(events: Sequence[Event], time: int) -> dict[str, int]:
-    """Return the parts of one rank. Where several overlap, the moment belongs to the first of them."""
-    spans: dict[str, list[Span]] = {FORWARD.word: [], BACKWARD.word: []}
-    talk: list[Span] = []
-    for event in events:
-        if event.kind not in MARKS:
-            own = spans.setdefault(_part(event.kind), []) if event.lane == "compute" else talk
-            own.append((round(event.start * GRAIN), round(event.end * GRAIN)))
-    parts: dict[str, int] = {}
-    known: list[Span] = []
-    before = 0
-    for part, own in (*spans.items(), (EXPOSED, talk)):
-        known = sorted([*known, *own])
-        covered = _covered(known)
-        parts[part], before = covered - before, covered
-    return parts | {IDLE: time - before}
-
-
-def _part(kind: str) -> str:
-    row = OPERATIONS.get(kind)
-    if row is None or not row.trains:
-        return name_of(kind)
-    return BACKWARD.word if row.backward else FORWARD.word
-
-
-def _covered(spans: Sequence[Span]) -> int:
-    """Return the length of the union of spans, which are in order."""
-    total = reached = 0
-    for start, end in spans:
-        if end > reached:
-            total += end - max(start, reached)
-            reached = end
-    return total
+    """Return how long a rank does what, on average over the ranks, in the unit of the trace: the parts of
+    ``lib.record.breakdown``, with the halves of backward as one. They add up to the time of the run."""
+    time, spent = Fraction(trace.time), defaultdict[str, Fraction](Fraction)
+    for part, share in trace.parts.items():
+        row = OPERATIONS.get(part)
+        spent[BACKWARD.word if row is not None and row.backward else name_of(part)] += share * time
+    return dict(spent)
 
 
 def changes(before: Trace, after: Trace) -> dict[str, Fraction]:
@@ -113,11 +72,8 @@ def _memory(before: Trace, after: Trace) -> str:
     if before.peak is None or after.peak is None:
         return ""
     change: Elements = after.peak.memory - before.peak.memory
-    return (
-        f"peak memory {_more(after.size_unit.show(max(change, -change)), change)}"
-        if change
-        else "peak memory is the same"
-    )
+    show = after.size_unit.show
+    return f"peak memory {_more(show(max(change, -change)), change)}" if change else "peak memory is the same"
 
 
 def _more(size: str, change: Elements) -> str:

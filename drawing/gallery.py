@@ -89,7 +89,7 @@ def _trace(source: object) -> Trace:
 
 
 def _figures(trace: Trace) -> str:
-    peak = "" if trace.peak is None else f", {size_of(trace.peak.memory)} elements"
+    peak = "" if trace.peak is None else f", peak {size_of(trace.peak.memory)} elements"
     return f"{trace.unit.lasting(trace.time)}{peak}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lib.basics.units import TICKS, Unit
+from lib.basics.units import TICKS
 from lib.record.waiting import Gap
 
 from . import theme
@@ -17,7 +17,7 @@ from .words import plural, ranges
 LOWEST, ROOM = 14.0, 4.0
 """Rows lower than so many pixels have nothing written in them; room beside what is written, in pixels."""
 SIZES = (10.5, 9.0)
-FOUND = 5.0
+FOUND = 6.0
 """Where a picture is crowded, gaps narrower than so many pixels, which no pointer finds, say nothing."""
 LONG = 0.1
 """In parts of a run: of gaps that are as long as this at least, it is written how long they are, though there is no
@@ -53,7 +53,7 @@ def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
     """
     if not layout.fine:
         return
-    unit, told = layout.trace.unit, []
+    told = []
     for row in layout.rows:
         for gap in gaps_of(layout.trace, row):
             if gap.over and (layout.trace.failure is not None or not notes):
@@ -61,38 +61,42 @@ def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
             x, y, width, height = place = _place(layout, row, gap)
             if not layout.crowded or width >= FOUND:
                 bar = (round(x, 1), y + height / 2, round(width, 1))
-                told.append((bar, in_words(gap, row, unit, brief=layout.crowded)))
+                told.append((bar, in_words(gap, row, layout.trace, brief=layout.crowded)))
             short = gap.over or gap.length >= LONG * layout.trace.time
-            yield from _written(place, layout.height, brief(gap, row, unit)[: 1 + short])
+            yield from _written(place, layout.height, brief(gap, row, layout.trace)[: 1 + short])
     if told:
         yield hovers(told, layout.row_height)
 
 
-def waits_for(gap: Gap, row: Row) -> str:
-    """Return for whom a row waits in a gap: ``waits for rank 1``."""
+def waits_for(gap: Gap, row: Row, trace: Trace) -> str:
+    """Return for whom a row waits in a gap: ``waits for rank 1``, or for its host."""
     if gap.over:
         return "is done" if row.one else "are done"
     if gap.call is None:
         return "does nothing" if row.one else "do nothing"
     wait = "waits" if row.one else "wait"
+    if gap.ranks and trace.hosts.keys() >= set(gap.ranks):
+        return f"{wait} for {'its' if row.one else 'their'} host{plural(gap.ranks)}"
     return f"{wait} for rank{plural(gap.ranks)} {ranges(gap.ranks, 4)}" if gap.ranks else wait
 
 
-def brief(gap: Gap, row: Row, unit: Unit) -> list[str]:
+def brief(gap: Gap, row: Row, trace: Trace) -> list[str]:
     """Return what is written into a gap, from the longest to the shortest."""
+    unit = trace.unit
     long = unit.brief(gap.length) if unit is TICKS else unit.lasting(gap.length)
     if gap.over:
         said = f"done {long} early" if any(event.end for event in row.operations) else "nothing to do"
         return [said, "done"]
     if gap.call is None:
         return []
-    verb, _, whom = waits_for(gap, row).partition(" ")
+    verb, _, whom = waits_for(gap, row, trace).partition(" ")
     return [f"{verb} {long} {whom}".rstrip(), f"{verb} {long}"]
 
 
-def in_words(gap: Gap, row: Row, unit: Unit, brief: bool = False) -> str:
+def in_words(gap: Gap, row: Row, trace: Trace, brief: bool = False) -> str:
     """Return what a gap says when the pointer rests on it, or the most important part of that."""
-    said = [f"{row.full_name} {waits_for(gap, row)}"]
+    said = [f"{row.full_name} {waits_for(gap, row, trace)}"]
+    unit = trace.unit
     if gap.call is not None and not brief:
         said.append(f"in {operation_in_words(gap.call, row)}")
     between = unit.at(f"{unit.show(gap.start)} to {unit.show(gap.end)}")

@@ -19,7 +19,7 @@ MOST, LINES = 256, 64
 """Tensors and lines shown at most. Of others only the number is shown."""
 NAMES = 140.0
 """Width of the name of a line at most, in pixels."""
-COLUMNS, GAP, KEY = 8, 8.0, 16.0
+COLUMNS, GAP, KEY = 6, 8.0, 16.0
 """Pictures in a line at most, then the room between them and for a key above one in pixels."""
 
 

@@ -90,7 +90,8 @@ def figures(trace: Trace) -> list[Figures]:
         target = trace.memory_target
         met = peak.memory <= target if right else None
         memory = memory._replace(note=f"target {size(target)}", met=met)
-    return [time, memory]
+    on_host = trace.host_peak
+    return [time, memory, *([Figures("on a host", size(on_host.memory), f"rank {on_host.rank}")] if on_host else [])]
 
 
 def _figure(x: float, y: float, figure: Figures) -> Diagram:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from lib.basics.errors import show_layers
 from lib.basics.units import Unit
 from lib.record.events import Event
-from lib.record.table import OPERATIONS
+from lib.record.labels import ADAPTER
+from lib.record.table import OPERATIONS, training
 
 from .layout import Row
 from .theme import name_of
@@ -24,7 +25,11 @@ def hover(event: Event, row: Row, trace: Trace) -> str:
     alone, size = row.one, trace.size_unit
     said = [f"{row.full_name}: {operation_in_words(event, row)}", when(event, trace.unit)]
     if event.tensor:
-        said.append(f"{event.tensor}, {size.told(event.elements)}")
+        what = f"{event.tensor} of an adapter" if alone and ADAPTER in event.words else event.tensor
+        said.append(f"{what}, {size.told(event.elements)}")
+    elif alone and ADAPTER in event.words:
+        trains = event.kind in training()
+        said.append("with the layer's adapter; its own weight is frozen" if trains else "of the layer's adapter")
     if alone and event.words:
         said += [text for word, text in SAID.items() if word in event.words]
     if alone and event.lane == "message" and len(event.group) == 2:

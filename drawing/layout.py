@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
@@ -14,13 +14,14 @@ from lib.record.waiting import idle_spans
 
 from . import theme
 from .trace import Trace
-from .words import brief_ranks, plural, ranges
+from .words import brief_ranks, full_ranks
 
-LEFT, BOX, RIGHT, PAD = 78.0, 26.0, 62.0, 16.0
-"""Room in pixels for names of rows, for names of boxes, for notes beside rows, and around everything."""
+LEFT, HOST, BOX, RIGHT, PAD = 78.0, 14.0, 26.0, 62.0, 16.0
+"""Room in pixels for names of rows and how much more if hosts are among them, for names of boxes, for notes beside
+rows, and around everything."""
 GROUP_ABOVE = 16
 """Up to so many ranks, every rank has a row. If there are more, ranks that do the same share one."""
-FINE = 3000
+FINE = 2600
 """Up to so many events, each is a box of its own with a hover text."""
 CROWDED = 1000
 """Up to so many events, each is told whole when the pointer rests on it, and has corners of its own."""
@@ -34,6 +35,7 @@ MESSAGE, THIN_MESSAGE = 0.4, 11.0
 LINES = 280
 """Rows of a picture at most. If there are more, neighbors share one."""
 ALIKE: Mapping[int | None, object] = MappingProxyType({})
+NO_HOSTS: Mapping[int, Sequence[int]] = MappingProxyType({})
 Rect = tuple[float, float, float, float]
 """x, y, width, height in pixels."""
 
@@ -51,6 +53,8 @@ class Row:
     """Whether all its ranks work on the same micro-batches."""
     same_memory: bool = True
     """Whether all its ranks have the same in memory at all times."""
+    devices: list[int] = field(default_factory=list)
+    """The devices beside which its ranks are, if these are hosts."""
     lanes: Sequence[int] = ()
     """The lane of each event: 0 is the row itself, 1 and up are the thin lanes below it."""
     _idle: tuple[float, float] | None = None
@@ -63,7 +67,7 @@ class Row:
     @property
     def name(self) -> str:
         """What the row is called."""
-        return brief_ranks(self.ranks)
+        return brief_ranks(self.ranks, self.devices)
 
     @property
     def one(self) -> bool:
@@ -73,7 +77,7 @@ class Row:
     @cached_property
     def full_name(self) -> str:
         """All its ranks, in words."""
-        return f"rank{plural(self.ranks)} {ranges(self.ranks)}"
+        return full_ranks(self.ranks, self.devices)
 
     @cached_property
     def operations(self) -> list[Event]:
@@ -121,13 +125,14 @@ class Layout:
         failed = any(one.failure is not None for one in every)
         self.scale = min(self.until, max(one.time for one in every)) if failed else self.until
         """The last tick that is named: what is behind a run that failed will never be."""
-        self.rows = _in_lines(rows_of(trace.by_rank, trace.apart))
+        self.rows = _in_lines(rows_of(trace.by_rank, trace.apart, trace.hosts))
         count = len(self.rows)
         self.height = _height(count, tight=bool(beside))
         self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
         self.boxes = len({self.box_of(row) for row in self.rows} - {None}) > 1  # to be told apart
         room = BOX if self.boxes or any(trace.node_size for trace in beside) else 0.0
-        self.x0, self.x1 = PAD + LEFT + room, width - PAD - RIGHT
+        self.names = LEFT + (HOST if any(one.hosts for one in every) else 0.0)
+        self.x0, self.x1 = PAD + self.names + room, width - PAD - RIGHT
         self.per_tick = (self.x1 - self.x0) / (self.until or 1.0)
         shown = sum(len(row.operations) for row in self.rows)
         self.fine = not rough and self.height >= LEGIBLE and shown <= FINE
@@ -165,7 +170,7 @@ class Layout:
     def box_of(self, row: Row) -> int | None:
         """Return the number of the box (node) in which all ranks of a row are, or None."""
         size = self.trace.node_size
-        boxes = {rank // size for rank in row.ranks} if size else set()
+        boxes = {rank // size for rank in row.devices or row.ranks} if size else set()
         return boxes.pop() if len(boxes) == 1 else None
 
     def place(self, row: Row, index: int) -> Rect:
@@ -193,16 +198,20 @@ def _height(rows: int, tight: bool) -> float:
 
 
 def rows_of(
-    by_rank: Mapping[int, Sequence[Event]], apart: Mapping[int | None, object] = MappingProxyType({})
+    by_rank: Mapping[int, Sequence[Event]],
+    apart: Mapping[int | None, object] = ALIKE,
+    hosts: Mapping[int, Sequence[int]] = NO_HOSTS,
 ) -> list[Row]:
-    """Return the rows in order of rank. If there are many, ranks that do the same, and are not ``apart``, share one."""
+    """Return the rows in the order of ``by_rank``. If there are many, ranks that do the same share one, unless they are
+    ``apart`` or only some of them are hosts."""
     if len(by_rank) <= GROUP_ABOVE:
-        return [Row([rank], [events]) for rank, events in by_rank.items()]
+        return [Row([rank], [events], devices=[*hosts.get(rank, ())]) for rank, events in by_rank.items()]
     rows: dict[tuple[object, ...], Row] = {}
     for rank, events in by_rank.items():
         key = tuple((e.kind, e.layer, e.layers, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
-        row = rows.setdefault((*key, apart.get(rank)), Row([], [events]))
+        row = rows.setdefault((*key, apart.get(rank), rank in hosts), Row([], [events]))
         row.ranks.append(rank)
+        row.devices += hosts.get(rank, ())
         if row.events is not events:
             row.same_batches = row.same_batches and _batches(row.events) == _batches(events)
             row.same_memory = row.same_memory and _held(row.events) == _held(events)
@@ -216,7 +225,11 @@ def _in_lines(rows: list[Row]) -> list[Row]:
         return rows
     groups = [rows[at : at + each] for at in range(0, len(rows), each)]
     return [
-        Row([rank for row in group for rank in row.ranks], [events for row in group for events in row.parts])
+        Row(
+            [rank for row in group for rank in row.ranks],
+            [events for row in group for events in row.parts],
+            devices=[device for row in group for device in row.devices] if all(row.devices for row in group) else [],
+        )
         for group in groups
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from lib.basics.units import Elements
 from lib.record.events import Event
@@ -17,7 +18,7 @@ from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style
 from .peak import held_at, moment
 from .timeline import axis, fitting, grid
 from .trace import Trace
-from .words import brief_ranks, brief_size, plural, ranges
+from .words import brief_ranks, brief_size, full_ranks
 
 GAP, SHOWN = 6.0, 8
 """Pixels between strips, and strips at most."""
@@ -25,8 +26,9 @@ TALL, LOW, LOWEST = 118.0, 30.0, 24.0
 """Heights of strips in pixels: of the one with the peak, of the others, and of those where there are many."""
 ROOM = 1.21
 """The top of a strip, in parts of the highest sample or the target: above the peak there is room for its label."""
-ZONE = 6.0, 16.0
-"""Width in pixels of what has a hover text of its own, in the tall strip and in the others, at least."""
+ZONE, WIDER = (6.0, 16.0), 4
+"""Width in pixels of what has a hover text of its own, in the tall strip and in the others, at least; in a crowded
+picture so many times as wide."""
 LINE, SAMPLE = 13.0, 8.0
 """Height of a line of the list of what is held at the peak, and side of its samples, in pixels."""
 
@@ -37,6 +39,13 @@ class Profile:
 
     ranks: list[int]
     samples: Sequence[Event]
+    devices: Sequence[int] = ()
+    """The devices beside which they are, if they are hosts."""
+
+    @property
+    def name(self) -> str:
+        """All its ranks, in words."""
+        return full_ranks(self.ranks, self.devices)
 
     @property
     def most(self) -> Elements:
@@ -44,22 +53,43 @@ class Profile:
         return max((event.memory for event in self.samples), default=0)
 
 
+class Scale(NamedTuple):
+    """What strips have room for: the highest sample of their ranks, and the target that these have, if any."""
+
+    peak: Event
+    target: Elements | float | None = None
+
+
 def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
-    """Return the panel from ``y`` down, and the y where it ends: first the ranks with the peak, then the others."""
-    peak = layout.trace.peak
-    assert peak is not None
-    profiles = profiles_of(layout)
-    shown = _chosen(profiles, peak.rank)
-    title = "Memory" if len(shown) == len(profiles) else f"Memory ({len(shown)} of {len(profiles)} different profiles)"
+    """Return the panel from ``y`` down, and the y where it ends: first the ranks with the peak, then the others. Hosts
+    have strips below, on a scale of their own."""
+    trace, profiles = layout.trace, profiles_of(layout)
+    assert trace.peak is not None
+    on_devices = [profile for profile in profiles if not profile.devices]
+    parts, bottom = _strips(layout, on_devices, Scale(trace.peak, trace.memory_target), "Memory", y)
+    if trace.host_peak is not None and trace.host_peak.memory > 0:
+        on_hosts, title = [profile for profile in profiles if profile.devices], "Memory of hosts, on its own scale"
+        more, bottom = _strips(layout, on_hosts, Scale(trace.host_peak), title, bottom + 2 * GAP)
+        parts += more
+    scale, end = axis(layout, bottom)
+    return [*parts, *scale], end
+
+
+def _strips(
+    layout: Layout, profiles: Sequence[Profile], scale: Scale, title: str, y: float
+) -> tuple[list[Diagram], float]:
+    """Return a strip for each profile, or for some, below a title, and the y where the last one ends."""
+    shown, peak = _chosen(profiles, scale.peak.rank), scale.peak
+    title += "" if len(shown) == len(profiles) else f" ({len(shown)} of {len(profiles)} different profiles)"
     top = y + 20
     first, *others = sorted(shown, key=lambda profile: peak.rank not in profile.ranks)
-    highest = Strip(layout, first, top, TALL)
-    why = Why(highest, peak)
+    highest = Strip(layout, first, scale, top, TALL)
+    why = Why(highest)
     said, below = why.parts()
     low = LOW if len(others) <= 4 else LOWEST
     strips = [
         highest,
-        *[Strip(layout, profile, below + place * (low + GAP), low) for place, profile in enumerate(others)],
+        *[Strip(layout, profile, scale, below + place * (low + GAP), low) for place, profile in enumerate(others)],
     ]
     bottom = strips[-1].bottom if others else below - GAP
     ground = style(theme.CARD, theme.GRID, 1)
@@ -70,8 +100,8 @@ def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     ]
     for strip in strips:
         parts += [*strip.area(), *strip.around(), *strip.zones(ZONE[strip is not highest])]
-    scale, end = axis(layout, bottom)
-    return [*parts, *why.line(), *said, *scale], end
+    # A line from the row of a host would cross the strips of the devices.
+    return [*parts, *([] if first.devices else why.line()), *said], bottom
 
 
 def target_color(trace: Trace) -> str:
@@ -85,8 +115,11 @@ def profiles_of(layout: Layout) -> list[Profile]:
     """Return the profiles that occur, in order of rank."""
     found: dict[tuple[object, ...], Profile] = {}
     for rank, events in layout.trace.by_rank.items():
-        key = tuple((event.issued, event.held) for event in events)
-        found.setdefault(key, Profile([], events)).ranks.append(rank)
+        near = layout.trace.hosts.get(rank, ())
+        key = (bool(near), *((event.issued, event.held) for event in events))
+        profile = found.setdefault(key, Profile([], events))
+        profile.ranks.append(rank)
+        profile.devices = [*profile.devices, *near]
     return list(found.values())
 
 
@@ -104,13 +137,12 @@ def _chosen(profiles: Sequence[Profile], peak_rank: int) -> list[Profile]:
 
 
 class Strip:
-    """The memory of one profile, from ``top`` down, ``height`` pixels high. All strips share one scale."""
+    """The memory of one profile, from ``top`` down, ``height`` pixels high. All strips of devices share one scale, and
+    all of hosts another."""
 
-    def __init__(self, layout: Layout, profile: Profile, top: float, height: float) -> None:
-        self.layout, self.profile, self.top, self.bottom = layout, profile, top, top + height
-        peak, target = layout.trace.peak, layout.trace.memory_target
-        assert peak is not None
-        highest = max(float(peak.memory), float(target or 0)) * ROOM
+    def __init__(self, layout: Layout, profile: Profile, scale: Scale, top: float, height: float) -> None:
+        self.layout, self.profile, self.scale, self.top, self.bottom = layout, profile, scale, top, top + height
+        highest = max(float(scale.peak.memory), float(scale.target or 0)) * ROOM
         self.per_element = height / (highest or 1.0)
 
     def y(self, elements: Elements | float) -> float:
@@ -139,9 +171,8 @@ class Strip:
     def zones(self, least: float) -> list[Diagram]:
         """Return boxes that nobody sees and that say what is held there. Each is at least so many pixels wide: where
         there are several samples, it tells of the one with the most."""
-        layout, least = self.layout, least * self.layout.rough
-        size = layout.trace.size_unit
-        unit, name = layout.trace.unit, f"rank{plural(self.profile.ranks)} {ranges(self.profile.ranks)}"
+        layout, least = self.layout, least * self.layout.rough * (WIDER if self.layout.crowded else 1)
+        unit, name = layout.trace.unit, self.profile.name
         see_through = style(theme.CARD, None, 0, 0.0)
         parts: list[Diagram] = []
         for start, end, samples in zones_of(layout, self.profile.samples, least):
@@ -149,8 +180,9 @@ class Strip:
             when = f"from {unit.at(unit.brief(most.issued))}"
             if len(samples) > 1:
                 when = f"{unit.at(unit.brief(most.issued))}, with the most here"
-            held = [f"{theme.MEMORY[kind][0]} {size.show(amount)}" for kind, amount in memory_parts(most).items()]
-            said = "\n".join([f"{name}, {when}: {size.told(most.memory)}", *held])
+            sizes = layout.trace.size_unit
+            held = [f"{theme.MEMORY[kind][0]} {sizes.show(size)}" for kind, size in memory_parts(most).items()]
+            said = "\n".join([f"{name}, {when}: {sizes.told(most.memory)}", *held])
             parts.append(Titled(said, box(start, self.top, end - start, self.bottom - self.top, see_through)))
         return parts
 
@@ -166,17 +198,17 @@ class Strip:
     def around(self) -> list[Diagram]:
         """Return its name, its maximum, and the line of the target."""
         layout, middle, ranks = self.layout, (self.top + self.bottom) / 2, self.profile.ranks
-        name, most = fitting(brief_ranks(ranks), 11.0), f"max {brief_size(layout.trace.size_unit, self.profile.most)}"
+        name = fitting(layout, brief_ranks(ranks, self.profile.devices), 11.0)
+        most = f"max {brief_size(layout.trace.size_unit, self.profile.most)}"
         parts: list[Diagram] = [
-            Titled(f"rank {ranges(ranks)}", label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
+            Titled(self.profile.name, label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
             label(layout.x1 + 8, middle, most, 9.5, style(theme.MUTE), "start"),
         ]
         if len(ranks) > 1:
             parts.append(label(layout.x1 + 8, middle + 13, f"{len(ranks)} ranks", 9.5, style(theme.MUTE), "start"))
-        peak, target = layout.trace.peak, layout.trace.memory_target
-        if target is not None and peak is not None:
+        if self.scale.target is not None:
             color = target_color(layout.trace)
-            y = self.y(target)
+            y = self.y(self.scale.target)
             parts.append(lines([(layout.x0, y, layout.x1, y)], style(None, color, 1.2, None, (5.0, 3.0))))
         return parts
 
@@ -184,10 +216,10 @@ class Strip:
 class Why:
     """What a reader sees of the peak: a line from it up to its operation, what happens there, and what is held."""
 
-    def __init__(self, strip: Strip, peak: Event) -> None:
-        self.strip, self.peak, self.layout = strip, peak, strip.layout
-        self.x, self.y = self.layout.x(peak.issued), strip.y(peak.memory)
-        self.held = held_at(peak, self.layout.trace)
+    def __init__(self, strip: Strip) -> None:
+        self.strip, self.peak, self.layout = strip, strip.scale.peak, strip.layout
+        self.x, self.y = self.layout.x(self.peak.issued), strip.y(self.peak.memory)
+        self.held = held_at(self.peak, self.layout.trace)
 
     def parts(self) -> tuple[list[Diagram], float]:
         """Return the mark, its label and the list of what is held: in the strip where that covers nothing, or else
@@ -239,7 +271,7 @@ class Why:
         words = max(text_width(part.words, 10) for part in self.held) + SAMPLE + 5
         width = words + 14 + max(text_width(size, 10) for _, size in rows)
         height = LINE * len(rows) + 4
-        target = layout.trace.memory_target
+        target = strip.scale.target
         line = strip.y(target) if target is not None else strip.top
         free = [(left, self._top_between(left, left + width)) for left in _places(layout.x0 + 4, layout.x1 - 6 - width)]
         fits = (
@@ -264,11 +296,16 @@ class Why:
             ]
         return parts
 
-    def _top_between(self, left: float, right: float) -> float:
-        """Return the y of the highest point of the curve from one x to another."""
+    @cached_property
+    def _heights(self) -> list[tuple[float, float, Elements]]:
+        """How much is stored from which x to which."""
         steps = self.strip.steps
         ends = [*[x for x, _ in steps[1:]], self.layout.x1]
-        over = [sum(held) for (x, held), end in zip(steps, ends, strict=True) if x < right and end > left]
+        return [(x, end, sum(held)) for (x, held), end in zip(steps, ends, strict=True)]
+
+    def _top_between(self, left: float, right: float) -> float:
+        """Return the y of the highest point of the curve from one x to another."""
+        over = (size for x, end, size in self._heights if x < right and end > left)
         return self.strip.y(max(over, default=0))
 
     def _sum(self) -> list[str]:
@@ -300,7 +337,7 @@ class Why:
 
 def _places(first: float, last: float) -> list[float]:
     """Return places from the first to the last, some pixels apart."""
-    return [first + 4 * step for step in range(int((last - first) / 4) + 1)] if last >= first else []
+    return [first + 6 * step for step in range(int((last - first) / 6) + 1)] if last >= first else []
 
 
 def _overlap(one: Rect, other: Rect) -> bool:

@@ -68,10 +68,8 @@ def why_highest(trace: Trace) -> str:
     peak = trace.peak
     if peak is None:
         return ""
-    said = moment(peak, trace, False)
-    return (
-        f"Memory of rank {peak.rank} is highest as {said}: it holds {in_words(held_at(peak, trace), trace.size_unit)}."
-    )
+    said, held = moment(peak, trace, False), in_words(held_at(peak, trace), trace.size_unit)
+    return f"Memory of rank {peak.rank} is highest as {said}: it holds {held}."
 
 
 def moment(peak: Event, trace: Trace, several: bool) -> str:

@@ -20,12 +20,13 @@ from lib.basics.errors import show_layers
 from lib.basics.units import Elements
 from lib.record.events import MARKS, Event
 from lib.record.kinds import ACTIVATIONS, MEMORY_KINDS
+from lib.record.labels import ADAPTER
 from lib.record.table import OPERATIONS, RECEIVE, SEND
 
 from . import theme
 from .files import write
 from .trace import Trace, trace_of
-from .words import ranges
+from .words import full_ranks, ranges
 
 TICK = 1000.0
 """Microseconds for a tick, which so shows as a millisecond, and for a millisecond that was measured."""
@@ -91,7 +92,8 @@ def _short(number: float) -> float:
 
 
 def _names(trace: Trace, rank: int) -> Iterator[Json]:
-    named = {"process_name": {"name": f"rank {rank}"}, "process_sort_index": {"sort_index": rank}}
+    name = full_ranks([rank], trace.hosts.get(rank, ()))
+    named = {"process_name": {"name": name}, "process_sort_index": {"sort_index": [*trace.by_rank].index(rank)}}
     for name, args in named.items():
         yield {"ph": "M", "pid": rank, "tid": 0, "ts": 0, "name": name, "args": args}
     lanes = max(_threads(trace, rank), default=0)
@@ -169,5 +171,7 @@ def _details(event: Event, unit: str, named: bool) -> Iterator[tuple[str, object
     if event.tensor:
         yield "tensor", event.tensor
         yield unit, _number(event.elements)
+    if ADAPTER in event.words:
+        yield "adapter", True
     if event.group:
         yield "ranks", ranges(event.group)

@@ -20,7 +20,7 @@ from .gaps import gaps_of, waits_for
 from .layout import Row
 from .operations import color_of
 from .trace import Trace
-from .words import brief_ranks, ranges
+from .words import ranges
 
 CARDS = 16
 """Rows of ranks that have a card at the same time, at most. The page can show others in their place."""
@@ -96,12 +96,13 @@ def _row(
     ops.sort(key=lambda op: op[1])
     fullest = max(row.ranks, key=lambda rank: max((e.memory for e in trace.by_rank[rank]), default=0))
     return {
-        "name": brief_ranks(row.ranks),
+        "name": row.name,
         "brief": str(row.ranks[0]) + ("+" if len(row.ranks) > 1 else ""),
         "holder": "" if row.same_memory else f"rank {fullest}: ",
         "ops": ops,
         "held": _held(trace.by_rank[fullest], shown, held),
-        "gaps": [[gap.start, gap.end, words.place(waits_for(gap, row))] for gap in gaps_of(trace, row)],
+        "full": float(trace.host_peak.memory) * 1.02 if trace.host_peak and row.devices else 0.0,
+        "gaps": [[gap.start, gap.end, words.place(waits_for(gap, row, trace))] for gap in gaps_of(trace, row)],
         "stuck": _stuck(trace, row, code),
     }
 

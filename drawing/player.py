@@ -113,7 +113,7 @@ def _page(trace: Trace, picture: str, data: dict[str, Any]) -> str:
 
 def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]:
     """Return the rows to play, in order, and a sentence on what is left out. Raise PuzzleError if there is none."""
-    rows = rows_of(trace.by_rank, trace.apart)
+    rows = rows_of(trace.by_rank, trace.apart, trace.hosts)
     wanted = _evenly(trace, rows) if ranks is None else _named(trace, rows, ranks)
     taken: list[int] = []
     left = OPERATIONS
@@ -131,7 +131,7 @@ def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]
     if len(found) == len(rows):
         return found, ""
     own = [rank for row in found for rank in row.ranks]
-    said = f"{len(own):,} of {trace.ranks:,} ranks are played: {ranges(own)}."
+    said = f"{len(own):,} of {len(trace.by_rank):,} ranks are played: {ranges(own)}."
     return found, f"{said} play(run, ranks=[...]) plays those that you name."
 
 
@@ -140,7 +140,7 @@ def _named(trace: Trace, rows: Sequence[Row], ranks: Iterable[int]) -> list[int]
     of_rank = {rank: place for place, row in enumerate(rows) for rank in row.ranks}
     wanted = list(ranks) if isinstance(ranks, Iterable) else []
     if not wanted or any(rank not in of_rank for rank in wanted):
-        expected = f"a list of ranks from 0 to {trace.ranks - 1}"
+        expected = f"a list of ranks from 0 to {max(trace.by_rank)}"
         raise PuzzleError("no such ranks", where="play", expected=expected, got=describe(ranks), cure="ranks=[0, 1]")
     return list(dict.fromkeys(of_rank[rank] for rank in wanted))
 

@@ -30,7 +30,8 @@ from .sweep import draw_sweep
 
 MODEL: dict[str, tuple[str, ...]] = {
     "What a rank knows about itself": ("rank", "RANKS", "LAYERS", "BATCHES", "time", "log"),
-    "Where tensors come from": ("load_weights", "get_activation", "fake_grad"),
+    "Hosts": ("is_host", "host", "devices"),
+    "Where tensors come from": ("load_weights", "load_adapter", "get_activation", "fake_grad"),
     "Operations": (),
     "Communication": (),
     "Mesh": ("axis_index", "axis_size", "rank_at"),

@@ -8,9 +8,11 @@ from dataclasses import replace
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import TICKS, show_ticks
+from lib.course.layouts import mesh_of
 from lib.course.sketches import Outline, Span, outline
 from lib.course.sketches import sketch as sketch_of
 from lib.course.specs import Puzzle, cost_named, find, written
+from lib.record.codes import below_devices
 from lib.record.events import Event
 from lib.record.training import FORWARD
 from lib.running.run import Run
@@ -23,7 +25,7 @@ from .marks import Diagram, Titled, boxes, label, lines, style, text_width
 from .numbering import plan
 from .picture import WIDTH, card
 from .timeline import axis, draw_timeline, empty_rows, row_names
-from .trace import Trace, trace_of
+from .trace import Trace, size_of_run, trace_of
 from .words import share_text
 
 HEAD, GAP = 24.0, 16.0
@@ -99,8 +101,7 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
         cure = "beside_target(run), not beside_target(run.measured)"
         raise PuzzleError("the target is in ticks, and this run is in ms", where="beside_target", cure=cure)
     spec = find(source.name if puzzle is None else puzzle)
-    size = {key: getattr(source, key) for key in ("ranks", "layers", "batches", "mesh", "node_size")}
-    wanted = {key: spec.size.get(key) for key in size}
+    size, wanted = size_of_run(source), spec.size
     if size != wanted:
         raise PuzzleError(
             f"the target of {spec.name} is for another size",
@@ -116,11 +117,12 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
 
 
 def _trace(puzzle: Puzzle, title: str, events: Sequence[Event]) -> Trace:
-    size = puzzle.size
-    by_rank: dict[int, list[Event]] = {rank: [] for rank in range(size["ranks"])}
+    size, mesh = puzzle.size, mesh_of(puzzle.size)
+    ranks = below_devices(range(mesh.everyone), mesh.beside)
+    by_rank: dict[int, list[Event]] = {rank: [] for rank in ranks}
     for event in events:
         by_rank[event.rank].append(event)
-    return Trace(by_rank, size["layers"], size["batches"], size.get("node_size"), title)
+    return Trace(by_rank, size["layers"], size["batches"], size.get("node_size"), title, hosts=mesh.beside)
 
 
 def _events(outline: Outline, rank: int) -> list[Event]:
@@ -160,4 +162,4 @@ def _figures(trace: Trace) -> str:
 
 
 def _arguments(size: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in size.items() if value is not None)
+    return ", ".join(f"{name}={value!r}" for name, value in size.items())

@@ -14,7 +14,7 @@ from .layout import Rect
 from .marks import Diagram, Titled, box, label, style, text_width
 from .operations import operation
 from .trace import Trace
-from .words import beside, plural
+from .words import idle_and_hidden, plural
 
 BAR, SAMPLE, LINE, NEXT = 15.0, 9.0, 15.0, 12.0
 """In pixels: height of the bar, side of a sample, height of a line of the legend, room between two entries."""
@@ -26,7 +26,7 @@ def draw_spent(trace: Trace, x: float, y: float, width: float) -> tuple[list[Dia
     """Return a caption, the bar and its legend from (x, y) on, and the y where they end: nothing if no time passes."""
     if not trace.parts:
         return [], y
-    more = f" ({beside(trace)})" if beside(trace) else ""
+    more = f" ({idle_and_hidden(trace)})" if idle_and_hidden(trace) else ""
     caption = f"where the time of {trace.ranks} rank{plural(trace.ranks)} goes{more}"
     mute = style(theme.MUTE)
     parts: list[Diagram] = [label(x, y + 5, caption, SIZE, mute, "start"), *_bar(trace, (x, y + 14, width, BAR))]
@@ -63,14 +63,14 @@ def _part(trace: Trace, part: str, place: Rect) -> Diagram:
     color = theme.layer_color(trace.layers // 2, trace.layers)
     if trace.by_operation:
         color = theme.work_color(part, trace.batches // 2, max(trace.batches, 2))
-    return operation(part, place, color)
+    return operation(part, place, color, full=trace.by_operation)
 
 
 def _most_of(trace: Trace) -> str:
     """Return the communication that takes most of the time: its color stands for all."""
     lengths = defaultdict[str, float](float)
     talk = frozenset(in_lane("collective", "message"))
-    for event in trace.events:
+    for event in trace.device_events:
         if event.kind in talk:
             lengths[event.kind] += event.end - event.start
     return max(lengths, key=lambda kind: lengths[kind])

@@ -44,13 +44,21 @@ class View(NamedTuple):
     of: int = 1
     sliced: bool = False
     """Whether its shards are slices of a sequence."""
+    thin: bool = False
+    """Whether it is of an adapter, which is drawn as the thin thing that it is."""
+
+
+OF_ADAPTER = {"Weight": "adapter", "OptState": "adapter state", "WeightGrad": "adapter gradient"}
+"""What the tensors of an adapter are called."""
+THIN = 0.36
+"""How high the body of an adapter is, as a part of that of a weight."""
 
 
 def view_of(tensor: Tensor) -> View:
     """Return what a picture shows of a tensor."""
-    row = KINDS[type(tensor).__name__]
+    row, adapter = KINDS[type(tensor).__name__], getattr(tensor, "adapter", False)
     return View(
-        row.word,
+        OF_ADAPTER[row.name] if adapter else row.word,
         theme.MEMORY[row.memory][1],
         tensor.layer,
         tensor.layers,
@@ -63,6 +71,7 @@ def view_of(tensor: Tensor) -> View:
         getattr(tensor, "parts", WHOLE),
         getattr(tensor, "of", 1),
         type(tensor).__name__ in ACTIVATIONS,
+        adapter,
     )
 
 
@@ -146,14 +155,21 @@ def _body(view: View, place: Rect) -> list[Diagram]:
     if view.sliced or view.shards is None:
         return _rows(view, place, batches)
     if view.batches is None:
-        return _cells(place, view.shards, view.total, color)
+        return _cells(_thinner(place) if view.thin else place, view.shards, view.total, color)
     upper, lower = (x, y, width, height * 0.62), (x, y + height * 0.62 + 3, width, height * 0.38 - 3)
+    upper = _thinner(upper) if view.thin else upper
     filled = view.shards if batches else frozenset()
     activations = theme.MEMORY["activations"][1]
     return [
         *_cells(upper, filled, view.total, color),
         *_cells(lower, batches, view.total_batches, activations),
     ]
+
+
+def _thinner(place: Rect) -> Rect:
+    """Return a strip in the middle of a place."""
+    x, y, width, height = place
+    return x, y + height * (1 - THIN) / 2, width, height * THIN
 
 
 def _rows(view: View, place: Rect, batches: frozenset[int]) -> list[Diagram]:

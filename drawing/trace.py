@@ -12,12 +12,15 @@ from numbers import Real
 from lib.basics.arguments import describe
 from lib.basics.errors import Line, PuzzleError
 from lib.basics.units import ELEMENTS, MS, TICKS, Elements, SizeUnit, Unit
+from lib.course.layouts import Size
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import check
 from lib.learner.model import Model
+from lib.machine.check import TRAINED
 from lib.machine.failure import Failure, Wait
 from lib.record.breakdown import TALK, idle_of, time_parts
 from lib.record.chain import Chain, chain_of
+from lib.record.codes import below_devices
 from lib.record.events import MARKS, Event
 from lib.record.score import makespan, part_of_time, peak_event, share
 from lib.record.table import in_lane
@@ -62,16 +65,23 @@ class Trace:
     """Milliseconds that a tick takes, if that is known."""
     chain: Chain | None = None
     """The longest chain of operations that wait for each other, if it is to be shown."""
+    hosts: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """The devices of each host, by its rank. Shares of time, and the peak, are those of devices."""
 
     @cached_property
     def events(self) -> list[Event]:
         """All events, rank by rank."""
         return [event for events in self.by_rank.values() for event in events]
 
+    @cached_property
+    def device_events(self) -> list[Event]:
+        """The events that are no host's."""
+        return [event for event in self.events if event.rank not in self.hosts] if self.hosts else self.events
+
     @property
     def ranks(self) -> int:
-        """Number of ranks shown."""
-        return len(self.by_rank)
+        """Number of ranks shown, without hosts."""
+        return len(self.by_rank) - len(self.hosts)
 
     @cached_property
     def time(self) -> float:
@@ -108,13 +118,18 @@ class Trace:
 
     @cached_property
     def peak(self) -> Event | None:
-        """The first event at which memory was highest."""
-        return peak_event(self.events)
+        """The first event at which the memory of a device was highest."""
+        return peak_event(self.device_events)
+
+    @cached_property
+    def host_peak(self) -> Event | None:
+        """The first event at which the memory of a host was highest, if there are hosts."""
+        return peak_event(event for event in self.events if event.rank in self.hosts) if self.hosts else None
 
     @cached_property
     def parts(self) -> Mapping[str, Fraction]:
-        """Where the time of all ranks goes, in shares (0 to 1) that add up to 1."""
-        return time_parts(self.events, self.ranks)
+        """Where the time of all ranks but hosts goes, in shares (0 to 1) that add up to 1."""
+        return time_parts(self.device_events, self.ranks, self.time)
 
     @cached_property
     def idle(self) -> float:
@@ -124,7 +139,7 @@ class Trace:
     @cached_property
     def communication(self) -> float:
         """Share (0 to 1) of all ranks' time with communication, hidden or not."""
-        return share(self.events, self.ranks, in_lane("collective", "message"))
+        return share(self.device_events, self.ranks, in_lane("collective", "message"), self.time)
 
     @cached_property
     def hidden(self) -> float:
@@ -134,12 +149,14 @@ class Trace:
     def traffic(self, between: bool) -> float:
         """Return the share (0 to 1) of all ranks' time with communication inside boxes, or ``between`` them."""
         kinds = frozenset(in_lane("collective", "message"))
-        found = (event for event in self.events if event.kind in kinds and self._spans_boxes(event) == between)
+        found = (event for event in self.device_events if event.kind in kinds and self._spans_boxes(event) == between)
         return part_of_time(found, self.time, self.ranks)
 
     def _spans_boxes(self, event: Event) -> bool:
         """Return whether the group has ranks in several boxes: groups are in order, so first and last tell."""
         group, size = event.group, self.node_size
+        if not self.hosts.keys().isdisjoint(group):
+            return False  # a host is in the box of its devices
         return size is not None and len(group) > 1 and group[0] // size != group[-1] // size
 
     def tier(self, event: Event) -> object:
@@ -150,7 +167,7 @@ class Trace:
     @cached_property
     def lines(self) -> dict[int, Sequence[Line | None]]:
         """The lines of the learner's code that the events of each rank come from, or None where that is not known."""
-        own = dict(zip(self.by_rank, (model.lines() for model in self.models), strict=False))
+        own = dict(zip(sorted(self.by_rank), (model.lines() for model in self.models), strict=False))
         return {rank: own.get(rank, [None] * len(events)) for rank, events in self.by_rank.items()}
 
     @cached_property
@@ -160,7 +177,9 @@ class Trace:
         if self.color != "auto":
             return self.color == "operation"
         trained = [
-            {event.layer for event in events if theme.in_layer_color(event.kind)} for events in self.by_rank.values()
+            {event.layer for event in events if theme.in_layer_color(event.kind)}
+            for rank, events in self.by_rank.items()
+            if rank not in self.hosts
         ]
         everything = set[int | None]().union(*trained)
         return len(trained) > 1 and all(layers != everything for layers in trained)
@@ -196,14 +215,17 @@ def trace_of(
         by_rank = _split(source.events)
         failure, fault = source.failure, source.fault if _trains(source) else ""
         if failure is not None:
-            by_rank = {rank: by_rank.get(rank, ()) for rank in range(source.ranks)}
+            by_rank = {rank: by_rank.get(rank, ()) for rank in range(source.ranks + source.hosts)}
         elif time_target is None and memory_target is None and (puzzle := _puzzle_of(source)) is not None:
             time_target, memory_target = puzzle.target["time"], puzzle.target["memory"]
             fault = fault or _refused(source, puzzle)
     else:
         models, by_rank = _logs(models)
+    hosts = {rank: near for rank, near in models[0].dist._mesh.beside.items() if rank in by_rank}
+    if len({id(model.dist) for model in models}) > 1:
+        hosts = {}  # of several machines all ranks are numbered anew
     return Trace(
-        by_rank,
+        {rank: by_rank[rank] for rank in below_devices(by_rank, hosts)},
         layers=max(model.LAYERS for model in models),
         batches=max(model.BATCHES for model in models),
         node_size=models[0].dist.node_size,
@@ -216,6 +238,7 @@ def trace_of(
         unit=unit,
         size_unit=cost.size_unit,
         tick=tick,
+        hosts=hosts,
     )
 
 
@@ -286,14 +309,16 @@ def _puzzle_of(run: Run) -> Puzzle | None:
     """Return the puzzle of this name, if this is its machine."""
     puzzle = puzzles().get(run.name)
     dist = run.models[0].dist
-    sizes = ("ranks", "layers", "batches", "mesh", "node_size")
-    if (
-        puzzle is None
-        or dist.cost != cost_named(puzzle.cost)
-        or any(getattr(run, name) != puzzle.size.get(name) for name in sizes)
-    ):
+    if puzzle is None or dist.cost != cost_named(puzzle.cost) or size_of_run(run) != puzzle.size:
         return None
     return puzzle
+
+
+def size_of_run(run: Run) -> Size:
+    """Return the arguments of ``run`` that say how large a machine is, and what it trains."""
+    size = {name: getattr(run, name) for name in ("ranks", "layers", "batches", "mesh", "node_size", "hosts")}
+    size["train"] = None if run.train == TRAINED[0] else run.train
+    return {name: value for name, value in size.items() if value}
 
 
 def _models(source: object) -> list[Model]:

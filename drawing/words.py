@@ -64,16 +64,27 @@ def _ranges(numbers: frozenset[int] | tuple[int, ...], most: int) -> str:
     return ", ".join(shown)
 
 
-def brief_ranks(ranks: Sequence[int]) -> str:
-    """Return the ranks of a row, short enough for its label.
+def brief_ranks(ranks: Sequence[int], devices: Sequence[int] = ()) -> str:
+    """Return the ranks of a row, short enough for its label; of hosts, the ``devices`` that they are beside.
 
-    >>> brief_ranks([3]), brief_ranks([0, 1, 2, 3]), brief_ranks([0, 4, 8, 12])
-    ('rank 3', 'ranks 0-3', 'ranks 0..12')
+    >>> brief_ranks([3]), brief_ranks([0, 1, 2, 3]), brief_ranks([0, 4, 8, 12]), brief_ranks([4], [0])
+    ('rank 3', 'ranks 0-3', 'ranks 0..12', 'host of rank 0')
     """
-    text = ranges(ranks)
+    named = devices or ranks
+    text = ranges(named)
     if len(text) > 7:
-        text = f"{ranks[0]}..{ranks[-1]}"
-    return f"rank{plural(ranks)} {text}"
+        text = f"{named[0]}..{named[-1]}"
+    return f"host{plural(ranks)} of " * bool(devices) + f"rank{plural(named)} {text}"
+
+
+def full_ranks(ranks: Sequence[int], devices: Sequence[int] = ()) -> str:
+    """Return all ranks of a row, in words.
+
+    >>> full_ranks([0, 1, 5]), full_ranks([4, 5], [0, 1])
+    ('ranks 0-1, 5', 'ranks 4-5, hosts of ranks 0-1')
+    """
+    hosts = f", host{plural(ranks)} of rank{plural(devices)} {ranges(devices)}" if devices else ""
+    return f"rank{plural(ranks)} {ranges(ranks)}{hosts}"
 
 
 def share_text(share: float) -> str:
@@ -113,19 +124,21 @@ def _figures(trace: Trace) -> str:
         f"{head}time {trace.unit.lasting(trace.time)}{_met(trace.time, trace.time_target, trace)}; "
         f"peak memory {trace.size_unit.told(peak.memory)} on rank {peak.rank} "
         f"at {trace.unit.at(trace.unit.brief(peak.issued))}{_met(peak.memory, trace.memory_target, trace)}; "
-        f"{spent(trace)}."
+        + (f"on a host {trace.size_unit.told(trace.host_peak.memory)}; " if trace.host_peak else "")
+        + f"{spent(trace)}."
     )
 
 
 def spent(trace: Trace) -> str:
-    """Return where the time of all ranks goes, and what is hidden by compute."""
+    """Return where the time of all ranks goes, how much of it they are idle, and what is hidden by compute."""
     said = f"where the time goes: {in_words(trace.parts)}" if trace.parts else "no time passes"
-    return f"{said}; {beside(trace)}" if beside(trace) else said
+    return "; ".join(filter(None, [said, idle_and_hidden(trace)]))
 
 
-def beside(trace: Trace) -> str:
-    """Return how long ranks communicate beside compute, or nothing."""
-    return f"communicates beside compute {share_text(trace.hidden)}" if trace.hidden > 1e-9 else ""
+def idle_and_hidden(trace: Trace) -> str:
+    """Return the sum of all waiting, and how long ranks communicate beside compute, as far as there is any."""
+    figures = {"idle": trace.idle, "communicates beside compute": trace.hidden}
+    return ", ".join(f"{name} {share_text(share)}" for name, share in figures.items() if share > 1e-9)
 
 
 def machine(trace: Trace) -> str:
@@ -133,6 +146,7 @@ def machine(trace: Trace) -> str:
     said = f"{trace.ranks} rank{plural(trace.ranks)} · {trace.layers} layer{plural(trace.layers)}"
     said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
     said += f" · boxes of {trace.node_size}" if trace.node_size else ""
+    said += f" · {len(trace.hosts)} host{plural(trace.hosts)}" if trace.hosts else ""
     return said + (f" · {trace.scale}" if trace.scale else "")
 
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import jupytext
 from drawing import draw, draw_course, draw_primitive
 from lib import Model, Run, run
-from lib.course.layouts import LAYOUTS, SIZES
+from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS
 from lib.course.rules import RULES
 from lib.course.sketches import as_kept
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget
@@ -94,7 +94,7 @@ DIFFICULTIES = ("easy", "medium", "hard")
 
 
 WORDS = {
-    "layout": tuple(LAYOUTS),
+    "layout": (*LAYOUTS, *WITH_ADAPTERS),
     "other_sizes": tuple(SIZES),
     "rules": tuple(RULES),
     "cost": tuple(COSTS),
@@ -389,7 +389,11 @@ def _spec(path: Path, source: str) -> Json:
     found = _literal(path, source)
     _check_keys(path, "PUZZLE", found, SPEC, OPTIONAL)
     _check_keys(
-        path, 'PUZZLE["size"]', found["size"], SIZE, {"mesh": (dict,), "node_size": (int,)}
+        path,
+        'PUZZLE["size"]',
+        found["size"],
+        SIZE,
+        {"mesh": (dict,), "node_size": (int,), "train": (str,), "hosts": (int,)},
     )
     for key in ("target", "star"):
         if key in found:

@@ -54,7 +54,7 @@ section{{break-inside:avoid}}
 {colors}
 @media(prefers-color-scheme:dark){{:root{{--page:#0d1015;--ink:{ink[1]};--mute:{mute[1]};--link:#7ab7ff}}}}
 @media print{{:root{{color-scheme:light;--page:#fff;--ink:{ink[0]};--mute:{mute[0]};--link:#0b57b0}}
-.wide{{overflow:visible}}.wide svg{{min-width:0}}{printed}}}
+.wide{{overflow:visible}}.wide svg{{min-width:0!important}}{printed}}}
 </style>
 </head>
 <body>

@@ -34,6 +34,11 @@
 # 16. [Zero bubble](p16_zero_bubble.ipynb): a backward in two halves, one of which can wait
 # 17. [Tensor parallel](p17_tensor_parallel.ipynb): every layer in pieces, so that all ranks work on one sequence
 # 18. [Sequence parallel](p18_sequence_parallel.ipynb): and each rank keeps only a slice of the sequence
+# 23. [LoRA](p23_lora.ipynb): when almost nothing is trained, what of all this is still needed?
+#
+# <!-- (or Markdown would count on from 18) -->
+#
+# 22. [Offload](p22_offload.ipynb): optimizer states in the memory of the processor, which updates while the GPU computes
 #
 # Along the way there is [What is wrong here?](repairs.ipynb): eight short programs, R1 to R8, with one mistake each,
 # for the detective in you. The first needs puzzle 1, the last needs puzzle 8. Once you have solved puzzle 4, there

@@ -35,6 +35,38 @@ def first_state(layer: int) -> dict[int, tuple[float, float]]:
     return {at: (0.1 * pseudo(2, layer, at), 0.01 + 0.01 * abs(pseudo(3, layer, at))) for at in range(WIDTH)}
 
 
+ROWS, COLUMNS = 6, 8
+"""An adapter is so many numbers and then so many: what it adds to a weight is a product of one of each."""
+
+
+def first_adapter(layer: int) -> Vector:
+    """The adapter of a layer before training."""
+    return {at: 0.5 * pseudo(5, layer, at) for at in range(ROWS + COLUMNS)}
+
+
+def first_state_of_adapter(layer: int) -> dict[int, tuple[float, float]]:
+    """Adam's moments of an adapter before this step."""
+    return {at: (0.1 * pseudo(6, layer, at), 0.01 + 0.01 * abs(pseudo(7, layer, at))) for at in range(ROWS + COLUMNS)}
+
+
+def with_adapter(w: Vector, a: Vector) -> Vector:
+    """The weight with what its adapter adds to it."""
+    return {
+        at: w.get(at, math.nan) + a.get(at // COLUMNS, math.nan) * a.get(ROWS + at % COLUMNS, math.nan)
+        for at in range(WIDTH)
+    }
+
+
+def of_adapter(of_weight: Vector, a: Vector) -> Vector:
+    """The gradient of an adapter, by the chain rule from that of the weight with it."""
+    grad = dict.fromkeys(range(ROWS + COLUMNS), 0.0)
+    for at, change in of_weight.items():
+        row, column = at // COLUMNS, ROWS + at % COLUMNS
+        grad[row] += change * a.get(column, math.nan)
+        grad[column] += change * a.get(row, math.nan)
+    return grad
+
+
 def first_input(batch: int) -> Vector:
     """A micro-batch."""
     return {at: pseudo(4, batch, at) for at in range(WIDTH)}
@@ -68,10 +100,13 @@ def adam(w: float, g: float, state: tuple[float, float]) -> tuple[float, tuple[f
     return w - RATE * fair_m / (math.sqrt(fair_v) + EPSILON), (m, v)
 
 
-def trained(layers: int, batches: int) -> list[Vector]:
-    """Every layer's weight after one step on one device, micro-batch by micro-batch."""
+def trained(layers: int, batches: int, adapters: bool = False) -> list[Vector]:
+    """Every layer's weight, or its adapter, after one step on one device, micro-batch by micro-batch."""
     weights = [first_weight(layer) for layer in range(layers)]
-    sums = [dict.fromkeys(range(WIDTH), 0.0) for _ in range(layers)]
+    trains = [first_adapter(layer) for layer in range(layers)] if adapters else weights
+    if adapters:
+        weights = [with_adapter(*pair) for pair in zip(weights, trains, strict=True)]
+    sums = [dict.fromkeys(one, 0.0) for one in trains]
     for batch in range(batches):
         inputs = [first_input(batch)]
         for weight in weights:
@@ -79,20 +114,31 @@ def trained(layers: int, batches: int) -> list[Vector]:
         grad = loss_gradient(inputs[-1])
         for layer in reversed(range(layers)):
             of_weight, grad = layer_backward(inputs[layer], weights[layer], grad)
-            sums[layer] = {at: sums[layer][at] + of_weight[at] for at in range(WIDTH)}
-    states = [first_state(layer) for layer in range(layers)]
+            change = of_adapter(of_weight, trains[layer]) if adapters else of_weight
+            sums[layer] = {at: sums[layer][at] + change[at] for at in change}
+    states = [(first_state_of_adapter if adapters else first_state)(layer) for layer in range(layers)]
     return [
-        {at: adam(weights[layer][at], sums[layer][at], states[layer][at])[0] for at in range(WIDTH)}
+        {at: adam(trains[layer][at], sums[layer][at], states[layer][at])[0] for at in trains[layer]}
         for layer in range(layers)
     ]
 
 
 def error(layer: int, found: Vector, right: Vector) -> float:
-    """The largest difference, relative to the largest update of that layer."""
-    before = first_weight(layer)
-    update = max(abs(right[at] - before[at]) for at in range(WIDTH))
+    """The largest difference, relative to the largest update of that layer, or of its adapter."""
+    before = first_weight(layer) if len(right) == WIDTH else first_adapter(layer)
+    update = max(abs(right[at] - before[at]) for at in right)
+    if not found.keys() <= right.keys():
+        return math.inf
     differences = [abs(value - right[at]) / update for at, value in found.items()]
     return math.inf if any(map(math.isnan, differences)) else max(differences, default=math.inf)
+
+
+class Adapted(dict[int, float]):
+    """A weight with what its adapter adds to it, and that adapter."""
+
+    def __init__(self, weight: Vector, adapter: Vector) -> None:
+        super().__init__(with_adapter(weight, adapter))
+        self.adapter = adapter
 
 
 class Numbers:
@@ -101,10 +147,10 @@ class Numbers:
     zero: Any = types.MappingProxyType({})
 
     def weight(self, piece: Any) -> Any:
-        return self.cut(first_weight(piece.layer), piece)
+        return self.cut((first_adapter if piece.adapter else first_weight)(piece.layer), piece)
 
     def opt_state(self, piece: Any) -> Any:
-        return self.cut(first_state(piece.layer), piece)
+        return self.cut((first_state_of_adapter if piece.adapter else first_state)(piece.layer), piece)
 
     def inputs(self, batches: Iterable[int]) -> dict[int, Vector]:
         return {batch: first_input(batch) for batch in batches}
@@ -131,7 +177,13 @@ class Numbers:
         if saved is not None and saved != {"of": (inp, weight)}:
             grad = {}
         both = {batch: layer_backward(x, weight, grad.get(batch, lost), partial) for batch, x in inp.items()}
-        return self.add([w for w, _ in both.values()]), {batch: x for batch, (_, x) in both.items()}
+        of_weight = self.add([w for w, _ in both.values()])
+        if isinstance(weight, Adapted):
+            of_weight = of_adapter(of_weight, weight.adapter)
+        return of_weight, {batch: x for batch, (_, x) in both.items()}
+
+    def adapted(self, weight: Vector, adapter: Vector) -> Vector:
+        return Adapted(weight, adapter)
 
     def update(self, weight: Vector, opt_state: Any, grad: Vector) -> tuple[Any, Any]:
         lost = (math.nan, math.nan)
@@ -153,7 +205,8 @@ class Numbers:
             mixed = [5 * place % WIDTH for place in range(WIDTH)]
             here = {mixed[at] for at in self.cut(dict.fromkeys(range(WIDTH)), piece.changed(kind="Weight"))}
             return {batch: {at: one[at] for at in sorted(here & one.keys())} for batch, one in value.items()}
-        bounds = [(shard * WIDTH // piece.total, (shard + 1) * WIDTH // piece.total) for shard in piece.shards]
+        width = ROWS + COLUMNS if piece.adapter else WIDTH
+        bounds = [(shard * width // piece.total, (shard + 1) * width // piece.total) for shard in piece.shards]
         return {at: value[at] for first, last in bounds for at in range(first, last) if at in value}
 
     def join(self, values: Sequence[Any]) -> Any:

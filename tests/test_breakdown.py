@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -13,22 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawing import draw
+from drawing.trace import Trace
 from lib import Model, run
+from lib.basics.units import MS, TICKS, Unit
 from lib.course.specs import cost_named, puzzles
 from lib.grading.judge import judge
 from lib.record.breakdown import DRAIN, FILL, MEANING, TALK, TURN, WAITS, WORDS, idle_of, in_words, percents, time_parts
 from lib.record.events import Event
-from lib.record.score import idle_share, makespan
+from lib.record.score import idle_share
 from lib.record.table import OPERATIONS
 from lib.running.run import Run
-from tests.drawing_events import event, sharded_run, staged_run, texts, trace
+from tests.drawing_events import event, sharded_run, staged_run, texts, titles, trace
 from tests.programs import solutions
 from tests.test_chain import ALL, played, random_runs
 
 
-def by_moments(events: Sequence[Event], ranks: int) -> dict[str, Fraction]:
+def by_moments(events: Sequence[Event], ranks: int, end_of_run: float) -> dict[str, Fraction]:
     """The same said plainly: between two neighbors of all starts and ends, a rank does one thing."""
-    time = Fraction(makespan(events))
+    time = Fraction(end_of_run)
     cuts = sorted({Fraction(0), time, *(Fraction(t) for event in events for t in (event.start, event.end))})
     found = Counter[str]()
     for rank in range(ranks):
@@ -50,13 +53,14 @@ def by_moments(events: Sequence[Event], ranks: int) -> dict[str, Fraction]:
 
 
 def check(done: Run) -> None:
-    parts = time_parts(done.events, done.ranks)
+    parts = time_parts(done.device_events, done.ranks, done.time)
     if not done.time:
         assert parts == {}
         return
     assert sum(parts.values()) == 1
-    assert parts == by_moments(done.events, done.ranks)
-    assert float(idle_of(parts)) == pytest.approx(idle_share(done.events, done.ranks), abs=1e-12)
+    assert parts == by_moments(done.device_events, done.ranks, done.time)
+    idle = idle_share(done.device_events, done.ranks, done.time)
+    assert float(idle_of(parts)) == pytest.approx(idle, abs=1e-12)
     assert sum(int(shown.strip("<%")) for shown in percents(parts).values() if shown != "<1%") == 100
 
 
@@ -127,7 +131,17 @@ def test_picture_and_text_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no time passes" in draw(quiet).summary and "where the time" not in " ".join(texts(draw(quiet)))
 
 
-def test_the_head_says_how_much_is_hidden() -> None:
+def test_the_bar_is_full_where_the_rows_are() -> None:
+    """In a pipeline colors tell the operation, and what goes backwards is full, too; elsewhere it is an outline."""
+    for done, full in ((staged_run(4, 8), True), (sharded_run(4), False)):
+        bar = re.search(r"<title>backward: [^<]*</title><rect([^>]*)/>", draw(done).svg())
+        assert bar is not None and ("stroke=" not in bar[1]) == full
+
+
+def test_the_head_says_how_much_is_idle_and_hidden() -> None:
+    idle = f"idle {100 * idle_share(staged_run().events, 4):.0f}%"
+    assert f"where the time of 4 ranks goes ({idle})" in texts(draw(staged_run()))
+    assert f"; {idle}. " in draw(staged_run()).summary
     both = trace([event(0, "forward", 0, 4), event(0, "allgather", 1, 6, op=(1,), group=(0,))])
     assert "where the time of 1 rank goes (communicates beside compute 50%)" in texts(draw(both))
     assert draw(both).summary.count("communicates beside compute 50%") == 1
@@ -146,3 +160,20 @@ def test_a_verdict_divides_the_idle_time() -> None:
     percent, _, rest = idle.partition(" percent of all ranks' time (waits to begin ")
     numbers = [int(text.split("%")[0].split()[-1]) for text in f"waits to begin {rest}".split(", ")]
     assert sum(numbers) == int(percent)
+
+
+def test_a_collective_that_waits_for_its_last_rank_is_no_communication_until_it_begins() -> None:
+    """So of a measured run as of a simulated one: what is measured begins when the last rank has come, too."""
+
+    def meets(unit: Unit) -> Trace:
+        early = [event(0, "forward", 0, 1), event(0, "allreduce", 4, 5, op=(1,), group=(0, 1))]
+        late = [event(1, "forward", 0, 4), event(1, "allreduce", 4, 5, op=(1,), group=(0, 1))]
+        return trace(early, late, unit=unit)
+
+    simulated, measured = (draw(meets(unit)) for unit in (TICKS, MS))
+    said = "forward 50%, only communicates 20%, waits at the end 30%"
+    assert said in simulated.summary and said in measured.summary
+    idle = (
+        "waits at the end: 30% of all ranks' time, 3 {} of all ranks together\nidle after the rank's last computation"
+    )
+    assert idle.format("ticks") in titles(simulated) and idle.format("ms") in titles(measured)

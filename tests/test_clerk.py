@@ -16,7 +16,7 @@ import pytest
 
 from lib import Dist, Model, PuzzleError, Weight, run
 from lib.basics.errors import Deadlock, witnessed
-from lib.course.specs import puzzles
+from lib.course.specs import machine_of, puzzles
 from lib.grading.submission import load
 from lib.machine.books import LocalBooks
 from lib.machine.cost import Shape
@@ -32,7 +32,7 @@ from tests.programs import SLACK, slack, solutions
 
 def through_a_wire(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
     """Run a function with its books at the other end of a socket, in this process."""
-    shape = Shape.of(size["ranks"], size.get("mesh"), size.get("node_size"))
+    shape = machine_of(size, "default")
     clerk = Clerk(LocalBooks(shape, graded=True), size["layers"], size["batches"])
     ours, theirs = socket.socketpair()
     wire, trouble = Wire(theirs), []
@@ -49,7 +49,7 @@ def through_a_wire(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
     server.start()
     try:
         dist = Dist.of(shape, remote_books(wire))
-        execute(fn, [Model(rank, dist, size["layers"], size["batches"]) for rank in range(dist.ranks)], 60)
+        execute(fn, [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.everyone)], 60)
         wire.send(["done"])
     finally:
         theirs.close()
@@ -191,7 +191,8 @@ def clerk(ranks: int = 2) -> Clerk:
     return Clerk(LocalBooks(Shape.of(ranks), graded=True), 2, 2)
 
 
-PLAIN = [[0], 1, ""]
+REST = ["", False]
+PLAIN = [[0], 1, *REST]
 """The rare labels of a tensor that has none."""
 
 NONSENSE: dict[str, list[Any]] = {
@@ -214,9 +215,21 @@ NONSENSE: dict[str, list[Any]] = {
     "a number beyond all bounds": ["load_weights", 0, None, 0, 0, 1 << 80],
     "labels of no kind": ["by_hand", 0, None, ["Tensor", 0, 1, 0, [], 0, [0], 1, PLAIN]],
     "labels of too many shards": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1 << 20, PLAIN]],
-    "labels of too many summands": ["by_hand", 0, None, ["Activation", 0, 1, 0, [], 0, [0], 1, [[0], 1 << 20, ""]]],
+    "labels of too many summands": [
+        "by_hand",
+        0,
+        None,
+        ["Activation", 0, 1, 0, [], 0, [0], 1, [[0], 1 << 20, "", False]],
+    ],
     "labels of summands that are none": ["by_hand", 0, None, ["Activation", 0, 1, 0, [], 0, [0], 1, "all of them"]],
-    "labels that keep something else": ["by_hand", 0, None, ["Saved", 0, 1, 0, [0], 1, [0], 1, [[0], 1, "most"]]],
+    "labels that keep something else": [
+        "by_hand",
+        0,
+        None,
+        ["Saved", 0, 1, 0, [0], 1, [0], 1, [[0], 1, "most", False]],
+    ],
+    "labels of half an adapter": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", 1]]],
+    "an adapter with a number beyond all bounds": ["load_adapter", 0, None, 0, 0, 1 << 80],
     "options that are none": ["compute", 0, None, "loss", None, [0], []],
     "options that are lists": ["compute", 0, None, "loss", None, [0], {"keep": []}],
     "labels too short": ["by_hand", 0, None, ["Weight"]],
@@ -250,14 +263,19 @@ def test_kinds_releases_and_ends_are_checked_at_this_end() -> None:
 
     (_, weight, *_), (_, state, *_) = ask("load_weights", 0, 0, 0, 1)
     _, inp, *_ = ask("get_activation", 0, [0])
-    saved = ask("by_hand", 0, ["Saved", 0, 2, 0, [0], 2, [0], 1, [[0], 1, "all"]])[1]
+    saved = ask("by_hand", 0, ["Saved", 0, 2, 0, [0], 2, [0], 1, [[0], 1, "all", False]])[1]
+    (_, adapter, *_), _ = ask("load_adapter", 0, 0, 0, 1)
+    by_hand = ask("by_hand", 0, ["ActivationGrad", 0, 2, 0, [0], 2, [0], 1, PLAIN])[1]
     for message in (
         ("compute", 0, "forward", 0, [weight, weight], {}),
         ("compute", 0, "forward", 0, [inp, state], {}),
         ("compute", 0, "forward", 0, [inp], {}),
         ("compute", 0, "loss", 0, [inp], {}),
         ("compute", 0, "loss", None, [inp], {"partial": True}),
-        ("compute", 0, "forward", 0, [inp, weight, weight], {}),
+        ("compute", 0, "forward", 0, [inp, weight, state], {}),
+        ("compute", 0, "forward", 0, [inp, weight, adapter, adapter], {}),
+        ("compute", 0, "backward", 0, [inp, by_hand, weight, adapter, saved], {}),
+        ("compute", 0, "backward_input", 0, [inp, by_hand, weight, adapter], {}),
         ("compute", 0, "forward", 0, [inp, weight], {"partial": False}),
         ("compute", 0, "forward", 0, [inp, weight], {"keep": "most"}),
         ("compute", 0, "forward", 0, [inp, weight], {"saved": "all"}),

@@ -513,3 +513,76 @@ def test_sequence_parallel_sends_one_gather_more_a_layer_and_keeps_a_piece(t: in
             }
             assert kept_then["plain"] == kept_then["whole"] == (layers + 1) * LONGER
             assert kept_then["sliced"] == Fraction(layers * LONGER, t) + LONGER
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8])
+@pytest.mark.parametrize("layers", [1, 2, 6, 7])
+@pytest.mark.parametrize("bits", [16, 4])
+def test_adapters_leave_gathers_of_weights_and_nothing_else_that_is_large(n: int, layers: int, bits: int) -> None:
+    """A layer takes two gathers, a forward, the half of a backward, an all-reduce of its adapter and an update. With
+    the gathers under other work only one of each pass is left. In memory are shards of frozen weights, one whole one,
+    the inputs of all layers with one gradient, and adapters with their states. The links carry 2 x (n - 1)/n of all
+    weights, and twice (n - 1)/n of all adapters."""
+    cost = Cost(weight_elements=WEIGHT * bits // 16)
+    size = {"ranks": n, "layers": layers, "batches": n, "train": "adapters", "cost": cost}
+    plain, hidden = (run(program("p23_lora", name), **size) for name in ("lora", "lora_overlap"))
+    for done in (plain, hidden):
+        done.check()
+    work, gather = cost.forward + Fraction(cost.backward) / 2 + Fraction(1, 2), Fraction(3, 10)
+    assert plain.time == float(layers * (work + 3 * gather))
+    assert hidden.time == float(layers * work + 2 * gather)
+    weight, activation, adapter = cost.weight_elements, cost.activation_elements, cost.adapter_elements
+    assert plain.memory == Fraction(layers * weight, n) + weight + (layers + 1) * activation + 2 * layers * adapter
+    if bits == 16:  # in 4 bits weights are no longer what a prefetch is felt by
+        assert hidden.memory == plain.memory
+    own = [event for event in plain.events if event.rank == 0]
+    moved = {kind: sum(event.elements for event in own if event.kind == kind) for kind in ("allgather", "allreduce")}
+    assert moved == {"allgather": Fraction(2 * layers * weight, n), "allreduce": layers * adapter}
+
+
+HOSTS = [
+    (layers, batches, backward, update)
+    for layers in (1, 2, 6)
+    for batches in (1, 2, 4)
+    for backward, update in ((3, 5.5), (2, 1), (1, 9))
+]
+
+
+@pytest.mark.parametrize(("layers", "batches", "backward", "update"), HOSTS)
+def test_offload_hides_updates_as_long_as_the_host_keeps_up(
+    layers: int, batches: int, backward: float, update: float
+) -> None:
+    """The device works for m L (F + B). After its last backward a gradient goes down, is used, and comes back. A host
+    that is slower than the time between two complete gradients is what the run waits for: that is a backward where the
+    last micro-batch goes alone, and m of them layer by layer (ZeRO-Offload, arXiv 2101.06840, figures 4 and 5)."""
+    transfer = 0.75
+    cost = Cost(backward=backward, host_update=update, host_transfer=transfer, receive=0)
+    names = ("offload_blocking", "offload", "offload_by_layer", "offload_weights_too")
+    blocking, alone, by_layer, streamed = (
+        run(program("p22_offload", name), 1, layers, batches, hosts=1, cost=cost) for name in names
+    )
+    work, way = batches * layers * (1 + backward), 2 * transfer
+
+    def overlapped(first: float, between: float) -> float:
+        """``first``: when the first gradient is complete; ``between``: how long until the next one is."""
+        return first + way + max((layers - 1) * between + update, layers * update)
+
+    assert blocking.time == work + layers * (way + update)
+    assert alone.time == overlapped((batches - 1) * layers * (1 + backward) + layers + backward, backward)
+    assert by_layer.time == overlapped(batches * (layers + backward), batches * backward)
+    assert by_layer.time >= work + way + update and (by_layer.time == work + way + update) == (
+        layers == 1 or update <= batches * backward
+    )
+    assert streamed.time >= by_layer.time
+
+
+@pytest.mark.parametrize("layers", [1, 2, 6])
+def test_offload_leaves_a_device_two_of_sixteen_bytes_and_a_layer(layers: int) -> None:
+    """Weights, and the gradient of one layer or two; the host has a weight and a state for each."""
+    done = run(program("p22_offload", "offload"), 1, layers, 2, hosts=1, cost=cost_named("slow_host"))
+    device, host = (done.models[rank].rank for rank in range(2))
+    assert at_most(done, "weights", device) == at_most(done, "opt_states", host) == layers * WEIGHT
+    assert at_most(done, "opt_states", device) == kept(done, "OptState", device) == 0
+    held = [event.held for event in done.models[device].log]
+    of_gradients = [MEMORY_KINDS.index(kind) for kind in ("weight_grads", "in_flight")]
+    assert max(sum(sample[place] for place in of_gradients) for sample in held) == WEIGHT

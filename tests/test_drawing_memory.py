@@ -234,10 +234,10 @@ def test_every_kind_of_memory_stands_out_from_its_ground(kind: str, scheme: int)
     assert theme.contrast(theme.MEMORY[kind][1], ground) >= 1.5
 
 
-@pytest.mark.parametrize("part", theme.WAITS)
+@pytest.mark.parametrize("part", theme.IDLE)
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_waiting_stands_out_from_its_ground(part: str, scheme: int) -> None:
-    assert theme.contrast(theme.WAITS[part], theme.ROLES["card"][scheme]) >= 1.5
+    assert theme.contrast(theme.IDLE[part], theme.ROLES["card"][scheme]) >= 1.5
 
 
 def test_strips_lie_on_the_card_and_have_a_line_of_ink_along_their_total() -> None:

@@ -343,8 +343,9 @@ def test_groups_that_cross_one_another_have_lines_apart() -> None:
     meetings = [[event(rank, "allgather", 0, 9, op=(rank % 2,), group=(rank % 2, rank % 2 + 2))] for rank in range(4)]
     figure = draw(trace(*meetings), memory=False)
     path = next(e for e in parse(figure) if e.get("stroke") == theme.OPERATION_COLORS["allgather"])
-    lines = re.findall(r"M([\d.]+) [\d.]+v", path.get("d", ""))
-    assert len(lines) == len(set(lines)) == 2
+    lines = re.findall(r"M([\d.]+) [\d.]+L([\d.]+) [\d.]+", path.get("d", ""))
+    assert len(lines) == 2
+    assert len({x for line in lines for x in line}) == 2
     beside = [[event(rank, "allgather", 0, 9, op=(rank // 2,), group=(0, 1))] for rank in range(4)]
     path = next(
         e for e in parse(draw(trace(*beside), memory=False)) if e.get("stroke") == theme.OPERATION_COLORS["allgather"]

@@ -11,6 +11,7 @@ import pytest
 from drawing import Figure, beside_target, draw_sketch
 from drawing.notebook import _show_hint
 from lib import Model, PuzzleError, RingCost, grade, hint, run
+from lib.course.layouts import mesh_of
 from lib.course.sketches import as_kept, outline, sketch
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.notebook import Hint
@@ -33,7 +34,7 @@ def words(figure: Figure) -> str:
 def test_a_sketch_is_the_first_half_and_no_more(puzzle: Puzzle) -> None:
     half = sketch(puzzle)
     assert half.time <= puzzle.target["time"] and half.until == pytest.approx(half.time / 2)
-    assert {event.rank for event in half.events} == set(range(puzzle.size["ranks"]))
+    assert {event.rank for event in half.events} == set(range(mesh_of(puzzle.size).everyone))
     assert 0 < max(event.end for event in half.events) <= half.until
     assert all(event.start < half.until and event.held == () for event in half.events)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from lib import Cost, Deadlock, Model, PuzzleError, Run, run
+from lib.course.layouts import mesh_of
 from lib.machine.network import Network
 from lib.machine.outcome import Outcome
 from lib.machine.rank_state import RankState, TensorState
@@ -154,12 +156,13 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
     """At every event. Once the books are given the counted numbers of every tensor instead of a formula's; and once
     the ranks' dictionaries are gone through."""
     from lib.engines import numbers
-    from lib.engines.layers import parameters
+    from lib.engines.layers import parameters, shapes_of_adapter
     from tests.test_engine_numbers import nbytes, numel
 
     models: dict[int, Model] = {}
-    walked: dict[int, list[list[int]]] = {rank: [] for rank in range(size["ranks"])}
-    formula = Cost(weight_elements=parameters(layer, 64), activation_elements=64 * 16)
+    walked: dict[int, list[list[int]]] = {rank: [] for rank in range(mesh_of(size).everyone)}
+    sizes = {"weight_elements": parameters(layer, 64), "activation_elements": 64 * 16}
+    formula = Cost(**sizes, adapter_elements=sum(map(math.prod, shapes_of_adapter(layer, 64))))
     wanted = run(fn, **size, cost=formula)
 
     def counted(value: numbers.Real) -> int:
@@ -205,9 +208,9 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
         (Network, "_hold", held),
     ):
         monkeypatch.setattr(owner, name, wrapped)
-    found = real(fn, size, layer=layer, cost=Cost(weight_elements=10**9, activation_elements=10**9))
+    found = real(fn, size, layer=layer, cost=Cost(**dict.fromkeys((*sizes, "adapter_elements"), 10**9)))
     assert [event.held for event in found.events] == [event.held for event in wanted.events]
-    assert [tuple(held) for rank in range(size["ranks"]) for held in walked[rank]] == [
+    assert [tuple(held) for rank in range(mesh_of(size).everyone) for held in walked[rank]] == [
         event.held[:5] for event in wanted.events
     ]
     assert found.memory == wanted.memory > 0

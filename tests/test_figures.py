@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lib import Dist, Model, grade, run
+from lib.course.layouts import mesh_of
 from lib.course.specs import cost_named
 from tests.programs import SLACK, slack, solutions
 
@@ -71,7 +72,7 @@ def test_one_forward_one_backward_takes_less_memory_than_gpipe() -> None:
 
 @pytest.mark.parametrize(("fn", "spec"), CASES)
 def test_order_of_start_changes_nothing(fn: Any, spec: dict[str, Any]) -> None:
-    ranks = spec["size"]["ranks"]
+    ranks = mesh_of(spec["size"]).everyone
     shuffled = random.Random(1).sample(range(ranks), ranks)
     logs = [run(fn, **spec["size"], _order=order).events for order in (range(ranks), range(ranks)[::-1], shuffled)]
     assert logs[0] == logs[1] == logs[2]
@@ -81,18 +82,21 @@ def test_order_of_start_changes_nothing(fn: Any, spec: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("fn", "spec"), CASES)
 def test_plain_gather_gives_the_same_figures(fn: Any, spec: dict[str, Any]) -> None:
     size = dict(spec["size"])
-    dist = Dist(size.pop("ranks"), size.pop("mesh", None), size.pop("node_size", None))
+    machine = {name: size.pop(name) for name in ("mesh", "node_size", "hosts") if name in size}
+    dist = Dist(size.pop("ranks"), **machine)
+    train = size.pop("train", "weights")
 
     async def everyone() -> list[Model]:
-        models = [Model(rank=rank, dist=dist, **size) for rank in range(dist.ranks)]
+        models = [Model(rank=rank, dist=dist, **size) for rank in range(dist.ranks + dist.hosts)]
         results = [fn(model) for model in models]
         return list(await asyncio.gather(*results)) if asyncio.iscoroutine(results[0]) else results
 
     models = asyncio.run(everyone())
-    Model.check(models)
+    Model.check(models, train=train)
     expected = run(fn, **spec["size"])
     assert max(event.end for model in models for event in model.log) == expected.time
-    assert max(event.memory for model in models for event in model.log) == expected.memory
+    devices = [model for model in models if not model.is_host]
+    assert max(event.memory for model in devices for event in model.log) == expected.memory
 
 
 @pytest.mark.parametrize(("fn", "spec"), CASES)

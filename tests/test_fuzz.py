@@ -58,6 +58,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "zero_bubble": {"ranks": 2, "layers": 2, "batches": 4},
     "tensor_parallel": {"ranks": 3, "layers": 3, "batches": 1},
     "sequence_parallel": {"ranks": 3, "layers": 3, "batches": 1},
+    "lora": {"ranks": 3, "layers": 2, "batches": 3, "train": "adapters"},
     "repair_local": {"ranks": 1, "layers": 2, "batches": 3},
     "repair_skip": {"ranks": 3, "layers": 2, "batches": 2},
     "repair_twice": {"ranks": 2, "layers": 2, "batches": 4},
@@ -236,7 +237,7 @@ def refusal(result: Run | PuzzleError) -> str:
     if isinstance(result, PuzzleError):
         return result.problem
     try:
-        return "made up" if check_finals(result.final_states) else ""
+        return "made up" if check_finals(result.final_states, result.train) else ""
     except PuzzleError as error:
         return error.problem
 
@@ -249,10 +250,10 @@ def right(result: Run | PuzzleError, size: dict[str, Any]) -> bool:
     """Whether the final weights, as numbers, are those of plain training: all ranks', together complete."""
     if isinstance(result, PuzzleError):
         return False
-    wanted = arithmetic.trained(size["layers"], size["batches"])
+    wanted = arithmetic.trained(size["layers"], size["batches"], result.train == "adapters")
     for layer, weight in enumerate(wanted):
         finals = [state.finals[layer].value for state in result.final_states if layer in state.finals]
-        if {at for final in finals for at in final} != set(range(arithmetic.WIDTH)):
+        if {at for final in finals for at in final} != set(weight):
             return False
         if not all(arithmetic.error(layer, final, weight) < 1e-9 for final in finals):
             return False

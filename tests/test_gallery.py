@@ -82,7 +82,7 @@ def test_a_sheet_has_the_colors_of_its_page_and_no_styles() -> None:
             puzzle = puzzles()[name]
             home = at_home(puzzle)
             assert f"{puzzle.number}. {puzzle.title}" in written
-            assert f"{show_ticks(home.time)} ticks, {show_elements(int(home.memory))} elements" in written
+            assert f"{show_ticks(home.time)} ticks, peak {show_elements(int(home.memory))} elements" in written
     light, dark_ = (re.sub('"#[0-9a-f]{6}"', "", text) for text in texts_.values())
     assert light == dark_
 

@@ -138,7 +138,7 @@ def test_a_picture_alone_can_be_scaled(browser: Browser) -> None:
 def test_the_picture_of_a_player_scrolls_with_the_time(browser: Browser) -> None:
     look = """() => {
         const box = document.querySelector("#picture"), before = box.scrollLeft;
-        document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "End", bubbles: true}));
+        document.querySelector("#player").dispatchEvent(new KeyboardEvent("keydown", {key: "End", bubbles: true}));
         return [box.scrollWidth > box.clientWidth, before, box.scrollLeft];
     }"""
     scrolls, before, after = browser.page(play(staged_run()).page, look, width=NARROW).measured

@@ -45,6 +45,9 @@ MEANT = {
     ("fsdp_blocking", "wsdp"): "gradients in pieces are the better technique",
     ("fsdp_blocking", "fsdp"): "it is puzzle 4's program, to be compared",
     ("fsdp_blocking", "repair_bargain"): REPAIRED,
+    ("fsdp_again", "wsdp"): "gradients in pieces are the better technique",
+    ("fsdp_again", "fsdp"): "it is puzzle 4's program, to be compared",
+    ("fsdp_again", "repair_bargain"): REPAIRED,
     ("prefetch", "wsdp"): "gradients in pieces are the better technique, and the next weight ahead is, too",
     ("prefetch_overlapped", "wsdp"): "gradients in pieces are the better technique, and the next weight ahead is, too",
     ("prefetch_overlapped", "fsdp"): "some of its settings are small enough",
@@ -190,6 +193,8 @@ WEAK = {
     "breadth_first": "breadth_first",
     "tensor_parallel": "tensor_parallel",
     "sequence_parallel": "sequence_parallel",
+    "lora": "lora",
+    "offload": "offload",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

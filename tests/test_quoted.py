@@ -15,6 +15,9 @@ from lib.course.bounds import bounds_of
 from lib.course.specs import cost_named, puzzles
 from lib.engines.torch_order import TORCH
 from lib.real.hardware import FITS
+from lib.record.kinds import MEMORY_KINDS
+from lib.record.score import peak_event
+from lib.record.table import collective
 from solutions import build
 from tests.programs import SOLUTIONS
 from tests.published import MEGATRON
@@ -36,6 +39,11 @@ def state(parameters: float) -> float:
     return (2 + 2 + 4 + 4 + 4) * parameters
 
 
+def adapters(rank: int, layers: int, hidden: int, inner: int) -> int:
+    """Parameters of adapters beside all matrices of Llama's layers: four of attention, three of the MLP."""
+    return layers * rank * (4 * (hidden + hidden) + 3 * (hidden + inner))
+
+
 LAYER = 70 * BILLION / 80
 GPT3 = 2048 * 12288 * (34 + 5 * 96 * 2048 / 12288)  # bytes of activations, one layer, one sequence: 2205.05198
 INPUT = 2 * 2048 * 12288 / 1e9  # GB of the input of one layer, of GPT-3 and one sequence
@@ -45,7 +53,14 @@ BATCH = operations(70 * BILLION, 4096) / PER_SECOND
 SMALL = 2 * 7.5  # GB of weights
 
 KEPT = 2048 * 12288 / 1e9  # sbh of GPT-3 and one sequence, in 10^9
+OF_LLAMA_7B, OF_LLAMA_65B = adapters(16, 32, 4096, 11008), adapters(64, 80, 8192, 22016)
 LARGE, LONGER = cost_named("large_weights"), cost_named("long_sequences")
+SLOW = cost_named("slow_host")
+CARD = 8 * 8 * BILLION * 8192 / (0.6 * 165e12)
+"""Seconds: an RTX 4090, 2 + 4 + 2 operations for each of 8 billion parameters and 8,192 tokens."""
+TICK = 2 * 8 * BILLION / 32 * 4096 / (0.6 * 165e12)
+DOWN, ADAM = 2 * 8 / 25, 28 * 8 / 60
+"""Seconds: 16-bit gradients over PCIe 4, and states, gradients and weights through the host's memory."""
 DERIVED = [
     ("index", f"takes {state(70 * BILLION) / 1e12:.1f} TB of memory"),
     ("index", f"= {state(70 * BILLION) / 1e12:.2f} TB"),
@@ -89,6 +104,25 @@ DERIVED = [
     ("p16_zero_bubble", f"leaves 3/11 of the time empty: {3 / 11:.0%}".replace("%", " percent")),
     ("p10_zero2", f"That is {2 * 7.5 / 64:.2f} GB."),
     ("p10_zero2", f"| {7.5 * (4 + 12 / 64):.1f} GB | {7.5 * (2 + 14 / 64):.1f} GB |"),
+    ("p22_offload", f"16 bytes for each parameter, {state(8):.0f} GB in all"),
+    ("p22_offload", f"The weights alone take {2 * 8} GB, so they fit on the card. The other {state(8) - 2 * 8:.0f} GB"),
+    ("p22_offload", f"the card computes in {CARD:.1f} seconds takes {CARD + ADAM + 2 * DOWN:.1f}. How much"),
+    ("p22_offload", {5: "of the other 5 seconds"}[round(ADAM + 2 * DOWN)]),
+    ("p22_offload", {1.5: "one and a half times the weights, as 24 GB are"}[24 / (2 * 8)]),
+    ("p22_offload", {1.5: "**2,359,296** elements: one and a half times"}[2_359_296 / (6 * SLOW.weight_elements)]),
+    ("p22_offload", f"That makes **{CARD:.1f} s**. Over PCIe 4"),
+    ("p22_offload", f"the {2 * 8} GB of gradients go down in {DOWN:.2f} s, and the weights come up in {DOWN:.2f} s"),
+    ("p22_offload", f"a new weight, {12 * 2 + 2 + 2} in all"),
+    ("p22_offload", f"so that takes {ADAM:.1f} s. Together **{CARD + ADAM + 2 * DOWN:.1f} s**"),
+    ("p22_offload", f"each takes {TICK * 1000:.0f} ms forward for 4,096 tokens: this is a tick"),
+    ("p22_offload", f"A transfer of {2 * 8 / 32 * 1000:.0f} MB takes {DOWN / 32 * 1000:.0f} ms"),
+    ("p22_offload", f"an update {ADAM / 32 * 1000:.0f} ms, or {ADAM / 32 / TICK:.1f} ticks"),
+    ("p22_offload", {15: "is a fifteenth of its weight"}[round(8e9 / 32 / (4096 * 4096))]),
+    ("p22_offload", f"activation_elements={SLOW.activation_elements:_}, host_update={SLOW.host_update}"),
+    ("p22_offload", f"The device computes for {2 * 6 * (1 + 3)} ticks"),
+    ("p22_offload", f"The device waits for {93 - 2 * 6 * (1 + 3)} ticks"),
+    ("p22_offload", f"as large as the weights, {2 * 8} GB more on a card of 24"),
+    ("p22_offload", f"The price is {(2_048_000 - 1_933_312) / 1_933_312 * 100:.0f} percent more memory"),
     ("p12_prefetch", f"million weights, {2 * LAYER / 1e9:.2f} GB: {2 * LAYER / GB_BETWEEN / 1e6:.0f} ms to gather"),
     ("p12_prefetch", f"on 10,000 tokens takes {2 * LAYER * 10_000 / PER_SECOND * 1000:.0f} ms"),
     ("p12_prefetch", f"takes {2 / GB_BETWEEN / (2 * 10_000 / PER_SECOND * 1e9):.1f} ticks, as between those boxes"),
@@ -159,6 +193,17 @@ DERIVED = [
     ("p17_tensor_parallel", f"each rank sends {4 * 2 * 7 / 8 * INPUT * 1000:.0f} MB per layer"),
     ("p17_tensor_parallel", f"With FSDP it would send {3 * 7 / 8 * 2 * 12 * 12288**2 / BILLION:.1f} GB"),
     ("p17_tensor_parallel", f"{16_384 // (16 * 8)} such pipelines"),
+    ("p23_lora", f"for each parameter: {state(7):.0f} GB."),
+    ("p23_lora", f"16 bits, are {2 * 7} GB"),
+    ("p23_lora", f"are {OF_LLAMA_7B / 1e6:.0f} million parameters instead of 7 billion"),
+    ("p23_lora", f"the {state(7):.0f} GB become {2 * 7 + state(OF_LLAMA_7B) / 1e9:.1f}."),
+    ("p23_lora", f"are {state(OF_LLAMA_7B) / 1e9:.1f} of {2 * 7 + state(OF_LLAMA_7B) / 1e9:.1f} GB"),
+    ("p23_lora", {32: "a 32nd of a weight"}[Cost().weight_elements / Cost().adapter_elements]),
+    ("p23_lora", f"a second on each GPU with LoRA and 16,891 without: {24_824 / 16_891:.2f} times as many"),
+    ("p23_lora", f"of three, which would be {3 / 2} times"),
+    ("p23_lora", f"from more than {12 * 65} GB"),
+    ("p23_lora", f"weights in 4 bits are {65 / 2} GB"),
+    ("p23_lora", f"of rank 64, take {state(OF_LLAMA_65B) / 1e9:.1f} GB with all"),
     ("p18_sequence_parallel", f"leaves {96 * KEPT * (10 + 24 / 8):.0f} GB of activations on every one of 8"),
     ("p18_sequence_parallel", f"**{96 * KEPT * 10:.0f} GB of them are the same on all 8**"),
     ("p18_sequence_parallel", f"that is {96 * KEPT * (10 + 24 / 8):.0f} GB and {96 * KEPT * 34 / 8:.0f} GB."),
@@ -215,8 +260,21 @@ BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard":
 ONE: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 1}
 ALONE = ONE | {"ranks": 1, "cost": Cost(collective=0)}
 SLICES = ONE | {"cost": LONGER}
+BESIDE = FOUR | {"train": "adapters"}
+FOUR_BITS = {"cost": Cost(weight_elements=HIDDEN**2 // 4)}
 CUBE = {"ranks": 8, "layers": 6, "batches": 8, "mesh": {"replica": 2, "shard": 2, "tensor": 2}, "node_size": 4}
+HOST = {"ranks": 1, "layers": 6, "batches": 2, "hosts": 1, "cost": SLOW}
 MEASURED = [
+    *(
+        ("p22_offload", name, HOST, said)
+        for name, said in (
+            ("offload_blocking", "[One after the other: {time:g} ticks, {memory:,} elements]"),
+            ("offload", "[Overlapped: {time:g} ticks, {memory:,} elements]"),
+            ("offload_by_layer", "[Layer by layer: {time:g} ticks, {memory:,} elements]"),
+            ("offload_by_layer", "The star: **{time:g}** ticks, **{memory:,}** elements"),
+            ("offload_weights_too", "in less than half the memory: {memory:,} elements, fewer than"),
+        )
+    ),
     *(
         ("p18_sequence_parallel", name, SLICES, said)
         for name, said in (
@@ -226,6 +284,17 @@ MEASURED = [
             ("sequence_parallel_in_14_85", "That takes {time:g} ticks, and fewer elements than the target."),
         )
     ),
+    ("p23_lora", "fsdp_again", FOUR, "[All weights: {time:g} ticks, {memory:,} elements]"),
+    ("p23_lora", "lora", BESIDE, "[Adapters: {time:g} ticks, {memory:,} elements]"),
+    (
+        "p23_lora",
+        "lora",
+        BESIDE | FOUR_BITS,
+        "takes {memory:,} elements. Then 78% of",
+    ),
+    ("p23_lora", "lora_overlap", BESIDE, "2 gathers are {time:g} ticks, in the memory of the plain"),
+    ("p23_lora", "lora_early", BESIDE, "highest: {time:g} ticks, and a whole weight more."),
+    ("p23_lora", "lora_checkpointed", BESIDE, "with every third, {time:g} ticks and {memory:,} elements."),
     ("p17_tensor_parallel", "tensor_parallel", ALONE, "[One rank: {time:g} ticks, {memory:,} elements]"),
     ("p17_tensor_parallel", "tensor_parallel", ONE, "[Four ranks: {time:g} ticks, {memory:,} elements]"),
     ("p17_tensor_parallel", "tensor_parallel_overlap", ONE, "That makes {time:g} ticks"),
@@ -331,6 +400,39 @@ def test_a_measured_figure_is_what_the_program_takes(
 ) -> None:
     done = run(program(source, name), **size)
     assert sentence.format(time=done.time, memory=int(done.memory)) in text_of(source)
+
+
+def test_what_is_in_memory_and_what_travels_with_adapters_is_as_quoted() -> None:
+    text, weight = text_of("p23_lora"), Cost().weight_elements
+    shares = []
+    for cost in (Cost(), FOUR_BITS["cost"]):
+        done = run(program("p23_lora", "lora"), **BESIDE, cost=cost)
+        event = peak_event(done.events)
+        assert event is not None
+        held = dict(zip(MEMORY_KINDS, event.held, strict=True))
+        beside = 6 * cost.adapter_elements
+        assert held["opt_states"] == beside and event.kind == "backward"
+        parts = held["activations"] + held["activation_grads"], held["weights"] - beside, 2 * beside
+        assert sum(parts) == done.memory
+        shares.append([f"{float(part / done.memory):.0%}" for part in parts])
+    assert f"{shares[0][0]} of the memory are activations and the gradient of one" in text
+    assert f"what is trained; {shares[0][1]} are frozen weights" in text
+    assert f"their states are the other {shares[0][2].rstrip('%')}%" in text
+    assert f"Then {shares[1][0]} of the peak are activations" in text
+
+    def brought(name: str, size: dict[str, Any], kind: str) -> float:
+        """Weights' worth of elements that rank 0 gets from others: 3/4 of each tensor, of an all-reduce twice that."""
+        done = run(program("p23_lora", name), **size)
+        own = [event for event in done.events if event.rank == 0 and event.kind == kind]
+        whole = [event.elements * (4 if event.tensor == "Weight" else 1) for event in own]
+        return float(sum(whole) * collective(kind).rounds * Fraction(3, 4) / weight)
+
+    assert f"2 x 6 gathers bring a rank {brought('lora', BESIDE, 'allgather'):g} weights' worth" in text
+    assert f"of gradients, another {brought('fsdp_again', FOUR, 'scatterreduce'):g}, are gone" in text
+    assert f"of all six adapters bring it {brought('lora', BESIDE, 'allreduce'):.2f}." in text
+    cost = Cost()
+    assert f"together take {cost.collective * 2:g}" in text and cost.backward / 2 == cost.update == 0.5
+    assert f"{6 * (cost.forward + cost.backward / 2 + cost.update):g} ticks of computing and 2 gathers" in text
 
 
 def test_data_parallel_is_right_and_slower_and_fatter_than_ddp_as_quoted() -> None:
@@ -544,3 +646,20 @@ def test_the_example_of_the_readme_gives_what_it_says() -> None:
     measured = next(row for row in MEGATRON if row.model == names["GPT_175B"]).present
     assert f"NVIDIA measured {measured} seconds for this step" in part
     assert f"at most {100 * FITS:.0f} percent" in part
+
+
+def test_the_table_of_offload_is_what_hosts_of_other_speeds_make_of_it() -> None:
+    updates, text = (2, 3, 4, 5.5, 6, 8), text_of("p22_offload")
+    assert f"| an update takes | {' | '.join(f'{update:g}' for update in updates)} |" in text
+    for name, said in (("offload", "micro-batch by micro-batch"), ("offload_by_layer", "layer by layer")):
+        times = [program("p22_offload", "on_the_card")(program("p22_offload", name), update).time for update in updates]
+        assert f"| {said} | {' | '.join(f'{time:g}' for time in times)} |" in text
+
+
+def test_offload_completes_its_first_gradient_and_the_next_ones_when_the_text_says() -> None:
+    for name, first, between in (("offload", 33, 3), ("offload_by_layer", 18, 6)):
+        log = run(program("p22_offload", name), **HOST).models[0].log
+        with_the_last = [event.issued for event in log if event.kind == "pass_to" and 1 in event.batches]
+        assert with_the_last == [first + between * turn for turn in range(6)]
+    text = text_of("p22_offload")
+    assert "is there at tick 18 and not at 33, and the next one comes every 6 ticks" in text

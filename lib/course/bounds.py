@@ -43,11 +43,10 @@ from typing import NamedTuple
 
 from ..basics.units import Elements, exact, show_ticks
 from ..machine.cost import Cost
-from ..machine.mesh import Mesh
 from ..record.labels import Labels
 from ..record.table import in_lane
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
-from .layouts import Size, sharded, sharded_stages, stages
+from .layouts import Size, mesh_of, sharded, sharded_stages, stages
 from .rules import four_stages, own_layers
 from .specs import Puzzle, cost_named
 
@@ -214,7 +213,7 @@ def _message(size: Size, cost: Cost, elements: Elements) -> Fraction:
 
 def _bring(size: Size, cost: Cost) -> Fraction:
     """Return how long it takes to bring a rank any part of a weight or of a gradient, by a message or a collective."""
-    mesh = Mesh(size["ranks"], size.get("mesh"), size.get("node_size"))
+    mesh = mesh_of(size)
     groups = [mesh.group(rank, axis) for rank in range(mesh.ranks) for axis in (None, *mesh.axes)]
     weight = Labels("Weight", 0, size["layers"])
     meetings = [

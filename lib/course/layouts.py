@@ -9,9 +9,12 @@ from typing import Any
 
 from ..basics.errors import Place, PuzzleError, show_set
 from ..machine.interface import FinalState
-from ..record.labels import Labels, Shards, coarsest, union
+from ..machine.mesh import Mesh
+from ..record.labels import Labels, Shards, coarsest, union, within
 
-Size = dict[str, Any]  # arguments of ``run``: ranks, layers, batches, and mesh and node_size where there are boxes
+Size = dict[str, Any]
+"""Arguments of ``run``: ranks, layers, batches, mesh and node_size where there are boxes, train where adapters are
+trained, hosts where there are any."""
 Part = tuple[Shards, int]  # (shards, total): shards of ``total``, as few and as large as can be
 Wanted = dict[int, tuple[Part, Part]]
 """For each layer that a rank has, its part of the weight and its part of the optimizer state."""
@@ -103,23 +106,91 @@ LAYOUTS: Mapping[str, Callable[[Size, Sequence[FinalState]], list[Wanted]]] = {
 }
 
 
+WITH_ADAPTERS: Mapping[str, tuple[str, str]] = {"frozen_shards": ("sharded", "whole")}
+"""Layouts of weights that are frozen, which have no states, and of their adapters, which have."""
+
+
+def mesh_of(size: Size) -> Mesh:
+    """Return where the ranks of a size sit."""
+    return Mesh(size["ranks"], size.get("mesh"), size.get("node_size"), size.get("hosts", 0))
+
+
 def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> None:
-    """Raise PuzzleError, which names the rank, unless every rank begins and ends with what the layout says."""
-    for state, wanted in zip(final_states, LAYOUTS[name](size, final_states), strict=True):
-        _compare(state.rank, "Weight", True, wanted, state.began)
-        _compare(state.rank, "OptState", True, wanted, state.began)
+    """Raise PuzzleError, which names the rank, unless every device begins and ends with what the layout says. Optimizer
+    states may be on its host; which weights a host has is its own affair."""
+    devices, mesh = final_states[: size["ranks"]], mesh_of(size)
+    frozen, trained = WITH_ADAPTERS.get(name, ("", name))
+    if frozen:
+        _check_frozen(LAYOUTS[frozen](size, devices), devices)
+    wanted = LAYOUTS[trained](size, devices)
+    hosts = {rank: [wanted[device] for device in near] for rank, near in mesh.beside.items()}
+    for rank, of_devices in hosts.items():
+        began, kept = _begin_and_end("OptState", final_states[rank])
+        _check_host(rank, True, of_devices, began)
+        _check_host(rank, False, of_devices, kept)
+    for state, want in zip(devices, wanted, strict=True):
+        began, kept = _begin_and_end("OptState", state)
+        if (host := mesh.host_of(state.rank)) is not None:
+            began_there, kept_there = _begin_and_end("OptState", final_states[host])
+            began += [one for one in began_there if _is_part(one, want)]
+            kept += [one for one in kept_there if _is_part(one, want)]
+        weights = [labels for labels in state.began if labels.adapter == bool(frozen)]
+        _compare(state.rank, "Weight", True, want, weights)
+        _compare(state.rank, "OptState", True, want, [labels for labels in began if labels.adapter == bool(frozen)])
         if state.late:  # until its update no rank would have the state in memory
             problem = f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer"
             expected = "weight and state loaded before the first operation of their layer"
             cure = "model.weights[l], model.opt_states[l] = model.load_weights(l) before anything else with layer l"
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
-        _compare(state.rank, "Weight", False, wanted, [final.labels for final in state.finals.values()])
-        kept = [piece.labels for piece in state.kept if piece.labels.step == 1]
-        _compare(state.rank, "OptState", False, wanted, kept)
+        _compare(state.rank, "Weight", False, want, [final.labels for final in state.finals.values()])
+        _compare(state.rank, "OptState", False, want, kept)
+
+
+def _begin_and_end(kind: str, state: FinalState) -> tuple[list[Labels], list[Labels]]:
+    """Return the tensors of a kind with which a rank begins, and those that it has stored, updated, at its end."""
+    kept = [piece.labels for piece in state.kept if piece.labels.step == 1]
+    return [one for one in state.began if one.kind == kind], [one for one in kept if one.kind == kind]
+
+
+def _is_part(state: Labels, wanted: Wanted) -> bool:
+    """Return whether an optimizer state is of the part that a device has to have."""
+    if state.layer not in wanted:
+        return False
+    shards, total = wanted[state.layer][1]
+    return within(state, state.changed(shards=shards, total=total))
+
+
+def _check_host(rank: int, begins: bool, of_devices: Sequence[Wanted], states: Iterable[Labels]) -> None:
+    """Raise PuzzleError for an optimizer state on a host that none of its devices has to have."""
+    for state in states:
+        if not any(_is_part(state, wanted) for wanted in of_devices):
+            when = "begins" if begins else "ends"
+            problem = f"this host {when} with an optimizer state of layer {state.layer} that none of its devices has"
+            cure = "a host has the states of its own devices, in the pieces in which they would have them"
+            raise PuzzleError(problem, where=Place(rank), got=str(state), cure=cure, line="")
+
+
+def _check_frozen(layout: Sequence[Wanted], final_states: Sequence[FinalState]) -> None:
+    """Raise PuzzleError unless every rank begins and ends with its parts of frozen weights, and no states of these."""
+    for state, wanted in zip(final_states, layout, strict=True):
+        began = [labels for labels in state.began if not labels.adapter]
+        for labels in began:
+            if labels.kind == "OptState":
+                problem = f"it keeps the optimizer state of the frozen weight of layer {labels.layer}"
+                cure = f"model.weights[{labels.layer}], _ = model.load_weights(...): what is frozen needs none"
+                raise PuzzleError(problem, where=Place(state.rank), got=str(labels), cure=cure, line="")
+        _compare(state.rank, "Weight", True, wanted, began)
+        kept = [piece.labels for piece in state.kept if piece.labels.kind == "Weight" and not piece.labels.adapter]
+        _compare(state.rank, "Weight", False, wanted, kept, frozen=True)
 
 
 def _compare(
-    rank: int, kind: str, begins: bool, wanted: Mapping[int, tuple[Part, Part]], labels: Iterable[Labels]
+    rank: int,
+    kind: str,
+    begins: bool,
+    wanted: Mapping[int, tuple[Part, Part]],
+    labels: Iterable[Labels],
+    frozen: bool = False,
 ) -> None:
     """Raise PuzzleError unless these are the wanted parts of weights or states, at a rank's beginning or its end."""
     got: dict[int, list[Part]] = {}
@@ -131,20 +202,22 @@ def _compare(
         want = wanted[layer][which] if layer in wanted else None
         have = union(tuple(dict.fromkeys(got[layer])))[0] if layer in got else None
         if have != want:
-            when = "begins with (load_weights)" if begins else f"ends with ({_ENDS[kind][0]})"
+            end, how = _ENDS["frozen" if frozen else kind]
+            when = "begins with (load_weights)" if begins else f"ends with ({end})"
             problem = f"it {when} the wrong pieces of the {kind} of layer {layer}"
             if layer not in wanted:
                 cure = f"layer {layer} is not for this rank: leave it to those that hold it"
             elif begins:
                 cure = _load(layer, *wanted[layer])
             elif have is None:
-                cure = _ENDS[kind][1].format(layer)
+                cure = how.format(layer)
             else:
                 cure = "the part that this rank has loaded: what is gathered is for use, and not to be kept"
             raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), cure=cure, line="")
 
 
 _ENDS = {
+    "frozen": ("stored, as it was loaded", "leave the part that this rank has loaded in model.weights[{0}]"),
     "Weight": ("set_final_weight", "model.set_final_weight({0}, weight)"),
     "OptState": ("stored after its update", "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)"),
 }
@@ -283,6 +356,8 @@ def show_size(size: Size) -> str:
     """Return a size for people: ``4 ranks, 6 layers, 4 micro-batches``."""
     plural = {"ranks": "rank", "layers": "layer", "batches": "micro-batch"}
     parts = [f"{size[k]} {v}{'' if size[k] == 1 else 'es' if v.endswith('h') else 's'}" for k, v in plural.items()]
+    if size.get("hosts"):
+        parts.append(f"{size['hosts']} host{'s' * (size['hosts'] > 1)}")
     if size.get("mesh"):
         parts.append("mesh " + " x ".join(f"{axis} {count}" for axis, count in size["mesh"].items()))
     return ", ".join(parts)

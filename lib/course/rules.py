@@ -66,6 +66,15 @@ def weights_stay(outcome: Outcome) -> None:
             raise _broken(event, f"it moves the {KINDS[event.tensor].word} of layer {event.layer}", expected, cure)
 
 
+def states_stay(outcome: Outcome) -> None:
+    """Raise PuzzleError for an optimizer state that is gathered or sent: it is updated where it was loaded."""
+    for event in outcome.events:
+        if event.tensor == "OptState":
+            expected = "optimizer states stay where they are: gradients come to them, and weights go back"
+            cure = f"await model.pass_to(model.host, grad), and model.update({event.layer}, ...) on the host"
+            raise _broken(event, f"it moves the optimizer state of layer {event.layer}", expected, cure)
+
+
 class _Arrival(NamedTuple):
     """So many elements of a gradient that a rank received, with these micro-batches of other ranks' in their sum."""
 
@@ -155,5 +164,6 @@ def no_whole_gradient(outcome: Outcome) -> None:
 
 
 RULES: Mapping[str, Callable[[Outcome], None]] = {
-    rule.__name__: rule for rule in (one_micro_batch, own_layers, four_stages, no_whole_gradient, weights_stay)
+    rule.__name__: rule
+    for rule in (one_micro_batch, own_layers, four_stages, no_whole_gradient, weights_stay, states_stay)
 }

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..record.events import MARKS, Event
 from ..record.table import OPERATIONS
-from .layouts import Size
+from .layouts import Size, mesh_of
 from .specs import Puzzle, kept
 
 Span = tuple[float, float]  # (start, end) in ticks
@@ -40,7 +40,7 @@ class Outline(NamedTuple):
 def sketch(puzzle: Puzzle) -> Sketch:
     """Return half of the schedule of a puzzle's solution."""
     table = kept("sketches.json")[puzzle.name]["sketch"]
-    ranks = range(puzzle.size["ranks"])  # each has a row, also one that is idle all the time
+    ranks = range(mesh_of(puzzle.size).everyone)  # each has a row, also one that is idle all the time
     events = [Event(rank, "load_weights", None, frozenset(), 0.0, 0.0, 0.0, ()) for rank in ranks]
     events += [
         Event(

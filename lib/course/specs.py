@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
 from ..basics.units import HIDDEN, LENGTH, Elements
-from ..machine.cost import Cost, RingCost
-from .layouts import Size
+from ..machine.cost import Cost, RingCost, Shape
+from .layouts import Size, mesh_of
 
 
 class Puzzle(NamedTuple):
@@ -138,6 +138,12 @@ COSTS: Mapping[str, Cost] = {
     ),
     "quick_messages": Cost(send=0.1, receive=0.1),  # for pipelines with many thin stages
     "long_sequences": Cost(activation_elements=4 * HIDDEN * LENGTH, allreduce=0.6),  # an all-reduce is two halves
+    "slow_host": Cost(  # of an 8B model on a card with 24 GB, half of 8,192 tokens at a time
+        backward=3,  # the layer is computed again for it
+        receive=0,
+        activation_elements=HIDDEN * LENGTH // 8,
+        host_update=5.5,
+    ),
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 
@@ -146,6 +152,11 @@ def cost_named(name: str) -> Cost:
     """Return the cost of that name. Raise PuzzleError for a name that is none of the known ones."""
     one_of_names("cost", name, tuple(COSTS))
     return COSTS[name]
+
+
+def machine_of(size: Size, cost: str) -> Shape:
+    """Return the machine of a size, at a cost of that name."""
+    return Shape(mesh_of(size), cost_named(cost))
 
 
 def written(name: str) -> str:

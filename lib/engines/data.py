@@ -10,7 +10,7 @@ from hashlib import sha256
 import torch
 
 from ..running.workload import Workload
-from .layers import parameters, split
+from .layers import parameters, shapes_of_adapter, split
 
 RATE, BETAS, EPSILON = 1e-2, (0.9, 0.95), 1e-8
 """Adam's learning rate, the decay of its two moments, and what keeps it from dividing by zero."""
@@ -42,9 +42,27 @@ def weight(work: Workload, layer: int) -> torch.Tensor:
 def moments(work: Workload, layer: int) -> torch.Tensor:
     """Return Adam's m and v of a layer after WARM steps, (2, parameters). They are as large as gradients of this size
     of batch are, so that the update depends on both."""
-    drawn = _normal(work, "moments", layer, 2, parameters(work.layer, work.hidden))
+    return _moments(work, "moments", layer, parameters(work.layer, work.hidden))
+
+
+def _moments(work: Workload, kind: str, layer: int, count: int) -> torch.Tensor:
+    drawn = _normal(work, kind, layer, 2, count)
     size = 0.4 / math.sqrt(work.length * work.batches)
     return _cast(work, torch.stack([size * drawn[0], (size * (1 + drawn[1].abs())) ** 2]))
+
+
+def adapter(work: Workload, layer: int) -> torch.Tensor:
+    """Return a layer's flat adapter, as it is in the middle of a training: one that is about to begin has zeros in the
+    second matrix of each pair."""
+    shapes = shapes_of_adapter(work.layer, work.hidden)
+    numbers = _normal(work, "adapter", layer, sum(map(math.prod, shapes)))
+    parts = zip(numbers.split([math.prod(shape) for shape in shapes]), shapes, strict=True)
+    return _cast(work, torch.cat([part / math.sqrt(max(shape)) for part, shape in parts]))
+
+
+def adapter_moments(work: Workload, layer: int) -> torch.Tensor:
+    """Return Adam's m and v of a layer's adapter after WARM steps, (2, numbers)."""
+    return _moments(work, "moments of the adapter", layer, len(adapter(work, layer)))
 
 
 def loss_scale(work: Workload) -> float:

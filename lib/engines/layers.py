@@ -90,6 +90,27 @@ def parameters(kind: str, hidden: int) -> int:
     return sum(map(math.prod, LAYERS[kind].shapes(hidden)))
 
 
+def rank_of_adapters(hidden: int) -> int:
+    """Return the rank of the product that an adapter adds to each matrix of its layer."""
+    return max(1, hidden // 16)
+
+
+def shapes_of_adapter(kind: str, hidden: int) -> tuple[Shape, ...]:
+    """Return the shapes of an adapter, in the order of its flat numbers: for each matrix of the layer two, whose
+    product has the shape of that matrix (Hu and others, "LoRA", 2021, arXiv 2106.09685)."""
+    rank, matrices = rank_of_adapters(hidden), [shape for shape in LAYERS[kind].shapes(hidden) if len(shape) == 2]
+    return tuple(shape for rows, columns in matrices for shape in ((rows, rank), (rank, columns)))
+
+
+def adapted(kind: str, hidden: int, flat: torch.Tensor, adapter: torch.Tensor) -> torch.Tensor:
+    """Return the flat weight of a layer with the products of its adapter added to its matrices."""
+    shapes = shapes_of_adapter(kind, hidden)
+    factors = iter(adapter.split([math.prod(shape) for shape in shapes]))
+    pairs = iter([part.view(shape) for part, shape in zip(factors, shapes, strict=True)])
+    parts = [part if part.dim() == 1 else part + next(pairs) @ next(pairs) for part in split(kind, hidden, flat)]
+    return torch.cat([part.flatten() for part in parts])
+
+
 def unit(kind: str, hidden: int) -> int | None:
     """Return how many numbers of the flat weight belong together when a layer is computed in pieces, or None for a kind
     that cannot be."""

@@ -119,6 +119,10 @@ NONE = {
     "and what it starts is not recorded here.",
     "sequence_parallel": "PyTorch's SequenceParallel (torch.distributed.tensor.parallel) is a style for single "
     "modules, and what it starts is not recorded here.",
+    "lora": "PyTorch itself has no adapters. PEFT and torchtune add them to a model, and what fully_shard starts then "
+    "is not recorded here.",
+    "offload": "PyTorch's CPUOffloadPolicy keeps the weights on the processor, too, and updates after the whole "
+    "backward pass. It has no way to keep weights on the GPU, and only states elsewhere.",
 }
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""
 

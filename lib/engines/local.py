@@ -13,7 +13,7 @@ from ..machine.books import books_of
 from ..machine.cost import Shape
 from ..running.execution import name_of
 from ..running.limits import collector_off
-from ..running.run import Run, Settings, train
+from ..running.run import Run, Settings, train_on
 from ..running.workload import Workload
 from .numbers import Numbers
 from .reference import compare
@@ -31,11 +31,11 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
     if work.hidden <= SMALL:
         torch.set_num_threads(1)
     try:
-        models = train(fn, dist, work, settings)
+        models = train_on(fn, dist, work, settings)
     finally:
         torch.set_num_threads(threads)
     wall = time.perf_counter() - begun
     with collector_off():
-        done = Run(name_of(fn), models)
+        done = Run(name_of(fn), models, work.train)
     finals = {state.rank: {layer: piece.value for layer, piece in state.finals.items()} for state in done.final_states}
     return RealRun(done, "local", wall, compare(work, finals))

@@ -19,7 +19,7 @@ from ..record.kinds import ACTIVATIONS
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
-from .layers import Cheap, again, apply, apply_units, at_once, parameters, unit
+from .layers import Cheap, adapted, again, apply, apply_units, at_once, parameters, shapes_of_adapter, unit
 from .pieces import Pieces, Spans, nothing, select, size, spans_of, together
 
 
@@ -31,11 +31,18 @@ class Graphs(NamedTuple):
     by_batch: dict[int, tuple[torch.Tensor, torch.Tensor]]  # input and output
 
 
+class Adapted(NamedTuple):
+    """What stands in the place of a weight that is frozen and has an adapter: both, complete and flat."""
+
+    weight: torch.Tensor
+    adapter: torch.Tensor
+
+
 class Real(NamedTuple):
     """The value of one tensor. Nothing in it ever changes: ranks in one process share what they send."""
 
     mark: Any  # the fingerprint
-    data: dict[int, torch.Tensor | Pieces] | Pieces | Graphs | None
+    data: dict[int, torch.Tensor | Pieces] | Pieces | Graphs | Adapted | None
     """For each micro-batch (length, hidden) or pieces of it, or pieces of a weight. None for the gradient of no
     micro-batches, which adds nothing and fits any shape."""
 
@@ -48,17 +55,21 @@ class Numbers:
     def __init__(self, work: Workload, device: Any = "cpu") -> None:
         self.work, self.device, self.fingerprints = work, device, Fingerprints()
         self.parameters = parameters(work.layer, work.hidden)
+        self.of_adapter = sum(map(math.prod, shapes_of_adapter(work.layer, work.hidden)))
         self.whole: Spans = ((0, self.parameters),)
+        self.whole_adapter: Spans = ((0, self.of_adapter),)
         self.sequence: Spans = ((0, work.length * work.hidden),)
         self.dtype = getattr(torch, work.dtype)
 
     def weight(self, piece: Labels) -> Real:
-        whole = Pieces(self.whole, data.weight(self.work, piece.layer).to(self.device)[None])
+        flat = (data.adapter if piece.adapter else data.weight)(self.work, piece.layer)
+        whole = Pieces(self.whole_adapter if piece.adapter else self.whole, flat.to(self.device)[None])
         return Real(self.fingerprints.weight(piece), self._part(whole, piece))
 
     def opt_state(self, piece: Labels) -> Real:
         """Return a piece of a layer's optimizer state before training: m and v of a training that is under way."""
-        whole = Pieces(self.whole, data.moments(self.work, piece.layer).to(self.device), data.WARM)
+        flat = (data.adapter_moments if piece.adapter else data.moments)(self.work, piece.layer)
+        whole = Pieces(self.whole_adapter if piece.adapter else self.whole, flat.to(self.device), data.WARM)
         return Real(self.fingerprints.opt_state(piece), self._part(whole, piece))
 
     def inputs(self, batches: frozenset[int]) -> Real:
@@ -97,6 +108,8 @@ class Numbers:
         if not isinstance(graphs, Graphs):
             graphs = self._graphs(inp, *self._layer(weight, partial))
         out, spans = self._inputs(grad), _pieces(weight).spans if partial else self.whole
+        if isinstance(weight.data, Adapted):
+            spans = self.whole_adapter
         total, back = torch.zeros_like(graphs.flat), dict[int, torch.Tensor | Pieces]()
         for batch, (x, y) in graphs.by_batch.items():
             seed = out[batch] if batch in out else torch.full_like(x, math.nan)
@@ -105,10 +118,18 @@ class Numbers:
             total = total + of_flat
         return Real(of_weight, Pieces(spans, total.detach()[None])), Real(of_input, back)
 
+    def adapted(self, weight: Real, adapter: Real) -> Real:
+        """Return what stands in the place of a weight that has an adapter."""
+        both = Adapted(self._complete(weight), select(_pieces(adapter), self.whole_adapter)[0])
+        return Real(self.fingerprints.adapted(weight.mark, adapter.mark), both)
+
     def _layer(self, weight: Real, partial: bool, cheap: Cheap = at_once) -> tuple[torch.Tensor, Any]:
         """Return the numbers of a weight, and the layer as a function of an input and these. Raise PuzzleError for a
         piece of which no part of the layer can be computed."""
         kind, hidden = self.work.layer, self.work.hidden
+        if isinstance(weight.data, Adapted):
+            frozen, flat = weight.data
+            return flat, lambda x, flat: apply(kind, x, adapted(kind, hidden, frozen, flat), cheap)
         if not partial:
             return self._complete(weight), lambda x, flat: apply(kind, x, flat, cheap)
         pieces, together = _pieces(weight), unit(kind, hidden)
@@ -218,10 +239,10 @@ class Numbers:
         return torch.empty(self.shape(labels), dtype=self.dtype, device=self.device)
 
     def _spans(self, labels: Labels) -> Spans:
-        """Return which numbers of the flat whole these are: of a weight, or of a sequence, which is cut between
-        tokens."""
+        """Return which numbers of the flat whole these are: of a weight, of an adapter, or of a sequence, which is cut
+        between tokens."""
         if labels.kind not in ACTIVATIONS:
-            return spans_of(labels.shards, labels.total, self.parameters)
+            return spans_of(labels.shards, labels.total, self.of_adapter if labels.adapter else self.parameters)
         tokens, width = spans_of(labels.shards, labels.total, self.work.length), self.work.hidden
         return tuple((start * width, stop * width) for start, stop in tokens)
 

@@ -45,10 +45,10 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
     """Run as ``lib.run``, with a process for each rank. ``settings.timeout``: seconds for which one may be silent."""
     name = name_of(fn)
     pickled = {"function": _pickled(fn, fn, name), "machine": _pickled((shape, work, settings), shape.cost, "cost")}
-    task = {**pickled, "ranks": shape.ranks, "path": [entry or os.getcwd() for entry in sys.path]}
+    task = {**pickled, "ranks": shape.everyone, "path": [entry or os.getcwd() for entry in sys.path]}
     with _alone:
         open_standard_streams()
-        with closing(Door("127.0.0.1", shape.ranks)) as door:
+        with closing(Door("127.0.0.1", shape.everyone)) as door:
             zygote = Zygote.get()
             try:
                 zygote.start({**task, **door.place("127.0.0.1")})
@@ -65,12 +65,12 @@ def keep_books(
     token = witnessed.set(host.clerk.errors)
     try:
         host.serve()
-        agreement = Agreement(work, host.real.weight_elements, tuple(LayerError(*row) for row in host.collect()))
+        agreement = Agreement(work, host.numbers_of_a_layer, tuple(LayerError(*row) for row in host.collect()))
         wall = time.monotonic() - door.opened
         with collector_off():
             return ProcessRun(host, supervisor.engine, wall, agreement, settings.pace)
     except PuzzleError as error:
-        keep_run(error, name, host.models)
+        keep_run(error, name, host.models, work.train)
         raise
     finally:
         witnessed.reset(token)

@@ -10,28 +10,33 @@ from functools import lru_cache
 
 import torch
 
+from ..machine.check import TRAINED
 from ..running.workload import Workload
 from . import data
 from .agreement import Agreement, LayerError, badness
-from .layers import apply, parameters
+from .layers import adapted, apply
 from .numbers import Real
 from .pieces import Pieces, Span
 
 
 @lru_cache(maxsize=4)
 def reference(work: Workload) -> tuple[torch.Tensor, ...]:
-    """Return every layer's weight after a step of plain training, (parameters,), on the CPU in the work's dtype."""
-    weights = [torch.nn.Parameter(data.weight(work, layer)) for layer in range(work.layers)]
+    """Return what is trained of every layer, its weight or its adapter, after a step of plain training: flat, on the
+    CPU in the work's dtype."""
+    adapters, frozen = trains_adapters(work), [data.weight(work, layer) for layer in range(work.layers)]
+    begun, moments = (data.adapter, data.adapter_moments) if adapters else (data.weight, data.moments)
+    weights = [torch.nn.Parameter(begun(work, layer)) for layer in range(work.layers)]
     adam = torch.optim.Adam(weights, lr=data.RATE, betas=data.BETAS, eps=data.EPSILON)
     for layer, weight in enumerate(weights):
-        m, v = data.moments(work, layer)
+        m, v = moments(work, layer)
         adam.state[weight] = {"step": torch.tensor(float(data.WARM)), "exp_avg": m, "exp_avg_sq": v}
     with torch.enable_grad():
         loss = torch.zeros((), dtype=weights[0].dtype)
         for batch in range(work.batches):
             x = data.inputs(work, batch)
-            for weight in weights:
-                x = apply(work.layer, x, weight)
+            for weight, fixed in zip(weights, frozen, strict=True):
+                flat = adapted(work.layer, work.hidden, fixed, weight) if adapters else weight
+                x = apply(work.layer, x, flat)
             loss = loss + (x - data.target(work, batch)).square().sum() / 2 / data.loss_scale(work)
         loss.backward()
     adam.step()
@@ -44,10 +49,16 @@ def compare(work: Workload, finals: Mapping[int, Mapping[int, Real]]) -> Agreeme
     A rank may have any part of a layer. Wrong or missing numbers raise nothing here: see ``Agreement.check``.
     """
     rows: list[LayerError] = []
+    begun = data.adapter if trains_adapters(work) else data.weight
     for layer, right in enumerate(reference(work)):
         parts = {rank: finals[rank][layer].data for rank in sorted(finals) if layer in finals[rank]}
-        rows.append(_compare_layer(layer, right.double(), data.weight(work, layer).double(), parts))
-    return Agreement(work, parameters(work.layer, work.hidden), tuple(rows))
+        rows.append(_compare_layer(layer, right.double(), begun(work, layer).double(), parts))
+    return Agreement(work, len(begun(work, 0)), tuple(rows))
+
+
+def trains_adapters(work: Workload) -> bool:
+    """Return whether adapters are trained, and not the layers' own weights."""
+    return work.train != TRAINED[0]
 
 
 def _compare_layer(layer: int, right: torch.Tensor, before: torch.Tensor, found: Mapping[int, object]) -> LayerError:

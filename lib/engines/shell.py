@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from ..basics.errors import PuzzleError
 from ..grading.commandline import Usage, add_machine, called, function_in, size_for
+from ..machine.check import TRAINED
 from ..machine.cost import Shape
 from ..running.run import ENGINES, Settings, run
 from ..running.workload import KINDS, TOLERANCES, Workload
@@ -118,10 +119,12 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
         )
     from .torchrun import work_for
 
-    ranks = int(os.environ["WORLD_SIZE"])
-    if size.setdefault("ranks", ranks) != ranks:
-        raise Usage(f"torchrun has started {ranks} ranks, and {size['ranks']} are asked for")
+    started, hosts = int(os.environ["WORLD_SIZE"]), size.get("hosts", 0)
+    if size.setdefault("ranks", started - hosts) != started - hosts:
+        asked = f"{size['ranks']}" + f" and {hosts} hosts" * bool(hosts)
+        raise Usage(f"torchrun has started {started} ranks, and {asked} are asked for")
     numbers = _options(options, "layer", "dtype", "hidden", "length", "seed")
+    numbers["train"] = size.pop("train", TRAINED[0])
     work = Workload(size.pop("layers", 2), size.pop("batches", 1), **numbers)
     settings = Settings(options.timeout, **_options(options, "pace", "device", "meter"))
     work_for(function, Shape.of(**size), work, settings, _show)

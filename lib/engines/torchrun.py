@@ -71,11 +71,11 @@ def work_for(
     run, where it may raise PuzzleError."""
     open_standard_streams()
     torchrun = Torchrun()
-    rank, ranks = int(os.environ["RANK"]), shape.ranks
+    rank, ranks = int(os.environ["RANK"]), shape.everyone
     local_rank = int(os.environ.get("LOCAL_RANK", rank))
     # The store comes first: through it the ranks learn where the books are kept.
     store, _, _ = next(dist.rendezvous("env://", rank, ranks))
-    gpus = _all_have_gpus(store, rank, ranks, local_rank) and settings.device == "auto"
+    gpus = _all_have_gpus(store, rank, shape.ranks, local_rank) and settings.device == "auto"
     if rank == 0:
         door = Door("", ranks)
         store.set("books", json.dumps(door.place(os.environ["MASTER_ADDR"])))
@@ -90,7 +90,8 @@ def work_for(
         books = threading.Thread(target=keep, name="books", daemon=True)
         books.start()
     place = json.loads(store.get("books"))
-    device, store = f"cuda:{local_rank}" if gpus else "cpu", dist.PrefixStore("ranks", store)
+    device = f"cuda:{local_rank}" if gpus and rank < shape.ranks else "cpu"
+    store = dist.PrefixStore("ranks", store)
     try:
         right = be_a_rank(place, rank, device, store, shape, work, settings, lambda: function)
     except (EOFError, OSError):  # the books are closed: whoever keeps them has said why
@@ -110,7 +111,7 @@ def leave(right: bool) -> NoReturn:
 
 
 def _all_have_gpus(store: Any, rank: int, ranks: int, local_rank: int) -> bool:
-    """Return whether every rank has a GPU of its own: otherwise all of them use their processors."""
+    """Return whether every device, of so many, has a GPU of its own: otherwise all of them use their processors."""
     here = torch.cuda.device_count() if torch.cuda.is_available() else 0
     store.set(f"gpu {rank}", str(int(here > local_rank)))
     return all(store.get(f"gpu {other}") == b"1" for other in range(ranks))

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..course.specs import cost_named, puzzles
+from ..machine.check import TRAINED
 from .submission import load
 
 
@@ -45,6 +46,8 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", metavar="N", type=int, help=says)
     parser.add_argument("--mesh", metavar="M", type=_mesh, help="names and sizes of axes: replica=2,shard=4")
     parser.add_argument("--node-size", metavar="N", type=int, help="ranks in a box")
+    parser.add_argument("--train", choices=TRAINED, help="what is trained: weights, or adapters beside them")
+    parser.add_argument("--hosts", metavar="N", type=int, help="hosts: one for each GPU, or one for each box (none)")
 
 
 def _mesh(text: str) -> dict[str, int]:
@@ -76,10 +79,11 @@ def size_for(function: Callable[..., Any], options: argparse.Namespace) -> dict[
     """Return the arguments of ``run``: what the options say, and for the rest what the puzzle of that name says."""
     puzzle = puzzles().get(function.__name__)
     size: dict[str, Any] = dict(puzzle.size) if puzzle else {}
-    names = ("ranks", "layers", "batches", "mesh", "node_size")
+    names = ("ranks", "layers", "batches", "mesh", "node_size", "train", "hosts")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     if "ranks" in given and "mesh" not in given:
         size.pop("mesh", None)  # the puzzle's axes are those of another machine
         size.pop("node_size", None)
+        size.pop("hosts", None)
     cost = {"cost": cost_named(puzzle.cost)} if puzzle else {}
     return size | given | cost

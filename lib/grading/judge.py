@@ -14,13 +14,13 @@ from ..course.rules import RULES
 from ..course.sketches import Elsewhere, at_home, elsewhere, work_at_home
 from ..course.specs import Puzzle, subject_of
 from ..learner.model import written
-from ..machine.check import check_finals
+from ..machine.check import TRAINED, check_finals
 from ..machine.outcome import Outcome
 from ..record.breakdown import idle_of, time_parts
 from ..record.chain import chain_of
 from ..record.events import MARKS
 from ..record.kinds import KINDS
-from ..record.labels import LISTS, SLICES
+from ..record.labels import HOSTS, LISTS, SLICES
 from ..record.score import memory_parts, peak_event, work
 from ..record.table import OPERATIONS, in_lane, makes_weight_grads
 from ..record.training import BACKWARD
@@ -43,7 +43,7 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
         if not outcome.attempted:
             begun = any(event.kind != MARKS[-1] for event in outcome.events)
             return Verdict(puzzle, TODO, f"not finished yet: {comes_next(outcome)}" if begun else "not attempted yet")
-        parts = time_parts(outcome.events, outcome.ranks)
+        parts = time_parts(outcome.device_events, outcome.ranks, outcome.time)
         idle = float(idle_of(parts))
         verdict = replace(verdict, time=outcome.time, memory=outcome.memory, idle=idle, parts=parts)
         check(outcome, puzzle, puzzle.size)
@@ -73,13 +73,13 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
     if half_done := comes_next(outcome):
         raise PuzzleError(f"the function is not finished yet: {half_done}", line="")
     check_words(outcome, puzzle)
-    check_finals(outcome.final_states)
+    check_finals(outcome.final_states, size.get("train", TRAINED[0]))
     check_layout(puzzle.layout, size, outcome.final_states)
     for rule in puzzle.rules:
         RULES[rule](outcome)
 
 
-IN_WORDS = {SLICES: "slices of activations", LISTS: "lists of tensors in one call"}
+IN_WORDS = {SLICES: "slices of activations", LISTS: "lists of tensors in one call", HOSTS: "hosts"}
 """What is meant by words that are not written in code."""
 
 
@@ -190,7 +190,7 @@ def _times(kind: str, across: bool, count: int) -> str:
 def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
     """Return what the rank with the most memory never took out again, though nothing reads it any more, of a run that
     takes too much; or an empty text."""
-    event = peak_event(outcome.events)
+    event = peak_event(outcome.device_events)
     if event is None or outcome.memory <= puzzle.target["memory"]:
         return ""
     kept = Counter(piece.labels.kind for piece in outcome.final_states[event.rank].kept)
@@ -205,7 +205,7 @@ def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
 
 def _peak(outcome: Outcome) -> str:
     """Where memory is highest, and what it is."""
-    event = peak_event(outcome.events)
+    event = peak_event(outcome.device_events)
     assert event is not None  # there is none over a target
     what = show_call(event.kind, event.layers or event.layer)
     held = ", ".join(f"{kind.replace('_', ' ')} {show_elements(size)}" for kind, size in memory_parts(event).items())

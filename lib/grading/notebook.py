@@ -77,7 +77,7 @@ def grade(
     if changed := broken_seal():
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
-    size = ", ".join(f"{name}={value}" for name, value in spec.size.items())
+    size = ", ".join(f"{name}={value!r}" for name, value in spec.size.items())
     size += "" if spec.cost == "default" else f", cost={written(spec.cost)}"
     named = "" if getattr(fn, "__name__", "") == spec.name else f', "{spec.name}"'
     verdict = replace(

@@ -45,7 +45,9 @@ class Call:
         return self._caller.rank
 
     def __await__(self) -> Generator[Any, None, Any]:
-        if self._result is _PENDING and not self._caller.books.wait(self._handle, self._wake):
+        if self._result is not _PENDING:
+            return self._result
+        if not self._caller.books.wait(self._handle, self._wake):
             yield from self._waiting()
         return self._take()
 
@@ -53,7 +55,7 @@ class Call:
         """The future that a waiter blocks on."""
         future = self._future
         if future is None or future.cancelled():  # cancelling a waiter does not withdraw the call
-            future = self._future = asyncio.get_running_loop().create_future()
+            future = self._future = asyncio.Future(loop=asyncio.get_running_loop())
         if self._caller.watch is not None:
             self._caller.watch.blocked(self, future)
         return future

@@ -11,18 +11,24 @@ from .watch import Watch
 
 
 class Dist:
-    """``ranks`` simulated GPUs that can communicate.
+    """``ranks`` simulated GPUs, the devices, that can communicate.
 
     ``mesh={"replica": 2, "shard": 4}`` arranges the ranks along named axes, whose sizes multiply to ``ranks``; they are
     numbered along the last axis first.
     ``node_size=4`` puts ranks 0 to 3 in one box, 4 to 7 in the next; links between boxes are slower.
-    ``cost`` holds the prices. Raises PuzzleError if ranks, mesh, node_size and cost do not fit together.
+    ``cost`` holds the prices. ``hosts``: so many processors beside the devices, one for each device or one for each
+    box. They are ranks, too, numbered after the devices. Raises PuzzleError if all these do not fit together.
     """
 
     def __init__(
-        self, ranks: int, mesh: Mapping[str, int] | None = None, node_size: int | None = None, cost: Cost | None = None
+        self,
+        ranks: int,
+        mesh: Mapping[str, int] | None = None,
+        node_size: int | None = None,
+        cost: Cost | None = None,
+        hosts: int = 0,
     ) -> None:
-        shape = Shape.of(ranks, mesh, node_size, cost)
+        shape = Shape.of(ranks, mesh, node_size, cost, hosts)
         books = books_of(shape)
         # By hand, somebody has to watch a loop of the host's; in run, the loop knows when everyone waits.
         self._assemble(shape, books, Watch(books))
@@ -37,9 +43,10 @@ class Dist:
     def _assemble(self, shape: Shape, books: AnyBooks, watch: Watch | None) -> None:
         self._mesh, self._books, self._watch = shape.mesh, books, watch
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
-        self.cost = shape.cost
+        self.hosts, self.cost = shape.mesh.hosts, shape.cost
 
     def __repr__(self) -> str:
         mesh = f", mesh={self.mesh}" if self.mesh else ""
         boxes = f", node_size={self.node_size}" if self.node_size else ""
-        return f"Dist(ranks={self.ranks}{mesh}{boxes})"
+        hosts = f", hosts={self.hosts}" if self.hosts else ""
+        return f"Dist(ranks={self.ranks}{mesh}{boxes}{hosts})"

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
 from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at
 from ..basics.units import Elements
-from ..machine.books import LOADING
-from ..machine.check import check_finals
+from ..machine.books import loading
+from ..machine.check import TRAINED, check_finals
 from ..machine.cost import Cost
 from ..machine.failure import Wait
 from ..machine.interface import CallHandle, FinalState
@@ -75,7 +75,7 @@ class Model(Verbs):
         if not isinstance(dist, Dist):
             raise PuzzleError("dist must be a Dist", where="Model", got=describe(dist), cure="dist=Dist(4)")
         self.dist = dist
-        self._rank = one_of("Model: rank", rank, dist.ranks)
+        self._rank = one_of("Model: rank", rank, dist._mesh.everyone)
         self._layers = whole_number("Model: layers", layers)
         self._batches = whole_number("Model: batches", batches)
         self._books = dist._books
@@ -105,13 +105,29 @@ class Model(Verbs):
 
     @property
     def rank(self) -> int:
-        """This rank, from 0 to RANKS - 1."""
+        """This rank, from 0 to RANKS - 1; of a host RANKS or more."""
         return self._rank
 
     @property
     def RANKS(self) -> int:
-        """World size: how many ranks there are."""
+        """World size: how many ranks there are, without hosts."""
         return self.dist.ranks
+
+    @property
+    def is_host(self) -> bool:
+        """Whether this is no device but a host: a processor with a large memory that stores, updates, sends and
+        receives."""
+        return self._rank in self.dist._mesh.beside
+
+    @property
+    def host(self) -> int | None:
+        """The rank of the host beside this device (of a host its own). None on a machine without hosts."""
+        return self.dist._mesh.host_of(self._rank)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The ranks of the devices that this host is beside. Empty on a device."""
+        return self.dist._mesh.beside.get(self._rank, ())
 
     @property
     def LAYERS(self) -> int:
@@ -181,6 +197,9 @@ class Model(Verbs):
     def axis_index(self, axis: str) -> int:
         """The position of this rank on a mesh axis, from 0 up."""
         self.dist._mesh.size(axis)
+        if self.is_host:
+            cure = "the place of a device: model.devices has the ranks of this host's"
+            raise PuzzleError(f"a host is on no axis, so not on {axis!r}", where=self._place("axis_index"), cure=cure)
         return self.dist._mesh.coordinates(self.rank)[axis]
 
     def axis_size(self, axis: str) -> int:
@@ -192,6 +211,9 @@ class Model(Verbs):
         mesh = self.dist._mesh
         for axis, place in coords.items():
             one_of(axis, place, mesh.size(axis), self._place("rank_at"))
+        if self.is_host and (missing := mesh.axes.keys() - coords.keys()):
+            problem, cure = "a host has no coordinates of its own", f"name {', '.join(sorted(missing))} as well"
+            raise PuzzleError(problem, where=self._place("rank_at"), cure=cure)
         return mesh.rank_at({**mesh.coordinates(self.rank), **coords}) if mesh.axes else self.rank
 
     # -- sources ------------------------------------------------------------------------------
@@ -200,8 +222,17 @@ class Model(Verbs):
         """A layer's weight and optimizer state, not yet updated. With ``shard`` and ``total`` it is one piece of each:
         number ``shard``, from 0, of ``total`` equal pieces. Takes no time. Each piece can be taken once."""
         if total.__class__ is not int or total < 1:
-            total = whole_number("total", total, where=self._place("load_weights"), cure=LOADING)
+            total = whole_number("total", total, where=self._place("load_weights"), cure=loading("load_weights"))
         weight, state = self._books.load_weights(self._handle, layer, shard, total)
+        self._note(sys._getframe(1))
+        return of_token(weight), of_token(state)  # type: ignore[return-value]
+
+    def load_adapter(self, layer: int, shard: int = 0, total: int = 1) -> tuple[Weight, OptState]:
+        """The adapter of a layer and its optimizer state, not yet updated: two small matrices whose product is added to
+        the layer's weight (LoRA). In all else it is like ``load_weights``. Only some puzzles allow it."""
+        if total.__class__ is not int or total < 1:
+            total = whole_number("total", total, where=self._place("load_adapter"), cure=loading("load_adapter"))
+        weight, state = self._books.load_adapter(self._handle, layer, shard, total)
         self._note(sys._getframe(1))
         return of_token(weight), of_token(state)  # type: ignore[return-value]
 
@@ -222,17 +253,24 @@ class Model(Verbs):
 
     @priced
     def forward(
-        self, layer: int, inp: Activation, weight: Weight, *, partial: bool = False, keep: str | None = None
+        self,
+        layer: int,
+        inp: Activation,
+        weight: Weight,
+        *,
+        partial: bool = False,
+        keep: str | None = None,
+        adapter: Weight | None = None,
     ) -> Any:
         """The layer's output, which is the input of the next layer. Takes {price}.
 
         Needs the layer's complete weight, not yet updated, and its input. With ``partial=True`` the weight may be a
         piece: it takes that share of the time, and gives one summand of the output. With ``keep="all"``, or
-        ``"selective"`` for less, it gives the output and what it leaves behind for backward, a ``Saved``. Only some
-        puzzles allow these two.
+        ``"selective"`` for less, it gives the output and what it leaves behind for backward, a ``Saved``. ``adapter``:
+        the layer's complete adapter, if it has one. Only some puzzles allow these three.
         """
-        if partial is not False or keep is not None:
-            results = self._compute(FORWARD, layer, inp, weight, partial=partial, keep=keep)
+        if partial is not False or keep is not None or adapter is not None:
+            results = self._compute(FORWARD, layer, inp, weight, adapter, partial=partial, keep=keep)
             return results[0] if keep is None else tuple(results)
         if type(inp) is not Activation or type(weight) is not Weight:
             self._refuse(FORWARD, layer, inp, weight)
@@ -259,15 +297,17 @@ class Model(Verbs):
         saved: Saved | None = None,
         *,
         partial: bool = False,
+        adapter: Weight | None = None,
     ) -> tuple[WeightGrad, ActivationGrad]:
         """The gradients of the layer's weight and of its input. Takes {price}.
 
         Needs what forward needed, and the gradient of the layer's output for the same micro-batches. ``saved``: what
         forward left behind; what it lacks is computed again. With ``partial=True`` the weight may be a piece: then the
-        first gradient is that of the piece, and the second one summand.
+        first gradient is that of the piece, and the second one summand. With ``adapter=...``, the layer's adapter, the
+        first gradient is that of the adapter: the weight is frozen, and it takes as long as backward_input.
         """
-        if saved is not None or partial is not False:
-            of_weight, of_input = self._compute(BACKWARD, layer, inp, grad, weight, saved, partial=partial)
+        if saved is not None or partial is not False or adapter is not None:
+            of_weight, of_input = self._compute(BACKWARD, layer, inp, grad, weight, saved, adapter, partial=partial)
             return of_weight, of_input
         if type(inp) is not Activation or type(grad) is not ActivationGrad or type(weight) is not Weight:
             self._refuse(BACKWARD, layer, inp, grad, weight)
@@ -328,14 +368,13 @@ class Model(Verbs):
 
     def _compute(self, row: Computation, layer: int | None, *operands: Tensor | None, **options: object) -> list[Any]:
         """Carry out any operation of the compute lane, called by its verb. Return what it makes. Operands that need not
-        be given are None at the end, and so are options; one that may be True is False.
+        be given, after the others, are None where they are not, and so are options; one that may be True is False.
 
         The verbs above do the same one by one: with names instead of loops they take half the time.
         """
-        given = [operand for at, operand in enumerate(operands) if operand is not None or at < len(row.takes)]
-        self._refuse(row, layer, *given)
+        self._refuse(row, layer, *operands)
         chosen = self._chosen(row, layer, options)
-        tokens = [operand._token for operand in given if operand is not None]
+        tokens = [operand._token for operand in operands if operand is not None]
         made = self._books.compute(self._handle, row.kind, layer, tokens, chosen)
         self._note(sys._getframe(2))
         return [of_token(token) for token in made]
@@ -361,11 +400,13 @@ class Model(Verbs):
         """Raise PuzzleError for the first operand that is of another kind than its row says."""
         verb = f"model.{row.kind}({', '.join([*['layer'] * row.layered, *row.takes])})"
         for operand, (name, wanted) in zip(operands, {**row.takes, **row.may_take}.items(), strict=False):
+            if operand is None and name in row.may_take:
+                continue
             expect(self._place(row.kind, layer), name, operand, wanted, verb)
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
-        """Hands in the rank's answer for a layer: the weight, or the rank's shards of it. Takes no time, and does not
-        store the weight."""
+        """Hands in the rank's answer for a layer: the weight, or the rank's shards of it; its adapter, where adapters
+        are trained. Takes no time, and does not store the weight."""
         if type(weight) is not Weight:
             expect(self._place("set_final_weight", layer), "weight", weight, "Weight")
         self._books.set_final_weight(self._handle, layer, weight._token)
@@ -413,7 +454,8 @@ class Model(Verbs):
             handle = self._books.meet_list(self._handle, row.kind, tokens, list(layer), axis)
         else:
             handle = self._books.meet(self._handle, row.kind, None if v is None else v._token, layer, axis)
-        return self._call(handle, sys._getframe(2))
+        self._note(frame := sys._getframe(2))
+        return Call(self._caller, handle, frame)
 
     def _brings_list(self, row: Collective, v: Any, layer: Any) -> bool:
         """Return whether tensors and layers are lists. Raise PuzzleError for what cannot be brought to a collective."""
@@ -471,8 +513,9 @@ class Model(Verbs):
     # -- the answer --------------------------------------------------------------------------------
 
     @staticmethod
-    def check(models: Iterable[Model]) -> None:
-        """Checks that the final weights of these ranks are those that plain training on one device gives.
+    def check(models: Iterable[Model], train: str = TRAINED[0]) -> None:
+        """Checks that the final weights of these ranks are those that plain training on one device gives. With
+        ``train="adapters"`` it checks the layers' adapters, and that their own weights have not been changed.
 
         Prints ``Correct!``, or raises a PuzzleError that says what is wrong.
         """
@@ -485,7 +528,7 @@ class Model(Verbs):
         if not models or not all(isinstance(model, Model) for model in models):
             cure = "let the function end in `return model`, and pass the list of what the ranks return"
             raise PuzzleError("check takes the models of all ranks", got=describe(models), cure=cure)
-        made_up = check_finals([model._final_state() for model in models])
+        made_up = check_finals([model._final_state() for model in models], train)
         print("Correct!" + (" (But a made-up gradient is in it, which a puzzle refuses.)" if made_up else ""))
 
     def _note(self, frame: FrameType) -> None:

@@ -16,7 +16,7 @@ from ..basics.units import Elements
 from ..machine.interface import Token
 from ..machine.rank_state import made_by_hand
 from ..record.kinds import KINDS
-from ..record.labels import NONE, NOTHING_RARE, WHOLE, Labels, Rare, check_fineness, coarsest
+from ..record.labels import NONE, NOTHING_RARE, OF_ADAPTER, WHOLE, Labels, Rare, check_fineness, coarsest
 from ..record.training import KEEP
 
 _new = object.__new__
@@ -111,19 +111,24 @@ class Stepped(Sharded):
     __slots__ = ()
     step: int
 
-    def __new__(cls, layer: int, layers: int, step: int, shards: Iterable[int] = WHOLE, total: int = 1) -> Self:
-        return _by_hand(cls, layer, layers, shards, total, step=step)  # type: ignore[no-any-return]
+    adapter: bool
+
+    def __new__(
+        cls, layer: int, layers: int, step: int, shards: Iterable[int] = WHOLE, total: int = 1, adapter: bool = False
+    ) -> Self:
+        return _by_hand(cls, layer, layers, shards, total, step=step, rare=_of_adapter(cls, adapter))  # type: ignore[no-any-return]
 
 
 class Weight(Stepped):
     """A layer's weight, or shards of it: HIDDEN x HIDDEN x len(shards) / total elements. ``step`` counts the optimizer
-    steps it has been through; this course takes one, from 0 to 1."""
+    steps it has been through; this course takes one, from 0 to 1. With ``adapter=True`` it is the layer's adapter,
+    16 x HIDDEN elements, which is trained in place of a weight that is frozen."""
 
     __slots__ = ()
 
 
 class OptState(Stepped):
-    """The optimizer's state of a layer's weight, of the same size as the weight."""
+    """The optimizer's state of a layer's weight, or of its adapter, of the same size as that."""
 
     __slots__ = ()
 
@@ -131,12 +136,14 @@ class OptState(Stepped):
 class WeightGrad(Sharded):
     """The gradient of a layer's weight, summed over ``batches`` of ``total_batches`` micro-batches.
 
-    As large as the weight; of no micro-batches, it is zero and takes no memory.
+    As large as the weight; of no micro-batches, it is zero and takes no memory. With ``adapter=True`` it is that of the
+    layer's adapter.
     """
 
     __slots__ = ()
     batches: frozenset[int]
     total_batches: int
+    adapter: bool
 
     def __new__(
         cls,
@@ -146,8 +153,10 @@ class WeightGrad(Sharded):
         total_batches: int,
         shards: Iterable[int] = WHOLE,
         total: int = 1,
+        adapter: bool = False,
     ) -> WeightGrad:
-        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
+        rare = _of_adapter(cls, adapter)
+        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, rare=rare)  # type: ignore[no-any-return]
 
     def __add__(self, other: object) -> WeightGrad:
         """The sum over the micro-batches of both. Raises PuzzleError when one is in both."""
@@ -269,7 +278,7 @@ def _by_hand(
     layers, total = whole_number(f"{name}: layers", layers), whole_number(f"{name}: total", total)
     check_fineness(total)
     pieces = set_of(f"{name}: shards", shards, total)
-    if KINDS[name].brief:
+    if "shards" in KINDS[name].brief:
         pieces, total = coarsest(pieces, total)
     labels = Labels(
         kind=name,
@@ -280,13 +289,25 @@ def _by_hand(
         total_batches=total_batches,
         shards=pieces,
         total=total,
-        rare=NOTHING_RARE if rare == NOTHING_RARE else rare,  # the machine asks for the very one
+        rare=_known(rare),
     )
     return of_token(made_by_hand(labels))
 
 
+def _of_adapter(cls: type[Any], adapter: bool) -> Rare:
+    """Return the rare labels of a tensor that is of an adapter, or is not."""
+    if type(adapter) is not bool:
+        raise PuzzleError(f"{cls.__name__}: adapter is True or False", got=describe(adapter), cure="adapter=True")
+    return OF_ADAPTER if adapter else NOTHING_RARE
+
+
+def _known(rare: Rare) -> Rare:
+    """Return these labels as the very ones that the machine asks for, if they are equal."""
+    return next((one for one in (NOTHING_RARE, OF_ADAPTER) if one == rare), rare)
+
+
 def _unpickled(fields: dict[str, Any]) -> Tensor:
-    return of_token(made_by_hand(Labels(**{**fields, "rare": Rare(*fields.get("rare", NOTHING_RARE))})))
+    return of_token(made_by_hand(Labels(**{**fields, "rare": _known(Rare(*fields.get("rare", NOTHING_RARE)))})))
 
 
 def expect(where: Place, name: str, thing: object, kind: str, verb: str = "") -> None:

@@ -1,8 +1,8 @@
 """The books of a machine in this process: everything that decides right or wrong (see ``interface``)."""
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
-from operator import attrgetter, index
+from dataclasses import replace
+from operator import index
 from typing import cast
 
 from ..basics.arguments import one_of
@@ -10,24 +10,27 @@ from ..basics.errors import PuzzleError, show_set
 from ..basics.units import Elements
 from ..record.events import END, Event
 from ..record.kinds import SAVED
-from ..record.labels import FINEST, Labels, one_shard
-from ..record.operations import NO_OPTIONS, Options, Values
+from ..record.labels import ADAPTER, FINEST, NONE, NOTHING_RARE, OF_ADAPTER, Labels, Rare, of_weight, one_shard
+from ..record.operations import NO_OPTIONS, Operation, Options, Value, Values
 from ..record.table import collective, computation
 from . import late_memory
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
 from .in_flight import InFlight, labels_of_each
-from .interface import AnyBooks, Books, FinalState, Piece
+from .interface import AnyBooks, Books, FinalState
 from .lists import check_list
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
-labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
-LOADING = "model.load_weights(layer, shard, total): number `shard` of `total` equal pieces"
 NEIGHBORS = (
     "the first rank has none before it, the last none after it; on a ring, (model.rank - 1) % model.RANKS and + 1"
 )
+
+
+def loading(verb: str) -> str:
+    """Return how a piece is loaded, with what its numbers mean."""
+    return f"model.{verb}(layer, shard, total): number `shard` of `total` equal pieces"
 
 
 def books_of(shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None) -> AnyBooks:
@@ -69,25 +72,34 @@ class LocalBooks:
     def open(self, rank: int, layers: int, batches: int) -> RankState:
         if self.terms.graded and rank in self.network.lanes:
             raise second_model(rank)
-        state = RankState(rank, layers, batches, self.terms)
+        state = RankState(rank, layers, batches, self.terms, rank in self.mesh.beside)
         self.network.open(state)
         return state
 
     # -- sources ------------------------------------------------------------------------
 
     def load_weights(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
+        return self._load(rank, "load_weights", layer, shard, total, NOTHING_RARE)
+
+    def load_adapter(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
+        return self._load(rank, "load_adapter", layer, shard, total, OF_ADAPTER)
+
+    def _load(
+        self, rank: RankState, verb: str, layer: int, shard: int, total: int, rare: Rare
+    ) -> tuple[TensorState, TensorState]:
+        """Return a piece of a weight, or of an adapter, and of its state."""
         if not 1 <= total <= FINEST:
-            where, expected = rank.place("load_weights", layer), f"a number from 1 to {FINEST:,}"
+            where, expected = rank.place(verb, layer), f"a number from 1 to {FINEST:,}"
             problem, cure = f"a weight cannot be cut into {total} shards", "one piece for each rank is enough"
             raise PuzzleError(problem, where=where, expected=expected, cure=cure)
-        layer = self._layer(rank, layer, "load_weights")
+        layer = self._layer(rank, layer, verb)
         if shard.__class__ is not int or not 0 <= shard < total:
-            shard = one_of("shard", shard, total, rank.place("load_weights", layer), LOADING)
+            shard = one_of("shard", shard, total, rank.place(verb, layer), loading(verb))
         rank.cuts.check(total)
-        rank.mark("load_weights", layer)
+        rank.mark(verb, layer, NONE, (ADAPTER,) * rare.adapter)
         origin = len(rank.log) if rank.graded else None
-        weight = Labels("Weight", layer, rank.layers, shards=one_shard(shard), total=total)
-        state = weight.changed(kind="OptState")
+        weight = of_weight("Weight", layer, rank.layers, 0, one_shard(shard), total, rare)
+        state = of_weight("OptState", layer, rank.layers, 0, one_shard(shard), total, rare)
         values = rank.values
         return rank.mint(weight, values.weight(weight), origin), rank.mint(state, values.opt_state(state), origin)
 
@@ -120,16 +132,21 @@ class LocalBooks:
         """Carry out an operation of the compute lane: its row says what it insists on and what it makes."""
         row = computation(kind)
         if options or len(operands) != len(row.takes):
-            row = row.called(options, len(operands))
-        labels = [*map(labels_of, operands)]
-        if not row.layered:
-            layer = labels[0].layer
+            row = row.called(options, [tensor.labels.kind for tensor in operands])
+        labels: list[Labels] = []
+        values: list[Value] = []
         origin: Origin = None
         for tensor in operands:
             # As is_free has it, without the call.
             if tensor.rank is not rank or tensor.origin or not (tensor.stored or tensor.since >= tensor.hand.ended):
                 rank.examine(tensor, kind, layer if row.layered else None)
                 origin = origin or tensor.origin
+            labels.append(tensor.labels)
+            values.append(tensor.value)
+        if not row.layered:
+            layer = labels[0].layer
+        if rank.is_host and not row.on_host:
+            raise _not_on_host(rank, row, layer)
         if rank.strict:
             try:
                 row.rule(rank, layer, labels)
@@ -137,15 +154,18 @@ class LocalBooks:
                 error.place = error.place._replace(operation=kind)
                 raise
         made = row.makes(rank, layer, labels)
-        values = row.value(rank.values, [*map(value_of, operands)])
+        results = row.value(rank.values, values)
+        if labels[-1].rare.adapter and ADAPTER not in row.words:
+            row = replace(row, words=(*row.words, ADAPTER))
         cost = rank.cost
         workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
-        rank.record(row, layer, labels[0].batches, operands, cost.compute(kind, *labels), workspace)
+        length = cost.compute_on_host(kind, *labels) if rank.is_host else cost.compute(kind, *labels)
+        rank.record(row, layer, labels[0].batches, operands, length, workspace)
         if not cost.leaves_nothing and row.trains:
             rank.leave_behind(row, layer, labels)
-        if len(made) != len(values):
-            raise ValueError(f"{kind} makes {len(made)} tensors of {len(values)} values")
-        return [*map(rank.mint, made, values, repeat(origin))]
+        if len(made) != len(results):
+            raise ValueError(f"{kind} makes {len(made)} tensors of {len(results)} values")
+        return [rank.mint(one, results[at], origin) for at, one in enumerate(made)]
 
     def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
         layer = self._layer(rank, layer, "set_final_weight")
@@ -153,7 +173,7 @@ class LocalBooks:
             rank.examine(weight, "set_final_weight", layer)
         if rank.strict and weight.labels.layer != layer:
             raise _other_layer(rank, "set_final_weight", layer, weight, "the weight is that of layer")
-        rank.finals[layer] = Piece(weight.labels, weight.value, weight.origin is MADE_UP)
+        rank.finals[layer] = weight.piece()
 
     # -- communication ----------------------------------------------------------------------
 
@@ -163,10 +183,17 @@ class LocalBooks:
             if row.everyone:
                 raise PuzzleError(f"every rank brings a tensor to {kind}", where=rank.place(kind, layer))
         else:
-            if not operand.is_free(rank):
+            # As is_free has it, without the call.
+            if (
+                operand.rank is not rank
+                or operand.origin
+                or not (operand.stored or operand.since >= operand.hand.ended)
+            ):
                 rank.examine(operand, kind, layer)
             if rank.strict and rank.graded and operand.labels.layer != layer:
                 raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
+        if rank.is_host:
+            raise _not_on_host(rank, row, layer)
         return self.network.meet(self.network.lanes[rank.rank], row, layer, axis, operand)
 
     def meet_list(
@@ -178,6 +205,8 @@ class LocalBooks:
         axis: str | None,
     ) -> InFlight:
         row = collective(kind)
+        if rank.is_host:
+            raise _not_on_host(rank, row, None)
         known = check_list(rank, row, labels_of_each(operands), layers)
         for operand, layer in zip(operands, known, strict=True):
             if operand is not None:
@@ -191,8 +220,10 @@ class LocalBooks:
         if operand is not None and operand.labels.kind == SAVED:
             problem, cure = "what forward leaves behind is not sent", "use it on the rank that has computed the layer"
             raise PuzzleError(problem, where=rank.place(f"pass_to({receiver})"), got=str(operand.labels), cure=cure)
-        if receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks:  # the text costs more than the check
-            receiver = one_of("rank", receiver, self.mesh.ranks, rank.place("pass_to"), NEIGHBORS)
+        if (
+            rank.is_host or receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks
+        ):  # the text costs more than the check
+            receiver = self._other_rank("rank", receiver, rank, "pass_to")
         if receiver == rank.rank:
             raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), cure="keep it stored")
         if operand is not None and not operand.is_free(rank):
@@ -201,8 +232,8 @@ class LocalBooks:
 
     def receive(self, rank: RankState, src: int | None) -> InFlight:
         if src is not None:
-            if src.__class__ is not int or not 0 <= src < self.mesh.ranks:
-                src = one_of("src", src, self.mesh.ranks, rank.place("receive"), NEIGHBORS)
+            if rank.is_host or src.__class__ is not int or not 0 <= src < self.mesh.ranks:
+                src = self._other_rank("src", src, rank, "receive")
             if src == rank.rank:
                 where, cure = (
                     rank.place("receive"),
@@ -248,6 +279,21 @@ class LocalBooks:
         cure = "for layer in range(model.LAYERS), whatever their number is at this size"
         return one_of("layer", layer, rank.layers, rank.place(operation), cure)
 
+    def _other_rank(self, name: str, other: int, rank: RankState, operation: str) -> int:
+        """Return the number of the rank that a message goes to, or comes from. Raise PuzzleError where there is no way:
+        a host is linked to its devices only."""
+        where, mesh = rank.place(operation), self.mesh
+        known = one_of(name, other, mesh.everyone, where, NEIGHBORS)
+        if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):
+            problem = f"rank {known} is a host, linked to its own devices only: {show_set(mesh.beside.get(known, ()))}"
+            cure = "this device's own host is model.host; from device to device: model.pass_to"
+            if rank.is_host:
+                problem = f"this rank is a host, linked to its own devices only, and rank {known} is none of them"
+                cure = "model.devices has the ranks of its devices"
+            expected = f"{name}={mesh.beside[rank.rank][0] if rank.is_host else mesh.host_of(rank.rank)}"
+            raise PuzzleError(problem, where=where, expected=expected, got=f"{name}={known}", cure=cure)
+        return known
+
     def _batches(self, rank: RankState, batches: frozenset[int], operation: str) -> frozenset[int]:
         if all(0 <= index(batch) < rank.batches for batch in batches):
             return batches
@@ -256,6 +302,21 @@ class LocalBooks:
         raise PuzzleError(
             "a micro-batch is out of range", where=where, expected=expected, got=show_set(batches), cure=cure
         )
+
+
+def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleError:
+    """Return what to say of an operation of the devices that a host calls."""
+    if row.lane == "compute":
+        problem, cure = (
+            f"a host computes no {row.word}: that is for the devices",
+            "`if model.is_host:` separates the two",
+        )
+    else:
+        problem = f"a host takes part in no {row.word}: without an axis that is among all devices"
+        cure = (
+            "a host sends to its devices, and receives from them: model.pass_to(device, v), for device in model.devices"
+        )
+    return PuzzleError(problem, where=rank.place(row.kind, layer), got=f"rank {rank.rank}, a host", cure=cure)
 
 
 def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from ..basics.arguments import one_of_names
 from ..basics.errors import Place, PuzzleError, show_set
-from ..record.labels import union
-from .fingerprints import piece_of, trained_weights
+from ..record.labels import Labels, union
+from .fingerprints import Fingerprints, piece_of, trained_weights
 from .interface import FinalState
 
 BRIEFLY = {
@@ -17,15 +18,26 @@ BRIEFLY = {
 """What the check says, in so few words that they fit under a title."""
 
 
-def check_finals(states: Sequence[FinalState]) -> bool:
-    """Check every layer's final weights: of step 1, together complete, and right in value. Return whether any of them
-    is made up (whose value says nothing). Raise PuzzleError if anything is wrong."""
+TRAINED = ("weights", "adapters")
+"""What may be trained: the layers' own weights, or adapters beside weights that stay as they are."""
+
+
+def check_finals(states: Sequence[FinalState], train: str = TRAINED[0]) -> bool:
+    """Check every layer's final weights: of step 1, together complete, and right in value; or where ``train`` says
+    "adapters" its final adapters, and that weights have stayed as they were. Return whether any of them is made up
+    (whose value says nothing). Raise PuzzleError if anything is wrong."""
+    one_of_names("train", train, TRAINED)
+    adapters = train != TRAINED[0]
     layers, batches = states[0].layers, states[0].batches
-    made_up, trained = False, trained_weights(layers, batches)
+    made_up, trained = False, trained_weights(layers, batches, adapters)
+    if adapters:
+        _check_frozen(states)
     for layer in range(layers):
         finals = [(state.rank, state.finals[layer]) for state in states if layer in state.finals]
         for rank, final in finals:
             labels = final.labels
+            if labels.adapter != adapters:
+                raise _other_training(rank, labels)
             if labels.kind != "Weight" or labels.layer != layer or labels.step != 1:
                 raise PuzzleError(
                     "that is no weight of this layer after one optimizer step",
@@ -54,7 +66,35 @@ def check_finals(states: Sequence[FinalState]) -> bool:
                     expected="the weight of step 0, updated once with the gradient of every micro-batch exactly once",
                     got=str(final.labels),
                     cure="look for a micro-batch that counts twice or not at all, a reduction over the wrong group, "
-                    "or a state or weight that went stale",
+                    "or a state or weight that went stale"
+                    + ", or for a forward or a backward that was not given its layer's own adapter"
+                    * adapters,
                     line="",
                 )
     return made_up
+
+
+def _other_training(rank: int, labels: Labels) -> PuzzleError:
+    """Return what to say of a final weight where adapters are trained, or the other way round."""
+    problem, expected = "that is an adapter, and the layers' own weights are to be trained", "the updated weight"
+    cure = 'to train adapters only: run(..., train="adapters")'
+    if not labels.adapter:
+        problem, expected = "that is the layer's own weight, and only adapters are trained", "the updated adapter"
+        cure = f"adapter, opt_state = model.update({labels.layer}, grad, adapter, opt_state); "
+        cure += f"model.set_final_weight({labels.layer}, adapter)"
+    where = Place(rank, layer=labels.layer, detail="final weight")
+    return PuzzleError(problem, where=where, expected=expected, got=str(labels), cure=cure, line="")
+
+
+def _check_frozen(states: Sequence[FinalState]) -> None:
+    """Raise PuzzleError for a weight that is stored at the end and is not as it was at the beginning."""
+    began = Fingerprints()
+    for state in states:
+        for labels, value, made_up in state.kept:
+            if labels.kind == "Weight" and not labels.adapter and not made_up:
+                mark = getattr(value, "mark", value)
+                if labels.step or mark != (began.weight(labels)[0], piece_of(labels)):
+                    where, expected = Place(state.rank, layer=labels.layer), "the weight as it was loaded, of step 0"
+                    problem = "a frozen weight has been changed"
+                    cure = "update the adapter only, and leave the layer's own weight as load_weights gave it"
+                    raise PuzzleError(problem, where=where, expected=expected, got=str(labels), cure=cure, line="")

@@ -40,6 +40,7 @@ it must be, so nothing is ever rounded."""
 
 
 ACROSS = "_across"  # ends the name of a price between boxes
+HOST = "host_"  # begins the name of a price on a host
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,13 @@ class Cost:
     ``forward`` and ``backward`` are per micro-batch; ``..._across`` is for a group, or a pair of ranks, that is not
     all in one box. An all-reduce costs what every collective costs, unless it has a price of its own, ``allreduce``,
     and each half of a backward, ``backward_input`` and ``backward_weight``, the half of it.
+    ``adapter_elements`` is the size of a layer's adapter: two matrices of rank 8. A backward that trains an adapter and
+    not its layer takes ``backward_input``.
     ``saved_elements`` and ``saved_selective_elements`` are what forward leaves behind a micro-batch, all of it or
     some. A backward that is given nothing of it takes ``recompute`` ticks more a micro-batch, one that is given some
     ``recompute_selective``.
+    A host takes ``host_update`` for an update, and a send from a device to its host, or back, takes ``host_transfer``,
+    whatever its size.
     Raises PuzzleError for a price that is negative, or not a number.
 
     By default a layer takes a whole tick per micro-batch, and a message or collective inside a box a fraction of one.
@@ -86,6 +91,9 @@ class Cost:
     saved_selective_elements: int = 0
     recompute: Ticks = 0
     recompute_selective: Ticks = 0
+    adapter_elements: int = 16 * HIDDEN
+    host_update: Ticks = 2
+    host_transfer: Ticks = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -133,7 +141,8 @@ class Cost:
         """Return the size of a tensor, in elements: 0 for a gradient of no micro-batches."""
         kind, total = labels.kind, labels.total
         if kind in OF_WEIGHTS:
-            whole = 0 if kind in BATCHED and not labels.batches else self.weight_elements
+            whole = self.adapter_elements if labels.rare.adapter else self.weight_elements
+            whole = 0 if kind in BATCHED and not labels.batches else whole
         elif kind == SAVED:
             each = self.saved_elements if labels.keep == "all" else self.saved_selective_elements
             whole = each * len(labels.batches)
@@ -143,7 +152,8 @@ class Cost:
 
     def compute(self, kind: str, *labels: Labels) -> Grains:
         """Return how long an operation of the compute lane takes on operands with these labels, in grains: of one that
-        is done with a piece of a weight, the share of it. A backward without what forward left behind makes that again.
+        is done with a piece of a weight, the share of it. A backward without what forward left behind makes that again,
+        and one that trains an adapter leaves out the gradient of the weight.
         Raises PuzzleError for an operation without a price."""
         price = self._fixed.get(kind)
         if price is None:
@@ -153,7 +163,9 @@ class Cost:
             return price
         batches, last = len(labels[0].batches), labels[-1]
         if last.total == 1 and last.rare is NOTHING_RARE:
-            return price * batches
+            return price * batches if batches != 1 else price
+        if last.rare.adapter and row.trains:
+            price, last = self._fixed[row.with_adapter or kind], labels[-2]
         if row.backward:
             price -= self._spared[last.rare.keep]
         if not row.trains:
@@ -161,6 +173,16 @@ class Cost:
         # The last one is the weight, or what a forward has left behind, which is of the same piece.
         share = Fraction(price * batches * len(last.shards), last.total)
         return share.numerator if share.denominator == 1 else share
+
+    def compute_on_host(self, kind: str, *labels: Labels) -> Grains:
+        """Return how long an operation of the compute lane takes on a host, in grains. Raises PuzzleError for an
+        operation without a price there."""
+        price = self._fixed.get(HOST + kind)
+        if price is None:
+            raise PuzzleError(
+                f"{type(self).__name__} has no price for {kind} on a host", cure=f"a field {HOST}{kind}", line=""
+            )
+        return price
 
     @cached_property
     def sent_as_stored(self) -> bool:
@@ -182,7 +204,8 @@ class Cost:
         operands: of a backward, the inner activations that it makes again."""
         if not self.saved_elements or not OPERATIONS[kind].backward:
             return 0
-        inp, _, weight, *saved = labels
+        inp, _, weight, *more = labels
+        saved = [one for one in more if one.kind == SAVED]
         again = Labels(SAVED, inp.layer, inp.layers, batches=inp.batches, shards=weight.shards, total=weight.total)
         return self.elements(again.changed(rare=Rare(keep="all"))) - sum(map(self.elements, saved))
 
@@ -206,6 +229,10 @@ class Cost:
         """Return how long a send of so many elements takes its sender, in grains; ``across``: to another box."""
         return self._fixed["send_across" if across else "send"]
 
+    def transfer_to_host(self, size: Elements) -> Grains:
+        """Return how long a send of so many elements between a device and its host takes its sender, in grains."""
+        return self._fixed["host_transfer"]
+
     @property
     def boxes(self) -> int | None:
         """How many ranks a box has, where the prices are those of a machine that knows; else None."""
@@ -217,7 +244,7 @@ class Cost:
     @property
     def shortest_transfer(self) -> Grains:
         """The shortest time, in grains, from the start of any send to the end of its receive."""
-        return min(self._fixed["send"], self._fixed["send_across"]) + self.receiving
+        return min(map(self._fixed.__getitem__, ("send", "send_across", "host_transfer"))) + self.receiving
 
     @property
     def receiving(self) -> Grains:
@@ -288,7 +315,7 @@ class RingCost(Cost):
     @property
     def shortest_transfer(self) -> Grains:
         """The time of a message of no size, in grains."""
-        return min(self.grains(self.latency), self.grains(self.latency_across))
+        return min(self.grains(self.latency), self.grains(self.latency_across), self._fixed["host_transfer"])
 
     @property
     def receiving(self) -> Grains:
@@ -305,7 +332,12 @@ class Shape:
 
     @classmethod
     def of(
-        cls, ranks: int, mesh: Mapping[str, int] | None = None, node_size: int | None = None, cost: Cost | None = None
+        cls,
+        ranks: int,
+        mesh: Mapping[str, int] | None = None,
+        node_size: int | None = None,
+        cost: Cost | None = None,
+        hosts: int = 0,
     ) -> Shape:
         """Return the shape that a learner describes. Raise PuzzleError when the parts do not fit together."""
         if mesh is not None and not isinstance(mesh, Mapping):
@@ -314,11 +346,16 @@ class Shape:
         if cost is not None and not isinstance(cost, Cost):
             raise PuzzleError("cost must be a Cost", got=describe(cost), cure="for example Cost(collective=0.5)")
         cost = Cost() if cost is None else cost
-        where = Mesh(ranks, mesh, cost.boxes if node_size is None else node_size)
+        where = Mesh(ranks, mesh, cost.boxes if node_size is None else node_size, hosts)
         cost.check_ranks(where.ranks)
         return cls(where, cost)
 
     @property
     def ranks(self) -> int:
-        """How many ranks there are."""
+        """How many devices there are."""
         return self.mesh.ranks
+
+    @property
+    def everyone(self) -> int:
+        """How many ranks there are, devices and hosts."""
+        return self.mesh.everyone

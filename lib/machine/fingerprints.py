@@ -21,14 +21,14 @@ from math import gcd
 from typing import Any
 
 from ..record.kinds import KINDS
-from ..record.labels import NONE, WHOLE, Labels, Shards, coarsest, union
+from ..record.labels import NONE, OF_ADAPTER, WHOLE, Labels, Shards, coarsest, union
 
 PRIME = (1 << 61) - 1
 """Gradients are summed modulo this prime. Python's own hash of a tuple of integers mixes: the same in every process of
 one kind of platform, and a fifth of the time of a mixing written in Python, which cost a run 5 percent."""
 # One tag for each function.
 WEIGHT, STATE, INPUT, FORWARD, LOSS, BACKWARD, GRADIENT, UPDATE, NEXT_STATE, MIXED, PART, BY_HAND = range(101, 113)
-SAVED, BETWEEN = range(113, 115)
+SAVED, BETWEEN, ADAPTER, ADAPTER_STATE, ADAPTED = range(113, 118)
 
 Piece = tuple[Shards, int]  # which piece of a whole something is, in coarsest form: its shards, and of how many
 ALL: Piece = (WHOLE, 1)
@@ -48,10 +48,10 @@ class Fingerprints:
     zero: Fingerprint = (0, ANY)
 
     def weight(self, piece: Labels) -> Fingerprint:
-        return hash((WEIGHT, piece.layer)), (piece.shards, piece.total)
+        return hash((ADAPTER if piece.adapter else WEIGHT, piece.layer)), (piece.shards, piece.total)
 
     def opt_state(self, piece: Labels) -> Fingerprint:
-        return hash((STATE, piece.layer)), (piece.shards, piece.total)
+        return hash((ADAPTER_STATE if piece.adapter else STATE, piece.layer)), (piece.shards, piece.total)
 
     def inputs(self, batches: frozenset[int]) -> ByBatch:
         return {batch: hash((INPUT, batch)) for batch in batches}
@@ -62,7 +62,11 @@ class Fingerprints:
         if partial:
             whole, piece = weight
             return {batch: _summand(hash((FORWARD, value, whole)), piece) for batch, value in inp.items()}
-        known = _complete(weight)
+        whole, piece = weight
+        known = whole if piece == ALL else _complete(weight)
+        if len(inp) == 1:  # a comprehension is a call
+            ((batch, value),) = inp.items()
+            return {batch: hash((FORWARD, value, known))}
         return {batch: hash((FORWARD, value, known)) for batch, value in inp.items()}
 
     def keeping(self, inp: ByBatch, weight: Fingerprint, keep: str, partial: bool = False) -> tuple[ByBatch, ByBatch]:
@@ -83,14 +87,21 @@ class Fingerprints:
     ) -> tuple[Fingerprint, ByBatch]:
         """Return the gradients of weight and input: nonsense, if what is used of a forward was left behind by another
         one. With ``partial`` the first is that of the piece, and the second a summand."""
-        known = weight[0] if partial else _complete(weight)
+        known = weight[0] if partial or weight[1] == ALL else _complete(weight)
         if saved is not None and saved != _left_behind(inp, weight):
             known = hash((MIXED, known, *saved.values()))
+        if len(inp) == 1 and not partial:
+            ((batch, value),) = inp.items()
+            mixed = hash((BACKWARD, grad.get(batch, 0), value, known))
+            return (hash((GRADIENT, mixed)) % PRIME, ALL), {batch: mixed}
         back = {batch: hash((BACKWARD, grad.get(batch, 0), value, known)) for batch, value in inp.items()}
         of_weight = sum([hash((GRADIENT, value)) for value in back.values()]) % PRIME
         if partial:
             return (of_weight, weight[1]), {batch: _summand(value, weight[1]) for batch, value in back.items()}
         return (of_weight, ALL), back  # type: ignore[return-value]
+
+    def adapted(self, weight: Fingerprint, adapter: Fingerprint) -> Fingerprint:
+        return hash((ADAPTED, _complete(weight), _complete(adapter))), ALL
 
     def update(self, weight: Fingerprint, opt_state: Fingerprint, grad: Fingerprint) -> tuple[Fingerprint, Fingerprint]:
         """Return weight and state after an optimizer step: right if weight and state are the same piece, and the
@@ -191,16 +202,22 @@ def _covers(outer: Piece, inner: Piece) -> bool:
 
 
 @lru_cache(maxsize=64)
-def trained_weights(layers: int, batches: int) -> tuple[Fingerprint, ...]:
-    """Return every layer's weight after one step of plain training on one device: what is right."""
+def trained_weights(layers: int, batches: int, adapters: bool = False) -> tuple[Fingerprint, ...]:
+    """Return every layer's weight after one step of plain training on one device, or that of its adapter where only
+    ``adapters`` are trained: what is right."""
     algebra = Fingerprints()
     whole = [Labels("Weight", layer, layers) for layer in range(layers)]
     weights = [algebra.weight(labels) for labels in whole]
+    trainable = weights
+    if adapters:
+        whole = [labels.changed(rare=OF_ADAPTER) for labels in whole]
+        trainable = [algebra.weight(labels) for labels in whole]
+        weights = [algebra.adapted(*pair) for pair in zip(weights, trainable, strict=True)]
     activations = [algebra.inputs(frozenset(range(batches)))]
     for weight in weights:
         activations.append(algebra.forward(activations[-1], weight))
-    grad, trained = algebra.loss(activations[-1]), list(weights)
+    grad, trained = algebra.loss(activations[-1]), list(trainable)
     for layer in reversed(range(layers)):
         weight_grad, grad = algebra.backward(activations[layer], grad, weights[layer])
-        trained[layer], _ = algebra.update(weights[layer], algebra.opt_state(whole[layer]), weight_grad)
+        trained[layer], _ = algebra.update(trainable[layer], algebra.opt_state(whole[layer]), weight_grad)
     return tuple(trained)

@@ -9,7 +9,7 @@ from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements, show_ticks
 from ..record.events import Event, make_event
 from ..record.kinds import ACTIVATIONS
-from ..record.labels import LISTS, NONE, Labels
+from ..record.labels import HOSTS, LISTS, NONE, Labels
 from ..record.operations import Collective, Value
 from ..record.table import SEND
 from .cost import Grains
@@ -24,22 +24,30 @@ class InFlight:
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = (
-        "lanes", "lane", "kind", "layer", "issued", "index", "holder", "operands", "labels", "memory", "sent", "held",
-        "end", "result", "waiter", "awaited",
+        "lanes", "lane", "kind", "layer", "meeting", "issued", "index", "holder", "operands", "labels", "memory",
+        "sent", "held", "end", "result", "waiter", "awaited",
     )  # fmt: skip
     layers: tuple[int, ...] = ()  # of a collective that got a list
-    meeting: Meeting | None = None  # of a member: its collective
     group: Group | None = None
     peer: int | None = None  # of a message: receiver of a send, sender that a receive insists on
     op: tuple[object, ...] = ()
     start: Grains | None = None
+    with_host = False  # of a message: whether it is one between a device and its host
 
-    def __init__(self, lanes: Lanes, kind: str, layer: int | None, operands: Sequence[TensorState] = ()) -> None:
+    def __init__(
+        self,
+        lanes: Lanes,
+        kind: str,
+        layer: int | None,
+        operands: Sequence[TensorState] = (),
+        meeting: Meeting | None = None,
+    ) -> None:
         self.lanes: Lanes | None = lanes  # None after the run, of which nothing then hangs together in a circle
         self.lane = lanes.network[0]  # of the network, if it goes over it
         rank = lanes.rank
         log = rank.log
         self.kind, self.layer = kind, layer
+        self.meeting = meeting  # of a member: its collective
         self.issued, self.index = rank.clock, len(log)  # where in the log it stands
         self.holder = rank.holder() if rank.several else None  # the coroutine that has issued it
         self.operands = operands  # the tensors that it carries: they stay in memory until the end of the call
@@ -92,7 +100,8 @@ class InFlight:
         """Return its record, once its times are known. ``ticks`` gives a time in ticks."""
         assert self.start is not None and self.end is not None
         labels, group = self.labels, self.group
-        words = labels.words() if labels and labels.kind in ACTIVATIONS else ()
+        words = labels.words() if labels and (labels.kind in ACTIVATIONS or labels.rare.adapter) else ()
+        words = (*words, HOSTS) if self.with_host else words
         ends = group.ranks if group else (rank, self.peer) if self.sends else (self.peer, rank)
         return make_event((
             rank, self.kind, self.layer, labels.batches if labels else NONE,
@@ -148,13 +157,8 @@ class InFlight:
 class Member(InFlight):
     """One rank's part in a collective."""
 
-    __slots__ = ("meeting",)
-
-    def __init__(
-        self, lanes: Lanes, kind: str, layer: int | None, meeting: Meeting, operands: Sequence[TensorState]
-    ) -> None:
-        InFlight.__init__(self, lanes, kind, layer, operands)
-        self.meeting: Meeting = meeting
+    __slots__ = ()
+    meeting: Meeting
 
     @property
     def group(self) -> Group:  # type: ignore[override]
@@ -187,7 +191,7 @@ class ListMember(Member):
         brought: Sequence[TensorState | None],
     ) -> None:
         operands = [operand for operand in brought if operand is not None]
-        super().__init__(lanes, kind, layers[0], meeting, operands)
+        super().__init__(lanes, kind, layers[0], operands, meeting)
         self.layers, self.brought = layers, brought
         self.memory = sum(operand.memory for operand in operands)
         if lanes.rank.cost.sent_as_stored:
@@ -211,7 +215,7 @@ class ListMember(Member):
 class Message(InFlight):
     """A send, or a receive."""
 
-    __slots__ = ("peer", "op", "start", "value", "origin", "message")
+    __slots__ = ("peer", "with_host", "op", "start", "value", "origin", "message")
 
     def __init__(
         self,
@@ -221,8 +225,9 @@ class Message(InFlight):
         op: tuple[object, ...] = (),
         operands: Sequence[TensorState] = (),
     ) -> None:
-        InFlight.__init__(self, lanes, kind, operands[0].labels.layer if operands else None, operands)
+        super().__init__(lanes, kind, operands[0].labels.layer if operands else None, operands)
         self.peer, self.op = peer, op
+        self.with_host = lanes.with_host(peer)
         self.start: Grains | None = None
         self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
         self.origin: Origin = None  # and its tensor's
@@ -266,20 +271,12 @@ class Lane:
         self.queue: deque[InFlight] = deque()
         self.free: Grains = 0
 
-    def leave(self, end: Grains, heads: list[InFlight]) -> None:
-        """The call at the head of the lane ends then. Add the one behind it, if any, to the heads."""
-        self.free = end
-        queue = self.queue
-        queue.popleft()
-        if queue:
-            heads.append(queue[0])
-
 
 class Lanes:
     """One rank's lanes: what it has issued, and when each lane is free."""
 
-    def __init__(self, rank: RankState) -> None:
-        self.rank = rank
+    def __init__(self, rank: RankState, host: int | None = None) -> None:
+        self.rank, self.host = rank, host  # its host, if there is one; of a host it is the rank itself
         self.network = [Lane() for _ in rank.cost.tiers]  # collectives and sends, one lane for each tier of links
         self.receives: deque[Message] = deque()  # receives that have no message yet, in order
         self.receive_free: Grains = 0
@@ -287,3 +284,7 @@ class Lanes:
         self.sent: dict[int, int] = {}  # messages to each rank
         self.memberships: dict[str | None, Membership] = {}  # by axis
         self.version = 0  # of what this rank could receive next
+
+    def with_host(self, peer: int | None) -> bool:
+        """Return whether a message to or from that rank is one between a device and its host."""
+        return peer is not None and (peer == self.host or self.rank.is_host)

@@ -8,7 +8,8 @@ given out by the books and handed back to the same books; nobody else looks insi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ..basics.errors import Deadlock, PuzzleError
 from ..basics.units import Elements
@@ -60,13 +61,16 @@ class Piece(NamedTuple):
     made_up: bool
 
 
+make_piece: Callable[[tuple[Any, ...]], Piece] = partial(tuple.__new__, Piece)  # without the constructor: half the time
+
+
 class FinalState(NamedTuple):
     """What a rank begins and ends with, for the check: labels and values, no more to be changed."""
 
     rank: int
     layers: int
     batches: int
-    began: tuple[Labels, ...]  # pieces of weights and states that it took from load_weights
+    began: tuple[Labels, ...]  # pieces of weights and states that it took from load_weights, and of adapters
     late: tuple[Labels, ...]  # of these the states that it loaded only after it had worked on their layer
     kept: tuple[Piece, ...]  # what is stored at the end
     finals: dict[int, Piece]  # what was set as final weight of each layer
@@ -89,6 +93,9 @@ class Books(Protocol[R, T, C]):
 
     def load_weights(self, rank: R, layer: int, shard: int, total: int) -> Sequence[T]:
         """Return a piece of a layer's weight and of its optimizer state, of step 0."""
+
+    def load_adapter(self, rank: R, layer: int, shard: int, total: int) -> Sequence[T]:
+        """Return a piece of a layer's adapter and of its optimizer state, of step 0."""
 
     def get_activation(self, rank: R, batches: frozenset[int]) -> T:
         """Return the input of layer 0 for these micro-batches."""

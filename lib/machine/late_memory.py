@@ -54,10 +54,15 @@ def finish_log(lanes: Lanes) -> Sequence[Event]:
     for notes in (rank.late, rank.kept_loose, rank.received, rank.carried, rank.taken):
         notes.clear()
     lanes.open.clear()
+    waiting = False
     for entry in log:
-        if not isinstance(entry, Done) and entry.end is not None:
+        if isinstance(entry, Done):
+            continue
+        if entry.end is None:
+            waiting = True
+        else:
             entry.lanes = None
-    if any(entry.end is None for entry in log):
+    if waiting:
         return events_so_far(lanes)
     return Log(rank.rank, log, rank.fetched, rank.grain)
 

@@ -1,4 +1,4 @@
-"""Where ranks sit: axes, groups and boxes."""
+"""Where ranks sit: axes, groups and boxes, and hosts beside their devices."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -28,10 +28,13 @@ class Group(NamedTuple):
 
 
 class Mesh:
-    """``ranks`` ranks on named axes (last axis fastest), in boxes of ``node_size``. Raises PuzzleError when the axes do
-    not multiply to the ranks, or a number is no number."""
+    """``ranks`` devices on named axes (last axis fastest), in boxes of ``node_size``, and beside them ``hosts`` hosts,
+    which are on no axis: their ranks follow those of the devices, one for each device, or one for each box. Raises
+    PuzzleError when the axes do not multiply to the ranks, hosts do not fit, or a number is no number."""
 
-    def __init__(self, ranks: int, axes: Mapping[str, int] | None = None, node_size: int | None = None) -> None:
+    def __init__(
+        self, ranks: int, axes: Mapping[str, int] | None = None, node_size: int | None = None, hosts: int = 0
+    ) -> None:
         self.ranks = whole_number("ranks", ranks)
         self.axes = dict(axes) if axes else {}
         self.node_size = None if node_size is None else whole_number("node_size", node_size)
@@ -43,6 +46,29 @@ class Mesh:
             cure = "choose axis sizes whose product is the number of ranks"
             raise PuzzleError(f"the mesh does not multiply to the ranks: {wrong}", where="mesh", cure=cure)
         self._groups: dict[tuple[str | None, int], Group] = {}
+        self.hosts = whole_number("hosts", hosts, least=0)
+        self.beside = self._beside()
+        """The devices of each host, by its rank."""
+        self._host_of = {device: host for host, devices in self.beside.items() for device in devices}
+
+    def _beside(self) -> dict[int, tuple[int, ...]]:
+        size, devices = self.node_size or self.ranks, range(self.ranks)
+        boxes = [tuple(devices[first : first + size]) for first in range(0, self.ranks, size)]
+        shares = [(device,) for device in devices] if self.hosts == self.ranks else boxes
+        if self.hosts not in (0, len(shares)):
+            expected = f"{self.ranks}, one for each device, or {len(boxes)}, one for each box"
+            problem, cure = "hosts do not fit the devices", f"hosts={self.ranks}"
+            raise PuzzleError(problem, where="hosts", expected=expected, got=str(self.hosts), cure=cure)
+        return dict(zip(range(self.ranks, self.everyone), shares, strict=False))
+
+    @property
+    def everyone(self) -> int:
+        """How many ranks there are, devices and hosts."""
+        return self.ranks + self.hosts
+
+    def host_of(self, rank: int) -> int | None:
+        """The host of a device, and of a host the host itself; None where there are no hosts."""
+        return self._host_of.get(rank, rank if rank in self.beside else None)
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Where a rank is on every axis."""
@@ -84,5 +110,6 @@ class Mesh:
         return group
 
     def box(self, rank: int) -> int:
-        """The box that a rank sits in."""
-        return rank // self.node_size if self.node_size else 0
+        """The box that a rank sits in, a host in that of its devices."""
+        device = self.beside[rank][0] if rank in self.beside else rank
+        return device // self.node_size if self.node_size else 0

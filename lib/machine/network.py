@@ -9,7 +9,8 @@ waits: then the earliest possible end of all is certain, because whatever happen
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from operator import attrgetter
+from itertools import repeat
+from operator import attrgetter, is_
 from typing import Any, Protocol, cast
 
 from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers
@@ -67,7 +68,7 @@ class Network:
             self.mailboxes.pop(rank.rank, None)
             for boxes in self.mailboxes.values():
                 boxes.pop(rank.rank, None)
-        self.lanes[rank.rank] = Lanes(rank)
+        self.lanes[rank.rank] = Lanes(rank, self.mesh.host_of(rank.rank))
 
     # -- collectives --------------------------------------------------------------------
 
@@ -97,13 +98,13 @@ class Network:
         if isinstance(layer, tuple):
             call = ListMember(lanes, row.kind, layer, meeting, operand)
         else:
-            call = Member(lanes, row.kind, layer, meeting, () if operand is None else (operand,))
+            call = Member(lanes, row.kind, layer, () if operand is None else (operand,), meeting)
         meeting.calls[membership.place] = call
         if membership.group.across:
             call.lane = lanes.network[-1]
         queue = call.lane.queue
         queue.append(call)
-        if queue[0] is call:
+        if len(queue) == 1:
             self._advance(call)
         return call
 
@@ -149,21 +150,27 @@ class Network:
             self.watcher.met(row.kind, calls, [call.brings for call in calls], [one.labels for one in results])
         meeting.calls = []  # from now on its members name the meeting, and it names none
         for call, result in zip(calls, results, strict=True):
-            call.end, call.result = end, result
-            call.lane.leave(end, heads)
+            lane = call.lane
+            call.end = lane.free = end
+            call.result = result
+            queue = lane.queue
+            queue.popleft()
+            if queue:
+                heads.append(queue[0])
             if call.waiter is not None:
                 self._ended(call)
 
     def _result(self, meeting: Meeting, layer: int, operands: Sequence[TensorState | None]) -> Held:
         """Return what comes of a collective of one layer. Raise PuzzleError where the tensors do not fit."""
         terms, axis = self.terms, meeting.op[0]
-        brought = [one for one in operands if one is not None]
+        brought: Sequence[TensorState] = [one for one in operands if one is not None]
         if not brought:
             where = _held_at(meeting, layer, Place())
             raise PuzzleError("no rank brings a tensor", where=where, expected="a tensor of one of them")
-        parts = map(labels_and_value, brought)
+        parts = iter(map(labels_and_value, brought))
+        everyone = [*parts] if len(brought) == len(operands) else [one and next(parts) for one in operands]
         try:
-            outputs = meeting.row.result([one and next(parts) for one in operands], terms.values, terms.strict)
+            outputs = meeting.row.result(everyone, terms.values, terms.strict)
         except PuzzleError as error:
             error.place = _held_at(meeting, layer, error.place)
             error.cure = error.cure or self._which_axis(axis)
@@ -172,7 +179,7 @@ class Network:
                 error.cure = error.cure.replace("model.rank, model.RANKS", f"{place}, {size}")
             raise
         origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
-        shared = len({*map(id, outputs)}) == 1  # where everyone gets the same, it is made once
+        shared = all(map(is_, outputs, repeat(outputs[0])))  # where everyone gets the same, it is made once
         results = [
             Result(labels, value, origin, self.cost.elements(labels))
             for labels, value in (outputs[:1] if shared else outputs)
@@ -232,7 +239,7 @@ class Network:
             call.lane = lanes.network[-1]
         queue = call.lane.queue
         queue.append(call)
-        if queue[0] is call:
+        if len(queue) == 1:
             self._advance(call)
         return call
 
@@ -241,10 +248,17 @@ class Network:
         lanes, receiver = call.lanes, call.peer
         assert lanes is not None and receiver is not None
         sender = lanes.rank.rank
-        across = self.mesh.box(sender) != self.mesh.box(receiver)
-        end = start + self.cost.transfer(call.sent, across)
+        if call.with_host:
+            end = start + self.cost.transfer_to_host(call.sent)
+        else:
+            across = self.mesh.box(sender) != self.mesh.box(receiver)
+            end = start + self.cost.transfer(call.sent, across)
         call.start, call.end = start, end
-        call.lane.leave(end, heads)
+        call.lane.free = end
+        queue = call.lane.queue
+        queue.popleft()
+        if queue:
+            heads.append(queue[0])
         for tensor in call.operands:
             call.value, call.origin = tensor.value, tensor.origin
         self.mailboxes.setdefault(receiver, {}).setdefault(sender, deque()).append(call)
@@ -307,6 +321,7 @@ class Network:
         call.end = lanes.receive_free = start + self.cost.receiving
         call.peer, call.op, call.layer = sender, sent.op, sent.layer
         call.labels, call.memory, call.sent, call.message = sent.labels, sent.memory, sent.sent, sent
+        call.with_host = sent.with_host
         if self.watcher is not None:
             self.watcher.received(sent, call)
         self._note_candidate(lanes)

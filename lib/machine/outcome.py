@@ -11,7 +11,7 @@ from ..record.breakdown import in_words, time_parts
 from ..record.codes import grid, line_width
 from ..record.events import MARKS, Event
 from ..record.score import makespan, peak
-from .check import BRIEFLY, check_finals
+from .check import BRIEFLY, TRAINED, check_finals
 from .cost import Shape
 from .failure import Failure
 from .interface import FinalState
@@ -23,7 +23,8 @@ FIXED = "\N{NO-BREAK SPACE}"
 class Outcome:
     """What a run leaves behind. ``final_states``: what each rank begins and ends
     with; ``cost``: what everything cost; ``time``: the end of the last operation, in ``unit``; ``memory``: the peak of
-    all ranks, in elements."""
+    all devices, in elements, and ``host_memory`` that of all hosts; ``train``: what was to be trained (see ``check``);
+    ``beside``: the devices of each host, by its rank."""
 
     unit: Unit = TICKS
     """What times are counted in: the cost's unit, but for what a clock has measured."""
@@ -35,23 +36,36 @@ class Outcome:
     """Where an error has ended the run, and who waited then."""
 
     def __init__(
-        self, name: str, shape: Shape, final_states: Sequence[FinalState], logs: Iterable[Sequence[Event]]
+        self,
+        name: str,
+        shape: Shape,
+        final_states: Sequence[FinalState],
+        logs: Iterable[Sequence[Event]],
+        train: str = TRAINED[0],
     ) -> None:
-        self.name = name
+        self.name, self.train = name, train
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
+        self.hosts, self.beside = shape.mesh.hosts, shape.mesh.beside
         self.cost = shape.cost
         self.unit, self.size_unit = shape.cost.time_unit, shape.cost.size_unit
         self.layers, self.batches = final_states[0].layers, final_states[0].batches
         self.final_states = tuple(final_states)
         self._logs = [*logs]
         self.time: float = max([log.end if isinstance(log, Log) else makespan(log) for log in self._logs], default=0.0)
-        self.memory: Elements = max([log.peak if isinstance(log, Log) else peak(log) for log in self._logs], default=0)
+        peaks = [log.peak if isinstance(log, Log) else peak(log) for log in self._logs]
+        self.memory: Elements = max(peaks[: self.ranks], default=0)
+        self.host_memory: Elements = max(peaks[self.ranks :], default=0)
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """The log, rank by rank. It is made of what the ranks have noted when it is first read."""
         logs, self._logs = self._logs, []
         return tuple(chain.from_iterable(logs))
+
+    @cached_property
+    def device_events(self) -> tuple[Event, ...]:
+        """The records of the log that are no host's."""
+        return tuple(event for event in self.events if event.rank not in self.beside) if self.hosts else self.events
 
     @cached_property
     def attempted(self) -> bool:
@@ -82,7 +96,7 @@ class Outcome:
         """What to say of final weights that are right. Raises PuzzleError if they are not."""
         if not self.attempted:
             raise PuzzleError(f"{self.name} is not attempted yet: no operation was run", line="")
-        check_finals(self.final_states)
+        check_finals(self.final_states, self.train)
         return "Correct!"
 
     def __repr__(self) -> str:
@@ -91,18 +105,22 @@ class Outcome:
         return (
             f"{self.name} on {self.ranks} rank{'s' * (self.ranks > 1)}: time {self.unit.lasting(self.time)}, "
             f"peak memory {self.size_unit.told(self.memory)}"
+            + (f", on hosts {self.size_unit.show(self.host_memory)}" if self.hosts else "")
         )
 
     def _spent(self) -> str:
         """Return where the time of all ranks goes, in lines that fit, or nothing if it takes no time."""
-        parts = time_parts(self.events, self.ranks)
-        said = "where the time of all ranks goes: " + in_words(parts).replace(" ", FIXED).replace(f",{FIXED}", ", ")
+        parts = time_parts(self.device_events, self.ranks, self.time)
+        whose = "devices" if self.hosts else "ranks"
+        said = f"where the time of all {whose} goes: {in_words(parts).replace(' ', FIXED).replace(f',{FIXED}', ', ')}"
         return fill(said, max(line_width(), 40), subsequent_indent="    ").replace(FIXED, " ") + "\n" if parts else ""
 
     def __str__(self) -> str:
         """The schedule as text: a line a rank, a code an operation (see ``codes``). In a failed run ``!`` is where it
         stopped, and ``~`` a rank that waits."""
         if self.failure is None:
-            return f"{self!r}\n{self._spent()}{grid(self.events, self.unit)}" if self.attempted else repr(self)
+            table = grid(self.events, self.unit, hosts=self.beside)
+            return f"{self!r}\n{self._spent()}{table}" if self.attempted else repr(self)
         said = [self.failure.says, *(f"{mark:1} {sentence}" for mark, sentence in self.failure.sentences())]
-        return "\n".join([repr(self), grid(self.events, self.unit, self.failure.marks(self.ranks)), *said])
+        marks = self.failure.marks(self.ranks + self.hosts)
+        return "\n".join([repr(self), grid(self.events, self.unit, marks, hosts=self.beside), *said])

@@ -17,19 +17,19 @@ from typing import Any, NamedTuple, Protocol
 
 from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements
-from ..record.events import MARKS
+from ..record.events import LOADS, MARKS
 from ..record.kinds import ACTIVATIONS, INNER, KINDS, MEMORY_KINDS, SLOT
-from ..record.labels import NONE, Cuts, Labels, cut, join, overlap, total_of
+from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, overlap, total_of
 from ..record.operations import Computation, Value, Values
 from ..record.table import RECEIVE, makes_weight_grads, sums, work_on_layers
 from ..record.training import not_in_place
 from .cost import Cost, Grains
 from .fingerprints import Fingerprints
-from .interface import FinalState, Piece, Token
+from .interface import FinalState, Piece, Token, make_piece
 
 MADE_UP = "made up"  # the origin of a tensor that no operation has computed
 Origin = str | int | None
-"""MADE_UP, how long the log was after the load_weights that a tensor comes from and has not been taken from, or None:
+"""MADE_UP, how long the log was after the load that a tensor comes from and has not been taken from, or None:
 what the rank that owns it may use."""
 _UNPRICED = Cost()
 END = 1 << 60  # after every sample
@@ -169,6 +169,10 @@ class TensorState(Token):
         """Return whether this rank may use it with no question asked; ``rank.examine`` decides the others."""
         return self.rank is rank and self.origin is None and (self.stored > 0 or self.since >= self.hand.ended)
 
+    def piece(self) -> Piece:
+        """Return it as it is now."""
+        return make_piece((self.labels, self.value, self.origin is MADE_UP))
+
     # -- what can be made of tensors without an operation --------------------------------
 
     def shard(self, index: int, total: int) -> TensorState:
@@ -246,8 +250,8 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
 class RankState:
     """One rank: its clock, its tensors, its memory, its log."""
 
-    def __init__(self, rank: int, layers: int, batches: int, terms: Terms) -> None:
-        self.rank, self.layers, self.batches = rank, layers, batches
+    def __init__(self, rank: int, layers: int, batches: int, terms: Terms, is_host: bool = False) -> None:
+        self.rank, self.layers, self.batches, self.is_host = rank, layers, batches, is_host
         self.graded, self.strict = terms.graded, terms.strict
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
         self.grain = terms.cost.grain
@@ -264,7 +268,7 @@ class RankState:
         self.holder: Callable[[], object] = lambda: None
         self.hands: dict[object, Hand] = {}
         self.writers: dict[int, Hand] = {}
-        self.taken: dict[tuple[str, int], list[tuple[Labels, int]]] = {}  # of load_weights: pieces, and by which call
+        self.taken: dict[tuple[str, int, bool], list[tuple[Labels, int]]] = {}  # what was loaded: pieces, by which call
         self.lists: dict[object, tuple[Labels | None, ...]] = {}  # by ``op``: what it brought to a collective as a list
         # Memory that only the future tells (see late_memory).
         self.late: list[Span] = []
@@ -375,11 +379,12 @@ class RankState:
     def _note_loaded(self, tensor: TensorState, load: int) -> None:
         """Remember a loaded piece as this rank's. Raise PuzzleError when it loaded the piece before."""
         labels = tensor.labels
-        before = self.taken.setdefault((labels.kind, labels.layer), [])
+        before = self.taken.setdefault((labels.kind, labels.layer, labels.adapter), [])
         for other, earlier in before:
             if overlap(labels, other) and load != earlier:
-                problem = f"this rank has taken that piece of the {labels.kind} from load_weights before"
-                where, expected = self.place("load_weights", labels.layer), "each piece loaded once"
+                verb = LOADS[labels.adapter]
+                problem = f"this rank has taken that piece of the {labels.kind} from {verb} before"
+                where, expected = self.place(verb, labels.layer), "each piece loaded once"
                 cure = "keep it stored, or get it from another rank by communication"
                 raise PuzzleError(problem, where=where, expected=expected, got=f"{labels} after {other}", cure=cure)
         before.append((labels, load))
@@ -441,7 +446,8 @@ class RankState:
         its operands: sample, clock and log."""
         held, start = self.sample(operands, workspace), self.clock
         self.clock = end = start + length
-        self.log.append(make_done((row.kind, layer, batches, row.words, start, end, held)))
+        words = (*row.words, HOSTS) if self.is_host else row.words
+        self.log.append(make_done((row.kind, layer, batches, words, start, end, held)))
 
     def leave_behind(self, row: Computation, layer: int | None, labels: Sequence[Labels]) -> None:
         """Note what a forward leaves in memory by itself, and that it is gone after the backward that makes the
@@ -453,9 +459,9 @@ class RankState:
             self.inner[which] = left = self.cost.left_behind(row.kind, *labels)
             self.held[INNER] += left
 
-    def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE) -> None:
+    def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE, words: tuple[str, ...] = ()) -> None:
         """Take a sample at a moment that is no operation: it ends no life."""
-        self.log.append(make_done((kind, layer, batches, (), self.clock, self.clock, tuple(self.held))))
+        self.log.append(make_done((kind, layer, batches, words, self.clock, self.clock, tuple(self.held))))
 
     def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:
         """Return the operation that ended the life of a tensor, and its layer or layers: one that has used it up, or
@@ -473,18 +479,14 @@ class RankState:
 
     def final_state(self, stored: Iterable[TensorState]) -> FinalState:
         """Return what the rank ends with (see ``interface``): of ``stored`` counts what is known here as stored."""
-        began = tuple(labels for taken in self.taken.values() for labels, _ in taken)
-        kept = tuple(
-            Piece(tensor.labels, tensor.value, tensor.origin is MADE_UP)
-            for tensor in stored
-            if tensor.stored and tensor.rank is self
-        )
+        began = tuple([labels for taken in self.taken.values() for labels, _ in taken])
+        kept = tuple([tensor.piece() for tensor in stored if tensor.stored and tensor.rank is self])
         late, finals, lists = self._loaded_late(), dict(self.finals), tuple(self.lists.items())
         return FinalState(self.rank, self.layers, self.batches, began, late, kept, finals, lists)
 
     def _loaded_late(self) -> tuple[Labels, ...]:
         """Return the states that were loaded only after work on their layer."""
-        states = [one for (kind, _), taken in self.taken.items() for one in taken if kind == "OptState"]
+        states = [one for (kind, *_), taken in self.taken.items() for one in taken if kind == "OptState"]
         work, first = work_on_layers(), dict[int | None, int]()
         for index, record in enumerate(islice(self.log, max((load for _, load in states), default=0))):
             if record.kind in work and carried_by(record) not in ACTIVATIONS:  # to add up activations is no such work

@@ -29,6 +29,8 @@ class Cluster(Hardware):
         gathered: float | None = None,
         reduced: float | None = None,
         mfu: str = "megatron",
+        adapter_rank: int = 16,
+        frozen_bits: float | None = None,
     ) -> RealCost:
         """Return the prices of a model on this cluster, in seconds and bytes: ``run(..., cost=cluster.cost(model))``.
 
@@ -38,7 +40,9 @@ class Cluster(Hardware):
         ``optimizer``: ``"adam"``, ``"momentum"`` or ``"sgd"``; ``stored`` and ``gradients``: bytes of a weight and of
         its gradient in memory; ``gathered``: of a weight that was gathered, and of its gradient before it is reduced,
         in memory and on the links; ``reduced``: of a gradient on the links (each as in memory, unless given); ``mfu``:
-        the formula of ``Run.mfu``, ``"megatron"`` or ``"palm"``. Raises PuzzleError for what cannot be.
+        the formula of ``Run.mfu``, ``"megatron"`` or ``"palm"``; ``adapter_rank``: of the adapters of a program that
+        trains such, whose other weights take ``frozen_bits`` bits each, if that is given. Raises PuzzleError for what
+        cannot be.
         """
         model.check_tensor(tensor)
         whole_number("micro_batch", micro_batch)
@@ -49,8 +53,12 @@ class Cluster(Hardware):
                 problem, cure = f"{name} must be the bytes of a number", f"{name}=2"
                 raise PuzzleError(problem, where="cost", expected="above 0, at most 8", got=describe(size), cure=cure)
         self.check_gpus(tensor, "tensor")
-        states = model.state_bytes(stored=stored, gradients=gradients, optimizer=optimizer)
-        self.check_room(sum(states.values()), model.name)
+        if frozen_bits is not None and (not isinstance(frozen_bits, (int, float)) or not 0 < frozen_bits <= 64):
+            problem, cure = "frozen_bits must be the bits of a number", "frozen_bits=4"
+            raise PuzzleError(problem, where="cost", got=describe(frozen_bits), cure=cure)
+        if frozen_bits is None:
+            states = model.state_bytes(stored=stored, gradients=gradients, optimizer=optimizer)
+            self.check_room(sum(states.values()), model.name)
         return RealCost(
             cluster=self,
             model=model,
@@ -64,4 +72,6 @@ class Cluster(Hardware):
             gathered=gathered,
             reduced=reduced,
             formula=mfu,
+            adapter_rank=whole_number("adapter_rank", adapter_rank),
+            frozen_bits=frozen_bits,
         )

@@ -68,6 +68,8 @@ class RealCost(Cost):
     gathered: float | None = None
     reduced: float | None = None
     formula: str = "megatron"
+    adapter_rank: int = 16
+    frozen_bits: float | None = None
 
     def __post_init__(self) -> None:
         again = self._again(self.recomputed)
@@ -143,7 +145,7 @@ class RealCost(Cost):
         first, last = labels[0], labels[-1]
         key = (
             kind, first.layer if first.layer in (0, first.layers - 1) else None, first.layers, len(first.batches),
-            last.total, len(last.shards), last.rare.keep,
+            last.total, len(last.shards), *[one.rare for one in labels[1:]],
         )  # fmt: skip
         known = self._known.get(key)
         if known is None:
@@ -153,6 +155,8 @@ class RealCost(Cost):
     def _seconds(self, kind: str, labels: tuple[Labels, ...]) -> float:
         """Return how long an operation of the compute lane takes, in seconds."""
         row, first, last = OPERATIONS[kind], labels[0], labels[-1]
+        if row.trains and last.rare.adapter:  # then its layer's own weight has no gradient
+            kind, last = row.with_adapter or kind, labels[-2]
         many, share = len(first.batches), Fraction(len(last.shards), last.total)
         if row.trains:
             if row.backward:
@@ -176,6 +180,20 @@ class RealCost(Cost):
         states = self.model.optimizer_bytes(self.stored, self.optimizer)
         weights = self.stored if self.stored < 4 else 2 * self.stored  # only written, where there are main weights
         return self.cluster.moving_takes(parameters * (2 * states + weights + GRADIENT_TOUCHED * self.gradients))
+
+    def compute_on_host(self, kind: str, *labels: Labels) -> Grains:
+        if OPERATIONS[kind].by_batch:
+            return super().compute_on_host(kind, *labels)  # which says that it has no price
+        piece = labels[-1]
+        states = self.model.optimizer_bytes(self.stored, self.optimizer)
+        moved = self._parameters(piece) * Fraction(len(piece.shards), piece.total)
+        moved *= 2 * states + self.stored + self.gradients
+        return round(moved / (self.cluster.host_bandwidth / self.cluster.gpus_per_box) * GRAIN)
+
+    def transfer_to_host(self, size: Elements) -> Grains:
+        return round(
+            (self.cluster.latency + float(size) / (self.cluster.host_link * self.cluster.link_reached)) * GRAIN
+        )
 
     def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> Grains:
         rounds = collective(kind).rounds
@@ -211,7 +229,9 @@ class RealCost(Cost):
 
     def _parameters(self, labels: Labels) -> float:
         """Return how many parameters a layer of a run has on each GPU of a rank."""
-        self.together(labels)
+        together = self.together(labels)
+        if labels.rare.adapter:
+            return together * self.model.adapter_parameters(self.adapter_rank) / self.model.layers / self.tensor
         return self.model.parameters_of(labels.layer, labels.layers) / self.tensor
 
     def _boundary(self) -> float:
@@ -230,10 +250,10 @@ class RealCost(Cost):
         if kind in OF_WEIGHTS:
             if kind == "WeightGrad" and not labels.batches:
                 return 0
-            each = {"Weight": self.stored, "WeightGrad": self.gradients}.get(kind)
+            each = {"Weight": self._width(labels), "WeightGrad": self.gradients}.get(kind)
             if each is None:
                 each = self.model.optimizer_bytes(self.stored, self.optimizer)
-            elif self.gathered is not None and share == 1:
+            elif self.gathered is not None and share == 1 and not labels.rare.adapter:
                 each = self.gathered
             return round(self._parameters(labels) * share * each)
         if kind == SAVED:
@@ -242,11 +262,16 @@ class RealCost(Cost):
             return round(each * len(labels.batches) * share)
         return round(self._boundary() * len(labels.batches) * share)
 
+    def _width(self, labels: Labels) -> float:
+        """Return the bytes of a number of a weight: one that is frozen may have few."""
+        frozen = self.frozen_bits is not None and not labels.rare.adapter
+        return self.frozen_bits / 8 if self.frozen_bits is not None and frozen else self.stored
+
     def sent(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor that each GPU of a rank sends. Those of a tensor-parallel group send a slice
         each of what they all have."""
         if labels.kind == "Weight":
-            each = self.stored if self.gathered is None else self.gathered
+            each = self._width(labels) if self.gathered is None else self.gathered
         elif labels.kind == "WeightGrad":
             each = self.gradients if self.reduced is None else self.reduced
         elif labels.kind in ACTIVATIONS and not self.sequence_parallel:
@@ -258,7 +283,8 @@ class RealCost(Cost):
     def left_behind(self, kind: str, *labels: Labels) -> Elements:
         """Return the bytes that a forward leaves in memory by itself, until the backward of the same layer and
         micro-batches: of the model's layers that it stands for."""
-        share = Fraction(len(labels[-1].shards), labels[-1].total)
+        weight = labels[1]
+        share = Fraction(len(weight.shards), weight.total)
         return round(self._inner(self.recomputed) * self.together(labels[0]) * len(labels[0].batches) * share)
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
@@ -270,7 +296,8 @@ class RealCost(Cost):
                 return 0
             head = 0.0 if self.gathered is None else 2 * self.gathered * self.model.vocabulary * self.model.hidden
             return round(self.model.loss_bytes(self.micro_batch, self.tensor) * many + head / self.tensor)
-        recompute = self._not_kept(labels[-1].rare.keep) if row.backward else "none"
+        keep = next((one.rare.keep for one in labels if one.kind == SAVED), "")
+        recompute = self._not_kept(keep) if row.backward else "none"
         if recompute == "none":
             return 0
         known = self._inner(recompute) if recompute in ("selective", "every second product") else 0.0

@@ -23,8 +23,8 @@ WORDS = {TALK: "only communicates", FILL: "waits to begin", TURN: "waits between
 MEANING = {
     TALK: "communication while the rank computes nothing",
     FILL: "idle before the rank's first computation",
-    TURN: "idle between its computations",
-    DRAIN: "idle after its last computation",
+    TURN: "idle between the rank's computations",
+    DRAIN: "idle after the rank's last computation",
 }
 """What the parts without an operation are called, and what they are."""
 _FINE = 2.0**80
@@ -34,20 +34,21 @@ Span = tuple[int, int, str]
 """Start, end, verb."""
 
 
-def time_parts(events: Iterable[Event], ranks: int) -> dict[str, Fraction]:
+def time_parts(events: Iterable[Event], ranks: int, time: float | None = None) -> dict[str, Fraction]:
     """Return the shares (0 to 1) of ``ranks`` times the time of the run: computations by their verbs, in the order of
     the table, then ``TALK``, ``FILL``, ``TURN`` and ``DRAIN``. Parts that do not occur are left out; the others add up
-    to exactly 1. Of a run that takes no time there are none."""
+    to exactly 1. Of a run that takes no time there are none. ``time``: how long the run takes, if these are not all of
+    its events: those of hosts are left out, which are no part of the ranks that are counted."""
     own, known = defaultdict[int, list[Event]](list), list(events)
     for event in known:
         if event.kind in OPERATIONS:
             own[event.rank].append(event)
-    time = int(makespan(known) * _FINE)
-    parts = Counter[str]({FILL: time * (ranks - len(own))})
+    whole = int((makespan(known) if time is None else time) * _FINE)
+    parts = Counter[str]({FILL: whole * (ranks - len(own))})
     computing = frozenset(in_lane("compute"))
     for log in own.values():
-        _count([(int(e.start * _FINE), int(e.end * _FINE), e.kind) for e in log], time, computing, parts)
-    return {kind: Fraction(parts[kind], time * ranks) for kind in (*OPERATIONS, TALK, *WAITS) if parts[kind]}
+        _count([(int(e.start * _FINE), int(e.end * _FINE), e.kind) for e in log], whole, computing, parts)
+    return {kind: Fraction(parts[kind], whole * ranks) for kind in (*OPERATIONS, TALK, *WAITS) if parts[kind]}
 
 
 def _count(spans: Sequence[Span], time: int, computing: frozenset[str], parts: Counter[str]) -> None:

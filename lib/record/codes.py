@@ -125,9 +125,11 @@ def grid(
     unit: Unit = TICKS,
     marks: Mapping[int, tuple[float, str]] = MappingProxyType({}),
     width: int | None = None,
+    hosts: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> str:
     """Return a line for each rank, with a column for each moment at which some rank starts something. ``+`` joins what
     starts at the same time, ``-`` goes on, ``.`` is idle. ``marks``: the last thing to say of a rank, and its tick.
+    ``hosts``: the devices of each host, by its rank.
 
     Lines longer than ``width`` characters, by default those of the terminal, are folded: below the first columns come
     the next ones, with their ticks and ranks.
@@ -137,7 +139,10 @@ def grid(
         own = by_rank.setdefault(event.rank, [])
         if event.kind not in MARKS:
             own.append(event)
-    names = {rank: f"rank {rank}" for rank in sorted(by_rank.keys() | marks.keys())}
+    names = {
+        rank: f"rank {rank}" + (f", host of {','.join(folded(hosts[rank]))}" if rank in hosts else "")
+        for rank in below_devices(by_rank.keys() | marks.keys(), hosts)
+    }
     moments = sorted({event.start for own in by_rank.values() for event in own} | {tick for tick, _ in marks.values()})
     if len(moments) * len(names) > CELLS:
         said = {rank: [*map(str, map(code_of, by_rank.get(rank, ())))] for rank in names}
@@ -147,6 +152,15 @@ def grid(
     rows = {unit.one: [unit.show(moment) for moment in moments]}
     rows |= {name: _cells(by_rank.get(rank, []), moments, *marks.get(rank, ())) for rank, name in names.items()}
     return _aligned(rows, width or line_width())
+
+
+def below_devices(ranks: Iterable[int], hosts: Mapping[int, Sequence[int]]) -> list[int]:
+    """Return ranks in the order in which they are listed for people: a host after its devices.
+
+    >>> below_devices(range(6), {4: (0, 1), 5: (2, 3)})
+    [0, 1, 4, 2, 3, 5]
+    """
+    return sorted(ranks, key=lambda rank: (hosts[rank][-1], 1) if rank in hosts else (rank, 0))
 
 
 def _cells(own: Sequence[Event], moments: Sequence[float], tick: float = 0.0, mark: str = "") -> list[str]:

@@ -12,7 +12,8 @@ from ..basics.units import Elements
 from .table import lane_of
 
 END = "end"  # the rank's function has returned
-MARKS = ("load_weights", "get_activation", END)
+LOADS = ("load_weights", "load_adapter")
+MARKS = (*LOADS, "get_activation", END)
 """Records of moments that are no operations: they take no time, and memory is sampled there."""
 
 

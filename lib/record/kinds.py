@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
-_LAYER, _BATCHES, _SHARDS, _PARTS = (
+_LAYER, _BATCHES, _SHARDS, _PARTS, _ADAPTER = (
     ("layer", "layers"),
     ("batches", "total_batches"),
     ("shards", "total"),
     ("parts", "of"),
+    ("adapter",),
 )
 
 
@@ -33,12 +34,16 @@ class Kind(NamedTuple):
         return "batches" in self.fields
 
 
-_WEIGHT, _SLICES = (*_LAYER, "step", *_SHARDS), (*_SHARDS, *_PARTS)
+_WEIGHT, _SLICES = (*_LAYER, "step", *_SHARDS, *_ADAPTER), (*_SHARDS, *_PARTS)
 
 ROWS = (
-    Kind("Weight", "weight", "weights", "weights", "weight", _WEIGHT),
-    Kind("OptState", "optimizer state", "opt_states", "opt_states", "weight", _WEIGHT),
-    Kind("WeightGrad", "weight gradient", "grad_weights", "weight_grads", "weight", (*_LAYER, *_BATCHES, *_SHARDS)),
+    Kind("Weight", "weight", "weights", "weights", "weight", _WEIGHT, _ADAPTER),
+    Kind("OptState", "optimizer state", "opt_states", "opt_states", "weight", _WEIGHT, _ADAPTER),
+    Kind(
+        *("WeightGrad", "weight gradient", "grad_weights", "weight_grads", "weight"),
+        fields=(*_LAYER, *_BATCHES, *_SHARDS, *_ADAPTER),
+        brief=_ADAPTER,
+    ),
     Kind(
         *("Activation", "activation", "activations", "activations", "activation"),
         fields=(*_LAYER, *_BATCHES, *_SLICES),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from math import gcd, lcm
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from ..basics.errors import PuzzleError, numbered, show_set
@@ -19,22 +19,24 @@ Shards = frozenset[int]
 WHOLE: Shards = frozenset([0])
 NONE: frozenset[int] = frozenset()
 
-PARTIAL, SLICES, LISTS = "partial=True", "slices", "lists"
-"""What a communication may carry that a puzzle has to grant, as its spec names it: summands, slices of a sequence, and
-several tensors in one call."""
+PARTIAL, SLICES, LISTS, ADAPTER, HOSTS = "partial=True", "slices", "lists", "adapter", "hosts"
+"""What a puzzle has to grant besides operations and their options, as its spec names it: what a communication may
+carry (summands, slices of a sequence, several tensors in one call, adapters), and hosts."""
 FINEST = 1 << 16  # the most pieces that a tensor is cut into, as sets of pieces are written out
 
 
 class Rare(NamedTuple):
     """The labels that few tensors have. ``parts``: which summands of how many an activation, or its gradient, is the
-    sum of. ``keep``: how much of a layer's inner activations was kept."""
+    sum of. ``keep``: how much of a layer's inner activations was kept. ``adapter``: whether it is of an adapter, and
+    not of the layer's own weight."""
 
     parts: Shards = WHOLE
     of: int = 1
     keep: str = ""
+    adapter: bool = False
 
 
-NOTHING_RARE = Rare()
+NOTHING_RARE, OF_ADAPTER = Rare(), Rare(adapter=True)
 
 
 class Labels(NamedTuple):
@@ -70,9 +72,15 @@ class Labels(NamedTuple):
         """How much of a layer's inner activations was kept."""
         return self.rare.keep
 
+    @property
+    def adapter(self) -> bool:
+        """Whether it is of an adapter, and not of the layer's own weight."""
+        return self.rare.adapter
+
     def __str__(self) -> str:
         row = KINDS[self.kind]
         unsaid = {*(("shards", "total") if self.total == 1 else ()), *(("parts", "of") if self.of == 1 else ())}
+        unsaid |= set() if self.adapter else {"adapter"}
         fields = [(name, getattr(self, name)) for name in row.fields if name not in row.brief or name not in unsaid]
         named = [f"{name}={show_set(label) if isinstance(label, frozenset) else repr(label)}" for name, label in fields]
         return f"{self.kind}({', '.join(named)})"
@@ -89,7 +97,9 @@ class Labels(NamedTuple):
         return len(self.shards) == self.total and len(self.rare.parts) == self.rare.of
 
     def words(self) -> tuple[str, ...]:
-        """Return what a puzzle has to grant before a communication may carry this, an activation or its gradient."""
+        """Return what a puzzle has to grant before a communication may carry this."""
+        if KINDS[self.kind].size != "activation":
+            return (ADAPTER,) * self.rare.adapter
         return (*(PARTIAL,) * (self.rare.of != 1), *(SLICES,) * (self.total != 1))
 
     def coarse(self) -> Labels:
@@ -108,12 +118,27 @@ def of_batches(kind: str, layer: int, layers: int, batches: frozenset[int], tota
     return Labels(kind, layer, layers, batches=batches, total_batches=total_batches)
 
 
+def of_weight(
+    kind: str, layer: int, layers: int, step: int, shards: Shards, total: int, rare: Rare = NOTHING_RARE
+) -> Labels:
+    """Return the labels of a weight, or of its state. (By position, in a third of the time: every rank makes some for
+    each of its layers.)"""
+    return _made((kind, layer, layers, step, NONE, 0, shards, total, rare))
+
+
+def another_part(labels: Labels, shards: Shards, total: int) -> Labels:
+    """Return the labels of another part of the same whole. (As ``changed`` does, in a third of the time.)"""
+    kind, layer, layers, step, batches, total_batches, _, _, rare = labels
+    return _made((kind, layer, layers, step, batches, total_batches, shards, total, rare))
+
+
 def others_than(*names: str) -> Callable[[Labels], object]:
     """Return a function that gives all labels but these: equal for parts of one thing."""
     return itemgetter(*[place for place, name in enumerate(Labels._fields) if name not in names])
 
 
 _thing, _unsummed = others_than("shards", "total"), others_than("rare")
+_part = attrgetter("shards", "total")
 
 
 def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
@@ -223,29 +248,31 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
     total = labels.total * pieces
     check_fineness(total)
     if count == 1:
-        return labels.changed(shards=one_shard(first * pieces + index), total=total)
+        return another_part(labels, one_shard(first * pieces + index), total)
     start = first * pieces + index * count
-    shards, total = coarsest(frozenset(range(start, start + count)), total)
-    return labels.changed(shards=shards, total=total)
+    return another_part(labels, *coarsest(frozenset(range(start, start + count)), total))
 
 
 def join(parts: Sequence[Labels], where: str) -> Labels:
     """Return the union of disjoint parts of one thing: same kind, layer, step and micro-batches. Raise PuzzleError when
     the parts are of different things or a piece comes twice."""
     first, thing = parts[0], _thing(parts[0])
-    for part in parts:
+    for part in parts if [*map(_thing, parts)].count(thing) < len(parts) else ():
         if _thing(part) != thing:
             over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
             differ = part.kind == first.kind == "WeightGrad" and part.batches != first.batches
             cure = "join shards of one kind, layer and step"
-            if part.rare != first.rare:
+            if part.adapter != first.adapter:
+                cure = "gather adapters with adapters, and the layer's own weight in a call of its own"
+            elif part.rare != first.rare:
                 cure = "join slices of one and the same summand, or first add up the summands"
             cure = f"gradients of different micro-batches are summed: {over}" if differ else cure
             problem, expected = "these are not parts of one thing", f"more of {first}"
             raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
-    (shards, total), disjoint = union(tuple([(part.shards, part.total) for part in parts]))
+    (shards, total), disjoint = union(tuple(map(_part, parts)))
     if not disjoint:
-        cure = "let each rank load its own shard, model.load_weights(layer, model.rank, model.RANKS)"
+        load = f"model.load_{'adapter' if first.adapter else 'weights'}(layer, model.rank, model.RANKS)"
+        cure = f"let each rank load its own shard, {load}"
         if KINDS[first.kind].size == "activation":
             cure = "each rank brings a slice of its own, as model.scatterreduce gives them"
         elif any(part.is_whole() for part in parts):
@@ -254,7 +281,7 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             cure = ""  # not the same for all: the group may be another than is meant
         got = ", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts)
         raise PuzzleError("a shard comes twice", where=where, expected="every shard once", got=got, cure=cure)
-    return first.changed(shards=shards, total=total)
+    return another_part(first, shards, total)
 
 
 def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
@@ -267,13 +294,17 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
     if not real:
         return parts[0]
     first = real[0]
-    layer, shards, total, count = first.layer, first.shards, first.total, 0
+    layer, shards, total, rare, count = first.layer, first.shards, first.total, first.rare, 0
     for part in real:
         count += len(part.batches)
         alike = (part.shards is shards or part.shards == shards) and part.total == total
         if strict and not alike and not same_pieces(part, first):
             cure = "a sum is of the same piece of each: reduce over ranks that hold the same piece"
             problem = "gradients of different shards do not add up"
+            raise PuzzleError(problem, where=where, expected=str(first), got=str(part), cure=cure)
+        if strict and part.rare is not rare and part.rare != rare:
+            problem = "the gradient of an adapter and that of a weight do not add up"
+            cure = "give adapter=... to every forward and backward of a layer that has one"
             raise PuzzleError(problem, where=where, expected=str(first), got=str(part), cure=cure)
     if strict:
         for part in parts:

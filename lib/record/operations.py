@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from .labels import Labels
@@ -49,6 +48,10 @@ class Values(Protocol):
     ) -> tuple[Value, Value]:
         """Return the gradients of a layer's weight, summed over the micro-batches, and of its input; with ``partial``,
         of the piece of the weight, and the summand that it gives. ``saved``: what forward left behind, if anything."""
+
+    def adapted(self, weight: Value, adapter: Value) -> Value:
+        """Return what ``forward``, ``keeping`` and ``backward`` take in place of a weight where it is frozen and has an
+        adapter: the gradient is then that of the adapter."""
 
     def update(self, weight: Value, opt_state: Value, grad: Value) -> tuple[Value, Value]:
         """Return weight and state after an optimizer step."""
@@ -120,11 +123,13 @@ class Operation:
     """Whether it works on micro-batches one by one: its price is that of one, and its code names them."""
     trains: bool = False  # whether it carries micro-batches through a layer
     backward: bool = False  # whether it does so backwards
+    on_host: bool = False  # whether a host can do it, too
     words: tuple[str, ...] = ()  # of an operation that a puzzle has to grant: by what name its spec does so
     elsewhere: Sequence[str] = ()  # names that torch has for it
     price: str = ""  # the field of ``Cost`` with its price, where that is not named like its verb
     unless_given: tuple[str, int] | None = None
     """Of which other price, divided by what, it costs, where a ``Cost`` gives it none of its own."""
+    with_adapter: str = ""  # whose price it has where all that it trains of a layer is an adapter, if another's
     verb: Callable[..., Any] | None = None
     """What ``model.kind(...)`` calls, with the model first, where Model has no method of that name."""
 
@@ -135,7 +140,8 @@ class Computation(Operation):
 
     lane: ClassVar[str] = "compute"
     takes: Mapping[str, str]  # the operands in order: parameter of the verb -> kind of tensor
-    may_take: Mapping[str, str] = field(default_factory=dict)  # operands that may follow
+    may_take: Mapping[str, str] = field(default_factory=dict)
+    """Operands that may follow, each of a kind of its own. The functions below are given one by its name."""
     options: Mapping[str, Sequence[object]] = field(default_factory=dict)
     """What else a call may say, by name, and the values that it may have. The functions below are given an option by
     its name, and only if the call names it."""
@@ -148,18 +154,31 @@ class Computation(Operation):
     by_batch: bool = True
     weight_grads: bool = False  # whether it makes gradients of weights
 
-    def called(self, options: Options, operands: int) -> Computation:
-        """Return the row of a call with these options and so many operands: its functions know the options, and its
-        words say by what names a puzzle grants them."""
-        more = list(self.may_take)[: operands - len(self.takes)]
+    def following(self, kinds: Sequence[str]) -> list[str]:
+        """Return the names of the operands that a call has besides those that it must have, from the kinds of all its
+        operands. Raise ValueError if it may not have these, or not in this order."""
+        more = list(kinds[len(self.takes) :])
+        names = [name for name, kind in self.may_take.items() if kind in more]
+        if [self.may_take[name] for name in names] != more:
+            raise ValueError(f"{self.kind} may not take {', '.join(more)}")
+        return names
+
+    def called(self, options: Options, kinds: Sequence[str]) -> Computation:
+        """Return the row of a call with these options, and operands of these kinds: its functions know the options and
+        the operands that it need not have, and its words say by what names a puzzle grants them."""
+        names, count = self.following(kinds), len(self.takes)
         said = [f"{name}=True" if value is True else name for name, value in options.items()]
-        return replace(
-            self,
-            words=(*self.words, *more, *said),
-            rule=partial(self.rule, **options),
-            makes=partial(self.makes, **options),
-            value=partial(self.value, **options),
-        )
+
+        def told(function: Callable[..., Any]) -> Callable[..., Any]:
+            def tell(*given: Any) -> Any:
+                operands = given[-1]
+                more = dict(zip(names, operands[count:], strict=True))
+                return function(*given[:-1], operands[:count], **more, **options)
+
+            return tell
+
+        words = (*self.words, *names, *said)
+        return replace(self, words=words, rule=told(self.rule), makes=told(self.makes), value=told(self.value))
 
 
 @dataclass(frozen=True, kw_only=True)

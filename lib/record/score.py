@@ -36,14 +36,16 @@ def memory_parts(event: Event) -> dict[str, Elements]:
     return {kind: size for kind, size in zip(MEMORY_KINDS, event.held, strict=False) if size}
 
 
-def share(events: Sequence[Event], ranks: int, kinds: Iterable[str]) -> float:
-    """Return the part (0 to 1) of all ranks' time that is covered by events of these kinds.
+def share(events: Sequence[Event], ranks: int, kinds: Iterable[str], time: float | None = None) -> float:
+    """Return the part (0 to 1) of all ranks' time that is covered by events of these kinds. ``time``: how long the run
+    takes, if these are not all of its events.
 
     Overlapping events of one rank count once, so communication hidden behind compute and the
     compute that hides it may each reach 1, and their union never exceeds it.
     """
     wanted = frozenset(kinds)
-    return part_of_time([event for event in events if event.kind in wanted], makespan(events), ranks)
+    covered = [event for event in events if event.kind in wanted]
+    return part_of_time(covered, makespan(events) if time is None else time, ranks)
 
 
 def part_of_time(events: Iterable[Event], time: float, ranks: int) -> float:
@@ -54,10 +56,10 @@ def part_of_time(events: Iterable[Event], time: float, ranks: int) -> float:
     return sum(_covered(own) for own in spans.values()) / (time * ranks) if time else 0.0
 
 
-def idle_share(events: Sequence[Event], ranks: int) -> float:
+def idle_share(events: Sequence[Event], ranks: int, time: float | None = None) -> float:
     """Return the part (0 to 1) of all ranks' time in which a rank neither computes nor communicates. In a pipeline this
-    is the bubble."""
-    busy = share(events, ranks, OPERATIONS)
+    is the bubble. ``time`` is as in ``share``."""
+    busy = share(events, ranks, OPERATIONS, time)
     return max(0.0, 1.0 - busy) if events else 0.0
 
 

@@ -2,12 +2,12 @@
 
 from ..basics.errors import PuzzleError
 from .collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
-from .labels import LISTS, SLICES
+from .labels import HOSTS, LISTS, SLICES
 from .operations import Collective, Computation, Message, Operation
 from .training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 
-SEND = Message(kind="pass_to", code=">", word="send", elsewhere=("send", "isend"), price="send")
-RECEIVE = Message(kind="receive", code="<", word="receive", elsewhere=("recv", "irecv"))
+SEND = Message(kind="pass_to", code=">", word="send", elsewhere=("send", "isend"), price="send", on_host=True)
+RECEIVE = Message(kind="receive", code="<", word="receive", elsewhere=("recv", "irecv"), on_host=True)
 
 OPERATIONS: dict[str, Operation] = {
     row.kind: row
@@ -73,14 +73,14 @@ def in_lane(*lanes: str) -> list[str]:
 
 def grantable() -> tuple[str, ...]:
     """Return what a puzzle may grant that most others do not: operations, what else they take and may be told, slices
-    of activations, and lists."""
+    of activations, lists, and hosts."""
     found: list[str] = []
     for row in OPERATIONS.values():
         if isinstance(row, Computation):
             everything = {name: values[0] for name, values in row.options.items()}
-            row = row.called(everything, len(row.takes) + len(row.may_take))
+            row = row.called(everything, [*row.takes.values(), *row.may_take.values()])
         found += row.words
-    return tuple(dict.fromkeys([*found, SLICES, LISTS]))
+    return tuple(dict.fromkeys([*found, SLICES, LISTS, HOSTS]))
 
 
 def lane_of(kind: str) -> str:

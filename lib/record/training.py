@@ -9,20 +9,28 @@ from typing import Any
 
 from ..basics.errors import Place, PuzzleError, numbered, show_set
 from .kinds import SAVED
-from .labels import NOTHING_RARE, Labels, Rare, coarsest, of_batches, same_pieces, within
+from .labels import NOTHING_RARE, OF_ADAPTER, Labels, Rare, coarsest, of_batches, of_weight, same_pieces, within
 from .operations import Computation, Rank, Values
 
 # -- forward and backward -------------------------------------------------------------------------
 
 
 def forward_rule(
-    rank: Rank, layer: int, labels: Sequence[Labels], partial: bool = False, keep: str | None = None
+    rank: Rank,
+    layer: int,
+    labels: Sequence[Labels],
+    partial: bool = False,
+    keep: str | None = None,
+    adapter: Labels | None = None,
 ) -> None:
     """Raise PuzzleError unless the weight is of step 0 and complete (with ``partial`` it may be a piece), the input is
-    complete, and both are of this layer."""
+    complete, and both are of this layer, as the adapter is, if there is one."""
     inp, weight = labels
+    if adapter is not None:
+        _adapter_fits(rank, rank.place("forward", layer, inp.batches), layer, adapter, partial)
     whole = len(weight.shards) == weight.total or partial
-    if weight.layer != layer or inp.layer != layer or weight.step or not whole or inp.total > 1 or inp.rare.of > 1:
+    plain = inp.total == 1 and inp.rare.of == 1 and not weight.rare.adapter
+    if weight.layer != layer or inp.layer != layer or weight.step or not whole or not plain:
         where = rank.place("forward", layer, inp.batches)
         _weight_fits(rank, where, layer, weight, partial)
         _is_whole("input", where, inp)
@@ -34,10 +42,17 @@ def forward_rule(
             raise PuzzleError(problem, where=where, expected=expected, got=str(inp), cure=cure)
 
 
-def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], partial: bool = False) -> None:
+def backward_rule(
+    rank: Rank,
+    layer: int,
+    labels: Sequence[Labels],
+    partial: bool = False,
+    saved: Labels | None = None,
+    adapter: Labels | None = None,
+) -> None:
     """Raise PuzzleError for what forward refuses, and unless the gradient is that of the output, for the same micro-
     batches, and what forward left behind, if given, is of the same layer, piece and micro-batches."""
-    inp, grad, weight = labels if len(labels) == 3 else labels[:3]
+    inp, grad, weight = labels
     if (
         weight.layer == inp.layer == grad.layer == layer
         and inp.batches == grad.batches
@@ -45,10 +60,13 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], partial: boo
         and not weight.step
         and inp.total == grad.total == 1
         and inp.rare is NOTHING_RARE is grad.rare
-        and len(labels) == 3
+        and not weight.rare.adapter
+        and saved is adapter is None
     ):
         return
     where = rank.place("backward", layer, inp.batches)
+    if adapter is not None:
+        _adapter_fits(rank, where, layer, adapter, partial)
     _weight_fits(rank, where, layer, weight, partial)
     _is_whole("input", where, inp)
     _is_whole("gradient", where, grad)
@@ -66,8 +84,8 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], partial: boo
         problem = "input and gradient are of different micro-batches"
         cure = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
         raise PuzzleError(problem, where=where, expected=expected, got=got, cure=cure)
-    for kept in labels[3:]:
-        _saved_fits(where, kept, _left_behind(layer, inp, weight, kept.keep))
+    if saved is not None:
+        _saved_fits(where, saved, _left_behind(layer, inp, weight, saved.keep))
 
 
 def _left_behind(layer: int, inp: Labels, weight: Labels, keep: str) -> Labels:
@@ -102,7 +120,37 @@ def _is_whole(name: str, where: Place, labels: Labels) -> None:
         raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, cure=cure)
 
 
+def _adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial: bool) -> None:
+    """Raise PuzzleError unless this is the complete adapter of the layer, not yet updated, of a layer that is computed
+    as a whole."""
+    if partial:
+        problem, cure = "a layer that is computed in pieces takes no adapter", "leave out partial=True, or adapter=..."
+        raise PuzzleError(problem, where=where, cure=cure)
+    if not adapter.adapter:
+        problem, expected = "that is no adapter, but the layer's own weight", "a Weight with adapter=True"
+        cure = f"adapter, opt_state = model.load_adapter({layer}), and then adapter=adapter"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(adapter), cure=cure)
+    if adapter.layer != layer:
+        problem, cure = f"the adapter is that of layer {adapter.layer}", f"the one that load_adapter({layer}) has given"
+        raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(adapter), cure=cure)
+    if not adapter.is_whole():
+        problem, expected = "the adapter is not complete", f"all shards of the adapter of layer {layer}"
+        cure = f"adapter = await model.allgather(adapter, {layer}), or load all of it: model.load_adapter({layer})"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(adapter), cure=cure)
+    if adapter.step and rank.graded:
+        problem, cure = "the adapter has been updated already", "update it after the last backward that needs it"
+        expected = "the adapter of step 0, for every micro-batch of the batch"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(adapter), cure=cure)
+
+
 def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: bool = False) -> None:
+    if weight.adapter:
+        problem, expected = (
+            "an adapter is no weight of its own",
+            f"the weight of layer {layer}, and beside it its adapter",
+        )
+        cure = f"weight=model.weights[{layer}], adapter=...: the adapter comes beside the weight, not in its place"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(weight), cure=cure)
     if weight.layer != layer:
         problem, expected = f"the weight is that of layer {weight.layer}", f"layer {layer}"
         cure = f"by habit: model.weights[{layer}]"
@@ -143,7 +191,12 @@ def _summand(labels: Labels, weight: Labels) -> Labels:
 
 
 def _output(
-    rank: Rank, layer: int, labels: Sequence[Labels], partial: bool = False, keep: str | None = None
+    rank: Rank,
+    layer: int,
+    labels: Sequence[Labels],
+    partial: bool = False,
+    keep: str | None = None,
+    adapter: Labels | None = None,
 ) -> list[Labels]:
     inp, weight = labels
     out = of_batches("Activation", layer + 1, rank.layers, inp.batches, rank.batches)
@@ -152,9 +205,12 @@ def _output(
     return [out] if keep is None else [out, _left_behind(layer, inp, weight, keep)]
 
 
-def _outputs(values: Values, given: Sequence[Any], partial: bool = False, keep: str | None = None) -> Sequence[Any]:
+def _outputs(
+    values: Values, given: Sequence[Any], partial: bool = False, keep: str | None = None, adapter: Any = None
+) -> Sequence[Any]:
     """Return the value of a layer's output, and that of its inner activations where some are kept."""
     inp, weight = given
+    weight = weight if adapter is None else values.adapted(weight, adapter)
     return [values.forward(inp, weight, partial)] if keep is None else values.keeping(inp, weight, keep, partial)
 
 
@@ -162,19 +218,32 @@ def _loss_gradient(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Lab
     return [of_batches("ActivationGrad", rank.layers - 1, rank.layers, labels[0].batches, rank.batches)]
 
 
-def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], partial: bool = False) -> list[Labels]:
+def _gradients(
+    rank: Rank,
+    layer: int,
+    labels: Sequence[Labels],
+    partial: bool = False,
+    saved: Labels | None = None,
+    adapter: Labels | None = None,
+) -> list[Labels]:
     batches, weight = labels[0].batches, labels[2]
     of_weight = of_batches("WeightGrad", layer, rank.layers, batches, rank.batches)
     of_input = of_batches("ActivationGrad", layer - 1, rank.layers, batches, rank.batches)
     if partial:
         shards, total = coarsest(weight.shards, weight.total)
         of_weight, of_input = of_weight.changed(shards=shards, total=total), _summand(of_input, weight)
+    if adapter is not None:
+        of_weight = of_weight.changed(rare=OF_ADAPTER)
     return [of_weight, of_input]
 
 
-def _both_gradients(values: Values, given: Sequence[Any], partial: bool = False) -> tuple[Any, Any]:
-    """Return the values of the gradients of a layer's weight and of its input."""
-    return values.backward(*given, partial=True) if partial else values.backward(*given)
+def _both_gradients(
+    values: Values, given: Sequence[Any], partial: bool = False, saved: Any = None, adapter: Any = None
+) -> tuple[Any, Any]:
+    """Return the values of the gradients of a layer's weight, or of its adapter, and of its input."""
+    inp, grad, weight = given
+    weight = weight if adapter is None else values.adapted(weight, adapter)
+    return values.backward(inp, grad, weight, saved, partial=partial)
 
 
 KEEP = ("all", "selective")
@@ -186,6 +255,7 @@ FORWARD = Computation(
     word="forward",
     trains=True,
     takes={"inp": "Activation", "weight": "Weight"},
+    may_take={"adapter": "Weight"},
     options={"partial": (True,), "keep": KEEP},
     rule=forward_rule,
     makes=_output,
@@ -213,8 +283,9 @@ BACKWARD = Computation(
     trains=True,
     backward=True,
     takes=_BACKWARD_TAKES,
-    may_take=_BACKWARD_MAY_TAKE,
+    may_take={**_BACKWARD_MAY_TAKE, "adapter": "Weight"},
     options=_BACKWARD_OPTIONS,
+    with_adapter="backward_input",
     rule=backward_rule,
     makes=_gradients,
     value=_both_gradients,
@@ -272,6 +343,7 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     grad, weight, opt_state = labels
     if (
         layer == grad.layer == weight.layer == opt_state.layer
+        and grad.rare == weight.rare == opt_state.rare
         and len(grad.batches) == rank.batches
         and weight.step == opt_state.step
         and same_pieces(weight, opt_state)
@@ -279,10 +351,16 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     ):
         return
     where = rank.place("update", layer)
-    for name, one in (("weight_grad", grad), ("weight", weight), ("opt_state", opt_state)):
+    named = (("weight_grad", grad), ("weight", weight), ("opt_state", opt_state))
+    for name, one in named:
         if one.layer != layer:
             problem, cure = f"{name} is of layer {one.layer}", f"model.update({layer}, ...) takes all of layer {layer}"
             raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), cure=cure)
+    if len({one.adapter for one in labels if one is not grad or one.batches}) > 1:
+        problem = "an adapter is updated with its own gradient and state, and a weight with its own"
+        got = ", ".join(f"{name} of {'an adapter' if one.adapter else 'a weight'}" for name, one in named)
+        cure = f"what load_adapter({layer}) gave, with the gradient of a backward that was given adapter=..."
+        raise PuzzleError(problem, where=where, expected="all three of one and the same", got=got, cure=cure)
     if len(grad.batches) != rank.batches:
         missing = frozenset(range(rank.batches)) - grad.batches
         problem = f"the gradient is missing {numbered('micro-batch', missing)}"
@@ -310,9 +388,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
 
 
 def _stepped(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
-    weight = labels[1]
-    new = weight.changed(layer=layer, layers=rank.layers, step=weight.step + 1)
-    return [new, new.changed(kind="OptState")]
+    _, weight, opt_state = labels
+    step, shards, total = weight.step + 1, weight.shards, weight.total
+    return [of_weight(one.kind, layer, rank.layers, step, shards, total, one.rare) for one in (weight, opt_state)]
 
 
 UPDATE = Computation(
@@ -325,4 +403,5 @@ UPDATE = Computation(
     makes=_stepped,
     value=lambda values, given: values.update(given[1], given[2], given[0]),
     by_batch=False,
+    on_host=True,
 )

@@ -11,9 +11,9 @@ from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..course.layouts import Size
-from ..course.specs import cost_named
+from ..course.specs import machine_of
 from ..machine.books import LocalBooks
-from ..machine.cost import Shape
+from ..machine.check import TRAINED
 from ..machine.outcome import Outcome
 from ..remote.clerk import Clerk
 from ..remote.wire import Garbled, shown, unpack_error
@@ -84,8 +84,8 @@ class Referee:
         try:
             with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out below
                 worker.wire.send(task, time.monotonic() + PATIENCE)
-            shape = Shape.of(size["ranks"], size.get("mesh"), size.get("node_size"), cost_named(cost))
-            return self._serve(Clerk(LocalBooks(shape, graded=True), size["layers"], size["batches"]), worker, name)
+            books, train = LocalBooks(machine_of(size, cost), graded=True), size.get("train", TRAINED[0])
+            return self._serve(Clerk(books, size["layers"], size["batches"], train=train), worker, name)
         finally:
             try:
                 worker.end()

@@ -16,11 +16,10 @@ from typing import Any
 import lib
 
 from ..basics.errors import PuzzleError
-from ..course.specs import cost_named
+from ..course.specs import machine_of
 from ..grading.submission import load
 from ..learner.dist import Dist
 from ..learner.model import Model
-from ..machine.cost import Shape
 from ..remote.remote_books import remote_books
 from ..remote.wire import Wire, pack_error
 from ..running.execution import execute
@@ -111,9 +110,9 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
             return
         check_function(fn)
         size = task["size"]
-        shape = Shape.of(size["ranks"], size.get("mesh"), size.get("node_size"), cost_named(task["cost"]))
+        shape = machine_of(size, task["cost"])
         dist = Dist.of(shape, remote_books(wire))
-        models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(dist.ranks)]
+        models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.mesh.everyone)]
         execute(fn, models, task["timeout"])
         wire.send(["done"])
     except BaseException as error:

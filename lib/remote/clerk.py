@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from ..basics.arguments import one_of
 from ..basics.errors import NOWHERE, PuzzleError, witnessed
 from ..machine.books import LocalBooks
+from ..machine.check import TRAINED
 from ..machine.in_flight import InFlight
 from ..machine.outcome import Outcome
 from ..machine.rank_state import RankState, TensorState, made_by_hand
@@ -31,10 +32,17 @@ ENDINGS = ("done", "failed", "missing")  # what a worker says last
 class Clerk:
     """Keeps the books of one run, and numbers the tensors and calls in them."""
 
-    def __init__(self, books: LocalBooks, layers: int, batches: int, ranks: Sequence[RankState] | None = None) -> None:
-        """``ranks``: the ranks of the books, if they are open already."""
-        self.books, self.layers = books, layers
-        self.ranks = ranks or [books.open(rank, layers, batches) for rank in range(books.mesh.ranks)]
+    def __init__(
+        self,
+        books: LocalBooks,
+        layers: int,
+        batches: int,
+        ranks: Sequence[RankState] | None = None,
+        train: str = TRAINED[0],
+    ) -> None:
+        """``ranks``: the ranks of the books, if they are open already; ``train``: what is to be trained."""
+        self.books, self.layers, self.train = books, layers, train
+        self.ranks = ranks or [books.open(rank, layers, batches) for rank in range(books.mesh.everyone)]
         self.tensors: list[TensorState] = []
         self.calls: list[InFlight] = []
         self.woken: list[int] = []
@@ -95,7 +103,8 @@ class Clerk:
         if (unfinished := self.books.unfinished()) is not None:
             raise presentable(unfinished)
         states = [self.books.final_state(state, self.tensors) for state in self.ranks]
-        return Outcome(name, self.books.shape, states, [self.books.finish_log(state) for state in self.ranks])
+        logs = [self.books.finish_log(state) for state in self.ranks]
+        return Outcome(name, self.books.shape, states, logs, self.train)
 
     def _pack(self, result: Any) -> Any:
         if isinstance(result, TensorState):
@@ -116,9 +125,6 @@ class Clerk:
         row = OPERATIONS.get(kind)
         if not isinstance(row, Computation):
             raise Garbled("no operation of the compute lane")
-        takes = [*row.takes.values(), *row.may_take.values()]
-        if not len(row.takes) <= len(places) <= len(takes):
-            raise Garbled("other operands than those of the operation")
         for name, value in options.items():
             known = row.options.get(name, ())
             if value not in known or type(value) is not type(known[0]):
@@ -128,7 +134,14 @@ class Clerk:
             layer = _layer(self, layer)
         elif layer is not None:
             raise Garbled("a layer where there is none")
-        operands = [_tensor(wanted)(self, at) for at, wanted in zip(places, takes, strict=False)]
+        operands = [_any(self, at) for at in places]
+        kinds = [operand.labels.kind for operand in operands]
+        try:
+            row.following(kinds)
+        except ValueError:
+            kinds = []
+        if kinds[: len(row.takes)] != [*row.takes.values()]:
+            raise Garbled("other operands than those of the operation")
         return self.books.compute(state, kind, layer, operands, options)
 
     def _meet(self, state: RankState, kind: str, operand: TensorState | None, layer: Any, axis: str | None) -> InFlight:
@@ -271,6 +284,7 @@ _sharded = _tensor(*[row.name for row in KINDS.values() if row.cut])
 
 VERBS: dict[str, tuple[Callable[..., Any], tuple[Check, ...]]] = {
     "load_weights": (lambda c, a, *r: c.books.load_weights(a, *r), (_shown, _shown, _number)),
+    "load_adapter": (lambda c, a, *r: c.books.load_adapter(a, *r), (_shown, _shown, _number)),
     "get_activation": (lambda c, a, *r: c.books.get_activation(a, *r), (_numbers,)),
     "fake_grad": (lambda c, a, *r: c.books.fake_grad(a, *r), (_shown, _numbers)),
     "compute": (Clerk._compute, (_text, _shown, _places, _options)),

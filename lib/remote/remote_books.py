@@ -123,6 +123,9 @@ class RemoteBooks:
     def load_weights(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
         return self.ask("load_weights", rank, plain(layer), plain(shard), index(total))
 
+    def load_adapter(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
+        return self.ask("load_adapter", rank, plain(layer), plain(shard), index(total))
+
     def get_activation(self, rank: RemoteRank, batches: frozenset[int]) -> Any:
         return self.ask("get_activation", rank, sorted(batches))
 

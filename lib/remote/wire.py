@@ -95,10 +95,10 @@ def unpack_labels(packed: Any) -> Labels:
 def _unpack_rare(packed: Any) -> Rare:
     if type(packed) is not list or len(packed) != len(Rare._fields):
         raise Garbled("no labels")
-    parts, of, keep = packed
-    if keep not in ("", *KEEP) or not 1 <= number(of) <= FINEST:
+    parts, of, keep, adapter = packed
+    if keep not in ("", *KEEP) or not 1 <= number(of) <= FINEST or type(adapter) is not bool:
         raise Garbled("no labels")
-    return Rare(numbers(parts), of, keep)
+    return Rare(numbers(parts), of, keep, adapter)
 
 
 def number(value: Any) -> int:

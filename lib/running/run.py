@@ -14,6 +14,7 @@ from ..basics.errors import NOWHERE, Deadlock, Place, PuzzleError
 from ..learner.dist import Dist
 from ..learner.model import Model
 from ..machine.books import books_of
+from ..machine.check import TRAINED
 from ..machine.cost import Cost, Shape
 from ..machine.failure import Failure, Wait
 from ..machine.outcome import Outcome
@@ -35,19 +36,19 @@ class Run(Outcome):
     """What happened in a run. Shows itself as a picture in a notebook once ``drawing`` is imported.
 
     ``models``: the ranks' Models; ``events``: the log, rank by rank; ``time``: the end of the last operation, in ticks;
-    ``memory``: the highest peak of a rank, in elements; ``tick``: the seconds that a tick took, if real processes ran.
-    With the cost of a cluster (``lib.real``) they are in seconds and bytes, and a Run has ``seconds``, ``bytes``,
-    ``fits`` and ``mfu``.
+    ``memory``: the highest peak of a device, in elements; ``host_memory``: that of a host; ``tick``: the seconds that a
+    tick took, if real processes ran. With the cost of a cluster (``lib.real``) they are in seconds and bytes, and a Run
+    has ``seconds``, ``bytes``, ``fits`` and ``mfu``.
     """
 
     tick: float | None = None
 
-    def __init__(self, name: str, models: Sequence[Model]) -> None:
+    def __init__(self, name: str, models: Sequence[Model], train: str = TRAINED[0]) -> None:
         self.models = list(models)
         states = [model._final_state() for model in models]
         logs = [model._books.finish_log(model._handle) for model in models]
         dist = models[0].dist
-        super().__init__(name, Shape(dist._mesh, dist.cost), states, logs)
+        super().__init__(name, Shape(dist._mesh, dist.cost), states, logs, train)
 
     @property
     def failed(self) -> bool:
@@ -122,6 +123,8 @@ def run(
     cost: Cost | None = None,
     timeout: float | None = TIMEOUT,
     *,
+    train: str = TRAINED[0],
+    hosts: int = 0,
     engine: str = "simulated",
     layer: str = "mlp",
     dtype: str = "float32",
@@ -134,8 +137,9 @@ def run(
     _order: Sequence[int] | None = None,
     _strict: bool = True,
 ) -> Run:
-    """Runs ``fn(model)``, plain or async, on every rank of a machine. ``ranks``, ``mesh``, ``node_size`` and ``cost``
-    describe the machine (see Dist), ``layers`` and ``batches`` the training.
+    """Runs ``fn(model)``, plain or async, on every rank of a machine. ``ranks``, ``mesh``, ``node_size``,
+    ``cost`` and ``hosts`` describe the machine (see Dist), ``layers`` and ``batches`` the training. With
+    ``train="adapters"`` the layers' own weights are frozen, and an adapter of each is trained.
 
     ``timeout`` ends a run that takes longer, in wall-clock seconds (by default 10, and more on large machines; None:
     never). In the main thread, on platforms with timers, it also ends a loop that never awaits anything. Works in
@@ -151,8 +155,8 @@ def run(
     """
     check_function(fn)
     one_of_names("engine", engine, ENGINES)
-    shape = Shape.of(ranks, mesh, node_size, cost)
-    work = Workload(layers, batches, layer, dtype, hidden, length, seed)
+    shape = Shape.of(ranks, mesh, node_size, cost, hosts)
+    work = Workload(layers, batches, layer, dtype, hidden, length, seed, train)
     if timeout is TIMEOUT:  # the very object: nothing was said
         timeout += A_LAYER * work.layers * (shape.ranks + work.batches)
     settings = Settings(timeout, pace, device, meter, _order, _strict)
@@ -160,29 +164,29 @@ def run(
     if engine != "simulated":
         return _engine(engine).run(fn, shape, work, settings)  # type: ignore[no-any-return]
     dist = Dist.of(shape, books_of(shape, graded=True, strict=_strict))
-    models = train(fn, dist, work, settings)
+    models = train_on(fn, dist, work, settings)
     with collector_off():
-        return Run(name_of(fn), models)
+        return Run(name_of(fn), models, train)
 
 
-def train(fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings) -> list[Model]:
+def train_on(fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings) -> list[Model]:
     """Return the models of a machine's ranks, after each has run ``fn`` to its end, and nothing is left on its way.
     Raise PuzzleError for what is wrong, with the run up to it."""
-    models = [Model(rank, dist, work.layers, work.batches) for rank in range(dist.ranks)]
+    models = [Model(rank, dist, work.layers, work.batches) for rank in range(dist._mesh.everyone)]
     try:
         execute(fn, models, settings.timeout, settings.order)
         if (unfinished := dist._books.unfinished()) is not None:
             raise unfinished
     except PuzzleError as error:
-        keep_run(error, name_of(fn), models)
+        keep_run(error, name_of(fn), models, work.train)
         raise
     return models
 
 
-def keep_run(error: PuzzleError, name: str, models: Sequence[Model]) -> None:
+def keep_run(error: PuzzleError, name: str, models: Sequence[Model], train: str = TRAINED[0]) -> None:
     """Give an error the run up to it, and that run what is known of its failure."""
     with collector_off():
-        error.run = done = Run(name, models)
+        error.run = done = Run(name, models, train)
     place = _place(error, done)
     waits = [wait for model in models if (wait := model._waits_for(place)) is not None]
     ended = frozenset(event.rank for event in done.events if event.kind == END)
@@ -201,7 +205,7 @@ def _place(error: PuzzleError, done: Run) -> Place:
     place = getattr(error, "place", NOWHERE)
     rank, operation, layer, _, tick, _ = place if isinstance(place, Place) else NOWHERE
     return Place(
-        rank if rank in range(done.ranks) else None,
+        rank if rank in range(done.ranks + done.hosts) else None,
         operation if isinstance(operation, str) else "",
         layer if isinstance(layer, int) else None,
         tick=tick if isinstance(tick, float) and 0 <= tick <= done.time else None,

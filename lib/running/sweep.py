@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ..basics.arguments import describe, whole_number
 from ..basics.errors import PuzzleError
 from ..basics.units import Elements
+from ..machine.check import TRAINED
 from ..machine.cost import Cost
 from ..record.score import idle_share
 from .execution import name_of
@@ -108,14 +109,15 @@ def sweep(
     cost: Cost | None = None,
     timeout: float = 10.0,
     processes: int | None = None,
+    train: str = TRAINED[0],
 ) -> Sweep:
     """Runs several programs at several sizes, and compares their time and memory.
 
     Every argument of a size is one value, or a list of values to be tried, or a function of the number of ranks:
     ``sweep([ddp, fsdp], ranks=[4, 8, 16], batches=lambda ranks: 2 * ranks)``. Every program runs at every combination,
     with what is wrong with it in its row. ``timeout``: seconds for each run; ``processes``: how many runs at a time
-    (as many as there are processors, where the system can fork). Raises PuzzleError for what is not a function, and
-    for more than 2,000 runs.
+    (as many as there are processors, where the system can fork); ``train``: what they train (see run). Raises
+    PuzzleError for what is not a function, and for more than 2,000 runs.
     """
     if callable(programs):
         programs = [programs]
@@ -127,12 +129,13 @@ def sweep(
     if not tasks or len(tasks) > MOST:
         cure = "fewer sizes, or fewer programs" if tasks else "sweep([ddp, fsdp], ranks=[4, 8])"
         raise PuzzleError(f"a sweep is of 1 to {MOST:,} runs", where="sweep", got=f"{len(tasks):,}", cure=cure)
+    how = {"cost": cost, "timeout": timeout, "train": train}
     several = os.cpu_count() or 1 if processes is None else whole_number("processes", processes)
     if several > 1 and len(tasks) > 1 and "fork" in multiprocessing.get_all_start_methods() and sys.platform == "linux":
-        return Sweep(_side_by_side(functions, tasks, cost, timeout, several), cost)
+        return Sweep(_side_by_side(functions, tasks, how, several), cost)
     trials = []
     for at, size in tasks:
-        trials.append(_trial(functions[at], size, cost, timeout))
+        trials.append(_trial(functions[at], size, how))
         show_progress(len(trials), len(tasks))
     return Sweep(trials, cost)
 
@@ -154,15 +157,15 @@ def _values(given: Varied, ranks: Any) -> list[Any]:
     return list(given) if several else [given]  # type: ignore[call-overload]
 
 
-def _trial(fn: Callable[[Any], Any], size: dict[str, Any], cost: Cost | None, timeout: float) -> Trial:
+def _trial(fn: Callable[[Any], Any], size: dict[str, Any], how: Mapping[str, Any]) -> Trial:
     name = name_of(fn)
     try:
         with redirect_stdout(io.StringIO()):  # of many runs at a time nobody could read what they print
-            done = run(fn, **size, cost=cost, timeout=timeout)
+            done = run(fn, **size, **how)
         done.verify()
     except PuzzleError as error:
         return Trial(name, size, error=str(error).split("\n", 1)[0])
-    return Trial(name, size, done.time, done.memory, idle_share(done.events, done.ranks))
+    return Trial(name, size, done.time, done.memory, idle_share(done.device_events, done.ranks, done.time))
 
 
 # -- side by side -----------------------------------------------------------------------------------
@@ -171,9 +174,9 @@ _shared: list[Any] = []  # what a forked process finds: functions of a notebook 
 
 
 def _side_by_side(
-    functions: Sequence[Callable[[Any], Any]], tasks: Sequence[Any], cost: Cost | None, timeout: float, several: int
+    functions: Sequence[Callable[[Any], Any]], tasks: Sequence[Any], how: Mapping[str, Any], several: int
 ) -> list[Trial]:
-    _shared[:] = functions, cost, timeout
+    _shared[:] = functions, how
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: of forks where there are threads
@@ -190,8 +193,8 @@ def _side_by_side(
 
 
 def _there(at: int, size: dict[str, Any]) -> Trial:
-    functions, cost, timeout = _shared
-    return _trial(functions[at], size, cost, timeout)
+    functions, how = _shared
+    return _trial(functions[at], size, how)
 
 
 def show_progress(count: int, total: int) -> None:

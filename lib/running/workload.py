@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ..basics.arguments import one_of_names, whole_number
+from ..machine.check import TRAINED
 
 KINDS = ("mlp", "block")  # kinds of layer: ``x + gelu(x A) B``, and a transformer block
 
@@ -15,7 +16,8 @@ class Workload:
     """The training that real tensors carry out; it can be sent to other processes.
 
     A weight belongs to one of ``layers`` layers of kind ``layer``; a micro-batch, one of ``batches``, has ``length``
-    tokens of ``hidden`` numbers each. Everything random follows from ``seed``. Raises PuzzleError for what is none
+    tokens of ``hidden`` numbers each. ``train`` says what is trained of the layers: their weights, or adapters beside
+    them. Everything random follows from ``seed``. Raises PuzzleError for what is none
     of the known kinds and precisions, and for a size that is no number from 1 up.
     """
 
@@ -26,10 +28,12 @@ class Workload:
     hidden: int = 64
     length: int = 16
     seed: int = 0
+    train: str = TRAINED[0]
 
     def __post_init__(self) -> None:
         one_of_names("layer", self.layer, KINDS)
         one_of_names("dtype", self.dtype, tuple(TOLERANCES))
+        one_of_names("train", self.train, TRAINED)
         for name in ("layers", "batches", "hidden", "length", "seed"):
             whole = whole_number(name, getattr(self, name), least=int(name != "seed"))
             object.__setattr__(self, name, whole)

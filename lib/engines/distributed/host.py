@@ -23,17 +23,19 @@ from ...basics.units import Elements
 from ...learner.dist import Dist
 from ...learner.model import Model
 from ...machine.books import LocalBooks
+from ...machine.check import TRAINED
 from ...machine.cost import Cost, Shape
 from ...machine.in_flight import InFlight
 from ...machine.interface import AnyBooks
 from ...machine.rank_state import RankState
+from ...record.events import LOADS
 from ...record.table import SEND
 from ...remote.clerk import Clerk
 from ...remote.wire import Garbled, Wire, pack, unpack_error
 from ...running.execution import cause
 from ...running.workload import Workload
 
-RECORDED = ("load_weights", "get_activation", "compute", "meet", "meet_list", "pass_to", "receive", "finish")
+RECORDED = (*LOADS, "get_activation", "compute", "meet", "meet_list", "pass_to", "receive", "finish")
 """Questions that leave a record in the log."""
 COLLECTING = 60.0  # seconds within which the final weights have to be compared
 PATIENCE = 1.0  # seconds to wait for the reason, when a rank is only broken
@@ -102,16 +104,17 @@ class Host:
         self.ranks = {client.rank: client for client in ranks}
         self.books = LocalBooks(shape, graded=True, watcher=self)
         dist = Dist.of(shape, cast(AnyBooks, self.books))
-        self.models = [Model(rank, dist, work.layers, work.batches) for rank in range(shape.ranks)]
+        self.models = [Model(rank, dist, work.layers, work.batches) for rank in range(shape.everyone)]
         handles = [cast(RankState, model._handle) for model in self.models]
-        self.clerk = Clerk(self.books, work.layers, work.batches, handles)
+        self.clerk = Clerk(self.books, work.layers, work.batches, handles, work.train)
         self.numbers: dict[InFlight, int] = {}  # the clerk's numbers of calls
         self.moves: list[tuple[str, Sequence[InFlight], Sequence[Any], Sequence[Any]]] = []
         """Tensors that can now be moved: a verb, the calls of a group in its order or a send and its receive, and the
         labels of what they bring and get, or lists of labels."""
-        weight, activation = ranks[0].hello["sizes"]
-        self.real = Cost(weight_elements=weight, activation_elements=activation)
+        weight, activation, adapter = ranks[0].hello["sizes"]
+        self.real = Cost(weight_elements=weight, activation_elements=activation, adapter_elements=adapter)
         """Sizes of the real tensors, by which what is stored is counted."""
+        self.numbers_of_a_layer = weight if work.train == TRAINED[0] else adapter
         self.out = sys.stdout  # which a rank in the same process will replace
         self.selector = selectors.DefaultSelector()
 
@@ -291,7 +294,7 @@ def _doing(verb: str, message: Sequence[Any]) -> str:
     """Return what a question is about, for people: the operation and its layer."""
     if verb in ("compute", "meet", "meet_list"):
         return show_call(message[3], message[4 if verb == "compute" else 5])
-    return show_call(verb, message[3] if verb == "load_weights" else None)
+    return show_call(verb, message[3] if verb in LOADS else None)
 
 
 # -- how ranks come here -------------------------------------------------------------------------------

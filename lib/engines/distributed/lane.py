@@ -6,7 +6,7 @@ ranks can wait for each other. The learner's code computes meanwhile: that is ov
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -24,14 +24,21 @@ class Broken(RuntimeError):
 
 
 class Lane(threading.Thread):
-    """A thread that moves tensors as it is told. ``groups``: torch's process groups, by their ranks; ``watch()``: a
-    context in which it does so."""
+    """A thread that moves tensors as it is told. ``groups``: torch's process groups, by their ranks; ``hosts``: the
+    ranks that have no GPU; ``watch()``: a context in which it does so."""
 
     def __init__(
-        self, wire: Wire, numbers: Numbers, rank: int, groups: dict[tuple[int, ...], Any], watch: Callable[[], Any]
+        self,
+        wire: Wire,
+        numbers: Numbers,
+        rank: int,
+        groups: dict[tuple[int, ...], Any],
+        hosts: Collection[int],
+        watch: Callable[[], Any],
     ) -> None:
         super().__init__(daemon=True, name="lane")
         self.wire, self.numbers, self.rank, self.groups, self.watch = wire, numbers, rank, groups, watch
+        self.hosts = hosts
         self.changed = threading.Condition()
         self.offered: dict[int, Any] = {}
         self.results: dict[int, Any] = {}
@@ -95,12 +102,14 @@ class Lane(threading.Thread):
             self.changed.notify_all()
 
     def _passed(self, value: Any, labels: Labels, sender: int, receiver: int) -> Any:
-        """Send or receive a value. Return it at the receiver, and None at the sender."""
+        """Send or receive a value. Return it at the receiver, and None at the sender. Between a device and a host it
+        goes through the memory of the processor."""
+        through = "cpu" if sender in self.hosts or receiver in self.hosts else self.numbers.device
         if sender == self.rank:
-            return dist.send(self.numbers.expand(value, labels), receiver)
-        buffer = self.numbers.empty(labels)
+            return dist.send(self.numbers.expand(value, labels).to(through), receiver)
+        buffer = torch.empty_like(self.numbers.empty(labels), device=through)
         dist.recv(buffer, sender)
-        return self.numbers.only_numbers(labels, buffer)
+        return self.numbers.only_numbers(labels, buffer.to(self.numbers.device))
 
     def _collect(self, finals: list[list[Any]]) -> None:
         """Bring all final weights, (rank, layer, labels) of each, to rank 0, which reports how they compare. Each rank

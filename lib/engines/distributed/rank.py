@@ -91,7 +91,12 @@ class RankBooks(RemoteBooks):
         return super().ask(verb, rank, *arguments)
 
     def load_weights(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
-        weight, state = super().load_weights(rank, layer, shard, total)
+        return self._loaded(*super().load_weights(rank, layer, shard, total))
+
+    def load_adapter(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
+        return self._loaded(*super().load_adapter(rank, layer, shard, total))
+
+    def _loaded(self, weight: Any, state: Any) -> tuple[Any, Any]:
         weight.data, state.data = self.numbers.weight(weight.labels), self.numbers.opt_state(state.labels)
         return weight, state
 
@@ -118,7 +123,7 @@ class RankBooks(RemoteBooks):
         made = super().compute(rank, kind, layer, operands, options)
         ticks = self.time(rank) - tick if self.pace else 0.0
         begun = time.monotonic()
-        row = computation(kind).called(options, len(operands))
+        row = computation(kind).called(options, [operand.labels.kind for operand in operands])
         values = row.value(self.numbers, [operand.data for operand in operands])
         for tensor, value in zip(made, values, strict=True):
             tensor.data = value
@@ -274,14 +279,19 @@ def be_a_rank(
     if device != "cpu":
         torch.cuda.set_device(device)
     backend = "gloo" if device == "cpu" else "nccl"
+    everywhere = "cpu:gloo,cuda:nccl" if shape.mesh.hosts and torch.cuda.is_available() else backend
     numbers = Numbers(work, device)
-    about = {"backend": backend, "device": device, "sizes": [numbers.parameters, work.length * work.hidden]}
+    about = {
+        "backend": backend,
+        "device": device,
+        "sizes": [numbers.parameters, work.length * work.hidden, numbers.of_adapter],
+    }
     ask, lane_wire = Telling(connect(place, rank, "ask", about)), Wire(connect(place, rank, "lane", about))
     meter = Meter() if settings.meter else None
     watch, lane = meter.watch if meter else nullcontext, None
     try:
-        dist.init_process_group(backend, store=store, rank=rank, world_size=shape.ranks)
-        lane = Lane(lane_wire, numbers, rank, _groups(shape.mesh), watch)
+        dist.init_process_group(everywhere, store=store, rank=rank, world_size=shape.everyone)
+        lane = Lane(lane_wire, numbers, rank, _groups(shape.mesh), shape.mesh.beside.keys(), watch)
         _, said_at = lane_wire.receive(longest=None)  # "start": all are there
         clock = time.monotonic() - said_at if place["boot"] != this_machine() else 0.0
         with redirect_stdout(Printing(ask)):
@@ -321,4 +331,5 @@ def _groups(mesh: Mesh) -> dict[tuple[int, ...], Any]:
     """Return a process group for every group of ranks that can meet. All ranks make all of them, in the same order."""
     parts = dict.fromkeys(mesh.group(rank, axis).ranks for axis in mesh.axes for rank in range(mesh.ranks))
     groups = {ranks: dist.new_group(list(ranks)) for ranks in parts if len(ranks) < mesh.ranks}
-    return {**groups, tuple(range(mesh.ranks)): dist.group.WORLD}
+    everyone = tuple(range(mesh.ranks))
+    return {**groups, everyone: dist.new_group(list(everyone)) if mesh.hosts else dist.group.WORLD}

@@ -112,7 +112,7 @@ def _be(rank: Any, task: Mapping[str, Any], place: int, meeting: socket.socket) 
         sys.path[:] = list(dict.fromkeys([*task["path"], *sys.path]))
         shape, work, settings = _unpickled(task["machine"])
         gpus = torch.cuda.device_count() if settings.device == "auto" and torch.cuda.is_available() else 0
-        device = f"cuda:{place}" if shape.ranks <= gpus else "cpu"
+        device = f"cuda:{place}" if place < shape.ranks <= gpus else "cpu"  # a host has none
         store, function = _store(meeting, place), partial(_unpickled, task["function"])
         code = int(not rank.be_a_rank(task, place, device, store, shape, work, settings, function))
     finally:

@@ -1,0 +1,409 @@
+# %% [markdown]
+# # Puzzle 22: Offload
+#
+# You have a model of 8 billion parameters, and one card with 24 GB. Training takes 16 bytes for each parameter, 128 GB
+# in all, and there is no second card to share them with. But the computer around the card has a processor, and that
+# has 128 GB of ordinary memory. The weights alone take 16 GB, so they fit on the card. The other 112 GB can live with
+# the processor, which can do the optimizer's work, too.
+#
+# It is slow, though. The card's own memory brings 1,008 GB a second, the processor's 60, and the link between the two
+# (PCIe) 25. If everything happens one after the other, a step that the card computes in 5.3 seconds takes 10.3. How
+# much of the other 5 seconds can you hide?
+
+# %%
+from drawing import beside_target, compare, draw, play
+from lib import Cost, Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 22,
+    "name": "offload",
+    "title": "Offload",
+    "size": {"ranks": 1, "layers": 6, "batches": 2, "hosts": 1},
+    "other_sizes": "one_rank",
+    "target": {"time": 68.0, "memory": 2359296},
+    "star": {"time": 55.5, "memory": 2048000},
+    "frontier": [
+        {"time": 55.5, "memory": 999424, "by": "offload_weights_too"},
+    ],
+    "cost": "slow_host",
+    "layout": "whole",
+    "words": ["hosts"],
+    "begins_with": "grad_accum",
+    "hints_for": {"slow": 2, "large": 3},
+    "rules": ["one_micro_batch", "states_stay"],
+    "difficulty": "hard",
+    "minutes": 40,
+    "hints": [
+        "Two programs in one function: `if model.is_host:` begins the host's. Write the device's as in puzzle 1, but "
+        "where it would update a layer it sends the gradient to `model.host`. The host receives, updates, and sends "
+        "the new weight to its device, `model.devices[0]`. Both have to agree on the order of the layers.",
+        "The gradient of a layer can be on its way while the layers below it are computed, and the host can update "
+        "it meanwhile: start the send with `sends.append(model.pass_to(model.host, grad))` and await it at the end. "
+        "The device needs no new weight before the next step, so it receives them all at the end, too. For the star, "
+        "ask when the host begins. What would the device have to compute first, so that the first gradient that has "
+        "all micro-batches is there sooner?",
+        "There is no room for all gradients on the device, and none for old weights beside new ones. Send each "
+        "gradient as soon as it is made. The host adds: `grad = model.grad_weights.pop(layer) + grad`, and updates "
+        "after the last micro-batch. At the last backward of a layer take its weight out of storage, "
+        "`model.weights.pop(layer)`.",
+    ],
+}
+
+# %% [markdown]
+# ## A host
+#
+# `hosts=1` puts a *host* beside the device: the processor, with its memory. (*Device* is the word for the GPU here.)
+# A host is a rank, too. It runs your function like all others, and its number comes after those of the devices.
+#
+# - `model.is_host` tells which of the two you are. A device finds the rank of its host in `model.host`; a host finds
+#   the ranks of its devices in `model.devices`.
+# - A host can do `load_weights`, `update`, `pass_to` and `receive`, and it can add up gradients. It computes no layer,
+#   and takes part in no collective.
+# - What a host stores is in its own memory. The peak memory that counts is the device's.
+# - A send between the two takes `host_transfer` ticks, an update on the host `host_update` ticks.
+#
+# ```python
+# run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=...)
+# ```
+
+# %% [markdown]
+# ## Your task
+#
+# Train on two micro-batches, one after the other, as in puzzle 1. The device begins with all weights and no optimizer
+# states, and ends with all weights, updated. The states are on the host from beginning to end, and no state is ever
+# sent. Since an update takes a weight as well, the host has weights of its own: both call `load_weights`, and the
+# device keeps only the first of what it gives. (On a real machine the host's copy has 32 bits, and is counted among
+# the states.)
+#
+# The prices are those of the model and the card above, with a batch of 8,192 tokens in two micro-batches. A forward
+# takes 1 tick, a backward 3, since it computes the forward again (puzzle 11). A transfer takes 1, an update on the
+# host 5.5: `cost=Cost(backward=3, receive=0, activation_elements=16_384, host_update=5.5)`.
+#
+# Target, for 1 rank with its host, 6 layers and 2 micro-batches: **68** ticks, peak memory **2,359,296** elements:
+# one and a half times the weights, as 24 GB are. The star: **55.5** ticks, **2,048,000** elements.
+
+
+# %%
+async def offload(model: Model) -> Model:
+    """Weights and work on the device, optimizer states and updates on the host."""
+    ### BEGIN SOLUTION
+    for layer in range(model.LAYERS):
+        model.weights[layer], state = model.load_weights(layer)
+        if model.is_host:
+            model.opt_states[layer] = state
+
+    last, sends = model.BATCHES - 1, []
+    if model.is_host:
+        for mb in range(model.BATCHES):
+            for layer in reversed(range(model.LAYERS)):
+                grad = await model.receive()
+                if mb > 0:
+                    grad = model.grad_weights.pop(layer) + grad
+                if mb < last:
+                    model.grad_weights[layer] = grad
+                    continue
+                model.weights[layer], model.opt_states[layer] = model.update(
+                    layer, grad, model.weights[layer], model.opt_states[layer]
+                )
+                sends.append(model.pass_to(model.devices[0], model.weights[layer]))
+        for send in sends:
+            await send
+        return model
+
+    for mb in range(model.BATCHES):
+        model.activations[0] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            inp, weight = model.activations[layer], model.weights[layer]
+            model.activations[layer + 1] = model.forward(layer, inp, weight)
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+        for layer in reversed(range(model.LAYERS)):
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            weight = model.weights[layer] if mb < last else model.weights.pop(layer)
+            grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
+            sends.append(model.pass_to(model.host, grad))
+        del model.grad_activations[0]
+
+    for send in sends:
+        await send
+    for layer in reversed(range(model.LAYERS)):
+        model.weights[layer] = await model.receive()
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+prices = Cost(backward=3, receive=0, activation_elements=16_384, host_update=5.5)
+draw(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(offload, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("offload")
+grade(offload)
+
+# %% [markdown]
+# ## What the host has time for
+#
+# Three programs. In the first everything comes one after the other: all gradients are made and added up, and then a
+# layer goes down, is updated and comes back, and the next one after it. The device waits for 45 ticks. It also has
+# no room for what it keeps: the gradients are as large as the weights, 16 GB more on a card of 24.
+#
+# ![One after the other: 93 ticks, 3,260,416 elements](picture:one_after_the_other)
+#
+# In the second, gradients leave as they are made. The host adds up those of both micro-batches, and begins to update
+# while the device is still at its last backward pass.
+#
+# ![Overlapped: 68 ticks, 1,933,312 elements](picture:as_they_are_made)
+#
+# It has little time for that. There are two micro-batches, and only after the second is a gradient complete. From
+# then on the device needs 3 ticks for the backward of a layer, and the host 5.5 for its update. So the host falls
+# behind, and in the end the device waits for it.
+#
+# In the third program the device computes in another order. Both micro-batches go forward first. In the backward pass
+# both go through a layer before either goes on to the next, so the first complete gradient is there at tick 18 and not
+# at 33, and the next one comes every 6 ticks. The host keeps up. Nothing else is left to wait for than the last
+# layer's way: 1 tick down, 5.5 for the update, and 1 up.
+#
+# ![Layer by layer: 55.5 ticks, 2,048,000 elements](picture:layer_by_layer)
+#
+# No program is faster. The device computes for 48 ticks, and whatever it computes last is a gradient that still has to
+# go down, be used, and come back. The price is 6 percent more memory, since the inputs of both micro-batches are kept.
+#
+# How far does that go? Here are the last two programs with slower and faster hosts:
+#
+# | an update takes | 2 | 3 | 4 | 5.5 | 6 | 8 |
+# |---|---|---|---|---|---|---|
+# | micro-batch by micro-batch | 52 | 53 | 59 | 68 | 71 | 83 |
+# | layer by layer | 52 | 53 | 54 | 55.5 | 56 | 68 |
+#
+# Up to 3 ticks, the backward of one micro-batch, the order makes no difference. Up to 6, the backward of both, layer
+# by layer hides all updates but the last. Beyond that, the host is what you wait for, in any order.
+
+# %% [markdown]
+# ## Where 5.3 and 10.3 seconds come from
+#
+# An RTX 4090 has 24 GB and makes 165 x 10¹² operations a second at best; count on 60 percent. A step of 8 billion
+# parameters and 8,192 tokens takes 8 operations for each parameter and token: 2 forward, 4 backward, and 2 to compute
+# the forward again, since the card has no room for what is inside the layers. That makes **5.3 s**. Over PCIe 4, at 25
+# GB a second, the 16 GB of gradients go down in 0.64 s, and the weights come up in 0.64 s. Adam on the host reads and
+# writes 12 bytes of states for each parameter, reads 2 of a gradient and writes 2 of a new weight, 28 in all. Two
+# channels of memory give 60 GB a second, so that takes 3.7 s. Together **10.3 s**.
+#
+# Of 32 layers, each takes 21 ms forward for 4,096 tokens: this is a tick. A transfer of 500 MB takes 20 ms, an update
+# 117 ms, or 5.6 ticks. And the input of a layer, 4,096 tokens of 4,096 numbers, is a fifteenth of its weight.
+
+# %% [markdown] tags=["solution"]
+# ## The programs above
+#
+# One after the other, layer by layer, and the pictures.
+
+# %% tags=["solution"]
+from collections.abc import Callable
+from typing import Any
+
+from drawing import Figure
+from lib import Run
+
+
+async def offload_blocking(model: Model) -> Model:
+    """All gradients on the device, and then one layer after the other."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], state = model.load_weights(layer)
+        if model.is_host:
+            model.opt_states[layer] = state
+
+    if model.is_host:
+        for layer in reversed(range(model.LAYERS)):
+            grad = await model.receive()
+            model.weights[layer], model.opt_states[layer] = model.update(
+                layer, grad, model.weights[layer], model.opt_states[layer]
+            )
+            await model.pass_to(model.devices[0], model.weights[layer])
+        return model
+
+    for mb in range(model.BATCHES):
+        model.activations[0] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            inp, weight = model.activations[layer], model.weights[layer]
+            model.activations[layer + 1] = model.forward(layer, inp, weight)
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+        for layer in reversed(range(model.LAYERS)):
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+            if mb > 0:
+                grad = model.grad_weights.pop(layer) + grad
+            model.grad_weights[layer] = grad
+        del model.grad_activations[0]
+
+    for layer in reversed(range(model.LAYERS)):
+        del model.weights[layer]
+        await model.pass_to(model.host, model.grad_weights.pop(layer))
+        model.weights[layer] = await model.receive()
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+async def offload_by_layer(model: Model) -> Model:
+    """Both micro-batches through a layer, forwards and backwards, before the next layer."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], state = model.load_weights(layer)
+        if model.is_host:
+            model.opt_states[layer] = state
+
+    sends = []
+    if model.is_host:
+        for layer in reversed(range(model.LAYERS)):
+            grad = await model.receive()
+            model.weights[layer], model.opt_states[layer] = model.update(
+                layer, grad, model.weights[layer], model.opt_states[layer]
+            )
+            sends.append(model.pass_to(model.devices[0], model.weights[layer]))
+        for send in sends:
+            await send
+        return model
+
+    for mb in range(model.BATCHES):
+        model.activations[0, mb] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            inp, weight = model.activations[layer, mb], model.weights[layer]
+            model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
+        model.grad_activations[mb] = model.loss(model.activations.pop((model.LAYERS, mb)))
+
+    for layer in reversed(range(model.LAYERS)):
+        for mb in range(model.BATCHES):
+            inp, grad_out = model.activations.pop((layer, mb)), model.grad_activations.pop(mb)
+            grad, model.grad_activations[mb] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+            if mb > 0:
+                grad = model.grad_weights.pop(layer) + grad
+            model.grad_weights[layer] = grad
+        del model.weights[layer]
+        sends.append(model.pass_to(model.host, model.grad_weights.pop(layer)))
+    model.grad_activations.clear()
+
+    for send in sends:
+        await send
+    for layer in reversed(range(model.LAYERS)):
+        model.weights[layer] = await model.receive()
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+def on_the_card(fn: Callable[[Model], Any], update: float = 5.5) -> Run:
+    """A run at the puzzle's size, with a host that takes so long for an update."""
+    card = Cost(backward=3, receive=0, activation_elements=16_384, host_update=update)
+    return run(fn, ranks=1, hosts=1, layers=6, batches=2, cost=card)
+
+
+def drawn(fn: Callable[[Model], Any], title: str, static: bool) -> Figure:
+    """A picture of such a run."""
+    models = on_the_card(fn).models
+    return draw(models, title=title, memory_target=2_359_296, static=static)
+
+
+def one_after_the_other(static: bool = False) -> Figure:
+    """The device waits for the host, and the host for the device."""
+    return drawn(offload_blocking, "one after the other", static)
+
+
+def as_they_are_made(static: bool = False) -> Figure:
+    """They work at the same time for a while."""
+    return drawn(offload, "micro-batch by micro-batch", static)
+
+
+def layer_by_layer(static: bool = False) -> Figure:
+    """They work at the same time for nearly all updates."""
+    return drawn(offload_by_layer, "layer by layer", static)
+
+
+both = [on_the_card(fn) for fn in (offload, offload_by_layer)]
+compare(*both, titles=["micro-batch by micro-batch", "layer by layer"])
+
+# %% [markdown] tags=["solution"]
+# ## As far as we know: the weights can go, too
+#
+# The device uses one weight at a time, so why keep six? Here it drops a weight after its forward. The host has
+# the same one, and sends it back two layers before its backward comes. New weights are handed in as they arrive and
+# dropped as well. That is as fast, in less than half the memory: 999,424 elements, fewer than the weights alone
+# would take. (In the forward pass a weight is loaded when it is first needed. That is free here; on a real machine it
+# would be one more transfer for each layer, 1 tick beside 2 of work.)
+
+
+# %% tags=["solution"]
+async def offload_weights_too(model: Model) -> Model:
+    """Layer by layer, with two or three weights on the device at a time."""
+    top, everything, sends = model.LAYERS - 1, range(model.BATCHES), []
+    if model.is_host:
+        for layer in range(model.LAYERS):
+            model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+        for layer in reversed(range(model.LAYERS)):
+            model.grad_weights[layer] = await model.receive()
+            if layer >= 2:
+                sends.append(model.pass_to(model.devices[0], model.weights[layer - 2]))
+            model.weights[layer], model.opt_states[layer] = model.update(
+                layer,
+                model.grad_weights.pop(layer),
+                model.weights[layer],
+                model.opt_states[layer],
+            )
+            sends.append(model.pass_to(model.devices[0], model.weights[layer]))
+        for send in sends:
+            await send
+        return model
+
+    for mb in everything:
+        model.activations[0, mb] = model.get_activation([mb])
+    for layer in range(model.LAYERS):
+        model.weights[layer], _ = model.load_weights(layer)
+        for mb in everything:
+            inp, weight = model.activations[layer, mb], model.weights[layer]
+            model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
+        if layer < top - 1:
+            del model.weights[layer]
+    for mb in everything:
+        model.grad_activations[mb] = model.loss(model.activations.pop((model.LAYERS, mb)))
+
+    for layer in reversed(range(model.LAYERS)):
+        if layer < top - 1:
+            model.weights[layer] = await model.receive()
+            updated = model.receive()
+        for mb in everything:
+            if mb == everything[-1] and layer < top - 1:
+                model.set_final_weight(layer + 2, await updated)
+            inp, grad_out = model.activations.pop((layer, mb)), model.grad_activations.pop(mb)
+            weight = model.weights.pop(layer) if mb == everything[-1] else model.weights[layer]
+            grad, model.grad_activations[mb] = model.backward(layer, inp, grad_out, weight)
+            if mb > 0:
+                grad = model.grad_weights.pop(layer) + grad
+            model.grad_weights[layer] = grad
+        sends.append(model.pass_to(model.host, model.grad_weights.pop(layer)))
+    model.grad_activations.clear()
+    for send in sends:
+        await send
+    for layer in reversed(range(min(2, model.LAYERS))):
+        model.set_final_weight(layer, await model.receive())
+    return model
+
+
+draw(run(offload_weights_too, ranks=1, hosts=1, layers=6, batches=2, cost=prices))
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# ZeRO-Offload (arXiv 2101.06840) keeps weights on the GPU, sends gradients to the processor during the backward pass,
+# and updates there with an Adam of its own, written for the processor's vector instructions. It trains models of 13
+# billion parameters on one GPU with 32 GB. With several GPUs each sends only its shard of the sum, as in puzzle 10, so
+# that all of their hosts share the work. Where the update is too slow to hide, it can be delayed by a step: the GPU
+# goes on with the next batch and old weights. That is no longer plain training, and here it would be refused.
+#
+# ZeRO-Infinity (arXiv 2104.07857) sends away the weights as well, to the host or to a disk. PyTorch's FSDP2 does so
+# with `CPUOffloadPolicy`: weights, gradients and states are on the host, and weights come to the GPU when a layer
+# needs them. The optimizer there begins when the whole backward pass is done, as in the first picture.

@@ -1,0 +1,324 @@
+# %% [markdown]
+# # Puzzle 23: LoRA
+#
+# You have a model of 7 billion parameters, and want it to learn how your company writes. To train all of it takes 16
+# bytes for each parameter: 112 GB. That is more than your GPU has, and the model alone would have fit: its weights, in
+# 16 bits, are 14 GB. All the rest is gradients and optimizer states.
+#
+# So leave the weights as they are, and beside each big matrix train two small ones. With 16 columns and 16 rows they
+# are 40 million parameters instead of 7 billion, and the 112 GB become 14.6. That is *LoRA*, low-rank adaptation.
+#
+# You know how to shard what is trained. What of this course is left when almost nothing is?
+
+# %%
+from drawing import beside_target, compare, draw, draw_group, play
+from lib import HIDDEN, Cost, Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 23,
+    "name": "lora",
+    "title": "LoRA",
+    "size": {"ranks": 4, "layers": 6, "batches": 4, "train": "adapters"},
+    "other_sizes": "data_parallel",
+    "target": {"time": 17.4, "memory": 1933312},
+    "star": {"time": 12.6, "memory": 1671168},
+    "frontier": [
+        {"time": 12.3, "memory": 1933312, "by": "lora_early"},
+        {"time": 12.6, "memory": 1671168, "by": "lora_overlap"},
+        {"time": 14.6, "memory": 1417216, "by": "lora_checkpointed"},
+    ],
+    "layout": "frozen_shards",
+    "rules": [],
+    "words": ["adapter"],
+    "begins_with": "fsdp",
+    "hints_for": {"slow": 3, "large": 2},
+    "difficulty": "medium",
+    "minutes": 30,
+    "hints": [
+        "Start from FSDP, puzzle 4. Its weights are in shards, and gathered for each forward and each backward: that "
+        "stays. What does it do with gradients and optimizer states, and of which of these is there anything left?",
+        "`weight = await model.allgather(model.weights[layer], layer)`, and then "
+        "`model.forward(layer, inp, weight, adapter=adapter)`; `backward` takes the adapter, too. What it gives is the "
+        "gradient of the adapter. All ranks have the whole adapter, as in data parallel, so the gradients are summed "
+        "by an all-reduce. Take activations and gradients out of their dictionaries once they are used.",
+        "In the forward pass, gather the next weight while a layer is computed. In the backward pass that would take "
+        "one more weight in memory where it is highest. But there is something to do while a weight is on its way: "
+        "the update of a layer can wait for as long as you like. Start the gather first and the all-reduce after it, "
+        "since the gather is what the next backward waits for.",
+    ],
+}
+
+# %% [markdown]
+# ## New tools: adapters
+#
+# Beside a matrix `W` there are two thin ones, `A` and `B`, and the layer computes with `W + A B`. `W` is *frozen*: it
+# has no gradient and no optimizer state. `A` and `B` together are the *adapter* of the layer. Ours have rank 8, that
+# is, 8 columns and 8 rows, so an adapter has 16 x `HIDDEN` elements, a 32nd of a weight.
+#
+# - `adapter, opt_state = model.load_adapter(layer)` gives the adapter of a layer and its optimizer state. With
+#   `load_adapter(layer, shard, total)` you get a piece. An adapter is a `Weight` with `adapter=True`, and it is stored
+#   in `model.weights` under a key of its own, such as `model.weights["adapter", layer]`.
+# - `model.forward(layer, inp, weight, adapter=adapter)` wants the complete weight, and the complete adapter.
+# - `model.backward(layer, inp, grad, weight, adapter=adapter)` returns the gradient of the *adapter*, and that of the
+#   input. It takes half as long as you are used to: the gradient of the weight is the other half of a backward.
+# - `update` and `set_final_weight` take adapters as they take weights, and so do collectives.
+# - `run(..., train="adapters")` checks that all adapters are trained, and that all weights are as they were.
+
+
+# %%
+async def one_layer(model: Model) -> Model:
+    """What a rank has of one layer: a piece of the frozen weight, the adapter, and the state of that."""
+    model.weights[0], _ = model.load_weights(0, model.rank, model.RANKS)
+    model.weights["adapter", 0], model.opt_states[0] = model.load_adapter(0)
+    return model
+
+
+loaded = run(one_layer, ranks=4, layers=1, batches=4, train="adapters")
+draw_group({f"rank {m.rank}": {**m.weights, "state": m.opt_states[0]} for m in loaded.models})
+
+# %% [markdown]
+# ## Your task
+#
+# Rank `r` trains on micro-batch `r`. Of every frozen weight it has piece `r` of `RANKS`, and no optimizer state:
+# `model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)`. It ends with the same pieces, as they
+# were. Every rank has the whole adapter of each layer with its optimizer state, and ends with all adapters updated:
+# `model.set_final_weight(layer, adapter)`.
+#
+# Target, for 4 ranks, 6 layers and 4 micro-batches: **17.4** ticks, peak memory **1,933,312** elements.
+# The star: **12.6** ticks, **1,671,168** elements.
+
+
+# %%
+async def lora(model: Model) -> Model:
+    """Adapters on each rank beside frozen weights in shards."""
+    ### BEGIN SOLUTION
+    for layer in range(model.LAYERS):
+        model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)
+        model.weights["adapter", layer], model.opt_states[layer] = model.load_adapter(layer)
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        inp, adapter = model.activations[layer], model.weights["adapter", layer]
+        weight = await model.allgather(model.weights[layer], layer)
+        model.activations[layer + 1] = model.forward(layer, inp, weight, adapter=adapter)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        weight = await model.allgather(model.weights[layer], layer)
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        adapter = model.weights["adapter", layer]
+        grad, model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, weight, adapter=adapter
+        )
+        grad = await model.allreduce(grad, layer)
+        adapter, model.opt_states[layer] = model.update(
+            layer, grad, adapter, model.opt_states[layer]
+        )
+        model.weights["adapter", layer] = adapter
+        model.set_final_weight(layer, adapter)
+    ### END SOLUTION
+    return model
+
+
+# %%
+draw(run(lora, ranks=4, layers=6, batches=4, train="adapters"))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(lora, ranks=4, layers=6, batches=4, train="adapters"))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("lora")
+grade(lora)
+
+# %% [markdown]
+# ## What is left
+#
+# Here are two programs of the same form. The first trains all weights, as in puzzle 4. The second trains adapters.
+#
+# ![All weights: 20.4 ticks, 1,966,080 elements](picture:all_weights)
+#
+# ![Adapters: 17.4 ticks, 1,671,168 elements](picture:adapters_only)
+#
+# A forward is as long as before, and a backward half as long. At the peak of the second picture, 55% of the memory are
+# activations and the gradient of one, whose size has nothing to do with what is trained; 39% are frozen weights.
+# Adapters with their states are the other 6%. So go through the course, and ask of each idea what it would save:
+#
+# - Sharded states and gradients (puzzles 4, 9 and 10): nothing that is worth a call. In the model of 7 billion
+#   parameters, adapters with all that belongs to them are 0.6 of 14.6 GB.
+# - Gathering weights for each layer (puzzle 4): this is what is left of FSDP, and all of it is still needed. In the
+#   run above, 2 x 6 gathers bring a rank 9 weights' worth of elements; the reduce-scatters of gradients, another 4.5,
+#   are gone. The all-reduces of all six adapters bring it 0.28.
+# - Data parallel (puzzle 2): for adapters it is the right thing again, as it was for a model that fits.
+# - Prefetching (puzzle 12) and checkpointing (puzzle 11): as before, since weights travel and activations stay.
+# - A backward in two halves (puzzle 16): there is no second half.
+#
+# And since nobody updates the frozen weights, they need not be precise. With 4 bits instead of 16 a weight takes a
+# quarter of its memory, and a gather carries a quarter. That is *QLoRA*. Try it with your function:
+# `run(lora, ranks=4, layers=6, batches=4, train="adapters", cost=Cost(weight_elements=HIDDEN**2 // 4))` takes
+# 1,179,648 elements. Then 78% of the peak are activations and the gradient of one.
+
+# %% [markdown] tags=["solution"]
+# ## The program above
+#
+# FSDP, at the same size, and the two pictures.
+
+# %% tags=["solution"]
+from drawing import Figure
+
+
+async def fsdp_again(model: Model) -> Model:
+    """Puzzle 4: all weights are trained, in shards."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        weight = await model.allgather(model.weights[layer], layer)
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        weight = await model.allgather(model.weights[layer], layer)
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
+        grad = await model.scatterreduce(grad, layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+def all_weights(static: bool = False) -> Figure:
+    """Everything is trained."""
+    first = run(fsdp_again, ranks=4, layers=6, batches=4).models[0]
+    return draw(first, title="all weights", memory_target=1_933_312, static=static)
+
+
+def adapters_only(static: bool = False) -> Figure:
+    """Only adapters are trained."""
+    first = run(lora, ranks=4, layers=6, batches=4, train="adapters").models[0]
+    return draw(first, title="adapters", memory_target=1_933_312, static=static)
+
+
+compare(
+    run(fsdp_again, ranks=4, layers=6, batches=4),
+    run(lora, ranks=4, layers=6, batches=4, train="adapters"),
+)
+
+# %% [markdown] tags=["solution"]
+# ## Faster: a gather under an update
+#
+# A backward takes half a tick now, and a gather and an all-reduce together take 0.6. So the links would be busy
+# longer than the rank, and a prefetch alone does not hide them. But an update takes half a tick, too, and nothing
+# waits for it: a layer's update can be made whenever a weight is on its way. Then every gather but the first of each
+# pass runs under something else: 12 ticks of computing and 2 gathers are 12.6 ticks, in the memory of the plain
+# program.
+#
+# With `early` the second weight of the backward pass is gathered while the first backward runs, where memory is
+# highest: 12.3 ticks, and a whole weight more. The other way round, the inputs of some layers only are kept and the
+# rest is made again, as in puzzle 11: with every third, 14.6 ticks and 1,417,216 elements. A plan, made before,
+# says in which order layers are computed.
+
+
+# %% tags=["solution"]
+async def by_plan(model: Model, every: int, early: bool = False) -> Model:
+    """The inputs of every so many layers are kept, and the others are made again; the gather of the next weight runs
+    under a forward or an update, and with ``early`` once under a backward."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)
+        model.weights["adapter", layer], model.opt_states[layer] = model.load_adapter(layer)
+
+    last, kept = model.LAYERS - 1, range(0, model.LAYERS, every)
+    plan = [("forward", layer) for layer in range(model.LAYERS)]
+    for first in reversed(kept):
+        inside = range(first, min(first + every, model.LAYERS))
+        if first != kept[-1]:
+            plan += [("forward", layer) for layer in inside[:-1]]
+        plan += [("backward", layer) for layer in reversed(inside)]
+    sums = {}
+
+    def gather(step: int):
+        """Start to gather the weight of a step, unless the step before has the same."""
+        if step == len(plan) or plan[step][1] == plan[step - 1][1]:
+            return None
+        return model.allgather(model.weights[plan[step][1]], plan[step][1])
+
+    async def update(layer: int) -> None:
+        adapter, model.opt_states[layer] = model.update(
+            layer,
+            await sums.pop(layer),
+            model.weights["adapter", layer],
+            model.opt_states[layer],
+        )
+        model.weights["adapter", layer] = adapter
+        model.set_final_weight(layer, adapter)
+
+    model.activations[0] = model.get_activation([model.rank])
+    coming = model.allgather(model.weights[0], 0)
+    for step, (what, layer) in enumerate(plan):
+        if coming:
+            model.weights["whole"] = await coming
+        weight, adapter = model.weights["whole"], model.weights["adapter", layer]
+        coming = gather(step + 1) if what == "forward" or (early and layer == last) else None
+        if coming:
+            del model.weights["whole"]
+        if what == "forward":
+            inp = model.activations[layer]
+            if step < kept[-1] and layer not in kept:
+                del model.activations[layer]
+            out = model.forward(layer, inp, weight, adapter=adapter)
+            if layer < last:
+                model.activations[layer + 1] = out
+            else:
+                model.grad_activations[last + 1] = model.loss(out)
+            continue
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        model.weights.pop("whole", None)
+        model.grad_weights[layer], model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, weight, adapter=adapter
+        )
+        coming = coming or gather(step + 1)
+        sums[layer] = model.allreduce(model.grad_weights.pop(layer), layer)
+        if layer + 1 in sums:
+            await update(layer + 1)
+    for layer in sorted(sums, reverse=True):
+        await update(layer)
+    return model
+
+
+async def lora_overlap(model: Model) -> Model:
+    """Gathers run under forwards and under updates."""
+    return await by_plan(model, every=model.LAYERS)
+
+
+async def lora_early(model: Model) -> Model:
+    """And one gather more, under the first backward."""
+    return await by_plan(model, every=model.LAYERS, early=True)
+
+
+async def lora_checkpointed(model: Model) -> Model:
+    """Of the inputs of layers only every third is kept."""
+    return await by_plan(model, every=3)
+
+
+draw(run(lora_overlap, ranks=4, layers=6, batches=4, train="adapters"))
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# LoRA is by Hu et al. (arXiv 2106.09685): of the 175 billion parameters of GPT-3 they trained a 10,000th. Hugging
+# Face's PEFT, torchtune and NeMo do it with many models. The 40 million above are those of Llama 7B with rank 16 beside
+# all seven matrices of each layer. NeMo 24.12 reports for Llama 2 7B on H100 24,824 tokens a second on each GPU with LoRA
+# and 16,891 without: 1.47 times as many. If a forward and each half of a backward take the same time, two parts are
+# done of three, which would be 1.5 times.
+#
+# QLoRA (arXiv 2305.14314) brought the memory to fine-tune 65 billion parameters from more than 780 GB to less than 48
+# GB, one GPU: weights in 4 bits are 32.5 GB, and the adapters, of rank 64, take 12.8 GB with all that belongs to them.
+# Together with FSDP, which gathers the 4-bit weights, a model of 70 billion parameters was fine-tuned on two gaming
+# GPUs with 24 GB each (Answer.AI, March 2024). What you have written is how that works.
