@@ -182,6 +182,19 @@ class RealCost(Cost):
         weights = self.stored if self.stored < 4 else 2 * self.stored  # only written, where there are main weights
         return self.cluster.moving_takes(parameters * (2 * states + weights + GRADIENT_TOUCHED * self.gradients))
 
+    def compute_on_host(self, kind: str, *labels: Labels) -> Grains:
+        if OPERATIONS[kind].by_batch:
+            return super().compute_on_host(kind, *labels)  # which says that it has no price
+        piece = labels[-1]
+        states = self.model.optimizer_bytes(self.stored, self.optimizer)
+        moved = self._parameters(piece) * Fraction(len(piece.shards), piece.total)
+        moved *= 2 * states + self.stored + self.gradients
+        return round(moved / (self.cluster.host_bandwidth / self.cluster.gpus_per_box) * GRAIN)
+
+    def transfer_to_host(self, size: Elements) -> Grains:
+        seconds = self.cluster.latency + float(size) / (self.cluster.host_link * self.cluster.link_reached)
+        return round(seconds * GRAIN)
+
     def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> Grains:
         rounds = collective(kind).rounds
         if tensor.kind in ACTIVATIONS:  # attention and the feed-forward part have one each
@@ -306,9 +319,6 @@ class RealCost(Cost):
         return max(1, self.cluster.gpus_per_box // self.tensor)
 
     def check_ranks(self, ranks: int, hosts: int) -> None:
-        if hosts:
-            problem, cure = "a cluster's prices are those of its GPUs, and hosts have none", "a run in ticks: no cost="
-            raise PuzzleError(problem, where="hosts", expected="hosts=0", got=f"hosts={hosts}", cure=cure)
         self.cluster.check_gpus(ranks * self.tensor, f"{ranks:,} ranks of {self.tensor} GPUs" * (self.tensor > 1))
 
     def fits(self, size: Elements) -> bool:
