@@ -47,8 +47,8 @@ ROUNDS = 5
 KEPT = Path(__file__).with_name("bench.json")
 """Of the last release: of each case its ratio to the floor, and its bytes an event."""
 LIMITS = {"ratio": 20.0, "bytes": 800.0, "1,024 ranks against 4": 1.4, "after a run": 0.25}
-"""What ``--strict`` allows, set by hand: times the floor; bytes an event; an operation on a large machine beside one on a
-small machine; and each use of a finished run beside the run."""
+"""What ``--strict`` allows, set by hand: times the floor; bytes an event; an operation on a large machine beside one on
+a small machine; and each use of a finished run beside the run."""
 
 
 async def fsdp(model: Model) -> Model:
