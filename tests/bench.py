@@ -1,14 +1,20 @@
-"""What the simulator costs: microseconds and bytes an event, beside the floor of asyncio itself.
+"""What the simulator costs: microseconds and bytes an event, beside the floor of asyncio itself and beside the last
+release.
 
 The floor is N coroutines that meet at asyncio futures as many times as the run has operations for each
 rank, every waiter at a future of its own as asyncio.Condition has it, measured in the same process and
-interleaved with the runs. Processor time, the best of several rounds.
+interleaved with the runs. Processor time, the best of several rounds. The figures of the last release are in
+``bench.json``; only their ratios to the floor say something on another machine.
 
-    python tests/bench.py
+    python tests/bench.py              # everything
+    python tests/bench.py --quick      # the first table, without the two largest machines
+    python tests/bench.py --strict     # fails where a ratio is above what LIMITS allows
+    python tests/bench.py --save       # writes the figures of a release
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import inspect
@@ -30,12 +36,19 @@ from jupyter_client.manager import AsyncKernelManager
 
 from lib import Model, Run, run
 from lib.record.events import MARKS
+from lib.record.score import idle_share
+from lib.record.score import work as work_of
 from lib.referee.referee import Referee, Submission
 from lib.remote.clerk import Clerk
 from solutions import build
 from tests.kernels import run_cells
 
 ROUNDS = 5
+KEPT = Path(__file__).with_name("bench.json")
+"""Of the last release: of each case its ratio to the floor, and its bytes an event."""
+LIMITS = {"ratio": 20.0, "bytes": 800.0, "1,024 ranks against 4": 1.4, "after a run": 0.25}
+"""What ``--strict`` allows, set by hand: times the floor; bytes an event; an operation on a large machine beside one on
+a small machine; and each use of a finished run beside the run."""
 
 
 async def fsdp(model: Model) -> Model:
@@ -54,6 +67,31 @@ async def fsdp(model: Model) -> Model:
             layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), weight
         )
         model.grad_weights[layer] = await model.scatterreduce(grad, layer)
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+async def hybrid(model: Model) -> Model:
+    """Replica-FSDP: sharded in a box, and a sum over the boxes for each layer."""
+    rank, shards = model.axis_index("shard"), model.axis_size("shard")
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, rank, shards)
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        weight = await model.allgather(model.weights[layer], layer, axis="shard")
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+    for layer in reversed(range(model.LAYERS)):
+        weight = await model.allgather(model.weights[layer], layer, axis="shard")
+        grad, model.grad_activations[layer] = model.backward(
+            layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), weight
+        )
+        piece = await model.scatterreduce(grad, layer, axis="shard")
+        model.grad_weights[layer] = await model.allreduce(piece, layer, axis="replica")
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.update(
             layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
@@ -144,6 +182,15 @@ CASES: list[tuple[str, Callable[[], Run]]] = [
     ("fsdp, 1,024 ranks, 4 layers", lambda: run(fsdp, 1024, 4, 1024, timeout=None)),
     ("pipeline, 64 stages, 256 micro-batches", lambda: run(pipeline, 64, 64, 256, timeout=None)),
 ]
+FEW, MANY = CASES[0][0], CASES[2][0]
+LARGE: list[tuple[str, Callable[[], Run]]] = [
+    ("fsdp, 1,024 ranks, 96 layers", lambda: run(fsdp, 1024, 96, 1024, timeout=None)),
+    (
+        "replica-fsdp, 128 x 8 ranks, 96 layers",
+        lambda: run(hybrid, 1024, 96, 1024, mesh={"replica": 128, "shard": 8}, node_size=8, timeout=None),
+    ),
+]
+"""Measured once each: they take long, and much memory."""
 
 
 def shell_grader() -> None:
@@ -208,22 +255,89 @@ async def in_a_kernel(notebook: nbformat.NotebookNode) -> None:
             await kernel.shutdown_kernel(now=True)
 
 
+def after_a_run() -> float:
+    """Print what each use of a finished run costs, beside the run itself. Return the largest share."""
+    work = lambda: run(fsdp, 256, 48, 256, timeout=None)  # noqa: E731
+    whole, result, shares = timed(work), work(), []
+    uses: list[tuple[str, Callable[[], object]]] = [
+        ("a log to be read", lambda: result.events),
+        ("check", result.verify),
+        ("idle_share", lambda: idle_share(result.events, result.ranks)),
+        ("work", lambda: work_of(result.events, result.node_size)),
+        ("print", lambda: str(result)),
+    ]
+    for name, use in uses:
+        shares.append(timed(use) / whole)
+        print(f"{name}, beside a run of {len(result.events):,} events: {shares[-1]:.2f} of it")
+    return max(shares)
+
+
+def measured(name: str, work: Callable[[], Run], rounds: int) -> dict[str, float]:
+    """Return the figures of one case."""
+    result = work()
+    count, ranks = operations(result), result.ranks
+    del result
+    pairs = [(timed(work), floor(ranks, count // ranks)) for _ in range(rounds)]
+    cost, base = (min(column) / count * 1e6 for column in zip(*pairs, strict=True))
+    return {"events": count, "cost": cost, "floor": base, "ratio": cost / base, "bytes": bytes_kept(work)}
+
+
+def table(cases: list[tuple[str, Callable[[], Run]]], rounds: int, before: dict[str, Any]) -> dict[str, Any]:
+    """Print a row for each case, and return its figures."""
+    found = {}
+    for name, work in cases:
+        found[name] = now = measured(name, work, rounds)
+        old = before.get(name)
+        was = f"{old['ratio']:6.1f} {old['bytes']:6.0f}" if old else f"{'':6} {'':6}"
+        print(
+            f"{name:40} {now['events']:8,} {now['cost']:9.2f} {now['floor']:7.2f} {now['ratio']:6.1f} "
+            f"{now['bytes']:6.0f}  {was}",
+            flush=True,
+        )
+    return found
+
+
+def too_much(found: dict[str, Any], share: float) -> list[str]:
+    """Return what is above the limits, in words."""
+    wrong = []
+    for name, now in found.items():
+        for what in ("ratio", "bytes"):
+            if now[what] > LIMITS[what]:
+                wrong.append(f"{name}: {what} {now[what]:.1f}, at most {LIMITS[what]:.1f} is allowed")
+    figures = {"1,024 ranks against 4": found[MANY]["ratio"] / found[FEW]["ratio"], "after a run": share}
+    return wrong + [
+        f"{what}: {value:.2f}, at most {LIMITS[what]:.2f} is allowed"
+        for what, value in figures.items()
+        if value > LIMITS[what]
+    ]
+
+
 def main() -> None:
-    """Print the table."""
-    print(f"{'':40} {'events':>8} {'us/event':>9} {'floor':>7} {'ratio':>6} {'bytes/event':>12}")
-    costs = {}
-    for name, work in CASES:
-        result = work()
-        count, ranks = operations(result), result.ranks
-        pairs = [(timed(work), floor(ranks, count // ranks)) for _ in range(ROUNDS)]
-        cost = min(seconds for seconds, _ in pairs) / count * 1e6
-        base = min(seconds for _, seconds in pairs) / count * 1e6
-        costs[name] = cost / base
-        print(f"{name:40} {count:8} {cost:9.2f} {base:7.2f} {cost / base:6.1f} {bytes_kept(work):12.0f}")
-    few, _, many, _ = costs.values()
-    print(f"1,024 ranks against 4, each over its floor: {many / few:.2f}")
-    shell_grader()
-    notebooks()
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description="What the simulator costs.")
+    for option, what in (
+        ("--quick", "only the first table, without the largest machines"),
+        ("--strict", "fail where something is above its limit"),
+        ("--save", "keep these figures as those of a release"),
+    ):
+        parser.add_argument(option, action="store_true", help=what)
+    options = parser.parse_args()
+    before = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    print(f"{'':58} {'':9} {'':5} {'bytes/':>7}  last release")
+    print(f"{'':40} {'events':>8} {'us/event':>9} {'floor':>7} {'ratio':>6} {'event':>6}   ratio  bytes")
+    found = table(CASES, ROUNDS, before)
+    print(f"1,024 ranks against 4, each over its floor: {found[MANY]['ratio'] / found[FEW]['ratio']:.2f}")
+    share = after_a_run()
+    if not options.quick:
+        found |= table(LARGE, 1, before)
+    if options.save:
+        kept = {name: {what: round(now[what], 1) for what in ("ratio", "bytes")} for name, now in found.items()}
+        KEPT.write_text(json.dumps(before | kept, indent=1) + "\n", encoding="utf-8")
+    if not options.quick:
+        shell_grader()
+        notebooks()
+    if options.strict and (wrong := too_much(found, share)):
+        sys.exit("\n".join(wrong))
 
 
 if __name__ == "__main__":

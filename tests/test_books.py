@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lib import PuzzleError
+from lib import Model, PuzzleError, run
 from lib.machine.books import LocalBooks
 from lib.machine.cost import Shape
 from lib.machine.rank_state import MADE_UP, RankState, TensorState
@@ -304,3 +304,20 @@ def test_a_log_that_is_finished_stays_as_it_is() -> None:
     gather = weight + weight // RANKS  # what it has made, and until its end what it carries
     carried = [0, 0, gather, gather, gather + kept.memory, weight]
     assert [event.held[5] for event in books.events(ranks[1])] == carried
+
+
+def test_what_is_done_after_a_run_is_not_in_its_events() -> None:
+    """Events are made when they are first read, of what the ranks had done by then: the end of the run."""
+    kinds = [event.kind for event in run(_forward, layers=1).events]
+    late = run(_forward, layers=1)
+    late.models[0].get_activation([0])
+    assert [event.kind for event in late.events] == kinds
+    assert len(late.models[0].log) == len(kinds) + 1
+    assert late.time == max(event.end for event in late.events)
+    assert late.memory == max(sum(event.held) for event in late.events)
+
+
+def _forward(model: Model) -> None:
+    model.weights[0], model.opt_states[0] = model.load_weights(0)
+    model.activations[0] = model.get_activation([0])
+    model.forward(0, model.activations[0], model.weights[0])

@@ -239,7 +239,7 @@ class Cost:
         return None
 
     def check_ranks(self, ranks: int, hosts: int) -> None:
-        """Raise PuzzleError if the machine that these prices describe has fewer ranks, or no prices of hosts."""
+        """Raise PuzzleError if the machine that these prices describe has fewer ranks."""
 
     @property
     def shortest_transfer(self) -> Grains:
