@@ -34,11 +34,12 @@
 # 16. [Zero bubble](p16_zero_bubble.ipynb): a backward in two halves, one of which can wait
 # 17. [Tensor parallel](p17_tensor_parallel.ipynb): every layer in pieces, so that all ranks work on one sequence
 # 18. [Sequence parallel](p18_sequence_parallel.ipynb): and each rank keeps only a slice of the sequence
-# 23. [LoRA](p23_lora.ipynb): when almost nothing is trained, what of all this is still needed?
+# 19. [Buckets](p19_buckets.ipynb): one call for several layers, since every call pays for its hops
 #
-# <!-- (or Markdown would count on from 18) -->
+# <!-- (or Markdown would count on from 19) -->
 #
 # 22. [Offload](p22_offload.ipynb): optimizer states in the memory of the processor, which updates while the GPU computes
+# 23. [LoRA](p23_lora.ipynb): when almost nothing is trained, what of all this is still needed?
 #
 # Along the way there is [What is wrong here?](repairs.ipynb): eight short programs, R1 to R8, with one mistake each,
 # for the detective in you. The first needs puzzle 1, the last needs puzzle 8. Once you have solved puzzle 4, there

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -586,3 +587,42 @@ def test_offload_leaves_a_device_two_of_sixteen_bytes_and_a_layer(layers: int) -
     held = [event.held for event in done.models[device].log]
     of_gradients = [MEMORY_KINDS.index(kind) for kind in ("weight_grads", "in_flight")]
     assert max(sum(sample[place] for place in of_gradients) for sample in held) == WEIGHT
+
+
+BUCKETS = [(layers, k) for layers in (6, 12, 24) for k in (1, 2, 3, 6, 12, 24) if layers % k == 0]
+GROWING = [(4, 5, 7), (2, 3, 5, 6, 8), (1, 2, 4, 5, 7, 8), (1,)]
+
+
+def in_buckets(ranks: int, sizes: Sequence[int], latency: Fraction, per_layer: Fraction) -> Run:
+    """Data parallel in one box, with buckets of these sizes: a hop takes ``latency``, a layer's bytes ``per_layer``."""
+    bandwidth = Fraction(2 * (ranks - 1) * WEIGHT, ranks) / per_layer
+    cost = RingCost(backward=2, update=0, latency=latency, bandwidth=bandwidth)
+    fn = partial(program("p19_buckets", "buckets_of"), sizes=sizes)
+    return run(fn, ranks, sum(sizes), ranks, cost=cost)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize(("layers", "k"), BUCKETS)
+@pytest.mark.parametrize("latency", [Fraction(1, 10), Fraction(1, 2)])
+def test_equal_buckets_leave_the_latency_of_each_and_the_bytes_of_one(
+    ranks: int, layers: int, k: int, latency: Fraction
+) -> None:
+    """With bytes that take as long as a backward, k alpha + t L/k are left, where alpha are the 2(n - 1) hops of a
+    ring. So the best k is the root of t L / alpha."""
+    alpha, each = 2 * (ranks - 1) * latency, layers // k
+    done = in_buckets(ranks, [each] * k, latency, Fraction(2))
+    assert Fraction(str(done.time)) == layers * (1 + 2) + k * alpha + 2 * each
+    sums = [event for event in done.models[0].log if event.kind == "allreduce"]
+    assert len(sums) == k and sent(done) == 2 * Fraction(ranks - 1, ranks) * layers * WEIGHT
+
+
+@pytest.mark.parametrize("ranks", [4, 16])
+@pytest.mark.parametrize("sizes", GROWING)
+def test_a_network_never_waits_for_buckets_that_grow_by_the_latency(ranks: int, sizes: tuple[int, ...]) -> None:
+    """With alpha = 3 ticks and 2 for a layer, bucket i may be 3/2 i larger than the first: what is left is the first
+    bucket's bytes and the latency of each."""
+    done = in_buckets(ranks, sizes, Fraction(3, 2 * (ranks - 1)), Fraction(2))
+    assert all(2 * size <= 2 * sizes[0] + 3 * place for place, size in enumerate(sizes))
+    assert Fraction(str(done.time)) == sum(sizes) * (1 + 2) + 2 * sizes[0] + 3 * len(sizes)
+    calls = [event for event in done.models[0].log if event.kind == "allreduce"]
+    assert all(one.end == next_one.start for one, next_one in pairwise(calls))

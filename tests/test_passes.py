@@ -193,6 +193,7 @@ WEAK = {
     "breadth_first": "breadth_first",
     "tensor_parallel": "tensor_parallel",
     "sequence_parallel": "sequence_parallel",
+    "buckets": "buckets",
     "lora": "lora",
     "offload": "offload",
 }

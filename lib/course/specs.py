@@ -144,6 +144,7 @@ COSTS: Mapping[str, Cost] = {
         activation_elements=HIDDEN * LENGTH // 8,
         host_update=5.5,
     ),
+    "long_hops": RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760),  # bytes as long as a backward
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 
