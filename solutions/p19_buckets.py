@@ -146,7 +146,7 @@ async def buckets(model: Model) -> Model:
 # %%
 prices = RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760)
 done = run(buckets, ranks=16, layers=24, batches=16, node_size=8, cost=prices)
-draw(done.models[0])  # the other ranks do the same at the same time
+draw(done)
 
 # %%
 # The same run, step by step, with the line of your code that rank 0 is at.

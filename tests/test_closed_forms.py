@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lib import Cost, Model, RingCost, Run, run
+from lib.basics.units import exact
 from lib.course.specs import cost_named, puzzles
 from lib.grading.submission import load
 from lib.machine.mesh import Mesh
@@ -626,3 +627,29 @@ def test_a_network_never_waits_for_buckets_that_grow_by_the_latency(ranks: int, 
     assert Fraction(str(done.time)) == sum(sizes) * (1 + 2) + 2 * sizes[0] + 3 * len(sizes)
     calls = [event for event in done.models[0].log if event.kind == "allreduce"]
     assert all(one.end == next_one.start for one, next_one in pairwise(calls))
+
+
+@pytest.mark.parametrize(("boxes", "each"), [(2, 2), (2, 4), (4, 2), (3, 4), (4, 4)])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_sum_in_two_levels_takes_both_their_hops_and_a_share_of_the_bytes(boxes: int, each: int, layers: int) -> None:
+    """2(b - 1) slow hops instead of 2(n - 1), and 1/g of the bytes over each card (g ranks in each of b boxes)."""
+    cost = RingCost(backward=2, latency=Fraction(1, 50), latency_across=Fraction(1, 10))
+    inside, across, ranks = exact(cost.bandwidth), exact(cost.bandwidth_across), boxes * each
+    size = {"ranks": ranks, "layers": layers, "batches": ranks, "node_size": each, "cost": cost}
+    names = ("flat_ring", "everything_across", "hierarchical")
+    mesh = {"replica": boxes, "shard": each}
+    runs = [run(program("p20_hierarchical", name), mesh=mesh, **size) for name in names]
+
+    def ring(n: int, elements: Fraction | int, hop: Fraction, bandwidth: Fraction | int) -> Fraction:
+        return 2 * ((n - 1) * hop + Fraction(n - 1, n) * elements / bandwidth)
+
+    slow, fast = Fraction(1, 10), Fraction(1, 50)
+    in_box = ring(each, WEIGHT, fast, inside)
+    takes = [
+        ring(ranks, WEIGHT, slow, across),
+        in_box + ring(boxes, WEIGHT, slow, across),
+        in_box + ring(boxes, Fraction(WEIGHT, each), slow, across),
+    ]
+    computing = Fraction(7, 2)
+    assert [done.time for done in runs] == pytest.approx([float(layers * (computing + one)) for one in takes])
+    assert takes[2] < takes[0] and takes[2] < takes[1]

@@ -194,6 +194,7 @@ WEAK = {
     "tensor_parallel": "tensor_parallel",
     "sequence_parallel": "sequence_parallel",
     "buckets": "buckets",
+    "hierarchical": "hierarchical",
     "lora": "lora",
     "offload": "offload",
 }

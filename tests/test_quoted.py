@@ -64,7 +64,33 @@ DOWN, ADAM = 2 * 8 / 25, 28 * 8 / 60
 """Seconds: 16-bit gradients over PCIe 4, and states, gradients and weights through the host's memory."""
 HOPS, HOP = 2 * 15, 7.5  # of a ring of 16 ranks, and microseconds of each
 BYTES = 2 * 15 / 16 * 2e6 / 25e9 * 1e6  # microseconds of 2 MB in an all-reduce
+
+
+def ring(ranks: int, size: float, hop: float, links: float) -> float:
+    """Milliseconds of a reduce-scatter or an all-gather of so many bytes; half of those of an all-reduce."""
+    return ((ranks - 1) * hop + (ranks - 1) / ranks * size / links) * 1e3
+
+
+def three_ways(size: float) -> list[float]:
+    """Milliseconds of a sum over 8 boxes of 8: with one ring, with a ring for each card, and in the box and across."""
+    one, eight = (2 * ring(64, size, 10e-6, cards * 25e9) for cards in (1, 8))
+    return [one, eight, 2 * ring(8, size, 3e-6, 240e9) + 2 * ring(8, size / 8, 10e-6, 25e9)]
+
+
 DERIVED = [
+    ("p20_hierarchical", f"has {2 * 63} hops, and goes at"),
+    ("p20_hierarchical", f"and {2 * 63 / 64 * 64:.0f} MB over a network card"),
+    ("p20_hierarchical", f"That is {three_ways(64e6)[0]:.1f} ms. In the"),
+    (
+        "p20_hierarchical",
+        f"| one ring, one card of each box | {three_ways(64e6)[0]:.2f} ms | {three_ways(1e9)[0]:.1f} ms |",
+    ),
+    ("p20_hierarchical", f"| eight rings, eight cards | {three_ways(64e6)[1]:.2f} ms | {three_ways(1e9)[1]:.1f} ms |"),
+    (
+        "p20_hierarchical",
+        f"| in the box, across, in the box | {three_ways(64e6)[2]:.2f} ms | {three_ways(1e9)[2]:.1f} ms |",
+    ),
+    ("p20_hierarchical", f"takes {8 * (1 + 2 + 0.5):g}, and no program can be faster"),
     ("index", f"takes {state(70 * BILLION) / 1e12:.1f} TB of memory"),
     ("index", f"= {state(70 * BILLION) / 1e12:.2f} TB"),
     ("index", f"need {round(operations(70 * BILLION, 15e12) / PER_SECOND / YEAR, -1):.0f} years"),
@@ -282,8 +308,12 @@ BESIDE = FOUR | {"train": "adapters"}
 FOUR_BITS = {"cost": Cost(weight_elements=HIDDEN**2 // 4)}
 CUBE = {"ranks": 8, "layers": 6, "batches": 8, "mesh": {"replica": 2, "shard": 2, "tensor": 2}, "node_size": 4}
 HOPPING = {"ranks": 16, "layers": 24, "batches": 16, "node_size": 8, "cost": cost_named("long_hops")}
+LEVELS = puzzles()["hierarchical"].size | {"cost": cost_named("two_speeds")}
 HOST = {"ranks": 1, "layers": 6, "batches": 2, "hosts": 1, "cost": SLOW}
 MEASURED = [
+    ("p20_hierarchical", "flat_ring", LEVELS, "[One ring: {time:g} ticks]"),
+    ("p20_hierarchical", "hierarchical", LEVELS, "[In the box, across, in the box: {time:g} ticks]"),
+    ("p20_hierarchical", "hierarchical_overlap", LEVELS, "That makes {time:g} ticks."),
     ("p19_buckets", "buckets", HOPPING, "[Four buckets of six layers: {time:g} ticks]"),
     ("p19_buckets", "buckets_growing", HOPPING, "15 ticks, and is 19 behind instead of 24: {time:g} ticks"),
     ("p19_buckets", "buckets_growing", HOPPING, "The star: **{time:g}** ticks, **{memory:,}** elements"),
@@ -708,3 +738,25 @@ def test_pytorch_begins_with_a_small_bucket_as_quoted() -> None:
     table = (build.ROOT / "tests" / "torch_truth" / "TABLE.md").read_text(encoding="utf-8")
     assert "| DDP, 40 layers of 1 MiB | 39AR 14-38AR 0-13AR U |" in table
     assert f"the calls have 1, {38 - 14 + 1} and {13 + 1} layers" in text_of("p19_buckets")
+
+
+def test_the_sums_in_boxes_take_what_their_table_says() -> None:
+    """A layer waits for its sum, so a step takes eight of them, besides computing; hops and bytes are the formula's."""
+    text = text_of("p20_hierarchical")
+    for name, row in (
+        ("flat_ring", "| 30 x 0.1 | 2 |"),
+        ("everything_across", "| 6 x 0.03 + 6 x 0.1 | 0.16 + 1.6 |"),
+        ("hierarchical", "| 6 x 0.03 + 6 x 0.1 | 0.16 + 0.4 |"),
+    ):
+        took = run(program("p20_hierarchical", name), **LEVELS).time
+        assert f"{row} {took / 8 - 3.5:.2f}".removesuffix(".00").removesuffix("0") + " |" in text
+        parts = row.strip("| ").replace(" x ", "*").replace("|", "+")
+        assert eval(parts) == pytest.approx(took / 8 - 3.5)
+
+
+def test_large_flat_rings_win_where_each_card_has_one_as_quoted() -> None:
+    small, large = three_ways(64e6), three_ways(1e9)
+    assert min(small) == small[2] and min(large) == large[1]
+    assert "For 1 GB the eight flat rings win" in text_of("p20_hierarchical")
+    shared = 2 * ring(64, 64e6, 10e-6, 25e9), 2 * ring(8, 64e6, 3e-6, 240e9) + 2 * ring(8, 64e6, 10e-6, 25e9)
+    assert shared[1] < shared[0]  # eight GPUs at one card

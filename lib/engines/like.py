@@ -123,6 +123,7 @@ NONE = {
     "is not recorded here.",
     "buckets": "PyTorch's DDP fills its buckets by bytes, 1 MiB first and then 25, and never by layers. What it does "
     "with layers of other sizes is in tests/torch_truth/TABLE.md.",
+    "hierarchical": "PyTorch leaves it to NCCL how a sum goes over the links, and starts one all-reduce.",
     "offload": "PyTorch's CPUOffloadPolicy keeps the weights on the processor, too, and updates after the whole "
     "backward pass. It has no way to keep weights on the GPU, and only states elsewhere.",
 }
