@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from lib import Cost, Model, RingCost, Run, run
+from lib.basics.units import exact
 from lib.course.specs import cost_named, puzzles
 from lib.grading.submission import load
 from lib.machine.mesh import Mesh
@@ -586,3 +588,68 @@ def test_offload_leaves_a_device_two_of_sixteen_bytes_and_a_layer(layers: int) -
     held = [event.held for event in done.models[device].log]
     of_gradients = [MEMORY_KINDS.index(kind) for kind in ("weight_grads", "in_flight")]
     assert max(sum(sample[place] for place in of_gradients) for sample in held) == WEIGHT
+
+
+BUCKETS = [(layers, k) for layers in (6, 12, 24) for k in (1, 2, 3, 6, 12, 24) if layers % k == 0]
+GROWING = [(4, 5, 7), (2, 3, 5, 6, 8), (1, 2, 4, 5, 7, 8), (1,)]
+
+
+def in_buckets(ranks: int, sizes: Sequence[int], latency: Fraction, per_layer: Fraction) -> Run:
+    """Data parallel in one box, with buckets of these sizes: a hop takes ``latency``, a layer's bytes ``per_layer``."""
+    bandwidth = Fraction(2 * (ranks - 1) * WEIGHT, ranks) / per_layer
+    cost = RingCost(backward=2, update=0, latency=latency, bandwidth=bandwidth)
+    fn = partial(program("p19_buckets", "buckets_of"), sizes=sizes)
+    return run(fn, ranks, sum(sizes), ranks, cost=cost)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize(("layers", "k"), BUCKETS)
+@pytest.mark.parametrize("latency", [Fraction(1, 10), Fraction(1, 2)])
+def test_equal_buckets_leave_the_latency_of_each_and_the_bytes_of_one(
+    ranks: int, layers: int, k: int, latency: Fraction
+) -> None:
+    """With bytes that take as long as a backward, k alpha + t L/k are left, where alpha are the 2(n - 1) hops of a
+    ring. So the best k is the root of t L / alpha."""
+    alpha, each = 2 * (ranks - 1) * latency, layers // k
+    done = in_buckets(ranks, [each] * k, latency, Fraction(2))
+    assert Fraction(str(done.time)) == layers * (1 + 2) + k * alpha + 2 * each
+    sums = [event for event in done.models[0].log if event.kind == "allreduce"]
+    assert len(sums) == k and sent(done) == 2 * Fraction(ranks - 1, ranks) * layers * WEIGHT
+
+
+@pytest.mark.parametrize("ranks", [4, 16])
+@pytest.mark.parametrize("sizes", GROWING)
+def test_a_network_never_waits_for_buckets_that_grow_by_the_latency(ranks: int, sizes: tuple[int, ...]) -> None:
+    """With alpha = 3 ticks and 2 for a layer, bucket i may be 3/2 i larger than the first: what is left is the first
+    bucket's bytes and the latency of each."""
+    done = in_buckets(ranks, sizes, Fraction(3, 2 * (ranks - 1)), Fraction(2))
+    assert all(2 * size <= 2 * sizes[0] + 3 * place for place, size in enumerate(sizes))
+    assert Fraction(str(done.time)) == sum(sizes) * (1 + 2) + 2 * sizes[0] + 3 * len(sizes)
+    calls = [event for event in done.models[0].log if event.kind == "allreduce"]
+    assert all(one.end == next_one.start for one, next_one in pairwise(calls))
+
+
+@pytest.mark.parametrize(("boxes", "each"), [(2, 2), (2, 4), (4, 2), (3, 4), (4, 4)])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_sum_in_two_levels_takes_both_their_hops_and_a_share_of_the_bytes(boxes: int, each: int, layers: int) -> None:
+    """2(b - 1) slow hops instead of 2(n - 1), and 1/g of the bytes over each card (g ranks in each of b boxes)."""
+    cost = RingCost(backward=2, latency=Fraction(1, 50), latency_across=Fraction(1, 10))
+    inside, across, ranks = exact(cost.bandwidth), exact(cost.bandwidth_across), boxes * each
+    size = {"ranks": ranks, "layers": layers, "batches": ranks, "node_size": each, "cost": cost}
+    names = ("flat_ring", "everything_across", "hierarchical")
+    mesh = {"replica": boxes, "shard": each}
+    runs = [run(program("p20_hierarchical", name), mesh=mesh, **size) for name in names]
+
+    def ring(n: int, elements: Fraction | int, hop: Fraction, bandwidth: Fraction | int) -> Fraction:
+        return 2 * ((n - 1) * hop + Fraction(n - 1, n) * elements / bandwidth)
+
+    slow, fast = Fraction(1, 10), Fraction(1, 50)
+    in_box = ring(each, WEIGHT, fast, inside)
+    takes = [
+        ring(ranks, WEIGHT, slow, across),
+        in_box + ring(boxes, WEIGHT, slow, across),
+        in_box + ring(boxes, Fraction(WEIGHT, each), slow, across),
+    ]
+    computing = Fraction(7, 2)
+    assert [done.time for done in runs] == pytest.approx([float(layers * (computing + one)) for one in takes])
+    assert takes[2] < takes[0] and takes[2] < takes[1]

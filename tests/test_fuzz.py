@@ -58,6 +58,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "zero_bubble": {"ranks": 2, "layers": 2, "batches": 4},
     "tensor_parallel": {"ranks": 3, "layers": 3, "batches": 1},
     "sequence_parallel": {"ranks": 3, "layers": 3, "batches": 1},
+    "hierarchical": {"ranks": 4, "layers": 2, "batches": 4, "mesh": {"replica": 2, "shard": 2}, "node_size": 2},
+    "buckets": {"ranks": 4, "layers": 3, "batches": 4, "node_size": 2},
     "lora": {"ranks": 3, "layers": 2, "batches": 3, "train": "adapters"},
     "offload": {"ranks": 1, "layers": 3, "batches": 2, "hosts": 1},
     "repair_local": {"ranks": 1, "layers": 2, "batches": 3},

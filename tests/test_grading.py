@@ -87,6 +87,7 @@ TRIED: dict[str, dict[str, Any]] = {
         "batches a pipeline": (2, 9),
     },
     "one_for_all": {"ranks": {2, 3, 5, 8}, "layers": {1, 2, 4, 7}, "batches": {1}},
+    "two_boxes": {"ranks": {4, 6, 10}, "layers": {1, 2, 5, 13}, "batches a rank": {1}, "ranks a box": {2, 3, 5}},
     "two_stages": {"ranks": {2}, "layers a rank": {1, 2, 4}, "batches": {1, 2, 3, 8}},
     "one_layer_each": {"ranks": {2, 3, 5, 6}, "layers a rank": {1}, "batches": (2, 13)},
     "pipeline_fsdp": {"ranks": {16}, "layers": {8, 12}, "batches": {4}},

@@ -193,6 +193,8 @@ WEAK = {
     "breadth_first": "breadth_first",
     "tensor_parallel": "tensor_parallel",
     "sequence_parallel": "sequence_parallel",
+    "buckets": "buckets",
+    "hierarchical": "hierarchical",
     "lora": "lora",
     "offload": "offload",
 }

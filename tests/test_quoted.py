@@ -6,6 +6,7 @@ import importlib
 import re
 from fractions import Fraction
 from functools import partial
+from math import sqrt
 from typing import Any
 
 import pytest
@@ -61,7 +62,35 @@ CARD = 8 * 8 * BILLION * 8192 / (0.6 * 165e12)
 TICK = 2 * 8 * BILLION / 32 * 4096 / (0.6 * 165e12)
 DOWN, ADAM = 2 * 8 / 25, 28 * 8 / 60
 """Seconds: 16-bit gradients over PCIe 4, and states, gradients and weights through the host's memory."""
+HOPS, HOP = 2 * 15, 7.5  # of a ring of 16 ranks, and microseconds of each
+BYTES = 2 * 15 / 16 * 2e6 / 25e9 * 1e6  # microseconds of 2 MB in an all-reduce
+
+
+def ring(ranks: int, size: float, hop: float, links: float) -> float:
+    """Milliseconds of a reduce-scatter or an all-gather of so many bytes; half of those of an all-reduce."""
+    return ((ranks - 1) * hop + (ranks - 1) / ranks * size / links) * 1e3
+
+
+def three_ways(size: float) -> list[float]:
+    """Milliseconds of a sum over 8 boxes of 8: with one ring, with a ring for each card, and in the box and across."""
+    one, eight = (2 * ring(64, size, 10e-6, cards * 25e9) for cards in (1, 8))
+    return [one, eight, 2 * ring(8, size, 3e-6, 240e9) + 2 * ring(8, size / 8, 10e-6, 25e9)]
+
+
 DERIVED = [
+    ("p20_hierarchical", f"has {2 * 63} hops, and goes at"),
+    ("p20_hierarchical", f"and {2 * 63 / 64 * 64:.0f} MB over a network card"),
+    ("p20_hierarchical", f"That is {three_ways(64e6)[0]:.1f} ms. In the"),
+    (
+        "p20_hierarchical",
+        f"| one ring, one card of each box | {three_ways(64e6)[0]:.2f} ms | {three_ways(1e9)[0]:.1f} ms |",
+    ),
+    ("p20_hierarchical", f"| eight rings, eight cards | {three_ways(64e6)[1]:.2f} ms | {three_ways(1e9)[1]:.1f} ms |"),
+    (
+        "p20_hierarchical",
+        f"| in the box, across, in the box | {three_ways(64e6)[2]:.2f} ms | {three_ways(1e9)[2]:.1f} ms |",
+    ),
+    ("p20_hierarchical", f"takes {8 * (1 + 2 + 0.5):g}, and no program can be faster"),
     ("index", f"takes {state(70 * BILLION) / 1e12:.1f} TB of memory"),
     ("index", f"= {state(70 * BILLION) / 1e12:.2f} TB"),
     ("index", f"need {round(operations(70 * BILLION, 15e12) / PER_SECOND / YEAR, -1):.0f} years"),
@@ -123,6 +152,21 @@ DERIVED = [
     ("p22_offload", f"The device waits for {93 - 2 * 6 * (1 + 3)} ticks"),
     ("p22_offload", f"as large as the weights, {2 * 8} GB more on a card of 24"),
     ("p22_offload", f"The price is {(2_048_000 - 1_933_312) / 1_933_312 * 100:.0f} percent more memory"),
+    ("p19_buckets", f"pieces of it around in {HOPS} hops"),
+    ("p19_buckets", f"the bytes take {BYTES:.0f} µs, as long as"),
+    ("p19_buckets", f"latency* of {HOP} µs, however little it carries"),
+    (
+        "p19_buckets",
+        f"and {HOPS} of them are another {HOPS * HOP:.0f} µs",
+    ),
+    ("p19_buckets", f"every sum takes {HOPS * HOP + BYTES:.0f} µs, and a layer's backward pass {BYTES:.0f}."),
+    ("p19_buckets", f"the network is {(BYTES + 24 * HOPS * HOP) / 1000:.2f} ms behind"),
+    ("p19_buckets", f"A tick is the {BYTES / 2:.0f} µs of a forward pass"),
+    ("p19_buckets", f"**{HOPS * HOP / 75:g} ticks for its {HOPS} hops, and {BYTES / 75:g}n for its bytes**"),
+    (
+        "p19_buckets",
+        f"here √(24 · 2/3) = {sqrt(24 * 2 / 3):g}, and {4 * 3} + {2 * 24 // 4} = {4 * 3 + 2 * 24 // 4} ticks",
+    ),
     ("p12_prefetch", f"million weights, {2 * LAYER / 1e9:.2f} GB: {2 * LAYER / GB_BETWEEN / 1e6:.0f} ms to gather"),
     ("p12_prefetch", f"on 10,000 tokens takes {2 * LAYER * 10_000 / PER_SECOND * 1000:.0f} ms"),
     ("p12_prefetch", f"takes {2 / GB_BETWEEN / (2 * 10_000 / PER_SECOND * 1e9):.1f} ticks, as between those boxes"),
@@ -263,8 +307,17 @@ SLICES = ONE | {"cost": LONGER}
 BESIDE = FOUR | {"train": "adapters"}
 FOUR_BITS = {"cost": Cost(weight_elements=HIDDEN**2 // 4)}
 CUBE = {"ranks": 8, "layers": 6, "batches": 8, "mesh": {"replica": 2, "shard": 2, "tensor": 2}, "node_size": 4}
+HOPPING = {"ranks": 16, "layers": 24, "batches": 16, "node_size": 8, "cost": cost_named("long_hops")}
+LEVELS = puzzles()["hierarchical"].size | {"cost": cost_named("two_speeds")}
 HOST = {"ranks": 1, "layers": 6, "batches": 2, "hosts": 1, "cost": SLOW}
 MEASURED = [
+    ("p20_hierarchical", "flat_ring", LEVELS, "[One ring: {time:g} ticks]"),
+    ("p20_hierarchical", "hierarchical", LEVELS, "[In the box, across, in the box: {time:g} ticks]"),
+    ("p20_hierarchical", "hierarchical_overlap", LEVELS, "That makes {time:g} ticks."),
+    ("p19_buckets", "buckets", HOPPING, "[Four buckets of six layers: {time:g} ticks]"),
+    ("p19_buckets", "buckets_growing", HOPPING, "15 ticks, and is 19 behind instead of 24: {time:g} ticks"),
+    ("p19_buckets", "buckets_growing", HOPPING, "The star: **{time:g}** ticks, **{memory:,}** elements"),
+    ("p19_buckets", "buckets_in_94_5", HOPPING, "instead of those of eight: {time:g} ticks, with 2, 2, 5, 6, 8"),
     *(
         ("p22_offload", name, HOST, said)
         for name, said in (
@@ -663,3 +716,47 @@ def test_offload_completes_its_first_gradient_and_the_next_ones_when_the_text_sa
         assert with_the_last == [first + between * turn for turn in range(6)]
     text = text_of("p22_offload")
     assert "is there at tick 18 and not at 33, and the next one comes every 6 ticks" in text
+
+
+def test_the_table_of_buckets_is_what_hops_of_other_lengths_make_of_it() -> None:
+    counts, text = (24, 12, 8, 6, 4, 3, 2, 1), text_of("p19_buckets")
+    assert f"| buckets | {' | '.join(map(str, counts))} |" in text
+    with_buckets = program("p19_buckets", "with_buckets")
+    for latency in (0.02, 0.1, 0.5):
+        times = [with_buckets([24 // count] * count, latency).time for count in counts]
+        best = sqrt(24 * 2 / (HOPS * latency))
+        row = [f"{one:g}" for one in times] + [f"{best:.1f}".removesuffix(".0")]
+        assert f"| a hop takes {latency:g} ticks | {' | '.join(row)} |" in text
+        nearest = min(counts, key=lambda count: abs(count - best))
+        assert times[counts.index(nearest)] <= 1.01 * min(times)
+        if latency == cost_named("long_hops").latency_across:
+            assert f"[A call for each layer: {times[0]:g} ticks]" in text
+            assert f"[One call at the end: {times[-1]:g} ticks]" in text
+
+
+def test_pytorch_begins_with_a_small_bucket_as_quoted() -> None:
+    table = (build.ROOT / "tests" / "torch_truth" / "TABLE.md").read_text(encoding="utf-8")
+    assert "| DDP, 40 layers of 1 MiB | 39AR 14-38AR 0-13AR U |" in table
+    assert f"the calls have 1, {38 - 14 + 1} and {13 + 1} layers" in text_of("p19_buckets")
+
+
+def test_the_sums_in_boxes_take_what_their_table_says() -> None:
+    """A layer waits for its sum, so a step takes eight of them, besides computing; hops and bytes are the formula's."""
+    text = text_of("p20_hierarchical")
+    for name, row in (
+        ("flat_ring", "| 30 x 0.1 | 2 |"),
+        ("everything_across", "| 6 x 0.03 + 6 x 0.1 | 0.16 + 1.6 |"),
+        ("hierarchical", "| 6 x 0.03 + 6 x 0.1 | 0.16 + 0.4 |"),
+    ):
+        took = run(program("p20_hierarchical", name), **LEVELS).time
+        assert f"{row} {took / 8 - 3.5:.2f}".removesuffix(".00").removesuffix("0") + " |" in text
+        parts = row.strip("| ").replace(" x ", "*").replace("|", "+")
+        assert eval(parts) == pytest.approx(took / 8 - 3.5)
+
+
+def test_large_flat_rings_win_where_each_card_has_one_as_quoted() -> None:
+    small, large = three_ways(64e6), three_ways(1e9)
+    assert min(small) == small[2] and min(large) == large[1]
+    assert "For 1 GB the eight flat rings win" in text_of("p20_hierarchical")
+    shared = 2 * ring(64, 64e6, 10e-6, 25e9), 2 * ring(8, 64e6, 3e-6, 240e9) + 2 * ring(8, 64e6, 10e-6, 25e9)
+    assert shared[1] < shared[0]  # eight GPUs at one card

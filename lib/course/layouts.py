@@ -312,6 +312,12 @@ def one_layer_each(size: Size) -> list[Size]:
     return [size | {"ranks": n, "layers": n, "batches": batches} for n in ranks for batches in (n, n + 1, 2 * n, 13)]
 
 
+def two_boxes(size: Size) -> list[Size]:
+    """Return sizes with two boxes of other ranks, one micro-batch for each rank, and other layers."""
+    machines = [size | {"ranks": 2 * each, "batches": 2 * each, "node_size": each} for each in (2, 3, 5)]
+    return [machine | {"layers": layers} for machine in machines for layers in (1, 2, 5, 13)]
+
+
 def one_for_all(size: Size) -> list[Size]:
     """Return sizes with other ranks and layers, and one micro-batch for all of them."""
     return [size | {"ranks": n, "layers": layers, "batches": 1} for n in (2, 3, 5, 8) for layers in (1, 2, 4, 7)]
@@ -337,7 +343,7 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
     for way in (
         *(one_rank, data_parallel, two_each, one_or_three_each, uneven),
         *(pipeline, rounds, rings, two_stages, one_layer_each, pipeline_fsdp, replica_fsdp),
-        one_for_all,
+        *(one_for_all, two_boxes),
     )
 }
 

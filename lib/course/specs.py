@@ -144,6 +144,10 @@ COSTS: Mapping[str, Cost] = {
         activation_elements=HIDDEN * LENGTH // 8,
         host_update=5.5,
     ),
+    "long_hops": RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760),  # bytes as long as a backward
+    "two_speeds": RingCost(  # inside a box, and between boxes
+        backward=2, latency=0.03, bandwidth=2_457_600, latency_across=0.1, bandwidth_across=245_760
+    ),
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 

@@ -121,6 +121,9 @@ NONE = {
     "modules, and what it starts is not recorded here.",
     "lora": "PyTorch itself has no adapters. PEFT and torchtune add them to a model, and what fully_shard starts then "
     "is not recorded here.",
+    "buckets": "PyTorch's DDP fills its buckets by bytes, 1 MiB first and then 25, and never by layers. What it does "
+    "with layers of other sizes is in tests/torch_truth/TABLE.md.",
+    "hierarchical": "PyTorch leaves it to NCCL how a sum goes over the links, and starts one all-reduce.",
     "offload": "PyTorch's CPUOffloadPolicy keeps the weights on the processor, too, and updates after the whole "
     "backward pass. It has no way to keep weights on the GPU, and only states elsewhere.",
 }

@@ -1,0 +1,317 @@
+# %% [markdown]
+# # Puzzle 19: Buckets
+#
+# Data parallel sums one gradient after the other while the next is computed, as in puzzle 2, and so the sums cost
+# hardly any time. Or do they? Take 16 GPUs in two boxes, and layers of a million parameters: the gradient of one is 2
+# MB. A ring of 16 passes pieces of it around in 30 hops. Between boxes a link carries 25 GB a second, so the bytes
+# take 150 µs, as long as the backward pass of a layer. That would be hidden. But each hop has a *latency* of 7.5 µs,
+# however little it carries, and 30 of them are another 225 µs.
+#
+# So every sum takes 375 µs, and a layer's backward pass 150. After 24 layers the GPU is done, and the network is 5.55
+# ms behind: longer than forward and backward together. What would you do about it?
+
+# %%
+from functools import partial
+
+from drawing import beside_target, compare, draw, play
+from lib import Model, RingCost, grade, hint, run, solution
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 19,
+    "name": "buckets",
+    "title": "Buckets",
+    "size": {"ranks": 16, "layers": 24, "batches": 16, "node_size": 8},
+    "other_sizes": "two_boxes",
+    "target": {"time": 101.0, "memory": 23068672},
+    "star": {"time": 95.0, "memory": 20971520},
+    "frontier": [
+        {"time": 94.5, "memory": 21233664, "by": "buckets_in_94_5"},
+        {"time": 95.0, "memory": 19529728, "by": "buckets_in_95"},
+        {"time": 97.0, "memory": 17694720, "by": "buckets_in_97"},
+        {"time": 99.0, "memory": 17432576, "by": "buckets_in_99"},
+    ],
+    "cost": "long_hops",
+    "layout": "whole",
+    "rules": [],
+    "words": ["lists"],
+    "begins_with": "ddp",
+    "hints_for": {"slow": 2, "large": 3},
+    "difficulty": "medium",
+    "minutes": 30,
+    "hints": [
+        "Start from puzzle 2. A call for each layer pays for 24 times 30 hops. A single call for all layers pays for 30, "
+        "but it begins when there is nothing left to compute beside it. What lies between the two?",
+        "Collect the gradients of several layers in `model.grad_weights`. When there are enough, take them all out and "
+        "start one all-reduce with the list of them and the list of their layers. Don't wait for it before the backward "
+        "pass is done. How many are enough? Try 2, 4, 6, 8 and 12, and look at the network's row in the picture.",
+        "In the loop of the backward pass: `model.grad_weights[layer], model.grad_activations[layer] = "
+        "model.backward(...)`; then, if there are six in `model.grad_weights`, or if this is layer 0: `layers = "
+        "list(model.grad_weights)`, `bucket = [model.grad_weights.pop(one) for one in layers]`, and "
+        "`sums.append(model.allreduce(bucket, layers))`. After the loop: `for call in sums`, and in it `for grad in await "
+        "call: model.grad_weights[grad.layer] = grad`, and then the updates of these layers. For the star: must all "
+        "buckets have the same size?",
+    ],
+}
+
+# %% [markdown]
+# ## A new tool: one call for several layers
+#
+# A collective takes a list of tensors, too, with the list of their layers, and gives back a list:
+# `await model.allreduce([grad_3, grad_2], [3, 2])` returns the sums of both. All ranks bring the same layers in the
+# same order. It is one message: the hops are paid for once, and the bytes are those of both. Such a list is called a
+# *bucket*. Here is rank 0 with one call for two layers, and with two calls.
+
+
+# %%
+async def two_layers(model: Model, together: bool) -> Model:
+    """Make the gradients of two layers, and sum them in one call or in two."""
+    for layer in (0, 1):
+        model.weights[layer], _ = model.load_weights(layer)
+        inp = model.get_activation([model.rank]) if layer == 0 else model.activations[1]
+        model.activations[layer] = inp
+        model.activations[layer + 1] = model.forward(layer, inp, model.weights[layer])
+    grad = model.loss(model.activations[2])
+    for layer in (1, 0):
+        model.grad_weights[layer], grad = model.backward(
+            layer, model.activations[layer], grad, model.weights[layer]
+        )
+    if together:
+        bucket = [model.grad_weights.pop(1), model.grad_weights.pop(0)]
+        model.grad_weights[1], model.grad_weights[0] = await model.allreduce(bucket, [1, 0])
+    else:
+        model.grad_weights[1] = await model.allreduce(model.grad_weights.pop(1), 1)
+        model.grad_weights[0] = await model.allreduce(model.grad_weights.pop(0), 0)
+    return model
+
+
+prices = RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760)
+one_call, two_calls = [
+    run(partial(two_layers, together=one), 16, 2, 16, node_size=8, cost=prices)
+    for one in (True, False)
+]
+compare(one_call.models[0], two_calls.models[0], titles=["one call", "two calls"])
+
+# %% [markdown]
+# ## Your task
+#
+# Data parallel, as in puzzle 2: 16 ranks, a micro-batch on each, every rank with all weights and all optimizer states,
+# and in the end all of them updated on all ranks. A tick is the 75 µs of a forward pass of a layer, so a backward pass
+# takes 2 ticks. Hops and bytes have the prices from above: `cost=RingCost(backward=2, latency_across=0.1,
+# bandwidth_across=245_760)`. An all-reduce of n layers takes **3 ticks for its 30 hops, and 2n for its bytes**. The
+# network makes one call at a time.
+#
+# Target, for 16 ranks in 2 boxes and 24 layers: **101** ticks, peak memory **23,068,672** elements.
+# The star: **95** ticks, **20,971,520** elements.
+
+
+# %%
+async def buckets(model: Model) -> Model:
+    """Data parallel, with one all-reduce for several layers."""
+    ### BEGIN SOLUTION
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        inp = model.activations[layer]
+        model.activations[layer + 1] = model.forward(layer, inp, model.weights[layer])
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    sums = []
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        model.grad_weights[layer], model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights[layer]
+        )
+        if len(model.grad_weights) == 6 or layer == 0:
+            layers = list(model.grad_weights)
+            bucket = [model.grad_weights.pop(one) for one in layers]
+            sums.append(model.allreduce(bucket, layers))
+
+    for call in sums:
+        for grad in await call:
+            model.grad_weights[grad.layer] = grad
+        for layer in list(model.grad_weights):
+            grad = model.grad_weights.pop(layer)
+            model.weights[layer], model.opt_states[layer] = model.update(
+                layer, grad, model.weights[layer], model.opt_states[layer]
+            )
+            model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+prices = RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760)
+done = run(buckets, ranks=16, layers=24, batches=16, node_size=8, cost=prices)
+draw(done)
+
+# %%
+# The same run, step by step, with the line of your code that rank 0 is at.
+play(done.models[0])
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("buckets")
+grade(buckets)
+
+# %% [markdown]
+# ## How many buckets?
+#
+# Here are three answers, of rank 0. A call for each layer: the network is busy from the second backward on, and more
+# than half of the time with hops. One call for all: no hop too many, but nothing is hidden. Between them four buckets.
+#
+# ![A call for each layer: 146.5 ticks](picture:each_layer)
+#
+# ![One call at the end: 135 ticks](picture:all_at_the_end)
+#
+# ![Four buckets of six layers: 99 ticks](picture:four_buckets)
+#
+# Let there be L layers in k equal buckets, let a call cost h for its hops, and each layer t for its bytes, which is
+# also what its backward pass takes. The network begins when the first bucket is full, L/k layers after the GPU began.
+# From then on it needs t for a layer, as the GPU does, so it stays behind by those L/k layers, and by h more with each
+# call. When the backward pass is done, what is left for the network is
+#
+# k h + t L/k.
+#
+# Few buckets make the second part large, many buckets the first. The sum is smallest where both are equal, with **k =
+# √(L t/h)** buckets: here √(24 · 2/3) = 4, and 12 + 12 = 24 ticks are left. So the whole step takes 72 ticks for
+# forward and backward passes, those 24, and 3 for the updates of the last bucket; the other updates are made while the
+# network works. Near its lowest point such a sum changes little: three buckets or six are nearly as good.
+#
+# The formula has a latency in it, a speed and a size, so there is no best bucket for everybody. Here is the time of
+# your step on three networks, with the hops of ours in the middle:
+#
+# | buckets | 24 | 12 | 8 | 6 | 4 | 3 | 2 | 1 | √(L t/h) |
+# |---|---|---|---|---|---|---|---|---|---|
+# | a hop takes 0.02 ticks | 88.9 | 84.2 | 84.3 | 85.6 | 89.4 | 93.8 | 103.2 | 132.6 | 8.9 |
+# | a hop takes 0.1 ticks | 146.5 | 113 | 103.5 | 100 | 99 | 101 | 108 | 135 | 4 |
+# | a hop takes 0.5 ticks | 434.5 | 257 | 199.5 | 172 | 147 | 137 | 132 | 147 | 1.8 |
+#
+# (The formula leaves out the updates of the last bucket. They are why twelve buckets are as good as eight in the first
+# row.)
+
+# %% [markdown] tags=["solution"]
+# ## The programs above
+#
+# The same program with buckets of other sizes: each takes the next size of a list, from the last layers to the first.
+# With `ahead`, a rank does not keep all sums for later: when so many calls are on their way, it waits for the oldest
+# and updates with it, in the middle of the backward pass.
+
+# %% tags=["solution"]
+from collections.abc import Sequence
+
+from drawing import Figure
+from lib import Run
+
+
+async def buckets_of(model: Model, sizes: Sequence[int], ahead: int = 24) -> Model:
+    """Buckets of these sizes; whatever layers are left after them are one more."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        inp = model.activations[layer]
+        model.activations[layer + 1] = model.forward(layer, inp, model.weights[layer])
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    async def update() -> None:
+        for grad in await sums.pop(0):
+            model.grad_weights[grad.layer] = grad
+        for layer in list(model.grad_weights):
+            grad = model.grad_weights.pop(layer)
+            model.weights[layer], model.opt_states[layer] = model.update(
+                layer, grad, model.weights[layer], model.opt_states[layer]
+            )
+            model.set_final_weight(layer, model.weights[layer])
+
+    sums, left = [], list(sizes)
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        model.grad_weights[layer], model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights[layer]
+        )
+        if len(model.grad_weights) == (left or [0])[0] or layer == 0:
+            del left[:1]
+            layers = list(model.grad_weights)
+            bucket = [model.grad_weights.pop(one) for one in layers]
+            sums.append(model.allreduce(bucket, layers))
+            if len(sums) > ahead:
+                await update()
+    del model.grad_activations[0]
+    while sums:
+        await update()
+    return model
+
+
+def with_buckets(sizes: Sequence[int], latency: float = 0.1) -> Run:
+    """A run at the puzzle's size, with buckets of these sizes and a hop that takes so long."""
+    cost = RingCost(backward=2, latency_across=latency, bandwidth_across=245_760)
+    fn = partial(buckets_of, sizes=sizes)
+    return run(fn, ranks=16, layers=24, batches=16, node_size=8, cost=cost)
+
+
+def each_layer(static: bool = False) -> Figure:
+    """24 calls."""
+    first = with_buckets([1] * 24).models[0]
+    return draw(first, title="a call for each layer", memory=False, static=static)
+
+
+def all_at_the_end(static: bool = False) -> Figure:
+    """One call."""
+    return draw(
+        with_buckets([24]).models[0], title="one call at the end", memory=False, static=static
+    )
+
+
+def four_buckets(static: bool = False) -> Figure:
+    """Four calls."""
+    return draw(
+        with_buckets([6] * 4).models[0], title="four buckets", memory=False, static=static
+    )
+
+
+compare(
+    *[with_buckets(sizes).models[0] for sizes in ([1] * 24, [24], [6] * 4)],
+    titles=["a call for each layer", "one call at the end", "four buckets"],
+)
+
+# %% [markdown] tags=["solution"]
+# ## Faster: growing buckets
+#
+# The network begins when the first bucket is full, so the first one should be small. While its sum is on its way, the
+# GPU goes on, and by the time the network is free, more layers have gathered than before: for each call the GPU gains
+# the time of the hops, 3 ticks, which are one and a half layers. So each bucket may be one and a half layers larger than
+# the one before, and the network never waits. With 2, 3, 5, 6 and 8 layers it begins after 4 ticks, pays for the hops
+# of five calls, 15 ticks, and is 19 behind instead of 24: 95 ticks.
+#
+# A last bucket of one layer leaves one update for the end, instead of those of eight: 94.5 ticks, with 2, 2, 5, 6, 8
+# and 1 layers. And gradients that are summed early can be used early, while the network is behind anyway: with `ahead`
+# a step takes less memory, and with smaller buckets much less. Of all that we have tried, nothing is as fast in less.
+
+# %% tags=["solution"]
+buckets_growing = partial(buckets_of, sizes=(2, 3, 5, 6, 8))
+buckets_in_94_5 = partial(buckets_of, sizes=(2, 2, 5, 6, 8, 1))
+buckets_in_95 = partial(buckets_of, sizes=(2, 2, 5, 6, 7, 2), ahead=2)
+buckets_in_97 = partial(buckets_of, sizes=(2, 3, 4, 5, 5, 5), ahead=1)
+buckets_in_99 = partial(buckets_of, sizes=(1, 3, 3, 4, 5, 6, 2), ahead=1)
+
+draw(with_buckets([2, 3, 5, 6, 8]).models[0])
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# PyTorch's DDP collects gradients in buckets of 25 MiB (`bucket_cap_mb`; Li et al., arXiv 2006.15704, measure what
+# other sizes do). It is a default and not a law: on a network with longer hops, or with more ranks, larger ones are
+# better. And the first bucket is smaller, 1 MiB, so that the network begins early. Recorded from PyTorch with 40 layers
+# of 1 MiB, the calls have 1, 25 and 14 layers (`tests/torch_truth/TABLE.md`).
+#
+# Megatron-LM lets its default grow with the ranks: 40 million parameters in a bucket, or a million for each rank if that
+# is more, since a ring of more ranks has more hops. Horovod, which made rings popular for training, calls the idea
+# *tensor fusion* (arXiv 1802.05799).
+#
+# In our prices a layer's bytes take as long as its backward pass. If they take longer, the network is what everybody
+# waits for, and the first bucket should be small. If they take less, the network waits between the calls, only the last
+# bucket is left at the end, and the last one should be small.

@@ -1,0 +1,292 @@
+# %% [markdown]
+# # Puzzle 20: Hierarchical all-reduce
+#
+# Sum 64 MB of gradients over 64 GPUs, in 8 boxes of 8. One ring through all of them has 126 hops, and goes at the pace
+# of its slowest link: 126 hops of 10 µs, and 126 MB over a network card that carries 25 GB a second. That is 6.3 ms. In
+# the meantime the links inside the boxes, which carry 240 GB a second, are idle nine tenths of the time, and of the 8
+# cards of each box 7 do nothing at all.
+#
+# The sum of 64 gradients is the sum of 8 sums of 8. Can you use that?
+
+# %%
+from drawing import beside_target, compare, draw, play
+from lib import Model, RingCost, grade, hint, run, solution
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 20,
+    "name": "hierarchical",
+    "title": "Hierarchical all-reduce",
+    "size": {
+        "ranks": 16,
+        "layers": 8,
+        "batches": 16,
+        "mesh": {"replica": 4, "shard": 4},
+        "node_size": 4,
+    },
+    "other_sizes": "replica_fsdp",
+    "target": {"time": 38.72, "memory": 5898240},
+    "star": {"time": 29.51, "memory": 5898240},
+    "frontier": [
+        {"time": 29.51, "memory": 5898240, "by": "hierarchical_overlap"},
+        {"time": 38.72, "memory": 5505024, "by": "hierarchical"},
+    ],
+    "cost": "two_speeds",
+    "layout": "whole",
+    "rules": [],
+    "begins_with": "ddp",
+    "hints_for": {"slow": 2, "large": 3},
+    "difficulty": "medium",
+    "minutes": 30,
+    "hints": [
+        'A collective takes an axis, as in puzzle 8: `axis="shard"` are the ranks of your box, and `axis="replica"` '
+        "those at your place in all boxes. Which of them are fast? To sum in the box and then between boxes is right, "
+        "but all of the gradient then crosses the slow links. How little of it must a single rank send there?",
+        "Three calls instead of one: a reduce-scatter in the box, after which each rank has a quarter of the box's sum; "
+        "an all-reduce of this quarter with the same quarter of the other boxes; and an all-gather in the box.",
+        'After backward: `grad = await model.scatterreduce(grad, layer, axis="shard")`, `grad = await '
+        'model.allreduce(grad, layer, axis="replica")`, `grad = await model.allgather(grad, layer, axis="shard")`. '
+        "Take activations and gradients out of their dictionaries once they are used. For the star, start the first of "
+        "these for a layer, compute the next backward, and only then await it and start the second.",
+    ],
+}
+
+# %% [markdown]
+# ## Your task
+#
+# Data parallel: 16 ranks in 4 boxes of 4, a micro-batch on each, every rank with all weights and all optimizer states,
+# and in the end all of them updated on all ranks. The axis `shard` of the mesh is the four ranks of a box; the axis
+# `replica` is four ranks at the same place of their boxes.
+#
+# The layers and the links between boxes are those of puzzle 19, where a tick is 75 µs. Inside a box a hop takes less
+# than a third of the time, and bytes a tenth: `cost=RingCost(backward=2, latency=0.03, bandwidth=2_457_600,
+# latency_across=0.1, bandwidth_across=245_760)`. A collective takes one layer here, not a list, and a ring that leaves
+# a box is as slow as the links between boxes all the way round.
+#
+# Target, for 4 boxes of 4 and 8 layers: **38.72** ticks, peak memory **5,898,240** elements.
+# The star: **29.51** ticks, **5,898,240** elements.
+
+
+# %%
+async def hierarchical(model: Model) -> Model:
+    """Data parallel, with sums that are made in the boxes first."""
+    ### BEGIN SOLUTION
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        inp = model.activations[layer]
+        model.activations[layer + 1] = model.forward(layer, inp, model.weights[layer])
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        grad, model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights[layer]
+        )
+        grad = await model.scatterreduce(grad, layer, axis="shard")
+        grad = await model.allreduce(grad, layer, axis="replica")
+        grad = await model.allgather(grad, layer, axis="shard")
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+prices = RingCost(
+    backward=2, latency=0.03, bandwidth=2_457_600, latency_across=0.1, bandwidth_across=245_760
+)
+boxes = {"ranks": 16, "layers": 8, "batches": 16, "node_size": 4}
+done = run(hierarchical, mesh={"replica": 4, "shard": 4}, cost=prices, **boxes)
+draw(done)
+
+# %%
+# The same run, step by step, with the line of your code that rank 0 is at.
+play(done.models[0])
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("hierarchical")
+grade(hierarchical)
+
+# %% [markdown]
+# ## Where the time goes
+#
+# Here is rank 0 with one ring for all, and with your three calls.
+#
+# ![One ring: 68 ticks](picture:one_ring)
+#
+# ![In the box, across, in the box: 38.72 ticks](picture:three_calls)
+#
+# | the sum of a layer | hops | bytes | together |
+# |---|---|---|---|
+# | one ring of 16 | 30 x 0.1 | 2 | 5 |
+# | all-reduce in the box, then of everything across | 6 x 0.03 + 6 x 0.1 | 0.16 + 1.6 | 2.54 |
+# | reduce-scatter, all-reduce of a quarter, all-gather | 6 x 0.03 + 6 x 0.1 | 0.16 + 0.4 | 1.34 |
+#
+# There are two gains. Only 6 of 12 hops are slow ones, instead of 30 of 30. And there are four rings across, one
+# for each place in the box, at the same time: each carries a quarter, over a card of its own.
+#
+# **Half of this is the simulation's way of counting, so be careful with it.** One ring through all boxes uses one card
+# of each box, and so does ours. But NCCL, the library that does this on NVIDIA's GPUs, runs *a ring for each card*, and
+# then no card is idle. What your program gains over that is latency alone, and large sums hardly care about latency. In
+# figures, for the 64 GPUs from above:
+#
+# | | 64 MB | 1 GB |
+# |---|---|---|
+# | one ring, one card of each box | 6.30 ms | 80.0 ms |
+# | eight rings, eight cards | 1.89 ms | 11.1 ms |
+# | in the box, across, in the box | 1.21 ms | 16.2 ms |
+#
+# For 1 GB the eight flat rings win: they use the links in the boxes and the cards at the same time, while of your three
+# calls each waits for the one before. For small sums, for many boxes, and where eight GPUs share a card, the hierarchy
+# wins.
+
+# %% [markdown] tags=["solution"]
+# ## The programs above
+#
+# Puzzle 2 on this machine, and the program between the two: it sums in the box and then sums everything across.
+
+# %% tags=["solution"]
+from collections.abc import Callable
+from typing import Any
+
+from drawing import Figure
+from lib import Run
+
+
+async def summed_by(model: Model, *calls: tuple[str, str | None]) -> Model:
+    """Data parallel with a gradient that goes through these collectives, each with its axis."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        inp = model.activations[layer]
+        model.activations[layer + 1] = model.forward(layer, inp, model.weights[layer])
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        grad, model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights[layer]
+        )
+        for kind, axis in calls:
+            grad = await getattr(model, kind)(grad, layer, axis=axis)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+async def flat_ring(model: Model) -> Model:
+    """One ring for all."""
+    return await summed_by(model, ("allreduce", None))
+
+
+async def everything_across(model: Model) -> Model:
+    """A ring in the box, then one across, with all of the gradient."""
+    return await summed_by(model, ("allreduce", "shard"), ("allreduce", "replica"))
+
+
+def in_boxes(fn: Callable[[Model], Any]) -> Run:
+    """A run at the puzzle's size and prices."""
+    cost = RingCost(
+        backward=2,
+        latency=0.03,
+        bandwidth=2_457_600,
+        latency_across=0.1,
+        bandwidth_across=245_760,
+    )
+    mesh = {"replica": 4, "shard": 4}
+    return run(fn, ranks=16, layers=8, batches=16, mesh=mesh, node_size=4, cost=cost)
+
+
+def one_ring(static: bool = False) -> Figure:
+    """One call for each layer."""
+    first = in_boxes(flat_ring).models[0]
+    return draw(first, title="one ring", memory=False, static=static)
+
+
+def three_calls(static: bool = False) -> Figure:
+    """Three calls for each layer."""
+    first = in_boxes(hierarchical).models[0]
+    return draw(first, title="in the box, across, in the box", memory=False, static=static)
+
+
+compare(
+    *[in_boxes(fn).models[0] for fn in (flat_ring, everything_across, hierarchical)],
+    titles=["one ring", "everything across", "a quarter across"],
+)
+
+# %% [markdown] tags=["solution"]
+# ## Faster: one stage in each backward
+#
+# The three calls of a layer take 1.34 ticks, and a backward takes 2. So they fit beside the backward passes of other
+# layers. But each needs the result of the one before, so a rank must come back to start it: after each backward it
+# takes what has arrived, and starts the next stage of the two layers above, and the first stage of its own. That makes 29.51 ticks. Computing alone
+# takes 28, and no program can be faster than that.
+
+
+# %% tags=["solution"]
+async def hierarchical_overlap(model: Model) -> Model:
+    """The next stage of every sum on its way is started after each backward."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        inp = model.activations[layer]
+        model.activations[layer + 1] = model.forward(layer, inp, model.weights[layer])
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    scattered, summed, gathered = {}, {}, {}
+
+    async def go_on(layer: int, wait: bool = False) -> None:
+        """Start what comes next for the two layers above this one, and update the third."""
+        if layer + 1 in scattered:
+            piece = await scattered.pop(layer + 1)
+            summed[layer + 1] = model.allreduce(piece, layer + 1, axis="replica")
+        if layer + 2 in summed:
+            piece = await summed.pop(layer + 2)
+            gathered[layer + 2] = model.allgather(piece, layer + 2, axis="shard")
+        if layer + 3 in gathered:
+            done = layer + 3
+            model.weights[done], model.opt_states[done] = model.update(
+                done,
+                await gathered.pop(done),
+                model.weights[done],
+                model.opt_states[done],
+            )
+            model.set_final_weight(done, model.weights[done])
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        model.grad_weights[layer], model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights[layer]
+        )
+        scattered[layer] = model.scatterreduce(
+            model.grad_weights.pop(layer), layer, axis="shard"
+        )
+        await go_on(layer)
+    del model.grad_activations[0]
+    for layer in (-1, -2, -3):
+        await go_on(layer)
+    return model
+
+
+draw(in_boxes(hierarchical_overlap).models[0])
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# Horovod has these three steps, as `HOROVOD_HIERARCHICAL_ALLREDUCE`. NCCL decides by itself: for small sums it has trees,
+# since version 2.4, whose hops grow with the logarithm of the ranks, and for large ones its many rings. Hybrid sharding
+# (puzzle 8) has the same three steps by its nature: a reduce-scatter in the box, an all-reduce of each piece across, and
+# an all-gather in the box, of weights instead of gradients. ZeRO++ (arXiv 2306.10209) reduces its gradients in two
+# levels, too.

@@ -1,0 +1,42 @@
+"""Puzzle 20, hierarchical: honest styles, natural mistakes, and ways round the work by the public names alone."""
+
+from __future__ import annotations
+
+from . import changed
+
+FIRST = 'grad = await model.scatterreduce(grad, layer, axis="shard")'
+SECOND = 'grad = await model.allreduce(grad, layer, axis="replica")'
+THIRD = 'grad = await model.allgather(grad, layer, axis="shard")'
+LOSS = "model.loss(model.activations.pop(model.LAYERS))"
+POPPED = "model.activations.pop(layer), model.grad_activations.pop(layer + 1)"
+INPUT = "model.get_activation([model.rank])"
+UPDATE = "layer, grad, model.weights[layer], model.opt_states[layer]"
+ANSWER = "        model.set_final_weight(layer, model.weights[layer])\n"
+
+HONEST = [
+    changed("hierarchical", "stage by stage beside the backward passes", base="hierarchical_overlap"),
+    changed("hierarchical", "its micro-batch by its place in the mesh", (INPUT, 'model.get_activation([model.axis_index("replica") * model.axis_size("shard") + model.axis_index("shard")])')),
+    changed("hierarchical", "the last activation stays stored", (LOSS, "model.loss(model.activations[model.LAYERS])")),
+    changed("hierarchical", "each call beside its await", (FIRST, 'call = model.scatterreduce(grad, layer, axis="shard")\n        grad = await call')),
+    changed("hierarchical", "the answer at the end", (ANSWER, ""), ("    return model", "    for layer in range(model.LAYERS):\n        model.set_final_weight(layer, model.weights[layer])\n    return model")),
+    changed("hierarchical", "every name is written out", (UPDATE, "layer=layer, weight_grad=grad, weight=model.weights[layer], opt_state=model.opt_states[layer]")),
+]  # fmt: skip
+
+MISTAKES = [
+    changed("hierarchical", "one ring for all", base="flat_ring", says="function"),
+    changed("hierarchical", "everything across", (FIRST, FIRST.replace("scatterreduce", "allreduce")), (THIRD, ""), says="over the target: 48.32 ticks"),
+    changed("hierarchical", "across first, all of it", (FIRST, SECOND), (SECOND, FIRST.replace("scatterreduce", "allreduce")), (THIRD, ""), says="layer"),
+    changed("hierarchical", "pieces across the boxes", (FIRST, FIRST.replace("shard", "replica")), (SECOND, SECOND.replace("replica", "shard")), (THIRD, THIRD.replace("shard", "replica")), says="over the target"),
+    changed("hierarchical", "never across", (SECOND, ""), says="the gradient is missing micro-batch"),
+    changed("hierarchical", "no gather at the end", (THIRD, ""), says="the gradient does not cover the weight"),
+    changed("hierarchical", "only across", (FIRST, ""), (THIRD, ""), says="the gradient is missing micro-batch"),
+    changed("hierarchical", "no axis in the second call", (SECOND, "grad = await model.allreduce(grad, layer)"), says="layer"),
+    changed("hierarchical", "an axis that is not there", (FIRST, FIRST.replace("shard", "box")), says="axis"),
+    changed("hierarchical", "updates of pieces", (THIRD, ""), (UPDATE, UPDATE.replace("model.weights[layer]", "model.weights[layer].shard(model.axis_index('shard'), model.axis_size('shard'))")), says="shard|piece|cover"),
+    changed("hierarchical", "a call without await", (THIRD, THIRD.replace("await ", "")), says="await"),
+    # -- round the work -------------------------------------------------------------------------------------
+    changed("hierarchical", "other boxes made up", (SECOND, "grad = grad + model.fake_grad(layer, [mb for mb in range(model.BATCHES) if mb not in grad.batches])"), says="made up|combine|shard|piece"),
+    changed("hierarchical", "one call for several layers", (FIRST, '(grad,) = await model.scatterreduce([grad], [layer], axis="shard")'), says="is solved without lists of tensors in one call"),
+    changed("hierarchical", "a gradient made by hand", (THIRD, THIRD + "\n        grad = WeightGrad(layer, model.LAYERS, range(model.BATCHES), model.BATCHES)"), says="made up"),
+    changed("hierarchical", "all of it made up", (THIRD, THIRD + "\n        grad = model.fake_grad(layer, range(model.BATCHES))"), says="made up"),
+]  # fmt: skip
