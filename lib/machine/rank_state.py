@@ -46,6 +46,9 @@ class Terms:
     graded: bool  # whether the rules of ``run`` hold: one owner, nothing made up, each piece loaded once
     strict: bool  # whether sets are checked at each operation; off, only the values can tell
     cuts: Cuts = field(default_factory=Cuts)
+    samples: dict[tuple[Elements, ...], tuple[Elements, ...]] = field(default_factory=dict)
+    """Each sample of whole numbers once: ranks that do the same hold the same. A sixth of the memory of a run. (A
+    fraction that is equal to a whole number is written in another way, so samples with fractions are not shared.)"""
 
 
 class Done(NamedTuple):
@@ -260,6 +263,7 @@ class RankState:
         self.fetched = array("q")  # of each call fetched: how long the log was, and the call's place in it
         self.held: list[Elements] = [0] * len(MEMORY_KINDS)  # what is stored now
         self.inner: dict[object, Elements] = {}  # inner activations that forward has left in memory by itself
+        self.samples = terms.samples
         self.finals: dict[int, Piece] = {}
         # The coroutines of the rank: the only one, or what names the one that runs, the hand of each, and who wrote
         # what in the log.
@@ -433,7 +437,8 @@ class RankState:
         if workspace:
             held = held.copy()
             held[INNER] += workspace
-        return tuple(held)
+        sample = tuple(held)
+        return self.samples.setdefault(sample, sample) if sum(sample).__class__ is int else sample
 
     def record(
         self,
