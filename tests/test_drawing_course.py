@@ -64,7 +64,7 @@ def test_ticks_and_elements_stand_in_columns() -> None:
 def test_a_silhouette_is_that_of_the_solution(name: str) -> None:
     """Each letter says what a rank does in the middle of its cell, unless something ends or begins in that cell."""
     done, rows = solved(name), silhouette(puzzles()[name])
-    assert [len(row) for row in rows] == [CELLS] * done.ranks
+    assert [len(row) for row in rows] == [CELLS] * (done.ranks + done.hosts)
     work = [event for event in done.events if event.kind not in MARKS and event.length]
     checked = 0
     for rank, row in enumerate(rows):

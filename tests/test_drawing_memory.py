@@ -60,7 +60,7 @@ def check_peak(made: Trace, highest: Any) -> None:
 def test_the_parts_of_the_peak_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -> None:
     done = played(fn, spec)
     check_peak(trace_of(done), done.memory)
-    assert peak_event(done.events) == trace_of(done).peak
+    assert peak_event(done.device_events) == trace_of(done).peak
 
 
 def test_the_parts_of_the_peak_of_random_programs() -> None:
