@@ -216,7 +216,7 @@ def one_ring(static: bool = False) -> Figure:
 def three_calls(static: bool = False) -> Figure:
     """Three calls for each layer."""
     first = in_boxes(hierarchical).models[0]
-    return draw(first, title="in the box, across, in the box", memory=False, static=static)
+    return draw(first, title="three calls", memory=False, static=static)
 
 
 compare(

@@ -16,7 +16,7 @@ from lib import Cost, Deadlock, Model, PuzzleError, Run, run
 from lib.course.layouts import mesh_of
 from lib.machine.network import Network
 from lib.machine.outcome import Outcome
-from lib.machine.rank_state import RankState, TensorState
+from lib.machine.rank_state import RankState, Results, TensorState
 from lib.record.kinds import SLOT
 from lib.running.workload import KINDS, TOLERANCES
 from tests.marks import needs_torch
@@ -186,11 +186,16 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
     def weighed(self: TensorState, labels: Any, value: Any, memory: Any, *rest: Any) -> None:
         make(self, labels, value, counted(value), *rest)
 
+    def with_bytes(result: Any) -> Any:
+        if isinstance(result, Results):
+            return Results.of(tuple(map(with_bytes, result.each)))
+        return result._replace(memory=counted(result.value))
+
     def held(self: Network, meeting: Any, heads: Any) -> None:
         calls = list(meeting.calls)
         hold(self, meeting, heads)
         for call in calls:
-            call.result = call.result._replace(memory=counted(call.result.value))
+            call.result = with_bytes(call.result)
 
     def sampled(self: RankState, operands: Any, *workspace: Any) -> Any:
         walk(self, operands)

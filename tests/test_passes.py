@@ -39,6 +39,7 @@ MEANT = {
         for puzzle in ("basic", "grad_accum", "repair_local", "pipeline", "gpipe", "one_f_one_b", "repair_deadlock")
     },
     ("zero2_overlap", "zero1"): "gradients in pieces are the better technique",
+    ("flat_ring", "ddp"): "it is puzzle 2's program, to be compared",
     ("ddp_twice", "ddp"): "with as many micro-batches as ranks each rank has one",
     ("ddp_twice", "repair_twice"): REPAIRED,
     ("ddp_twice", "repair_quiet"): REPAIRED,
