@@ -10,7 +10,7 @@ import pytest
 
 from lib import Activation, Cost, Dist, Model, PuzzleError, Weight, WeightGrad, run
 from lib.basics.errors import NOWHERE
-from lib.machine.rank_state import gone
+from lib.machine.rank_state import RankState, gone
 from solutions.p04_fsdp import fsdp
 from solutions.p06_gpipe import gpipe
 
@@ -603,3 +603,13 @@ def test_a_state_that_comes_after_the_first_work_on_its_layer_is_late(steps: lis
     [state] = run(program, layers=2, batches=1).final_states
     assert [("part" if labels.total > 1 else "whole") for labels in state.late] == late
     assert {(labels.kind, labels.layer) for labels in state.late} <= {("OptState", 0)}
+
+
+def test_runs_that_nobody_holds_are_given_back() -> None:
+    """The collector finds them by itself: a notebook in which thousands of runs are made does not grow."""
+    gc.collect()
+    before = sum(isinstance(one, RankState) for one in gc.get_objects())
+    for _ in range(60):
+        run(fsdp, ranks=4, layers=4, batches=4)
+    left = sum(isinstance(one, RankState) for one in gc.get_objects()) - before
+    assert left < 60 * 4 / 2
