@@ -68,7 +68,7 @@ class Boxes:
             for index, event in self._shown(here)
             if id(event) not in runs and (here, index) not in self.apart
         ]
-        stages = [self._run(row, run) for run in dict.fromkeys(runs.values())]
+        stages = [self._stage(row, run) for run in dict.fromkeys(runs.values())]
         return together([*stages, *own, *over_runs(self.layout, row, self.plans, self._pale(here))])
 
     def _operation(self, place: Place) -> Diagram:
@@ -102,7 +102,7 @@ class Boxes:
         shape, color, full = layout.shape(row, index), color_of(event, layout.trace), layout.trace.by_operation
         return operation(event.kind, shape, color, text, self.plans.get(event.kind, NO_NUMBERS).size, full)
 
-    def _run(self, row: Row, run: Sequence[Event]) -> Diagram:
+    def _stage(self, row: Row, run: Sequence[Event]) -> Diagram:
         """Return several layers as one box, with a notch where one ends and the next begins, each with its hover
         text."""
         ends = [self.layout.x(run[0].start), *[self.layout.x(event.end) for event in run]]

@@ -81,7 +81,7 @@ def full_ranks(ranks: Sequence[int], devices: Sequence[int] = ()) -> str:
     """Return all ranks of a row, in words.
 
     >>> full_ranks([0, 1, 5]), full_ranks([4, 5], [0, 1])
-    ('ranks 0-1, 5', 'ranks 4-5, hosts of ranks 0-1')
+    ('ranks 0, 1, 5', 'ranks 4, 5, hosts of ranks 0, 1')
     """
     hosts = f", host{plural(ranks)} of rank{plural(devices)} {ranges(devices)}" if devices else ""
     return f"rank{plural(ranks)} {ranges(ranks)}{hosts}"

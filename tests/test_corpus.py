@@ -283,6 +283,9 @@ ELSEWHERE = {  # the problem, and what comes to it
     "no rank brings a tensor": "test_operations.py: in lib's own collectives every rank brings one",
     "every rank brings a tensor to {kind}": "test_operations.py: the learner's side asks first",
     "there is no piece {index} of {pieces}": "the learner's side asks first; labels are public as well",
+    "this host {when} with an optimizer state of layer {state.layer} that none of its devices has": "test_hosts.py: "
+    "where there is one device, its host can have no other's",
+    "to_another_host": "test_hosts.py: in a puzzle there is one host",
 }
 
 

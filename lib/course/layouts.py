@@ -168,9 +168,14 @@ def _check_host(rank: int, begins: bool, of_devices: Sequence[Wanted], states: I
     for state in states:
         if not any(_is_part(state, wanted) for wanted in of_devices):
             when = "begins" if begins else "ends"
-            problem = f"this host {when} with an optimizer state of layer {state.layer} that none of its devices has"
             cure = "a host has the states of its own devices, in the pieces in which they would have them"
-            raise PuzzleError(problem, where=Place(rank), got=str(state), cure=cure, line="")
+            raise PuzzleError(
+                f"this host {when} with an optimizer state of layer {state.layer} that none of its devices has",
+                where=Place(rank),
+                got=str(state),
+                cure=cure,
+                line="",
+            )
 
 
 def _check_frozen(layout: Sequence[Wanted], final_states: Sequence[FinalState]) -> None:

@@ -285,13 +285,16 @@ class LocalBooks:
         where, mesh = rank.place(operation), self.mesh
         known = one_of(name, other, mesh.everyone, where, NEIGHBORS)
         if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):
-            problem = f"rank {known} is a host, linked to its own devices only: {show_set(mesh.beside.get(known, ()))}"
+            to_another_host = f"rank {known} is a host, linked to its own devices only: "
+            to_another_host += show_set(mesh.beside.get(known, ()))
             cure = "this device's own host is model.host; from device to device: model.pass_to"
             if rank.is_host:
-                problem = f"this rank is a host, linked to its own devices only, and rank {known} is none of them"
+                to_another_host = (
+                    f"this rank is a host, linked to its own devices only, and rank {known} is none of them"
+                )
                 cure = "model.devices has the ranks of its devices"
             expected = f"{name}={mesh.beside[rank.rank][0] if rank.is_host else mesh.host_of(rank.rank)}"
-            raise PuzzleError(problem, where=where, expected=expected, got=f"{name}={known}", cure=cure)
+            raise PuzzleError(to_another_host, where=where, expected=expected, got=f"{name}={known}", cure=cure)
         return known
 
     def _batches(self, rank: RankState, batches: frozenset[int], operation: str) -> frozenset[int]:

@@ -194,7 +194,8 @@ def keep_run(error: PuzzleError, name: str, models: Sequence[Model], train: str 
         stuck = {model.rank for model in models} - ended - {wait.rank for wait in waits}
         waits = sorted([*waits, *(Wait(rank, "", None, _clock(done, rank)) for rank in stuck)])
     tick = _clock(done, place.rank) if place.tick is None else place.tick
-    line = error.line if isinstance(error.line, str) else ""  # a learner may raise one with anything in it
+    known = getattr(error, "line", "")  # a learner may raise one with anything in it, or nothing
+    line = known if isinstance(known, str) else ""
     done.failure = failure = Failure(str(error).partition("\n")[0], place, tick, tuple(waits), ended, line)
     if isinstance(error, Deadlock):
         error.briefly = [sentence for _, sentence in failure.sentences()]
