@@ -73,6 +73,8 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
             continue
         text = theme.name_of(kind)
         color = theme.layer_color(trace.layers // 2, trace.layers)
+        if lane_of(kind) == "collective" and not any(map(_has_strips, layouts)):
+            color = theme.kind_color(kind)  # its foot is not seen, as in the rows
         if trace.by_operation:
             color = theme.kind_color(kind)
             if theme.in_layer_color(kind):

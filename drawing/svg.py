@@ -18,7 +18,7 @@ from .marks import IDENTITY, UNSEEN, Asked, Bars, Boxes, Diagram, Hints, Hovers,
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
-READABLE, FITS = 9.0, 0.9
+READABLE, FITS = 9.0, 0.8
 """No letter of a picture on a page is lower than so many pixels where the page is narrower than so large a part of the
 picture: there it keeps its size, and its box scrolls sideways. A page that is wider shows all of it."""
 _SIZES = re.compile(r'font-size="([\d.]+)"')
@@ -51,10 +51,10 @@ def escape(text: str) -> str:
 
 def least_width(body: str, width: float) -> str:
     """Return the least width of a picture in CSS, from its elements and its own width: none where the page has room for
-    nearly all of it (``100%``), and else that in which its smallest letters can be read.
+    most of it (``100%``), and else that in which its smallest letters can be read.
 
     >>> least_width('<text font-size="10"/>', 1000)
-    'clamp(0px,(900px - 100%)*9999,900px)'
+    'clamp(0px,(800px - 100%)*9999,900px)'
     """
     smallest = min(map(float, _SIZES.findall(body)), default=READABLE)
     least = width * READABLE / smallest

@@ -11,8 +11,6 @@
 # ms behind: longer than forward and backward together. What would you do about it?
 
 # %%
-from functools import partial
-
 from drawing import beside_target, compare, draw, play
 from lib import Model, RingCost, grade, hint, run, solution
 
@@ -88,7 +86,7 @@ async def two_layers(model: Model, together: bool) -> Model:
 
 prices = RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760)
 one_call, two_calls = [
-    run(partial(two_layers, together=one), 16, 2, 16, node_size=8, cost=prices)
+    run(lambda model, one=one: two_layers(model, one), 16, 2, 16, node_size=8, cost=prices)
     for one in (True, False)
 ]
 compare(one_call.models[0], two_calls.models[0], titles=["one call", "two calls"])
@@ -201,6 +199,7 @@ grade(buckets)
 
 # %% tags=["solution"]
 from collections.abc import Sequence
+from functools import partial
 
 from drawing import Figure
 from lib import Run

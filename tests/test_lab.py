@@ -304,7 +304,7 @@ def test_the_player_plays_in_a_notebook(browser: Browser, lab: Lab, tmp_path: Pa
 
     clock, doing = browser.visit(lab.url("p05_pipeline.ipynb"), work, height=3600)
     assert clock == "tick 8"
-    assert doing == ["send to rank 1", *[f"waits for receive from rank {rank}" for rank in range(3)]]
+    assert doing == ["send to rank 1", *[f"waits for rank {rank}" for rank in range(3)]]
 
 
 def test_the_second_hint_has_a_picture_and_yours_stands_beside_the_targets(

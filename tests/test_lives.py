@@ -608,8 +608,8 @@ def test_a_state_that_comes_after_the_first_work_on_its_layer_is_late(steps: lis
 def test_runs_that_nobody_holds_are_given_back() -> None:
     """The collector finds them by itself: a notebook in which thousands of runs are made does not grow."""
     gc.collect()
-    before = sum(isinstance(one, RankState) for one in gc.get_objects())
+    before = sum(type(one) is RankState for one in gc.get_objects())
     for _ in range(60):
         run(fsdp, ranks=4, layers=4, batches=4)
-    left = sum(isinstance(one, RankState) for one in gc.get_objects()) - before
+    left = sum(type(one) is RankState for one in gc.get_objects()) - before
     assert left < 60 * 4 / 2

@@ -90,7 +90,7 @@ class Mesh:
             example = 'a mesh, for example run(..., mesh={"replica": 2, "shard": 4})'
             expected = f"one of {', '.join(map(repr, self.axes))}" if self.axes else example
             near = get_close_matches(str(axis), self.axes, n=1)
-            cure = f"did you mean axis={near[0]!r}?" if near else ""
+            cure = f"did you mean axis={near[0]!r}?" if near else " or ".join(f"axis={name!r}" for name in self.axes)
             raise PuzzleError(f"there is no mesh axis {axis!r}", expected=expected, got=repr(axis), cure=cure)
         return self.axes[axis]
 
