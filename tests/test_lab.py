@@ -215,7 +215,9 @@ def test_the_map_leads_to_the_puzzles(browser: Browser, lab: Lab, tmp_path: Path
         run_all(page)
         keep(page.screenshot(full_page=True), "lab-map", tmp_path)
         violations, _ = axe(page, ".jp-NotebookPanel .jp-OutputArea")
-        card = page.locator(f"{OPEN} .jp-OutputArea-output svg.ltp text", has_text="gpipe, 4 ranks").bounding_box()
+        name = page.locator(f"{OPEN} .jp-OutputArea-output svg.ltp text", has_text="gpipe, 4 ranks")
+        name.scroll_into_view_if_needed()
+        card = name.bounding_box()
         assert card is not None
         page.mouse.click(card["x"], card["y"])  # the link lies over it
         page.locator(f"{OPEN} h1", has_text="Puzzle 6").wait_for()
