@@ -11,6 +11,7 @@ from lib.basics.units import Elements, SizeUnit
 from lib.machine.cost import Cost
 from lib.record.events import END, MARKS, Event
 from lib.record.kinds import KINDS, SAVED
+from lib.record.labels import ADAPTER
 from lib.record.score import memory_parts
 
 from . import theme
@@ -36,11 +37,13 @@ def held_at(event: Event, trace: Trace) -> list[Held]:
 
 def _sizes(trace: Trace) -> dict[str, Elements]:
     """Return the size of one tensor, by kinds of memory in which all whole tensors have one size, as far as the cost
-    says so: a weight, an activation of a micro-batch."""
+    says so: a weight, an activation of a micro-batch. Where there are adapters, weights are of two sizes."""
     cost = trace.models[0].dist.cost if trace.models else None
     if cost is None or type(cost).elements is not Cost.elements:
         return {}
     one = {"weight": cost.weight_elements, "activation": cost.activation_elements}
+    if any(ADAPTER in event.words for event in trace.events):
+        del one["weight"]
     sizes: dict[str, Elements] = {row.memory: one[row.size] for row in KINDS.values() if row.size in one}
     if cost.saved_elements:  # then inner activations, of another size, are among the activations
         del sizes[KINDS[SAVED].memory]

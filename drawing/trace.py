@@ -22,7 +22,7 @@ from lib.record.breakdown import TALK, idle_of, time_parts
 from lib.record.chain import Chain, chain_of
 from lib.record.codes import below_devices
 from lib.record.events import MARKS, Event
-from lib.record.score import makespan, part_of_time, peak_event, share
+from lib.record.score import makespan, part_of_time, peak_event, share, spans_boxes
 from lib.record.table import in_lane
 from lib.record.training import UPDATE
 from lib.record.waiting import Waiting
@@ -106,7 +106,7 @@ class Trace:
     @cached_property
     def waiting(self) -> Waiting:
         """When each rank does nothing, and for whom it waits there."""
-        return Waiting(self.by_rank, self.time)
+        return Waiting(self.by_rank, self.time, self.tier)
 
     @cached_property
     def apart(self) -> dict[int | None, object]:
@@ -149,20 +149,14 @@ class Trace:
     def traffic(self, between: bool) -> float:
         """Return the share (0 to 1) of all ranks' time with communication inside boxes, or ``between`` them."""
         kinds = frozenset(in_lane("collective", "message"))
-        found = (event for event in self.device_events if event.kind in kinds and self._spans_boxes(event) == between)
+        talk = (event for event in self.device_events if event.kind in kinds)
+        found = (event for event in talk if spans_boxes(event, self.node_size, self.hosts) == between)
         return part_of_time(found, self.time, self.ranks)
-
-    def _spans_boxes(self, event: Event) -> bool:
-        """Return whether the group has ranks in several boxes: groups are in order, so first and last tell."""
-        group, size = event.group, self.node_size
-        if not self.hosts.keys().isdisjoint(group):
-            return False  # a host is in the box of its devices
-        return size is not None and len(group) > 1 and group[0] // size != group[-1] // size
 
     def tier(self, event: Event) -> object:
         """Return which tier of links a communication goes over: each has a lane of its own."""
         tiers = len(self.models[0].dist.cost.tiers) if self.models else 1
-        return tiers > 1 and self._spans_boxes(event)
+        return tiers > 1 and spans_boxes(event, self.node_size, self.hosts)
 
     @cached_property
     def lines(self) -> dict[int, Sequence[Line | None]]:
@@ -221,9 +215,7 @@ def trace_of(
             fault = fault or _refused(source, puzzle)
     else:
         models, by_rank = _logs(models)
-    hosts = {rank: near for rank, near in models[0].dist._mesh.beside.items() if rank in by_rank}
-    if len({id(model.dist) for model in models}) > 1:
-        hosts = {}  # of several machines all ranks are numbered anew
+    hosts = _hosts(models, by_rank)
     return Trace(
         {rank: by_rank[rank] for rank in below_devices(by_rank, hosts)},
         layers=max(model.LAYERS for model in models),
@@ -240,6 +232,14 @@ def trace_of(
         tick=tick,
         hosts=hosts,
     )
+
+
+def _hosts(models: Sequence[Model], by_rank: Mapping[int, object]) -> dict[int, tuple[int, ...]]:
+    """Return the devices of each host that is among these ranks. Of several machines all ranks are numbered anew, so
+    that nobody knows them."""
+    if len({id(model.dist) for model in models}) > 1:
+        return {}
+    return {rank: near for rank, near in models[0].dist._mesh.beside.items() if rank in by_rank}
 
 
 def with_chain(trace: Trace, wanted: bool | None) -> Trace:

@@ -285,7 +285,9 @@ ELSEWHERE = {  # the problem, and what comes to it
     "there is no piece {index} of {pieces}": "the learner's side asks first; labels are public as well",
     "this host {when} with an optimizer state of layer {state.layer} that none of its devices has": "test_hosts.py: "
     "where there is one device, its host can have no other's",
-    "to_another_host": "test_hosts.py: in a puzzle there is one host",
+    "this rank is a host, linked to its own devices only, and rank {known} is none of them": "test_hosts.py: "
+    "in a puzzle there is one host",
+    "rank {known} is a host, linked to its own devices only: {show_set(mesh.beside[known])}": "test_hosts.py",
 }
 
 

@@ -312,3 +312,12 @@ def test_a_run_with_nothing_in_memory_has_no_panel() -> None:
     assert "Memory" not in texts(draw(nothing)) and "is highest as" not in draw(nothing).summary
     few = run(lambda model: model, 1)
     assert "is highest as" not in draw(few).summary
+
+
+def test_weights_and_adapters_are_not_counted_together() -> None:
+    """They are of two sizes: what is held is said without a number, and activations still have theirs."""
+    fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == "lora")
+    made = trace_of(run(fn, **spec["size"]))
+    assert made.peak is not None
+    said = [held.words for held in held_at(made.peak, made)]
+    assert {"weights", "optimizer states", "6 activations"} <= set(said)

@@ -310,3 +310,13 @@ acts[1] = model.forward(
     assert [number for number, _ in shown["code"]] == [1, 2, 3, 1, 2, 3, 4, 5]
     assert [text for _, text in shown["code"]] == "".join(cells.values()).splitlines()
     assert [shown["code"][op[5]] for op in shown["rows"][0]["ops"]] == [[3, "acts[1] = model.forward("]]
+
+
+def test_the_bars_of_the_cards_look_like_the_boxes() -> None:
+    """In a pipeline what goes backwards is full of its color, elsewhere pale."""
+    for made, full in ((staged_run(2, 2), True), (sharded_run(2), False)):
+        shown = data(play(made))
+        kinds = {
+            shown["words"][op[4]].split()[0]: shown["looks"][op[3]][1] for row in shown["rows"] for op in row["ops"]
+        }
+        assert kinds["forward"] == 1 and (kinds["backward"] == 1) == full

@@ -16,6 +16,7 @@ from lib.course.specs import puzzles
 from lib.grading import judge
 from lib.grading.commandline import add_machine, size_for
 from lib.record.labels import HOSTS
+from lib.record.score import work
 from lib.running.run import Run
 from tests.marks import needs_torch
 
@@ -450,3 +451,18 @@ def test_at_a_shell_hosts_are_an_option_and_those_of_the_puzzle() -> None:
     assert size(offload) == {"ranks": 1, "hosts": 1}
     assert size(offload, "--ranks", "4") == {"ranks": 4}  # the puzzle's hosts are those of another machine
     assert size(zero_offload, "--ranks", "4", "--hosts", "2") == {"ranks": 4, "hosts": 2}
+
+
+def test_a_host_is_in_the_box_of_its_devices() -> None:
+    """Though its number is above those of all devices."""
+    done = run(to_its_host, ranks=4, hosts=2, node_size=2)
+    found = {across for kind, across in work(done.events, done.node_size, done.beside) if kind == "pass_to"}
+    assert found == {False} and {True for kind, across in work(done.events, done.node_size) if across} == {True}
+
+
+async def to_its_host(model: Model) -> None:
+    if not model.is_host:
+        await model.pass_to(model.host, "me")
+    else:
+        for device in model.devices:
+            await model.receive(device)

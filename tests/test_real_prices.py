@@ -375,3 +375,5 @@ def test_a_host_updates_at_the_bandwidth_of_its_memory_and_is_behind_a_link() ->
     sent = {event.length for event in done.events if event.kind == "pass_to" and event.layer == 5 and event.rank == 0}
     assert [*{round(took, 9) for took in sent}] == [near(3e-6 + 4 * SMALL.layer_size / (0.8 * 25e9))]
     assert done.bytes < run(grad_accum, layers=12, batches=2, cost=cost).bytes
+    rows = [line for line in report(done).partition("memory:")[0].splitlines() if " %  " in line]
+    assert sum(float(line.split("%")[0]) for line in rows) == pytest.approx(100, abs=0.3)  # of the device's time alone

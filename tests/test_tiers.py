@@ -12,6 +12,8 @@ from lib.basics.units import Elements
 from lib.record.chain import chain_of, slack_of
 from lib.record.events import Event
 from lib.record.labels import Labels
+from lib.record.waiting import Waiting
+from tests.drawing_events import event
 from tests.programs import solutions
 
 MESH = {"mesh": {"replica": 2, "shard": 4}, "node_size": 4, "ranks": 8, "layers": 9, "batches": 8}
@@ -59,6 +61,21 @@ def test_the_longest_chain_knows_the_tiers() -> None:
     assert chain.time == 56 and [event.layer for event in chain.events if event.start >= 0][-1] == 8
     room = slack_of(done.events, between_boxes)
     assert {left for event, left in zip(done.events, room, strict=True) if event.end == LONG} == {6}
+
+
+def test_who_is_waited_for_knows_the_tiers() -> None:
+    """What goes on between boxes keeps nobody in a box waiting: rank 2 waits for rank 1, who computes longest."""
+    whole = {"op": ("sum",), "group": (0, 1, 2)}
+    sums = [event(rank, "allreduce", 20, 21, **whole)._replace(issued=at) for rank, at in enumerate((10.0, 20.0, 0.0))]
+    across = event(0, "allgather", 0, 50, op=("gather",), group=(0, 3))
+    logs = {
+        0: [across, event(0, "forward", 0, 10), sums[0]],
+        1: [event(1, "forward", 0, 20), sums[1]],
+        2: [sums[2], event(2, "update", 21, 22)._replace(awaited=(0,))],
+    }
+    [gap, _] = Waiting(logs, 50.0, lambda one: one.group == (0, 3)).gaps(2)
+    assert (gap.start, gap.end, gap.ranks) == (0.0, 20.0, (1,))
+    assert Waiting(logs, 50.0).gaps(2)[0].ranks == (0,)  # whose one lane is taken
 
 
 @pytest.mark.parametrize("name", [spec["name"] for _, spec in solutions()])

@@ -162,7 +162,7 @@ def costs_time(outcome: Outcome, puzzle: Puzzle) -> str:
     """Of a run that is too slow, what a rank does more often than any of the target's, communication first."""
     if outcome.time <= puzzle.target["time"]:
         return ""
-    done, known = work(outcome.events, outcome.node_size), work_at_home(puzzle)
+    done, known = work(outcome.events, outcome.node_size, outcome.beside), work_at_home(puzzle)
     said = []
     for kind in [*in_lane("collective", "message"), *in_lane("compute")]:
         for across in (True, False):

@@ -1,7 +1,6 @@
 """The books of a machine in this process: everything that decides right or wrong (see ``interface``)."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import repeat
 from operator import attrgetter, index
 from typing import cast
@@ -156,12 +155,11 @@ class LocalBooks:
         results = row.value(rank.values, values)
         if len(made) != len(results):
             raise ValueError(f"{kind} makes {len(made)} tensors of {len(results)} values")
-        if labels[-1].rare.adapter and ADAPTER not in row.words:
-            row = replace(row, words=(*row.words, ADAPTER))
+        words = (*row.words, ADAPTER) if labels[-1].rare.adapter and ADAPTER not in row.words else row.words
         cost = rank.cost
         workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
         length = cost.compute_on_host(kind, *labels) if rank.is_host else cost.compute(kind, *labels)
-        rank.record(row, layer, labels[0].batches, operands, length, workspace)
+        rank.record(kind, layer, labels[0].batches, words, operands, length, workspace)
         if not cost.leaves_nothing and row.trains:
             rank.leave_behind(row, layer, labels)
         if len(made) == 1:
@@ -285,16 +283,22 @@ class LocalBooks:
         where, mesh = rank.place(operation), self.mesh
         known = one_of(name, other, mesh.everyone, where, NEIGHBORS)
         if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):
-            to_another_host = f"rank {known} is a host, linked to its own devices only: "
-            to_another_host += show_set(mesh.beside.get(known, ()))
-            cure = "this device's own host is model.host; from device to device: model.pass_to"
+            got = f"{name}={known}"
             if rank.is_host:
-                to_another_host = (
-                    f"this rank is a host, linked to its own devices only, and rank {known} is none of them"
+                raise PuzzleError(
+                    f"this rank is a host, linked to its own devices only, and rank {known} is none of them",
+                    where=where,
+                    expected=f"{name}={mesh.beside[rank.rank][0]}",
+                    got=got,
+                    cure="model.devices has the ranks of its devices",
                 )
-                cure = "model.devices has the ranks of its devices"
-            expected = f"{name}={mesh.beside[rank.rank][0] if rank.is_host else mesh.host_of(rank.rank)}"
-            raise PuzzleError(to_another_host, where=where, expected=expected, got=f"{name}={known}", cure=cure)
+            raise PuzzleError(
+                f"rank {known} is a host, linked to its own devices only: {show_set(mesh.beside[known])}",
+                where=where,
+                expected=f"{name}={mesh.host_of(rank.rank)}",
+                got=got,
+                cure="this device's own host is model.host; from device to device: model.pass_to",
+            )
         return known
 
     def _batches(self, rank: RankState, batches: frozenset[int], operation: str) -> frozenset[int]:

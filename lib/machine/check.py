@@ -6,7 +6,7 @@ from ..basics.arguments import one_of_names
 from ..basics.errors import Place, PuzzleError, show_set
 from ..record.labels import Labels, union
 from .fingerprints import Fingerprints, piece_of, trained_weights
-from .interface import FinalState
+from .interface import FinalState, Piece
 
 BRIEFLY = {
     "no rank has set a final weight": "layer {} has no final weight",
@@ -16,8 +16,6 @@ BRIEFLY = {
     "layer {} has a wrong value",
 }
 """What the check says, in so few words that they fit under a title."""
-
-
 TRAINED = ("weights", "adapters")
 """What may be trained: the layers' own weights, or adapters beside weights that stay as they are."""
 
@@ -34,44 +32,55 @@ def check_finals(states: Sequence[FinalState], train: str = TRAINED[0]) -> bool:
         _check_frozen(states)
     for layer in range(layers):
         finals = [(state.rank, state.finals[layer]) for state in states if layer in state.finals]
-        for rank, final in finals:
-            labels = final.labels
-            if labels.adapter != adapters:
-                raise _other_training(rank, labels)
-            if labels.kind != "Weight" or labels.layer != layer or labels.step != 1:
-                raise PuzzleError(
-                    "that is no weight of this layer after one optimizer step",
-                    where=Place(rank, layer=layer, detail="final weight"),
-                    expected=f"a Weight with layer={layer}, step=1",
-                    got=str(labels),
-                    cure=f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)",
-                    line="",
-                )
-        (have, total), _ = union(tuple((final.labels.shards, final.labels.total) for _, final in finals))
-        if len(have) < total:
-            problem, expected, got = "no rank has set a final weight", "one for every layer", ""
-            if finals:
-                problem = "the final weight is not complete"
-                expected = "all ranks' shards together make the whole weight"
-                got = f"shards {show_set(frozenset(range(total)) - have)} of {total} are missing"
-            cure = f"after update: model.set_final_weight({layer}, weight)"
-            raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, cure=cure, line="")
+        _check_complete(layer, finals, adapters)
         for rank, final in finals:
             made_up = made_up or final.made_up
             mark = getattr(final.value, "mark", final.value)  # with real tensors the fingerprint is in the value
             if not final.made_up and mark != (trained[layer][0], piece_of(final.labels)):
-                raise PuzzleError(
-                    "the final weight has a wrong value: it is not what plain training on one device gives",
-                    where=Place(rank, layer=layer),
-                    expected="the weight of step 0, updated once with the gradient of every micro-batch exactly once",
-                    got=str(final.labels),
-                    cure="look for a micro-batch that counts twice or not at all, a reduction over the wrong group, "
-                    "or a state or weight that went stale"
-                    + ", or for a forward or a backward that was not given its layer's own adapter"
-                    * adapters,
-                    line="",
-                )
+                raise _wrong_value(rank, final.labels, adapters)
     return made_up
+
+
+def _check_complete(layer: int, finals: Sequence[tuple[int, Piece]], adapters: bool) -> None:
+    """Raise PuzzleError unless these are weights of a layer, or its adapter, after one step, and together all of it."""
+    for rank, final in finals:
+        labels = final.labels
+        if labels.adapter != adapters:
+            raise _other_training(rank, labels)
+        if labels.kind != "Weight" or labels.layer != layer or labels.step != 1:
+            raise PuzzleError(
+                "that is no weight of this layer after one optimizer step",
+                where=Place(rank, layer=layer, detail="final weight"),
+                expected=f"a Weight with layer={layer}, step=1",
+                got=str(labels),
+                cure=f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)",
+                line="",
+            )
+    (have, total), _ = union(tuple((final.labels.shards, final.labels.total) for _, final in finals))
+    if len(have) < total:
+        problem, expected, got = "no rank has set a final weight", "one for every layer", ""
+        if finals:
+            problem = "the final weight is not complete"
+            expected = "all ranks' shards together make the whole weight"
+            got = f"shards {show_set(frozenset(range(total)) - have)} of {total} are missing"
+        cure = f"after update: model.set_final_weight({layer}, weight)"
+        raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, cure=cure, line="")
+
+
+def _wrong_value(rank: int, labels: Labels, adapters: bool) -> PuzzleError:
+    """Return what to say of a final weight, or an adapter, that is not what plain training gives."""
+    cure = "look for a micro-batch that counts twice or not at all, a reduction over the wrong group, or a state or "
+    cure += "weight that went stale"
+    if adapters:
+        cure += ", or for a forward or a backward that was not given its layer's own adapter"
+    return PuzzleError(
+        "the final weight has a wrong value: it is not what plain training on one device gives",
+        where=Place(rank, layer=labels.layer),
+        expected="the weight of step 0, updated once with the gradient of every micro-batch exactly once",
+        got=str(labels),
+        cure=cure,
+        line="",
+    )
 
 
 def _other_training(rank: int, labels: Labels) -> PuzzleError:

@@ -54,7 +54,8 @@ class InFlight:
         self.labels: Labels | None = None
         self.memory: Elements = 0
         for operand in operands:
-            self.labels, self.memory = operand.labels, operand.memory
+            self.labels = operand.labels
+            self.memory += operand.memory
             if operand.carriers is None:
                 operand.carriers = [self]
             else:
@@ -193,9 +194,6 @@ class ListMember(Member):
         operands = [operand for operand in brought if operand is not None]
         super().__init__(lanes, kind, layers[0], operands, meeting)
         self.layers, self.brought = layers, brought
-        self.memory = sum(operand.memory for operand in operands)
-        if lanes.rank.cost.sent_as_stored:
-            self.sent = self.memory
         if operands:
             labels = [operand.labels for operand in operands]
             self.labels = labels[0].changed(batches=NONE.union(*[one.batches for one in labels]))

@@ -442,9 +442,10 @@ class RankState:
 
     def record(
         self,
-        row: Computation,
+        kind: str,
         layer: int | None,
         batches: frozenset[int],
+        words: tuple[str, ...],
         operands: Sequence[TensorState],
         length: Grains,
         workspace: Elements = 0,
@@ -453,8 +454,8 @@ class RankState:
         its operands: sample, clock and log."""
         held, start = self.sample(operands, workspace), self.clock
         self.clock = end = start + length
-        words = (*row.words, HOSTS) if self.is_host else row.words
-        self.log.append(make_done((row.kind, layer, batches, words, start, end, held)))
+        words = (*words, HOSTS) if self.is_host else words
+        self.log.append(make_done((kind, layer, batches, words, start, end, held)))
 
     def leave_behind(self, row: Computation, layer: int | None, labels: Sequence[Labels]) -> None:
         """Note what a forward leaves in memory by itself, and that it is gone after the backward that makes the

@@ -48,14 +48,9 @@ class Cluster(Hardware):
         whole_number("micro_batch", micro_batch)
         one_of_names("recompute", recompute, RECOMPUTE)
         one_of_names("mfu", mfu, FORMULAS)
-        for name, size in (("stored", stored), ("gradients", gradients), ("gathered", gathered), ("reduced", reduced)):
-            if size is not None and (not isinstance(size, (int, float)) or not 0 < size <= 8):
-                problem, cure = f"{name} must be the bytes of a number", f"{name}=2"
-                raise PuzzleError(problem, where="cost", expected="above 0, at most 8", got=describe(size), cure=cure)
+        _check_widths(8, "bytes", 2, stored=stored, gradients=gradients, gathered=gathered, reduced=reduced)
+        _check_widths(64, "bits", 4, frozen_bits=frozen_bits)
         self.check_gpus(tensor, "tensor")
-        if frozen_bits is not None and (not isinstance(frozen_bits, (int, float)) or not 0 < frozen_bits <= 64):
-            problem, cure = "frozen_bits must be the bits of a number", "frozen_bits=4"
-            raise PuzzleError(problem, where="cost", expected="above 0", got=describe(frozen_bits), cure=cure)
         states = model.state_bytes(
             stored=stored, gradients=gradients, optimizer=optimizer, adapter_rank=adapter_rank, bits=frozen_bits
         )
@@ -76,3 +71,11 @@ class Cluster(Hardware):
             frozen_bits=frozen_bits,
             formula=mfu,
         )
+
+
+def _check_widths(most: int, unit: str, usual: int, **widths: float | None) -> None:
+    """Raise PuzzleError for what cannot be the width of a number, in bytes or bits. None is not given."""
+    for name, width in widths.items():
+        if width is not None and (not isinstance(width, (int, float)) or not 0 < width <= most):
+            problem, expected = f"{name} must be the {unit} of a number", f"above 0, at most {most}"
+            raise PuzzleError(problem, where="cost", expected=expected, got=describe(width), cure=f"{name}={usual}")

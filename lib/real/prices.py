@@ -21,7 +21,7 @@ from ..record.labels import Labels
 from ..record.table import OPERATIONS, collective
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .hardware import Hardware
-from .transformer import Transformer
+from .transformer import Transformer, divisors
 
 GRAIN = 10**9  # grains in a second
 FLASH_BACKWARD = 2.5
@@ -29,8 +29,6 @@ FLASH_BACKWARD = 2.5
 BACKWARD_MOVES = 1.5  # times the bytes that forward moves besides its matrix products
 GRADIENT_TOUCHED = 8
 """How often an optimizer step reads or writes a gradient: to unscale, measure, clip, use and clear it."""
-
-
 NAMES = {"megatron": "Megatron's", "palm": "PaLM's", "": "no"}
 
 
@@ -222,7 +220,7 @@ class RealCost(Cost):
     def together(self, labels: Labels) -> int:
         """Return for how many layers of the model a layer of a run stands."""
         if self.model.layers % labels.layers:
-            fits = ", ".join(str(n) for n in range(1, self.model.layers + 1) if self.model.layers % n == 0)
+            fits = ", ".join(map(str, divisors(self.model.layers)))
             problem = f"{self.model.name} has {self.model.layers} layers, which cannot be {labels.layers} equal ones"
             raise PuzzleError(problem, where="run", cure=f"layers= one of {fits}", line="")
         return self.model.layers // labels.layers

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError
 from ..basics.units import show_bytes
 from ..machine.outcome import Outcome
+from ..record.breakdown import TALK, idle_of, name_of, time_parts
 from ..record.events import Event
 from ..record.kinds import MEMORY_KINDS
-from ..record.score import exposed, idle_share, peak_event, share
-from ..record.table import OPERATIONS, RECEIVE, collective, in_lane
+from ..record.score import part_of_time, peak_event, spans_boxes
+from ..record.table import OPERATIONS, RECEIVE, collective
 from ..record.training import BACKWARD_WEIGHT
 from .hardware import FITS
 from .prices import RealCost
@@ -40,13 +40,12 @@ def _time(run: Outcome, cost: RealCost) -> list[str]:
         f"\ntime: {run.time:.4g} s a step, {tokens:,.0f} tokens a second,",
         f"      {tokens / run.ranks / cost.tensor:,.0f} on each GPU; MFU {mfu}",
     ]
-    busy = [(share(run.events, run.ranks, [kind]), OPERATIONS[kind].word) for kind in in_lane("compute")]
-    rows = sorted((part for part in busy if part[0]), reverse=True)
+    parts = time_parts(run.device_events, run.ranks, run.time)
+    rows = sorted([(float(part), name_of(kind)) for kind, part in parts.items() if kind in OPERATIONS], reverse=True)
     traffic = _traffic(run, cost)
     if traffic:
         rows.append((traffic, "of these, tensor-parallel traffic"))
-    waits = exposed(run.events, run.ranks)
-    rows += [(waits, "communication that nothing hides"), (idle_share(run.events, run.ranks), "idle")]
+    rows += [(float(parts.get(TALK, 0)), "communication that nothing hides"), (float(idle_of(parts)), "idle")]
     return [*lines, *(f"  {100 * part:5.1f} %  {word}" for part, word in rows)]
 
 
@@ -58,14 +57,14 @@ def _traffic(run: Outcome, cost: RealCost) -> float:
     layers = cost.model.layers / run.layers
     done = sum(
         len(event.batches) * (again if OPERATIONS[event.kind].backward else 1)
-        for event in run.events
+        for event in run.device_events
         if event.kind in OPERATIONS and OPERATIONS[event.kind].trains and event.kind != BACKWARD_WEIGHT.kind
     )
     return done * layers * cost.traffic / run.time / run.ranks
 
 
 def _memory(run: Outcome, cost: RealCost) -> list[str]:
-    peak = peak_event(run.events)
+    peak = peak_event(run.device_events)
     room, sheet = cost.cluster.room, cost.cluster.memory
     fits = "fits" if cost.fits(run.memory) else "does not fit"
     lines = [f"\nmemory: {show_bytes(run.memory)} at the peak; it {fits} {show_bytes(room)},"]
@@ -80,27 +79,19 @@ def _memory(run: Outcome, cost: RealCost) -> list[str]:
 def _volume(run: Outcome, cost: RealCost) -> list[str]:
     size: Counter[str] = Counter()
     times: dict[str, list[Event]] = {name: [] for name in cost.tiers}
-    for event in run.events:
+    for event in run.device_events:
         if event.op is not None and event.kind != RECEIVE.kind:
-            tier = cost.tiers[_across(event, run.node_size)]
+            tier = cost.tiers[spans_boxes(event, run.node_size, run.beside)]
             size[tier] += round(sent_by(event))
             times[tier].append(event)
     lines = ["\nlinks, from each GPU on the average:"]
     for tier, events in times.items():
         if events:
-            busy = share(events, run.ranks, {event.kind for event in events}) * _end(events) / run.time
+            busy = part_of_time(events, run.time, run.ranks)
             lines.append(f"  {show_bytes(size[tier] / run.ranks):>8}  {tier}, busy for {100 * busy:.1f} % of the time")
     if cost.traffic:
         lines.append("  and the tensor-parallel traffic, in a box, which is in the price of the layers")
     return lines if len(lines) > 1 or cost.traffic else []
-
-
-def _end(events: Iterable[Event]) -> float:
-    return max(event.end for event in events)
-
-
-def _across(event: Event, node_size: int | None) -> bool:
-    return node_size is not None and len({rank // node_size for rank in event.group}) > 1
 
 
 def sent_by(event: Event) -> float:

@@ -12,7 +12,6 @@ the tensor-parallel ranks, as in Korthikanti et al., "Reducing Activation Recomp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,8 +75,7 @@ class Transformer:
         for name, of, other in (("heads", self.hidden, "hidden"), ("kv_heads", self.heads, "heads")):
             count = getattr(self, name) or self.heads
             if of % count:
-                near = [n for n in range(1, of + 1) if of % n == 0]
-                near = sorted(sorted(near, key=lambda n: abs(n - count))[:2])
+                near = sorted(sorted(divisors(of), key=lambda n: abs(n - count))[:2])
                 problem = f"{other} is not a multiple of {name}, so they cannot all be of the same width"
                 cure = f"{name}={' or '.join(map(str, near))} divides {of}"
                 raise PuzzleError(problem, where="Transformer", got=f"{other} {of}, {name} {count}", cure=cure)
@@ -309,7 +307,7 @@ class Transformer:
         tensor = whole_number("tensor", tensor)
         heads = self.kv_heads or self.heads
         if heads % tensor:
-            fits = ", ".join(str(n) for n in _divisors(heads))
+            fits = ", ".join(map(str, divisors(heads)))
             of = "heads" if heads == self.heads else "heads of keys and values"
             problem = f"{self.name} has {heads} {of}, which cannot be split over {tensor} tensor-parallel ranks"
             cure = f"tensor= one of {fits}"
@@ -319,5 +317,6 @@ class Transformer:
         return f"{self.name} ({self.size / 1e9:.4g} billion parameters)"
 
 
-def _divisors(number: int) -> Iterable[int]:
-    return (n for n in range(1, number + 1) if number % n == 0)
+def divisors(number: int) -> list[int]:
+    """Return the numbers that divide a number, from 1 up."""
+    return [n for n in range(1, number + 1) if number % n == 0]

@@ -257,18 +257,18 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
     """Return the union of disjoint parts of one thing: same kind, layer, step and micro-batches. Raise PuzzleError when
     the parts are of different things or a piece comes twice."""
     first, thing = parts[0], _thing(parts[0])
-    for part in parts if [*map(_thing, parts)].count(thing) < len(parts) else ():
-        if _thing(part) != thing:
-            over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
-            differ = part.kind == first.kind == "WeightGrad" and part.batches != first.batches
-            cure = "join shards of one kind, layer and step"
-            if part.adapter != first.adapter:
-                cure = "gather adapters with adapters, and the layer's own weight in a call of its own"
-            elif part.rare != first.rare:
-                cure = "join slices of one and the same summand, or first add up the summands"
-            cure = f"gradients of different micro-batches are summed: {over}" if differ else cure
-            problem, expected = "these are not parts of one thing", f"more of {first}"
-            raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
+    if [*map(_thing, parts)].count(thing) < len(parts):  # in C: asked of every gather
+        part = next(part for part in parts if _thing(part) != thing)
+        over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
+        differ = part.kind == first.kind == "WeightGrad" and part.batches != first.batches
+        cure = "join shards of one kind, layer and step"
+        if part.adapter != first.adapter:
+            cure = "gather adapters with adapters, and the layer's own weight in a call of its own"
+        elif part.rare != first.rare:
+            cure = "join slices of one and the same summand, or first add up the summands"
+        cure = f"gradients of different micro-batches are summed: {over}" if differ else cure
+        problem, expected = "these are not parts of one thing", f"more of {first}"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
     (shards, total), disjoint = union(tuple(map(_part, parts)))
     if not disjoint:
         load = f"model.load_{'adapter' if first.adapter else 'weights'}(layer, model.rank, model.RANKS)"

@@ -1,7 +1,7 @@
 """The figures of a run, from its event log."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from ..basics.units import Elements
@@ -63,22 +63,24 @@ def idle_share(events: Sequence[Event], ranks: int, time: float | None = None) -
     return max(0.0, 1.0 - busy) if events else 0.0
 
 
-def exposed(events: Sequence[Event], ranks: int) -> float:
-    """Return the part (0 to 1) of all ranks' time in which a rank communicates, and computes nothing meanwhile."""
-    either = share(events, ranks, OPERATIONS)
-    return max(0.0, either - share(events, ranks, (kind for kind, row in OPERATIONS.items() if row.lane == "compute")))
+def spans_boxes(event: Event, node_size: int | None, hosts: Container[int] = ()) -> bool:
+    """Return whether a communication leaves a box of ``node_size`` ranks. Groups are in order, so first and last tell.
+    A host, one of ``hosts``, is in the box of its devices."""
+    if node_size is None or len(event.group) < 2:
+        return False
+    first, last = event.group[0], event.group[-1]
+    return first // node_size != last // node_size and first not in hosts and last not in hosts
 
 
-def work(events: Iterable[Event], node_size: int | None) -> Work:
+def work(events: Iterable[Event], node_size: int | None, hosts: Container[int] = ()) -> Work:
     """Return how often each rank carried out each operation that takes time, those on micro-batches once for each of
-    them; a message counts where it is sent. ``node_size``: ranks in a box."""
+    them; a message counts where it is sent. ``node_size`` and ``hosts`` are as in ``spans_boxes``."""
     done = defaultdict[tuple[str, bool], Counter[int]](Counter)
     for event in events:
         if event.end > event.start and event.kind != RECEIVE.kind:
-            boxes = {rank // node_size for rank in event.group} if node_size else set()
             row = OPERATIONS.get(event.kind)
             times = len(event.batches) if row is not None and row.by_batch else 1
-            done[event.kind, len(boxes) > 1][event.rank] += times
+            done[event.kind, spans_boxes(event, node_size, hosts)][event.rank] += times
     return done
 
 

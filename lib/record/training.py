@@ -4,7 +4,7 @@ The values would find most of these mistakes at the end of a run. The rules find
 happen, and say what to write instead.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..basics.errors import Place, PuzzleError, numbered, show_set
@@ -351,16 +351,7 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     ):
         return
     where = rank.place("update", layer)
-    named = (("weight_grad", grad), ("weight", weight), ("opt_state", opt_state))
-    for name, one in named:
-        if one.layer != layer:
-            problem, cure = f"{name} is of layer {one.layer}", f"model.update({layer}, ...) takes all of layer {layer}"
-            raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), cure=cure)
-    if len({one.adapter for one in labels if one is not grad or one.batches}) > 1:
-        problem = "an adapter is updated with its own gradient and state, and a weight with its own"
-        got = ", ".join(f"{name} of {'an adapter' if one.adapter else 'a weight'}" for name, one in named)
-        cure = f"what load_adapter({layer}) gave, with the gradient of a backward that was given adapter=..."
-        raise PuzzleError(problem, where=where, expected="all three of one and the same", got=got, cure=cure)
+    _same_thing(where, layer, {"weight_grad": grad, "weight": weight, "opt_state": opt_state})
     if len(grad.batches) != rank.batches:
         missing = frozenset(range(rank.batches)) - grad.batches
         problem = f"the gradient is missing {numbered('micro-batch', missing)}"
@@ -385,6 +376,20 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     cure = "hold the piece of weight and state whose gradient this rank has, as a reduce-scatter gives piece i to the "
     cure += "i-th rank of its group; after two of them, one after the other, it is piece j of piece i"
     raise PuzzleError(problem, where=where, expected=f"at least {pieces}", got=str(grad), cure=cure)
+
+
+def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
+    """Raise PuzzleError unless a gradient, a weight and a state are all of this layer, and all of it or its adapter."""
+    for name, one in labels.items():
+        if one.layer != layer:
+            problem, cure = f"{name} is of layer {one.layer}", f"model.update({layer}, ...) takes all of layer {layer}"
+            raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), cure=cure)
+    grad = labels["weight_grad"]
+    if len({one.adapter for one in labels.values() if one is not grad or one.batches}) > 1:
+        problem = "an adapter is updated with its own gradient and state, and a weight with its own"
+        got = ", ".join(f"{name} of {'an adapter' if one.adapter else 'a weight'}" for name, one in labels.items())
+        cure = f"what load_adapter({layer}) gave, with the gradient of a backward that was given adapter=..."
+        raise PuzzleError(problem, where=where, expected="all three of one and the same", got=got, cure=cure)
 
 
 def _stepped(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:

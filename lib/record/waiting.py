@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
+from .chain import Tier, one_tier
 from .events import MARKS, Event
 from .table import RECEIVE
 
@@ -53,10 +54,11 @@ def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]
 
 
 class Waiting:
-    """The gaps of a run, rank by rank. ``by_rank``: the events of each rank in the order of its log."""
+    """The gaps of a run, rank by rank. ``by_rank``: the events of each rank in the order of its log; ``tier``: which
+    tier of links a communication goes over, each of which has a lane of its own."""
 
-    def __init__(self, by_rank: Mapping[int, Sequence[Event]], time: float) -> None:
-        self.by_rank, self.time = by_rank, time
+    def __init__(self, by_rank: Mapping[int, Sequence[Event]], time: float, tier: Tier = one_tier) -> None:
+        self.by_rank, self.time, self.tier = by_rank, time, tier
         self._known: dict[int, list[Gap]] = {}
 
     def gaps(self, rank: int) -> list[Gap]:
@@ -95,19 +97,19 @@ class Waiting:
     @cached_property
     def _arrivals(self) -> dict[object, dict[int, float]]:
         """For each collective, when each of its ranks was ready for it: when its clock was there, and all that it had
-        started before on the network was over."""
+        started before on the same links was over."""
         found = defaultdict[object, dict[int, float]](dict)
         for rank, events in self.by_rank.items():
-            clock, lane = 0.0, 0.0
+            clock, lanes = 0.0, defaultdict[object, float](float)
             for event in events:
                 clock = max([clock, *(events[at].end for at in event.awaited)]) if event.awaited else clock
                 kind = event.lane
                 if kind == "collective":
-                    found[event.op][rank] = max(clock, lane)
+                    found[event.op][rank] = max(clock, lanes[self.tier(event)])
                 if kind == "compute":
                     clock = max(clock, event.end)
                 elif kind and event.kind != RECEIVE.kind:
-                    lane = event.end
+                    lanes[self.tier(event)] = event.end
         return found
 
 

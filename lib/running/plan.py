@@ -120,20 +120,21 @@ def plan(
         if fn is not None:
             check_function(fn)
     search = Search(model, cluster, batch, programs)
-    ways = sorted(search.ways(), key=search.least_seconds)
+    least = {way: search.least_seconds(way) for way in search.ways()}
+    ways = sorted(least, key=least.__getitem__)
     found: list[Plan] = []
     for count, way in enumerate(ways, 1):
         fastest = min((plan.seconds for plan in found), default=float("inf"))
-        if search.least_bytes(way) <= cluster.room and search.least_seconds(way) <= HOPELESS * fastest:
+        if search.least_bytes(way) <= cluster.room and least[way] <= HOPELESS * fastest:
             done = search.run(way)
             if done.bytes <= cluster.room:
                 found.append(done)
         show_progress(count, len(ways))
     if not found:
-        least = min(map(search.least_bytes, ways), default=0.0)
+        smallest = min(map(search.least_bytes, ways), default=0.0)
         problem = f"no mesh of {cluster.gpus:,} GPUs holds {model.name} with a batch of {batch:,}"
         expected = f"at most {show_bytes(cluster.room)} on a GPU"
-        got = f"{show_bytes(least)} at the least" if ways else "no mesh into which layers and batch can be divided"
+        got = f"{show_bytes(smallest)} at the least" if ways else "no mesh into which layers and batch can be divided"
         cure = "more GPUs, a batch that they divide, or all of sharded=, pipeline= and interleaved="
         raise PuzzleError(problem, where="plan", expected=expected, got=got, cure=cure)
     return Plans(found, len(ways))
