@@ -161,7 +161,8 @@ class Trace:
     @cached_property
     def lines(self) -> dict[int, Sequence[Line | None]]:
         """The lines of the learner's code that the events of each rank come from, or None where that is not known."""
-        own = dict(zip(sorted(self.by_rank), (model.lines() for model in self.models), strict=False))
+        known = {id(model): model.lines() for model in self.models}
+        own = dict(zip(sorted(self.by_rank), [known[id(model)] for model in self.models], strict=False))
         return {rank: own.get(rank, [None] * len(events)) for rank, events in self.by_rank.items()}
 
     @cached_property
@@ -325,7 +326,7 @@ def _models(source: object) -> list[Model]:
     """Return the models behind what ``draw`` was given."""
     models: list[object] = []
     if isinstance(source, Run):
-        models = list(source.models)
+        models = list(source.writers)
     elif isinstance(source, Model):
         models = [source]
     elif isinstance(source, Iterable) and not inspect.isawaitable(source):

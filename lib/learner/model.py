@@ -76,6 +76,8 @@ class Model(Verbs):
             raise PuzzleError("dist must be a Dist", where="Model", got=describe(dist), cure="dist=Dist(4)")
         self.dist = dist
         self._rank = one_of("Model: rank", rank, dist._mesh.everyone)
+        self._seen: int = self._rank
+        self._watched: Callable[[Callable[[int], int]], int] | None = None
         self._layers = whole_number("Model: layers", layers)
         self._batches = whole_number("Model: batches", batches)
         self._books = dist._books
@@ -106,7 +108,7 @@ class Model(Verbs):
     @property
     def rank(self) -> int:
         """This rank, from 0 to RANKS - 1; of a host RANKS or more."""
-        return self._rank
+        return self._seen
 
     @property
     def RANKS(self) -> int:
@@ -184,13 +186,13 @@ class Model(Verbs):
         """Prints the clock, the memory in use, and every stored tensor."""
         cost = self.dist.cost
         when, held = cost.time_unit.at(f"{self.time:g}"), cost.size_unit.told(self.memory())
-        lines = [f"[rank {self.rank}, {when}] {held} stored"]
+        lines = [f"[rank {self._rank}, {when}] {held} stored"]
         lines += [f"  {store._name}[{key!r}] = {tensor!r}" for store in self.storage() for key, tensor in store.items()]
         print("\n".join(lines))
 
     def __repr__(self) -> str:
         return (
-            f"Model(rank={self.rank}, RANKS={self.RANKS}, LAYERS={self.LAYERS}, BATCHES={self.BATCHES}, "
+            f"Model(rank={self._rank}, RANKS={self.RANKS}, LAYERS={self.LAYERS}, BATCHES={self.BATCHES}, "
             f"time={self.time:g}, memory={self.memory()})"
         )
 
@@ -200,7 +202,9 @@ class Model(Verbs):
         if self.is_host:
             cure = "the place of a device: model.devices has the ranks of this host's"
             raise PuzzleError(f"a host is on no axis, so not on {axis!r}", where=self._place("axis_index"), cure=cure)
-        return self.dist._mesh.coordinates(self.rank)[axis]
+        if self._watched is not None:
+            return self._watched(lambda rank: self.dist._mesh.coordinates(rank)[axis])
+        return self.dist._mesh.coordinates(self._rank)[axis]
 
     def axis_size(self, axis: str) -> int:
         """How many ranks there are along a mesh axis."""
@@ -214,7 +218,7 @@ class Model(Verbs):
         if self.is_host and (missing := mesh.axes.keys() - coords.keys()):
             problem, cure = "a host has no coordinates of its own", f"name {', '.join(sorted(missing))} as well"
             raise PuzzleError(problem, where=self._place("rank_at"), cure=cure)
-        return mesh.rank_at({**mesh.coordinates(self.rank), **coords}) if mesh.axes else self.rank
+        return mesh.rank_at({**mesh.coordinates(self._rank), **coords}) if mesh.axes else self._rank
 
     # -- sources ------------------------------------------------------------------------------
 
@@ -512,6 +516,10 @@ class Model(Verbs):
 
     # -- the answer --------------------------------------------------------------------------------
 
+    def _watch(self, watched: Callable[[Callable[[int], int]], int]) -> None:
+        """From now on it is noted what the rank's code asks of its number (see ``machine.fold``)."""
+        self._watched, self._seen = watched, watched(lambda rank: rank)
+
     @staticmethod
     def check(models: Iterable[Model], train: str = TRAINED[0]) -> None:
         """Checks that the final weights of these ranks are those that plain training on one device gives. With
@@ -538,7 +546,7 @@ class Model(Verbs):
 
     def _place(self, operation: str, layer: int | None = None) -> Place:
         """Return where this is, for an error."""
-        return Place(self.rank, operation, layer, tick=self.time)
+        return Place(self._rank, operation, layer, tick=self.time)
 
     def _call(self, handle: CallHandle, frame: FrameType) -> Call:
         self._codes.append(frame.f_code)

@@ -17,11 +17,13 @@ from . import late_memory
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
+from .fold import Fold
 from .in_flight import InFlight, labels_of_each
 from .interface import AnyBooks, Books, FinalState
 from .lists import check_list
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
+from .represented import Nothing, Represented
 
 labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
 NEIGHBORS = (
@@ -34,9 +36,11 @@ def loading(verb: str) -> str:
     return f"model.{verb}(layer, shard, total): number `shard` of `total` equal pieces"
 
 
-def books_of(shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None) -> AnyBooks:
+def books_of(
+    shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None, fold: Fold | None = None
+) -> AnyBooks:
     """Return new books of a machine, for a learner's side that looks into no handle."""
-    books: Books[RankState, TensorState, InFlight] = LocalBooks(shape, graded, strict, values)
+    books: Books[RankState, TensorState, InFlight] = LocalBooks(shape, graded, strict, values, fold=fold)
     return cast(AnyBooks, books)
 
 
@@ -52,7 +56,8 @@ class LocalBooks:
 
     ``graded``: the rules of ``run`` (one owner, nothing made up, each piece loaded once). ``strict``: whether
     sets are checked at each operation; off, only the values can tell. ``values``: what tensors carry, fingerprints
-    unless given. ``watcher`` hears when tensors can really move.
+    unless given. ``watcher`` hears when tensors can really move. ``fold``: which ranks stand for others, if only some
+    are run; then tensors carry nothing.
     """
 
     def __init__(
@@ -62,10 +67,13 @@ class LocalBooks:
         strict: bool = True,
         values: Values | None = None,
         watcher: Watcher | None = None,
+        fold: Fold | None = None,
     ) -> None:
         self.shape, self.mesh = shape, shape.mesh
+        if fold is not None:
+            values = cast(Values, Nothing())
         self.terms = Terms(shape.cost, Fingerprints() if values is None else values, graded, strict)
-        self.network = Network(shape.mesh, self.terms, watcher)
+        self.network = Network(shape.mesh, self.terms, watcher) if fold is None else Represented(fold, self.terms)
         # Bound as they are, a question costs one call less.
         self.wait, self.fetch, self.decide_next = self.network.wait, self.network.fetch, self.network.decide_next
         self.unfinished, self.deadlock = self.network.unfinished, self.network.deadlock

@@ -1,7 +1,7 @@
 """Where ranks sit: axes, groups and boxes, and hosts beside their devices."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from math import prod
 from typing import NamedTuple
@@ -14,9 +14,10 @@ class Group(NamedTuple):
     """The ranks of one collective, in group order."""
 
     ranks: tuple[int, ...]
-    position: dict[int, int]  # index of a rank in the group
+    position: dict[int, int]  # index of a rank among those that are present
     per_box: int  # how many of its ranks, at the most, share a box
     name: str
+    present: tuple[int, ...]  # those of its ranks that are run: all of them, unless some stand for others (``fold``)
 
     @property
     def across(self) -> bool:
@@ -46,6 +47,8 @@ class Mesh:
             cure = "choose axis sizes whose product is the number of ranks"
             raise PuzzleError(f"the mesh does not multiply to the ranks: {wrong}", where="mesh", cure=cure)
         self._groups: dict[tuple[str | None, int], Group] = {}
+        self.run: frozenset[int] | None = None
+        """The ranks that are run, if they stand for others (``fold``). None: all of them."""
         self.hosts = whole_number("hosts", hosts, least=0)
         self.beside = self._beside()
         """The devices of each host, by its rank."""
@@ -65,6 +68,11 @@ class Mesh:
     def everyone(self) -> int:
         """How many ranks there are, devices and hosts."""
         return self.ranks + self.hosts
+
+    @property
+    def running(self) -> Sequence[int]:
+        """The ranks that are run, devices before hosts."""
+        return range(self.everyone) if self.run is None else sorted(self.run)
 
     def host_of(self, rank: int) -> int | None:
         """The host of a device, and of a host the host itself; None where there are no hosts."""
@@ -105,8 +113,9 @@ class Mesh:
         if group is None:
             ranks = tuple(range(first, first + count * step, step))
             per_box = max(Counter(map(self.box, ranks)).values())
-            positions = {member: place for place, member in enumerate(ranks)}
-            group = self._groups[axis, first] = Group(ranks, positions, per_box, axis or "")
+            present = ranks if self.run is None else tuple([member for member in ranks if member in self.run])
+            positions = {member: place for place, member in enumerate(present)}
+            group = self._groups[axis, first] = Group(ranks, positions, per_box, axis or "", present)
         return group
 
     def box(self, rank: int) -> int:

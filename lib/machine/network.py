@@ -17,7 +17,7 @@ from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, s
 from ..basics.units import Elements
 from ..record.kinds import IN_FLIGHT
 from ..record.labels import Labels
-from ..record.operations import Collective
+from ..record.operations import Collective, Part
 from ..record.table import RECEIVE, SEND
 from .cost import Grains
 from .in_flight import InFlight, Lanes, ListMember, Meeting, Member, Membership, Message
@@ -132,7 +132,7 @@ class Network:
             if start > meeting.start:
                 meeting.start = start
             meeting.at_head += 1
-            if meeting.at_head == len(meeting.group.ranks) and not meeting.mixed:
+            if meeting.at_head == len(meeting.calls) and not meeting.mixed:
                 self._hold(meeting, heads)
 
     def _hold(self, meeting: Meeting, heads: list[InFlight]) -> None:
@@ -162,15 +162,17 @@ class Network:
 
     def _result(self, meeting: Meeting, layer: int, operands: Sequence[TensorState | None]) -> Held:
         """Return what comes of a collective of one layer. Raise PuzzleError where the tensors do not fit."""
-        terms, axis = self.terms, meeting.op[0]
+        axis = meeting.op[0]
         brought: Sequence[TensorState] = [one for one in operands if one is not None]
         if not brought:
             where = _held_at(meeting, layer, Place())
             raise PuzzleError("no rank brings a tensor", where=where, expected="a tensor of one of them")
         parts = iter(map(labels_and_value, brought))
-        everyone = [*parts] if len(brought) == len(operands) else [one and next(parts) for one in operands]
+        everyone: Sequence[Any] = (
+            [*parts] if len(brought) == len(operands) else [one and next(parts) for one in operands]
+        )
         try:
-            outputs = meeting.row.result(everyone, terms.values, terms.strict)
+            outputs = self._outputs(meeting, everyone)
         except PuzzleError as error:
             error.place = _held_at(meeting, layer, error.place)
             error.cure = error.cure or self._which_axis(axis)
@@ -190,6 +192,10 @@ class Network:
             sent = self.cost.sent
             largest = max(max(sent(one.labels) for one in brought), max(sent(one.labels) for one in results))
         return results * len(outputs) if shared else results, brought[0].labels, largest
+
+    def _outputs(self, meeting: Meeting, brought: Sequence[Part | None]) -> Sequence[Part]:
+        """Return what each member gets, by the rule of the collective."""
+        return meeting.row.result(brought, self.terms.values, self.terms.strict)
 
     def _lists_result(self, meeting: Meeting, layers: tuple[int, ...], calls: Sequence[ListMember]) -> Held:
         """Return what comes of a collective of several layers: each place follows its own rule, and sizes add up."""

@@ -32,6 +32,9 @@ class Outcome:
     size_unit: SizeUnit = ELEMENTS
     """What sizes are counted in: the cost's unit."""
 
+    note: str = ""
+    """What whoever reads its figures has to know of the run."""
+
     failure: Failure | None = None
     """Where an error has ended the run, and who waited then."""
 
@@ -106,6 +109,7 @@ class Outcome:
             f"{self.name} on {self.ranks} rank{'s' * (self.ranks > 1)}: time {self.unit.lasting(self.time)}, "
             f"peak memory {self.size_unit.told(self.memory)}"
             + (f", on hosts {self.size_unit.show(self.host_memory)}" if self.hosts else "")
+            + (f" ({self.note})" if self.note else "")
         )
 
     def _spent(self) -> str:

@@ -3,8 +3,9 @@
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -15,11 +16,14 @@ from ..learner.dist import Dist
 from ..learner.model import Model
 from ..machine.books import books_of
 from ..machine.check import TRAINED
+from ..machine.coordinate import MOST
 from ..machine.cost import Cost, Shape
 from ..machine.failure import Failure, Wait
+from ..machine.fold import ASKS_NOTHING, Fold, Unlike, axes_of
+from ..machine.mesh import Mesh
 from ..machine.outcome import Outcome
 from ..real.prices import Mfu, RealCost
-from ..record.events import END
+from ..record.events import END, MARKS, Event
 from ..record.score import makespan
 from .execution import execute, name_of
 from .limits import collector_off
@@ -46,9 +50,16 @@ class Run(Outcome):
     def __init__(self, name: str, models: Sequence[Model], train: str = TRAINED[0]) -> None:
         self.models = list(models)
         states = [model._final_state() for model in models]
-        logs = [model._books.finish_log(model._handle) for model in models]
         dist = models[0].dist
-        super().__init__(name, Shape(dist._mesh, dist.cost), states, logs, train)
+        super().__init__(name, Shape(dist._mesh, dist.cost), states, self._logs_of(models), train)
+
+    def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
+        return [model._books.finish_log(model._handle) for model in models]
+
+    @property
+    def writers(self) -> list[Model]:
+        """For each rank the model whose code it has run."""
+        return self.models
 
     @property
     def failed(self) -> bool:
@@ -125,6 +136,7 @@ def run(
     *,
     train: str = TRAINED[0],
     hosts: int = 0,
+    represent: str | Iterable[str] | bool | None = None,
     engine: str = "simulated",
     layer: str = "mlp",
     dtype: str = "float32",
@@ -146,6 +158,11 @@ def run(
     scripts, in tests, and in notebooks, where an event loop is running already. Raises a PuzzleError, such as Deadlock,
     for anything that is wrong with the function. The error's ``run`` is the run up to that point, and can be drawn.
 
+    ``represent``: an axis of the mesh, or several, along which all ranks do the same, or True for all axes. Then a few
+    ranks of it are run, and stand for the others: a thousand take no longer than four. Times, sizes and the log are
+    those of the whole machine, but nothing is proved of the final weights. Raises PuzzleError where ranks that are run
+    turn out to differ in more than their micro-batches and their shards.
+
     ``engine="local"`` computes with real numbers, all ranks in this process; ``engine="processes"`` does so with each
     rank in a process of its own. Both need torch. The parameters ``layer`` (``"mlp"``: x + gelu(x A) B; ``"block"``: a
     transformer block), ``dtype`` (``"float32"`` or ``"float64"``), ``hidden`` (numbers per token), ``length`` (tokens
@@ -161,6 +178,11 @@ def run(
         timeout += A_LAYER * work.layers * (shape.ranks + work.batches)
     settings = Settings(timeout, pace, device, meter, _order, _strict)
     settings.check()
+    if represent is not None and represent is not False:
+        if engine != "simulated":
+            problem, cure = "real tensors are computed by every rank", 'represent=... is for engine="simulated"'
+            raise PuzzleError(problem, where="run", got=f"engine={engine!r}", cure=cure)
+        return _timed(fn, shape, work, settings, represent)
     if engine != "simulated":
         return _engine(engine).run(fn, shape, work, settings)  # type: ignore[no-any-return]
     dist = Dist.of(shape, books_of(shape, graded=True, strict=_strict))
@@ -169,10 +191,70 @@ def run(
         return Run(name_of(fn), models, train)
 
 
-def train_on(fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings) -> list[Model]:
+class Timed(Run):
+    """A run in which some ranks stood for the others: times and sizes are those of all, ``models`` and
+    ``final_states`` only those of the ranks that were run."""
+
+    def __init__(self, name: str, models: Sequence[Model], train: str, fold: Fold) -> None:
+        self._fold = fold
+        super().__init__(name, models, train)
+        self.note = f"timed, not proved: {len(self.models):,} ranks were run for {fold.mesh.everyone:,}"
+
+    def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
+        own = {model._rank: log for model, log in zip(models, super()._logs_of(models), strict=True)}
+        self._own = own[0]
+        return self._fold.logs(own)
+
+    @cached_property
+    def attempted(self) -> bool:
+        """Whether the function did anything at all."""
+        return any(event.kind not in MARKS for event in self._own)
+
+    @property
+    def writers(self) -> list[Model]:
+        """For each rank the model whose code it has run."""
+        by_rank = {model._rank: model for model in self.models}
+        everyone = range(self._fold.mesh.everyone)
+        return [by_rank.get(rank) or by_rank[self._fold.stands_for(rank, self._fold.axes)[0]] for rank in everyone]
+
+    def verify(self) -> str:
+        """Raise PuzzleError: nothing is known of the final weights."""
+        cure = "run it without represent=..., at a smaller size if need be"
+        raise PuzzleError(f"the final weights are not known: {self.note}", where=self.name, cure=cure, line="")
+
+    @property
+    def fault(self) -> str:
+        """Nothing: whether it trains the model is not known."""
+        return ""
+
+
+def _timed(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings, represent: object) -> Run:
+    """Run some ranks for all others (see ``run``)."""
+    also, mesh = set[tuple[int, ...]](), shape.mesh
+    axes = axes_of(mesh, represent)
+    while True:
+        shape = Shape(Mesh(mesh.ranks, mesh.axes, mesh.node_size, mesh.hosts), shape.cost)
+        fold = Fold(shape.mesh, axes, also)
+        dist = Dist.of(shape, books_of(shape, graded=True, strict=settings.strict, fold=fold))
+        models = train_on(fn, dist, work, settings, fold)
+        if not fold.wanted:
+            break
+        also |= fold.wanted
+        if len(also) >= MOST:
+            raise Unlike("the code asks in more than a few ways which rank it is", cure=ASKS_NOTHING)
+    with collector_off():
+        return Timed(name_of(fn), models, work.train, fold)
+
+
+def train_on(
+    fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings, fold: Fold | None = None
+) -> list[Model]:
     """Return the models of a machine's ranks, after each has run ``fn`` to its end, and nothing is left on its way.
     Raise PuzzleError for what is wrong, with the run up to it."""
-    models = [Model(rank, dist, work.layers, work.batches) for rank in range(dist._mesh.everyone)]
+    models = [Model(rank, dist, work.layers, work.batches) for rank in dist._mesh.running]
+    if fold is not None:
+        for model in models:
+            model._watch(fold.watched(model._rank))
     try:
         execute(fn, models, settings.timeout, settings.order)
         if (unfinished := dist._books.unfinished()) is not None:

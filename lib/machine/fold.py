@@ -1,0 +1,315 @@
+"""Ranks that stand for others: along a folded axis only a few ranks are run, and they tell what the others do.
+
+A tensor's labels say which micro-batches, shards and summands it has. Where all ranks of an axis do the same, these
+move on by the same step from each rank to the next, as they do in ``load_weights(layer, model.rank, model.RANKS)`` and
+in ``range(model.rank, model.BATCHES, model.RANKS)``. So what the first two ranks of an axis bring and record foretells
+all others; some more are run only to see that they are as foretold.
+
+Values are not foretold: a run with such ranks is timed, and nothing is proved of its final weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import product, repeat
+from math import lcm
+
+from ..basics.arguments import describe
+from ..basics.errors import NOWHERE, PuzzleError
+from ..basics.errors import Place as Where
+from ..record.events import Event, make_event
+from ..record.labels import Labels, Rare, Shards, coarsest, refined
+from .coordinate import Coordinate, Place, Questions
+from .log import Log
+from .mesh import Group, Mesh
+
+RANKS = "ranks"
+"""The one axis of a machine without a mesh."""
+WHOLE_AXIS = 4
+"""An axis of up to so many ranks is run whole."""
+CURE = "leave represent=... out, or name only axes along which all ranks do the same"
+ASKS_NOTHING = (
+    "write range(model.rank, model.BATCHES, model.RANKS), which asks nothing, and not "
+    "`if batch % model.RANKS == model.rank`"
+)
+
+Steps = Sequence[tuple[int, int]]
+"""From a rank that is run to another: for each folded axis on which they differ, the place among some ranks or tensors
+of the second rank of that axis, and how many steps it is away."""
+
+
+class Unlike(PuzzleError):
+    """The ranks of a folded axis do not all do the same."""
+
+    def __init__(self, differs: str, where: Where = NOWHERE, cure: str = CURE) -> None:
+        problem = f"the ranks of a folded axis do not all do the same: {differs}"
+        super().__init__(problem, where=where, cure=cure, line="")
+
+
+def axes_of(mesh: Mesh, represent: object) -> tuple[str, ...]:
+    """Return the axes that a learner names to be folded: one, several, or with True all of them. Raise PuzzleError for
+    what is no axis of the machine."""
+    known = tuple(mesh.axes) or (RANKS,)
+    if represent is True:
+        return known
+    named = (represent,) if isinstance(represent, str) else represent
+    if not isinstance(named, Iterable) or not (axes := tuple(named)) or any(axis not in known for axis in axes):
+        expected = " or ".join([*map(repr, known), "True, for all axes"])
+        cure = f"represent={known[0]!r}"
+        raise PuzzleError("represent names no axis", where="run", expected=expected, got=describe(represent), cure=cure)
+    return axes
+
+
+class Fold:
+    """Which ranks of a mesh are run, and for whom they stand. ``axes``: those of which only a few ranks are run.
+    ``also``: more places on these axes that are run. Raises Unlike where the links of the ranks differ."""
+
+    def __init__(self, mesh: Mesh, axes: Sequence[str], also: Iterable[Place] = ()) -> None:
+        self.mesh = mesh
+        self.grid = mesh if mesh.axes else Mesh(mesh.ranks, {RANKS: mesh.ranks}, mesh.node_size)
+        self.axes = tuple(axes)
+        sizes = [self.grid.axes[axis] for axis in self.axes]
+        few = [{*range(size)} if size <= WHOLE_AXIS else {0, 1, size // 2, size - 1} for size in sizes]
+        for place in also:
+            for on_axis, at in zip(few, place, strict=True):
+                on_axis.add(at)
+        self.places, self.run_places = frozenset(product(*map(range, sizes))), frozenset(product(*few))
+        self.wanted = set[Place]()  # places that have to be run, too, as questions that were asked show
+        devices = {rank for rank in range(mesh.ranks) if self.place_of(rank) in self.run_places}
+        self.run = frozenset(devices | {host for host, own in mesh.beside.items() if devices.issuperset(own)})
+        self._paths: dict[tuple[str | None, int], list[tuple[int, Steps]]] = {}
+        self._allowed: set[tuple[int, int]] = set()
+        mesh.run = self.run
+        self._check_links()
+
+    # -- who stands for whom --------------------------------------------------------------
+
+    def place(self, rank: int) -> dict[str, int]:
+        """Where a rank is on every axis, a host where its first device is."""
+        return self.grid.coordinates(self.mesh.beside.get(rank, (rank,))[0])
+
+    def place_of(self, rank: int) -> Place:
+        """Where a rank is on the folded axes."""
+        here = self.place(rank)
+        return tuple([here[axis] for axis in self.axes])
+
+    def watched(self, rank: int) -> Callable[[Callable[[int], int]], int]:
+        """Return what makes a number of a rank's code, told for every rank, into one that notes what is asked of it."""
+        questions = Questions(self.place_of(rank), self.places, self.run_places, self.wanted)
+
+        def at(of_rank: Callable[[int], int], place: Place) -> int:
+            return of_rank(self.moved(rank, dict(zip(self.axes, place, strict=True))))
+
+        return lambda of_rank: Coordinate.of(questions, partial(at, of_rank))
+
+    def moved(self, rank: int, to: Mapping[str, int]) -> int:
+        """The rank that is at these places of the folded axes, and on the others where ``rank`` is."""
+        device = self.grid.rank_at({**self.place(rank), **{axis: to[axis] for axis in self.axes}})
+        host = self.mesh.host_of(device)
+        return host if rank in self.mesh.beside and host is not None else device
+
+    def stands_for(self, rank: int, among: Iterable[str]) -> tuple[int, list[tuple[int, int]]]:
+        """The rank at the beginning of these folded axes, and for each axis on which ``rank`` is further on, the second
+        rank of that axis and how many steps it is."""
+        here = self.place(rank)
+        first = {axis: 0 if axis in among else at for axis, at in here.items()}
+        steps = [(self.moved(rank, {**first, axis: 1}), here[axis]) for axis in among if here[axis]]
+        return self.moved(rank, first), steps
+
+    def _check_links(self) -> None:
+        """Raise Unlike unless the groups of an axis share boxes in the same way, wherever they are on folded axes."""
+        for axis in self.mesh.axes:
+            known: dict[int, Group] = {}
+            for rank in range(self.mesh.ranks):
+                group = self.mesh.group(rank, axis)
+                first = self.moved(group.ranks[0], dict.fromkeys(self.axes, 0))
+                other = known.setdefault(first, group)
+                if other.per_box != group.per_box:
+                    raise Unlike(f"of {other} at most {other.per_box} share a box, of {group} {group.per_box}")
+
+    def check_message(self, sender: int, receiver: int, where: Where) -> None:
+        """Raise Unlike for a message along a folded axis, and for one that leaves a box on some ranks only."""
+        if (sender, receiver) in self._allowed:
+            return
+        here, there = self.place(sender), self.place(receiver)
+        if axis := next((axis for axis in self.axes if here[axis] != there[axis]), None):
+            said = f"rank {sender} and rank {receiver} pass messages along the axis {axis!r}"
+            raise Unlike(said if self.mesh.axes else f"rank {sender} and rank {receiver} pass messages", where)
+        across = set()
+        for place in product(*[range(self.grid.axes[axis]) for axis in self.axes]):
+            to = dict(zip(self.axes, place, strict=True))
+            across.add(self.mesh.box(self.moved(sender, to)) == self.mesh.box(self.moved(receiver, to)))
+        if len(across) > 1:
+            said = f"messages as from rank {sender} to rank {receiver} leave a box in some places only"
+            raise Unlike(said, where)
+        self._allowed.add((sender, receiver))
+
+    # -- what a whole group brings ----------------------------------------------------------
+
+    def foretold(self, group: Group, axis: str | None, brought: Sequence[Labels]) -> list[Labels]:
+        """Return what all ranks of a group bring to a collective, given what those of them bring that are run. Raise
+        Unlike where these do not follow from each other."""
+        paths = self._paths.get((axis, group.ranks[0]))
+        if paths is None:
+            along = [one for one in self.axes if axis is None or one == axis or not self.mesh.axes]
+            paths = list[tuple[int, Steps]]()
+            for rank in group.ranks:
+                base, further = self.stands_for(rank, along)
+                places = [(group.position[second], count) for second, count in further]
+                paths.append((group.position[base], places))
+            self._paths[axis, group.ranks[0]] = paths
+        known: dict[tuple[int, int], _Step] = {}
+        for first, steps in paths:
+            for second, _ in steps:
+                if (first, second) not in known:
+                    known[first, second] = _Step(brought[first], brought[second])
+        everyone = [
+            _moved_on(brought[first], [(known[first, second], count) for second, count in steps])
+            for first, steps in paths
+        ]
+        for rank, own in zip(group.present, brought, strict=True):
+            told = everyone[group.ranks.index(rank)]
+            if told.coarse() != own.coarse():
+                raise Unlike(f"rank {rank} brings {own}, where {told} follows from the first ranks")
+        return everyone
+
+    # -- what everyone has recorded ---------------------------------------------------------
+
+    def logs(self, own: Mapping[int, Sequence[Event]]) -> list[Sequence[Event]]:
+        """Return the logs of all ranks, given the logs of those that were run. Raise Unlike where these do not follow
+        from each other."""
+        story = Story(self, own)
+        for rank, log in own.items():
+            for told, is_so in zip(story.events(rank), log, strict=True):
+                if told != is_so:
+                    raise Unlike(_difference(told, is_so))
+        return [own[rank] if rank in own else Foretold(story, rank) for rank in range(self.mesh.everyone)]
+
+
+class Story:
+    """What the logs of the ranks that were run tell of all others."""
+
+    def __init__(self, fold: Fold, own: Mapping[int, Sequence[Event]]) -> None:
+        self.fold, self.own = fold, own
+        self._moves: dict[tuple[int, int], list[int]] = {}  # by first and second rank of an axis
+
+    def first(self, rank: int) -> Sequence[Event]:
+        """Return the log from which that of a rank follows."""
+        return self.own[self.fold.stands_for(rank, self.fold.axes)[0]]
+
+    def moves(self, first: int, second: int) -> list[int]:
+        """Return for each record by how much its micro-batches move on from one rank to the next of an axis."""
+        if (first, second) not in self._moves:
+            here, there = self.own[first], self.own[second]
+            if len(here) != len(there):
+                raise Unlike(f"rank {first} records {len(here):,} operations, rank {second} {len(there):,}")
+            moves = []
+            for one, two in zip(here, there, strict=True):
+                move = _distance(one.batches, two.batches)
+                if move is None or one.kind != two.kind:
+                    raise Unlike(_difference(one, two))
+                moves.append(move)
+            self._moves[first, second] = moves
+        return self._moves[first, second]
+
+    def events(self, rank: int) -> list[Event]:
+        """Return the log of a rank."""
+        first, steps = self.fold.stands_for(rank, self.fold.axes)
+        moves = [[move * count for move in self.moves(first, second)] for second, count in steps]
+        place, events = self.fold.place(rank), []
+        of_axis: dict[object, tuple[int, ...]] = {}  # the rank's groups
+        together = map(sum, zip(*moves, strict=True)) if moves else repeat(0)
+        for event, move in zip(self.own[first], together, strict=False):
+            _, kind, layer, batches, issued, start, end, held, op, group, *rest = event
+            if move:
+                batches = frozenset([batch + move for batch in batches])
+            if op is not None:
+                axis, number = op[0], op[2]
+                if axis is None or isinstance(axis, str):  # a collective is named by its axis and its first rank
+                    if axis not in of_axis:
+                        of_axis[axis] = self.fold.mesh.group(rank, axis).ranks
+                    group = of_axis[axis]
+                    op = (axis, group[0], number)
+                else:  # a message by its ends
+                    group = tuple([self.fold.moved(one, place) for one in group])
+                    op = (*group, number)
+            events.append(make_event((rank, kind, layer, batches, issued, start, end, held, op, group, *rest)))
+        return events
+
+
+class Foretold(Log):
+    """The log of a rank that was not run, made when it is first read."""
+
+    def __init__(self, story: Story, rank: int) -> None:
+        first = story.first(rank)
+        assert isinstance(first, Log)
+        self.end, self.peak, self._count, self._rank = first.end, first.peak, len(first), rank
+        self._story: Story | None = story
+        self._events: list[Event] | None = None
+
+    def events(self) -> list[Event]:
+        """Return the records, made at the first time that they are asked for."""
+        if self._events is None:
+            assert self._story is not None
+            self._events, self._story = self._story.events(self._rank), None
+        return self._events
+
+
+class _Step:
+    """By how much labels move on from the first rank of an axis to the second."""
+
+    def __init__(self, first: Labels, second: Labels) -> None:
+        self.total, self.of = lcm(first.total, second.total), lcm(first.of, second.of)
+        batches = _distance(first.batches, second.batches)
+        shards = _distance(*[refined(one.shards, one.total, self.total) for one in (first, second)])
+        parts = _distance(*[refined(one.parts, one.of, self.of) for one in (first, second)])
+        alike = first.changed(batches=second.batches, shards=second.shards, total=second.total, rare=second.rare)
+        others = first.rare._replace(parts=second.parts, of=second.of)
+        if batches is None or shards is None or parts is None or alike != second or others != second.rare:
+            raise Unlike(f"one brings {first}, the next {second}")
+        self.batches, self.shards, self.parts = batches, shards, parts
+
+
+def _moved_on(labels: Labels, steps: Sequence[tuple[_Step, int]]) -> Labels:
+    """Return labels that have moved on by so many of these steps."""
+    for step, count in steps:
+        batches = frozenset([batch + step.batches * count for batch in labels.batches])
+        shards, total = _further(labels.shards, labels.total, step.shards * count, step.total)
+        parts, of = _further(labels.parts, labels.of, step.parts * count, step.of)
+        if batches and not 0 <= min(batches) <= max(batches) < labels.total_batches:
+            raise Unlike(f"after {labels} there would be micro-batches that are none, such as {max(batches)}")
+        rare = labels.rare if not step.parts else Rare(parts, of, labels.rare.keep, labels.rare.adapter)
+        labels = labels.changed(batches=batches, shards=shards, total=total, rare=rare)
+    return labels
+
+
+def _further(shards: Shards, total: int, step: int, steps_of: int) -> tuple[Shards, int]:
+    """Return a part of a whole that is so many steps further on, counted in pieces of 1 / ``steps_of``."""
+    if not step:
+        return shards, total
+    finer = lcm(total, steps_of)
+    moved = frozenset([piece + step * (finer // steps_of) for piece in refined(shards, total, finer)])
+    if not 0 <= min(moved) <= max(moved) < finer:
+        raise Unlike(f"there would be a piece {max(moved)} of {finer}")
+    return coarsest(moved, finer)
+
+
+def _distance(first: frozenset[int], second: frozenset[int]) -> int | None:
+    """Return what has to be added to the numbers of one set to get the other. None if nothing does it."""
+    if first == second:
+        return 0
+    if len(first) != len(second):
+        return None
+    step = min(second) - min(first)
+    return step if {number + step for number in first} == second else None
+
+
+def _difference(one: Event, two: Event) -> str:
+    """Return how the records of two ranks differ that ought to be alike."""
+    for name in ("kind", "layer", "batches", "issued", "start", "end", "held"):
+        here, there = getattr(one, name), getattr(two, name)
+        if here != there:
+            break
+    what = f"{two.kind} of layer {two.layer}" if one.kind == two.kind else f"{one.kind} and {two.kind}"
+    return f"rank {two.rank} differs in its {what}, in {name}: {here} and {there}"

@@ -1,0 +1,65 @@
+"""The links of a machine of which only some ranks are run (see ``fold``): those that are not come to each collective
+with what follows from those that are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..basics.errors import Place
+from ..record.operations import Part
+from .fold import Fold, Unlike
+from .in_flight import Lanes, Meeting, Message
+from .network import Network
+from .rank_state import TensorState, Terms
+
+
+class Nothing:
+    """The arithmetic of a run that is only timed: tensors carry no value (see ``record.operations.Values``)."""
+
+    zero = None
+
+    def __getattr__(self, operation: str) -> Any:
+        pair = operation in ("keeping", "backward", "update")
+        return lambda *values, **options: (None, None) if pair else None
+
+
+class Represented(Network):
+    """The links between the ranks that are run."""
+
+    def __init__(self, fold: Fold, terms: Terms) -> None:
+        super().__init__(fold.mesh, terms)
+        self.fold = fold
+        self.known: dict[tuple[object, ...], list[Part]] = {}  # by group and labels, whatever the layer
+
+    def _outputs(self, meeting: Meeting, brought: Sequence[Part | None]) -> Sequence[Part]:
+        """Return what those of a group get that are run."""
+        group, (axis, first, _) = meeting.group, meeting.op
+        if group.present == group.ranks:
+            return super()._outputs(meeting, brought)
+        labels = [one[0] for one in brought if one is not None]
+        where = Place(group.present[0], meeting.row.kind, labels[0].layer)
+        if len(labels) < len(brought):
+            raise Unlike("only some of them bring a tensor", where)
+        of_layer_0 = tuple([one.changed(layer=0) for one in labels])
+        key = (meeting.row.kind, axis, first, of_layer_0)
+        if key not in self.known:
+            try:
+                everyone = self.fold.foretold(group, axis, labels)  # type: ignore[arg-type]
+            except Unlike as error:
+                error.place = where
+                raise
+            outputs = super()._outputs(meeting, [(one, None) for one in everyone])
+            self.known[key] = [outputs[group.ranks.index(rank)] for rank in group.present]
+        return [(out.changed(layer=labels[0].layer), value) for out, value in self.known[key]]
+
+    def send(self, lanes: Lanes, receiver: int, operand: TensorState | None, plain: object) -> Message:
+        """Send a tensor, or a plain value where ``operand`` is None."""
+        rank = lanes.rank
+        self.fold.check_message(rank.rank, receiver, rank.place(f"pass_to({receiver})"))
+        return super().send(lanes, receiver, operand, plain)
+
+    def receive(self, lanes: Lanes, src: int | None) -> Message:
+        """Receive the next message, or the next from ``src``."""
+        rank = lanes.rank
+        if src is not None:
+            self.fold.check_message(src, rank.rank, rank.place(f"receive({src})"))
+        return super().receive(lanes, src)
