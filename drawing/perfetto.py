@@ -69,6 +69,8 @@ def _about(trace: Trace) -> Json:
     about: Json = {"title": trace.title, "1 ms is": f"1 {trace.unit.one}", "issued": "at the start, if nothing is said"}
     if trace.scale:
         about["scale"] = trace.scale
+    if trace.note:
+        about["note"] = trace.note
     if trace.time_target is not None:
         about["target, time"] = trace.unit.lasting(trace.time_target)
     if trace.memory_target is not None:

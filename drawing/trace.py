@@ -66,6 +66,7 @@ class Trace:
     chain: Chain | None = None
     """The longest chain of operations that wait for each other, if it is to be shown."""
     hosts: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    note: str = ""  # what whoever reads the figures has to know
     """The devices of each host, by its rank. Shares of time, and the peak, are those of devices."""
 
     @cached_property
@@ -203,9 +204,9 @@ def trace_of(
     models = _models(source)
     cost = models[0].dist.cost
     unit, tick = cost.time_unit, None
-    fault, failure = "", None
+    fault, failure, note = "", None, ""
     if isinstance(source, Run):
-        unit, tick = source.unit, source.tick and 1e3 * source.tick
+        unit, tick, note = source.unit, source.tick and 1e3 * source.tick, source.note
         title = source.name if title is None else title
         by_rank = _split(source.events)
         failure, fault = source.failure, source.fault if _trains(source) else ""
@@ -232,6 +233,7 @@ def trace_of(
         size_unit=cost.size_unit,
         tick=tick,
         hosts=hosts,
+        note=note,
     )
 
 
@@ -307,10 +309,10 @@ def _refused(run: Run, puzzle: Puzzle) -> str:
 
 
 def _puzzle_of(run: Run) -> Puzzle | None:
-    """Return the puzzle of this name, if this is its machine."""
+    """Return the puzzle of this name, if this is its machine, and the run is one that can be proved."""
     puzzle = puzzles().get(run.name)
     dist = run.models[0].dist
-    if puzzle is None or dist.cost != cost_named(puzzle.cost) or size_of_run(run) != puzzle.size:
+    if run.note or puzzle is None or dist.cost != cost_named(puzzle.cost) or size_of_run(run) != puzzle.size:
         return None
     return puzzle
 

@@ -142,12 +142,13 @@ def idle_and_hidden(trace: Trace) -> str:
 
 
 def machine(trace: Trace) -> str:
-    """Return how many ranks, layers and micro-batches there are, and how long a tick is if times are not in ticks."""
+    """Return how many ranks, layers and micro-batches there are, how long a tick is if times are not in ticks, and what
+    else has to be known."""
     said = f"{trace.ranks} rank{plural(trace.ranks)} · {trace.layers} layer{plural(trace.layers)}"
     said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
     said += f" · boxes of {trace.node_size}" if trace.node_size else ""
     said += f" · {len(trace.hosts)} host{plural(trace.hosts)}" if trace.hosts else ""
-    return said + (f" · {trace.scale}" if trace.scale else "")
+    return said + (f" · {trace.scale}" if trace.scale else "") + (f" · {trace.note}" if trace.note else "")
 
 
 def _met(value: Elements | float, target: Elements | float | None, trace: Trace) -> str:

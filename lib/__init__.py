@@ -3,21 +3,22 @@
 The packages, in reading order. Each describes its modules in the same way, and a module imports only what stands before
 it, so whoever reads in this order meets nothing that has not been explained.
 
-========  ======================================================================
-basics    exact units, and errors that say what to do
-record    what happened, as data: tensors in words, the table of operations, the log
-machine   what decides: values, prices, lanes, memory, right or wrong
-real      the prices of real models on real machines, in seconds and bytes
-learner   what a learner touches: Model, Dist, tensors, calls
-running   a function on every rank: the loop, limits, run
-course    what the puzzles ask for
-remote    the machine at the other end of a line
-grading   from a function to a verdict
-lib       this file: what a learner imports
-referee   untrusted code, whole classes, the shell
-engines   the same functions on real tensors, if torch is there
-__main__  python -m lib
-========  ======================================================================
+=========  ======================================================================
+basics     exact units, and errors that say what to do
+record     what happened, as data: tensors in words, the table of operations, the log
+machine    what decides: values, prices, lanes, memory, right or wrong
+real       the prices of real models on real machines, in seconds and bytes
+represent  ranks that stand for others
+learner    what a learner touches: Model, Dist, tensors, calls
+running    a function on every rank: the loop, limits, run
+course     what the puzzles ask for
+remote     the machine at the other end of a line
+grading    from a function to a verdict
+lib        this file: what a learner imports
+referee    untrusted code, whole classes, the shell
+engines    the same functions on real tensors, if torch is there
+__main__   python -m lib
+=========  ======================================================================
 """
 
 from .basics.errors import Deadlock, PuzzleError

@@ -55,18 +55,27 @@ class Shown:
 
 
 def grade(
-    fn: Callable[[Any], Any], puzzle: str | None = None, *, seed: int | None = None, timeout: float | None = 10.0
+    fn: Callable[[Any], Any],
+    puzzle: str | None = None,
+    *,
+    seed: int | None = None,
+    timeout: float | None = 10.0,
+    represent: None = None,
 ) -> Shown:
     """The verdict on a function: whether it is right, at the puzzle's size and at others, and how its time and memory
     compare with the target.
 
     The puzzle is the one with the function's name, unless ``puzzle`` names another. The other sizes are chosen at
     random; the seed is shown, and with the same ``seed`` you get the same sizes. ``timeout`` is in seconds, for each
-    run. Raises PuzzleError for an unknown puzzle, and for anything that is not a function.
+    run. Raises PuzzleError for an unknown puzzle, for anything that is not a function, and for ``represent``: a verdict
+    is about all ranks.
     """
     if not callable(fn):
         named = fn if isinstance(fn, str) else getattr(fn, "name", "fsdp")
         raise PuzzleError("grade takes a function", got=describe(fn), cure=f"grade({named})")
+    if represent is not None:
+        problem, cure = "a verdict is proved, and ranks that stand for others only tell the time", "leave represent out"
+        raise PuzzleError(problem, where="grade", got=f"represent={describe(represent)}", cure=cure)
     spec = find(puzzle if puzzle is not None else getattr(fn, "__name__", fn))
     seed = new_seed() if seed is None else seed
     begun = time.perf_counter()

@@ -517,7 +517,7 @@ class Model(Verbs):
     # -- the answer --------------------------------------------------------------------------------
 
     def _watch(self, watched: Callable[[Callable[[int], int]], int]) -> None:
-        """From now on it is noted what the rank's code asks of its number (see ``machine.fold``)."""
+        """From now on it is noted what the rank's code asks of its number (see ``represent``)."""
         self._watched, self._seen = watched, watched(lambda rank: rank)
 
     @staticmethod

@@ -1,6 +1,6 @@
 """The books of a machine in this process: everything that decides right or wrong (see ``interface``)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import attrgetter, index
 from typing import cast
@@ -17,13 +17,12 @@ from . import late_memory
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
-from .fold import Fold
 from .in_flight import InFlight, labels_of_each
 from .interface import AnyBooks, Books, FinalState
 from .lists import check_list
+from .mesh import Mesh
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
-from .represented import Nothing, Represented
 
 labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
 NEIGHBORS = (
@@ -36,11 +35,9 @@ def loading(verb: str) -> str:
     return f"model.{verb}(layer, shard, total): number `shard` of `total` equal pieces"
 
 
-def books_of(
-    shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None, fold: Fold | None = None
-) -> AnyBooks:
+def books_of(shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None) -> AnyBooks:
     """Return new books of a machine, for a learner's side that looks into no handle."""
-    books: Books[RankState, TensorState, InFlight] = LocalBooks(shape, graded, strict, values, fold=fold)
+    books: Books[RankState, TensorState, InFlight] = LocalBooks(shape, graded, strict, values)
     return cast(AnyBooks, books)
 
 
@@ -56,8 +53,8 @@ class LocalBooks:
 
     ``graded``: the rules of ``run`` (one owner, nothing made up, each piece loaded once). ``strict``: whether
     sets are checked at each operation; off, only the values can tell. ``values``: what tensors carry, fingerprints
-    unless given. ``watcher`` hears when tensors can really move. ``fold``: which ranks stand for others, if only some
-    are run; then tensors carry nothing.
+    unless given. ``watcher`` hears when tensors can really move.
+    ``network`` makes the links between the ranks.
     """
 
     def __init__(
@@ -67,13 +64,11 @@ class LocalBooks:
         strict: bool = True,
         values: Values | None = None,
         watcher: Watcher | None = None,
-        fold: Fold | None = None,
+        network: Callable[[Mesh, Terms, Watcher | None], Network] = Network,
     ) -> None:
         self.shape, self.mesh = shape, shape.mesh
-        if fold is not None:
-            values = cast(Values, Nothing())
         self.terms = Terms(shape.cost, Fingerprints() if values is None else values, graded, strict)
-        self.network = Network(shape.mesh, self.terms, watcher) if fold is None else Represented(fold, self.terms)
+        self.network = network(shape.mesh, self.terms, watcher)
         # Bound as they are, a question costs one call less.
         self.wait, self.fetch, self.decide_next = self.network.wait, self.network.fetch, self.network.decide_next
         self.unfinished, self.deadlock = self.network.unfinished, self.network.deadlock

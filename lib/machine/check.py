@@ -32,6 +32,9 @@ def check_finals(states: Sequence[FinalState], train: str = TRAINED[0]) -> bool:
         _check_frozen(states)
     for layer in range(layers):
         finals = [(state.rank, state.finals[layer]) for state in states if layer in state.finals]
+        if any(final.value is None for _, final in finals):
+            problem, cure = "the final weights are not known", "run all ranks, without represent=..."
+            raise PuzzleError(problem, where=Place(layer=layer), cure=cure, line="")
         _check_complete(layer, finals, adapters)
         for rank, final in finals:
             made_up = made_up or final.made_up

@@ -17,7 +17,9 @@ class Group(NamedTuple):
     position: dict[int, int]  # index of a rank among those that are present
     per_box: int  # how many of its ranks, at the most, share a box
     name: str
-    present: tuple[int, ...]  # those of its ranks that are run: all of them, unless some stand for others (``fold``)
+    present: tuple[
+        int, ...
+    ]  # those of its ranks that are run: all, unless some stand for others (``represent``)
 
     @property
     def across(self) -> bool:
@@ -48,7 +50,7 @@ class Mesh:
             raise PuzzleError(f"the mesh does not multiply to the ranks: {wrong}", where="mesh", cure=cure)
         self._groups: dict[tuple[str | None, int], Group] = {}
         self.run: frozenset[int] | None = None
-        """The ranks that are run, if they stand for others (``fold``). None: all of them."""
+        """The ranks that are run, if they stand for others (``represent``). None: all of them."""
         self.hosts = whole_number("hosts", hosts, least=0)
         self.beside = self._beside()
         """The devices of each host, by its rank."""

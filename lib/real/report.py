@@ -29,6 +29,7 @@ def report(run: Outcome) -> str:
     gpus = run.ranks * cost.tensor
     head = f"{run.name}, {cost}, {run.batches} micro-batches on {gpus:,} GPUs"
     head += f", {cost.tensor} a rank" if cost.tensor > 1 else ""
+    head += f" ({run.note})" if run.note else ""
     parts = [_time(run, cost), _memory(run, cost), _volume(run, cost)]
     return "\n".join([head, *(line for part in parts for line in part)])
 

@@ -16,15 +16,16 @@ from ..learner.dist import Dist
 from ..learner.model import Model
 from ..machine.books import books_of
 from ..machine.check import TRAINED
-from ..machine.coordinate import MOST
 from ..machine.cost import Cost, Shape
 from ..machine.failure import Failure, Wait
-from ..machine.fold import ASKS_NOTHING, Fold, Unlike, axes_of
 from ..machine.mesh import Mesh
 from ..machine.outcome import Outcome
 from ..real.prices import Mfu, RealCost
 from ..record.events import END, MARKS, Event
 from ..record.score import makespan
+from ..represent.coordinate import MOST
+from ..represent.fold import ASKS_NOTHING, Fold, Unlike, axes_of
+from ..represent.links import books_of_few
 from .execution import execute, name_of
 from .limits import collector_off
 from .workload import Workload
@@ -235,7 +236,7 @@ def _timed(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: S
     while True:
         shape = Shape(Mesh(mesh.ranks, mesh.axes, mesh.node_size, mesh.hosts), shape.cost)
         fold = Fold(shape.mesh, axes, also)
-        dist = Dist.of(shape, books_of(shape, graded=True, strict=settings.strict, fold=fold))
+        dist = Dist.of(shape, books_of_few(shape, fold, settings.strict))
         models = train_on(fn, dist, work, settings, fold)
         if not fold.wanted:
             break

@@ -18,11 +18,11 @@ from math import lcm
 from ..basics.arguments import describe
 from ..basics.errors import NOWHERE, PuzzleError
 from ..basics.errors import Place as Where
+from ..machine.log import Log
+from ..machine.mesh import Group, Mesh
 from ..record.events import Event, make_event
 from ..record.labels import Labels, Rare, Shards, coarsest, refined
 from .coordinate import Coordinate, Place, Questions
-from .log import Log
-from .mesh import Group, Mesh
 
 RANKS = "ranks"
 """The one axis of a machine without a mesh."""
@@ -63,7 +63,7 @@ def axes_of(mesh: Mesh, represent: object) -> tuple[str, ...]:
 
 class Fold:
     """Which ranks of a mesh are run, and for whom they stand. ``axes``: those of which only a few ranks are run.
-    ``also``: more places on these axes that are run. Raises Unlike where the links of the ranks differ."""
+    ``also``: more places on these axes that are run."""
 
     def __init__(self, mesh: Mesh, axes: Sequence[str], also: Iterable[Place] = ()) -> None:
         self.mesh = mesh
@@ -81,7 +81,6 @@ class Fold:
         self._paths: dict[tuple[str | None, int], list[tuple[int, Steps]]] = {}
         self._allowed: set[tuple[int, int]] = set()
         mesh.run = self.run
-        self._check_links()
 
     # -- who stands for whom --------------------------------------------------------------
 
@@ -117,16 +116,16 @@ class Fold:
         steps = [(self.moved(rank, {**first, axis: 1}), here[axis]) for axis in among if here[axis]]
         return self.moved(rank, first), steps
 
-    def _check_links(self) -> None:
-        """Raise Unlike unless the groups of an axis share boxes in the same way, wherever they are on folded axes."""
-        for axis in self.mesh.axes:
-            known: dict[int, Group] = {}
-            for rank in range(self.mesh.ranks):
-                group = self.mesh.group(rank, axis)
-                first = self.moved(group.ranks[0], dict.fromkeys(self.axes, 0))
-                other = known.setdefault(first, group)
-                if other.per_box != group.per_box:
-                    raise Unlike(f"of {other} at most {other.per_box} share a box, of {group} {group.per_box}")
+    def check_links(self, axis: str) -> None:
+        """Raise Unlike unless the groups along an axis share boxes in the same way, wherever they are on folded
+        axes."""
+        known: dict[int, Group] = {}
+        for rank in range(self.mesh.ranks):
+            group = self.mesh.group(rank, axis)
+            first = self.moved(group.ranks[0], dict.fromkeys(self.axes, 0))
+            other = known.setdefault(first, group)
+            if other.per_box != group.per_box:
+                raise Unlike(f"{other.per_box} of {other} share a box, of {group} {group.per_box}")
 
     def check_message(self, sender: int, receiver: int, where: Where) -> None:
         """Raise Unlike for a message along a folded axis, and for one that leaves a box on some ranks only."""

@@ -2,14 +2,26 @@
 with what follows from those that are."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from ..basics.errors import Place
-from ..record.operations import Part
+from ..machine.books import LocalBooks
+from ..machine.cost import Shape
+from ..machine.in_flight import Lanes, Meeting, Membership, Message
+from ..machine.interface import AnyBooks
+from ..machine.mesh import Mesh
+from ..machine.network import Network, Watcher
+from ..machine.rank_state import TensorState, Terms
+from ..record.operations import Part, Values
 from .fold import Fold, Unlike
-from .in_flight import Lanes, Meeting, Message
-from .network import Network
-from .rank_state import TensorState, Terms
+
+
+def books_of_few(shape: Shape, fold: Fold, strict: bool) -> AnyBooks:
+    """Return the books of a machine of which only some ranks are run."""
+    values = cast(Values, Nothing())
+    books: object = LocalBooks(shape, graded=True, strict=strict, values=values, network=partial(Represented, fold))
+    return cast(AnyBooks, books)
 
 
 class Nothing:
@@ -25,10 +37,20 @@ class Nothing:
 class Represented(Network):
     """The links between the ranks that are run."""
 
-    def __init__(self, fold: Fold, terms: Terms) -> None:
-        super().__init__(fold.mesh, terms)
+    def __init__(self, fold: Fold, mesh: Mesh, terms: Terms, watcher: Watcher | None = None) -> None:
+        super().__init__(mesh, terms, watcher)
         self.fold = fold
+        self.checked: set[str] = set()  # axes
         self.known: dict[tuple[object, ...], list[Part]] = {}  # by group and labels, whatever the layer
+
+    def _join(self, rank: int, axis: str | None) -> Membership:
+        """Return what a rank is in its group along an axis."""
+        if axis is not None:
+            self.mesh.size(axis)  # says which axes there are
+            if axis not in self.checked:
+                self.fold.check_links(axis)
+                self.checked.add(axis)
+        return super()._join(rank, axis)
 
     def _outputs(self, meeting: Meeting, brought: Sequence[Part | None]) -> Sequence[Part]:
         """Return what those of a group get that are run."""

@@ -1,0 +1,324 @@
+"""Ranks that stand for others: as the whole machine, or refused."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from drawing import draw, perfetto
+from lib import Model, PuzzleError, Run, grade, run
+from lib.course.layouts import SIZES
+from lib.course.specs import Size, cost_named, puzzles
+from lib.real import A100_MEGATRON, Transformer, report
+from lib.represent.fold import Unlike
+from tests.bench import fsdp, hybrid
+from tests.programs import SOLUTIONS
+
+MODULES = {name: importlib.import_module(f"solutions.{name}") for name in SOLUTIONS}
+PASS_MESSAGES = {"pipeline", "gpipe", "pipeline_fsdp", "one_f_one_b", "interleaved", "zero_bubble"}
+"""Programs whose only axis is one along which messages are passed."""
+
+
+def best() -> Iterator[Any]:
+    """Every program of the solutions that the frontier of its puzzle names, and that puzzle."""
+    for puzzle in puzzles().values():
+        for name in sorted({puzzle.name, *[point["by"] for point in puzzle.frontier]} if not puzzle.repair else ()):
+            program = getattr(MODULES[puzzle.file], name, None)
+            if program is not None:
+                yield pytest.param(program, puzzle, id=f"{puzzle.name}-{name}")
+
+
+def same(one: Run, two: Run) -> bool:
+    """Whether two runs have the same figures and the same log, record by record."""
+    figures = [(done.time, done.memory, done.host_memory, done.events) for done in (one, two)]
+    return figures[0] == figures[1]
+
+
+@pytest.mark.parametrize(("program", "puzzle"), [*best()])
+def test_every_solution_is_timed_as_on_the_whole_machine(
+    program: Callable[[Model], Any], puzzle: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cost, refused, sizes = cost_named(puzzle.cost), [], [puzzle.size, *SIZES[puzzle.other_sizes](puzzle.size)]
+    largest = sorted(sizes, key=lambda size: size.get("ranks", 1))[-3:]
+    for size in [puzzle.size, *sizes[1:3], *largest]:
+        whole = run(program, **size, cost=cost)
+        for axis in (True, *(size.get("mesh") or ())):
+            try:
+                few = run(program, **size, cost=cost, represent=axis)
+            except Unlike as error:
+                assert "pass messages" in error.problem
+                refused.append(axis)
+                continue
+            assert same(few, whole)
+            assert few.note
+            assert few.note in repr(few)
+    if puzzle.name in PASS_MESSAGES:
+        assert {*refused} == {True}
+    elif puzzle.name == "breadth_first":
+        assert {*refused} == {True, "stage"}
+    else:
+        assert not refused
+
+
+@pytest.mark.parametrize("ranks", [5, 8, 24, 33])
+@pytest.mark.parametrize("each", [1, 3])
+def test_more_ranks_than_are_run(ranks: int, each: int) -> None:
+    """Micro-batches dealt out one by one, and in blocks; shards in turn; a machine of boxes."""
+
+    async def dealt(model: Model) -> Model:
+        return await trained(model, range(model.rank, model.BATCHES, model.RANKS))
+
+    async def in_blocks(model: Model) -> Model:
+        return await trained(model, range(model.rank * each, (model.rank + 1) * each))
+
+    for program in (dealt, in_blocks):
+        size: dict[str, Any] = {"ranks": ranks, "layers": 3, "batches": ranks * each, "node_size": 4}
+        few = run(program, **size, represent=True)
+        assert same(few, run(program, **size))
+        assert len(few.models) == 4
+
+
+async def trained(model: Model, batches: Any) -> Model:
+    """Sharded data parallel with several micro-batches a rank, prefetched gathers and one sum of each gradient."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+    for batch in batches:
+        model.activations[0] = model.get_activation([batch])
+        gather = model.allgather(model.weights[0], 0)
+        for layer in range(model.LAYERS):
+            model.weights["whole"] = await gather
+            if layer + 1 < model.LAYERS:
+                gather = model.allgather(model.weights[layer + 1], layer + 1)
+            model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights.pop("whole"))
+        grad = model.loss(model.activations.pop(model.LAYERS))
+        for layer in reversed(range(model.LAYERS)):
+            model.grad_activations[layer] = grad
+            weight = await model.allgather(model.weights[layer], layer)
+            own, grad = model.backward(layer, model.activations.pop(layer), model.grad_activations.pop(layer), weight)
+            before = model.grad_weights.pop(layer, None)
+            model.grad_weights[layer] = own if before is None else before + own
+            model.grad_activations[layer] = grad
+            grad = model.grad_activations.pop(layer)
+    for layer in range(model.LAYERS):
+        model.grad_weights[layer] = await model.scatterreduce(model.grad_weights.pop(layer), layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+@pytest.mark.parametrize("represent", ["replica", "shard", True, ("shard", "replica")])
+def test_axes_of_a_mesh(represent: Any) -> None:
+    size: dict[str, Any] = {"ranks": 48, "layers": 3, "batches": 48, "mesh": {"replica": 6, "shard": 8}, "node_size": 8}
+    few = run(hybrid, **size, represent=represent)
+    assert same(few, run(hybrid, **size))
+    assert len(few.models) == {"replica": 32, "shard": 24}.get(str(represent), 16)
+
+
+async def tree(model: Model) -> Model:
+    """A pipeline of two stages, copied along an axis, whose gradients are summed along it."""
+    stage, copies = model.axis_index("stage"), model.axis_size("copy")
+    mine = range(model.axis_index("copy"), model.BATCHES, copies)
+    model.weights[0], model.opt_states[0] = model.load_weights(stage)
+    for batch in mine:
+        if stage == 0:
+            model.activations[batch] = model.get_activation([batch])
+            out = model.forward(0, model.activations[batch], model.weights[0])
+            await model.pass_to(model.rank_at(stage=1), out)
+            grad = await model.receive(model.rank_at(stage=1))
+            grad, _ = model.backward(0, model.activations.pop(batch), grad, model.weights[0])
+        else:
+            model.activations[batch] = await model.receive(model.rank_at(stage=0))
+            last = model.loss(model.forward(1, model.activations[batch], model.weights[0]))
+            grad, back = model.backward(1, model.activations.pop(batch), last, model.weights[0])
+            model.grad_activations[0] = back
+        before = model.grad_weights.pop(0, None)
+        model.grad_weights[0] = grad if before is None else before + grad
+        if stage:
+            await model.pass_to(model.rank_at(stage=0), model.grad_activations.pop(0))
+    total = await model.allreduce(model.grad_weights.pop(0), stage, axis="copy")
+    model.weights[0], model.opt_states[0] = model.update(stage, total, model.weights[0], model.opt_states[0])
+    model.set_final_weight(stage, model.weights[0])
+    return model
+
+
+def test_messages_that_stay_in_their_place_of_a_folded_axis() -> None:
+    size: dict[str, Any] = {"ranks": 18, "layers": 2, "batches": 27, "mesh": {"stage": 2, "copy": 9}}
+    for boxes in (None, 9):
+        few = run(tree, **size, node_size=boxes, represent="copy")
+        assert same(few, run(tree, **size, node_size=boxes))
+        assert len(few.models) == 8
+
+
+def test_links_that_are_not_the_same_everywhere_are_refused() -> None:
+    size: dict[str, Any] = {"ranks": 18, "layers": 2, "batches": 27, "mesh": {"stage": 2, "copy": 9}}
+    with pytest.raises(Unlike, match="leave a box in some places only"):
+        run(tree, **size, node_size=12, represent="copy")
+    with pytest.raises(Unlike, match="3 of shard: ranks 0, 1, 2 share a box, of shard: ranks 3, 4, 5 2"):
+        run(hybrid, 12, 2, 12, mesh={"replica": 4, "shard": 3}, node_size=4, represent="replica")
+
+
+# -- functions that are not the same on all ranks ---------------------------------------------
+
+
+async def only_one(model: Model) -> Model:
+    """One rank in the middle does more."""
+    if model.rank == 23:
+        model.activations["more"] = model.get_activation([model.rank])
+    return await fsdp(model)
+
+
+async def some_in_the_middle(model: Model) -> Model:
+    """A few ranks that no single question tells apart."""
+    if model.rank % 7 == 3 and model.rank > 20 and model.rank < 30:
+        model.activations["more"] = model.get_activation([model.rank])
+    return await fsdp(model)
+
+
+async def as_many_as_its_number(model: Model) -> Model:
+    """What it does is counted by its rank."""
+    for _ in range(model.rank):
+        model.get_activation([0])
+    return await fsdp(model)
+
+
+async def every_fourth(model: Model) -> Model:
+    """The rank is a condition by itself."""
+    if not model.rank & 3:
+        model.activations["more"] = model.get_activation([model.rank])
+    return await fsdp(model)
+
+
+async def in_a_ring(model: Model) -> Model:
+    """Messages along the axis."""
+    await model.pass_to((model.rank + 1) % model.RANKS, "hello")
+    await model.receive()
+    return await fsdp(model)
+
+
+async def the_other_way_round(model: Model) -> Model:
+    """Shards that are turned: the last rank has the first."""
+    place = (model.rank + 1) % model.RANKS
+    model.weights[0], model.opt_states[0] = model.load_weights(0, place, model.RANKS)
+    await model.allgather(model.weights[0], 0)
+    return model
+
+
+async def one_asks_for_each(model: Model) -> Model:
+    """It asks of every micro-batch whose it is."""
+    [batch for batch in range(model.BATCHES) if batch % model.RANKS == model.rank]
+    return await fsdp(model)
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (only_one, "rank 23 differs"),
+        (some_in_the_middle, "rank 24 differs"),
+        (as_many_as_its_number, "records"),
+        (every_fourth, "records"),
+        (in_a_ring, "pass messages"),
+        (the_other_way_round, "no piece 40 of 40|piece 40 of 40|follows from"),
+        (one_asks_for_each, "asks in more than a few ways"),
+    ],
+)
+def test_a_function_that_is_not_the_same_for_all_is_refused(program: Any, said: str) -> None:
+    with pytest.raises(Unlike, match=said) as refused:
+        run(program, 40, 3, 40, represent=True)
+    assert refused.value.cure
+
+
+async def with_questions(model: Model) -> Model:
+    """Questions whose answers change nothing."""
+    if model.rank == 17 or model.rank >= 30:
+        model.LAYERS  # noqa: B018
+    half = "upper" if model.rank * 2 >= model.RANKS else "lower"
+    assert half in ("upper", "lower")
+    return await fsdp(model)
+
+
+def test_questions_that_change_nothing_are_allowed() -> None:
+    few = run(with_questions, 40, 3, 40, represent=True)
+    assert same(few, run(with_questions, 40, 3, 40))
+    assert len(few.models) > 4  # those with other answers were run, too
+
+
+def test_a_rank_computes_with_its_number_as_with_any() -> None:
+    seen = []
+
+    async def program(model: Model) -> Model:
+        rank = model.rank
+        sums = rank + 1, 1 - rank, rank * 3 % 5, 7 // (rank + 1), rank / 2, -rank
+        seen.append((*sums, f"{rank:03d}", [5, 6, 7][rank % 3]))
+        assert isinstance(rank, int)
+        assert {rank: 1}[int(rank)] == 1
+        assert sorted([3, rank, 1]) == sorted([3, int(rank), 1])
+        return await fsdp(model)
+
+    run(program, 40, 1, 40, represent=True)
+    assert seen[0] == (1, 1, 0, 7, 0.0, 0, "000", 5)
+    assert seen[1] == (2, 0, 3, 3, 0.5, -1, "001", 6)
+
+
+# -- what is said of it ---------------------------------------------------------------------
+
+
+def test_it_says_everywhere_that_nothing_is_proved() -> None:
+    done = run(fsdp, 64, 2, 64, represent=True)
+    said = "timed, not proved: 4 ranks were run for 64"
+    assert said in repr(done)
+    assert said in str(done)
+    assert said in draw(done).svg()
+    assert said in str(perfetto(done))
+    with pytest.raises(PuzzleError, match="the final weights are not known"):
+        done.check()
+    with pytest.raises(PuzzleError, match="the final weights are not known"):
+        Model.check(done.models)
+    with pytest.raises(PuzzleError, match="ranks that stand for others"):
+        grade(MODULES["p04_fsdp"].fsdp, represent=True)  # type: ignore[arg-type]
+
+
+def test_a_puzzle_s_target_is_not_met_by_it() -> None:
+    program, size = MODULES["p04_fsdp"].fsdp, puzzles()["fsdp"].size
+    assert "target" in draw(run(program, **size)).svg()
+    assert "target" not in draw(run(program, **size, represent=True)).svg()
+
+
+def test_on_a_cluster() -> None:
+    model = Transformer(layers=4, hidden=1024, heads=16, sequence=512, vocabulary=1000)
+    size: Size = {"ranks": 32, "layers": 4, "batches": 32}
+    cost = A100_MEGATRON.cost(model)
+    few, whole = run(fsdp, **size, cost=cost, represent=True), run(fsdp, **size, cost=cost)
+    assert same(few, whole)
+    assert (few.seconds, few.bytes, few.fits, few.mfu) == (whole.seconds, whole.bytes, whole.fits, whole.mfu)
+    assert report(few).replace(f" ({few.note})", "") == report(whole)
+    assert few.note in report(few)
+
+
+@pytest.mark.parametrize("represent", ["replica", ["ranks", "other"], 3, [], "", 0.5])
+def test_what_is_no_axis_is_refused(represent: Any) -> None:
+    with pytest.raises(PuzzleError, match="represent names no axis"):
+        run(fsdp, 8, 2, 8, represent=represent)
+
+
+def test_real_tensors_are_of_every_rank() -> None:
+    with pytest.raises(PuzzleError, match="real tensors are computed by every rank"):
+        run(fsdp, 8, 2, 8, represent=True, engine="local")
+
+
+def test_an_error_of_the_function_is_told_as_always() -> None:
+    async def wrong(model: Model) -> Model:
+        model.forward(0, model.get_activation([model.rank]), None)
+        return model
+
+    with pytest.raises(PuzzleError, match="weight must be a Weight") as told:
+        run(wrong, 40, 2, 40, represent=True)
+    draw(told.value.run)
+
+
+def test_prices_of_another_kind() -> None:
+    cost = cost_named("two_speeds")
+    size: dict[str, Any] = {"ranks": 24, "layers": 2, "batches": 24, "mesh": {"replica": 3, "shard": 8}, "node_size": 8}
+    assert same(run(hybrid, **size, cost=cost, represent=True), run(hybrid, **size, cost=cost))
