@@ -29,6 +29,11 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._selector = self
 
+    def close(self) -> None:
+        """Close the loop, which then is no selector of its own any more: no circle is left to be collected."""
+        super().close()
+        self._selector = None  # type: ignore[assignment]
+
     def select(self, timeout: float | None) -> list[Any]:
         """Return an empty list, at once or after a wait. The loop calls it once for every round of callbacks.
         ``timeout``: 0 or less where callbacks are due, the seconds until the next timer where there is one, or None."""

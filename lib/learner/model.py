@@ -7,6 +7,7 @@ import inspect
 import sys
 from array import array
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 from types import CodeType, FrameType
 from typing import Any, TypeVar
@@ -84,7 +85,8 @@ class Model(Verbs):
         self._handle = self._books.open(self._rank, self._layers, self._batches)
         self._by_hand = dist._watch is not None
         self._shared = False
-        self._caller = Caller(self._rank, self._books, dist._watch, self._share)
+        share = partial(self._books.share, self._handle, running_task)
+        self._caller = Caller(self._rank, self._books, dist._watch, share)
         # Where each record of the log was written: a place in the code costs less than a line.
         self._codes: list[CodeType] = []
         self._places = array("i")

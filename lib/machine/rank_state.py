@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
+from weakref import ref
 
 from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements
@@ -127,7 +128,7 @@ class Hand:
     __slots__ = ("rank", "ended")
 
     def __init__(self, rank: RankState | None) -> None:
-        self.rank = rank
+        self.rank = ref(rank) if rank is not None else None  # a rank holds its hands: no circle to be collected
         self.ended = 0  # how long the log was after that operation: what came to hand before it is gone
 
 
@@ -236,7 +237,8 @@ def _one_rank(use: str, *tensors: TensorState, take: bool = False) -> RankState 
 
 def gone(tensor: TensorState, where: Place) -> PuzzleError:
     """Return the error that says why a tensor no longer exists."""
-    rank = tensor.rank if tensor.since < 0 else tensor.hand.rank
+    holder = tensor.hand.rank
+    rank = tensor.rank if tensor.since < 0 or holder is None else holder()
     assert rank is not None
     kind, layer = rank.ended_by(tensor)
     problem = f"{tensor.labels} was not stored when rank {rank.rank} issued {show_call(kind, layer)}"

@@ -31,14 +31,19 @@ class QuietLoop(SelectorlessLoop):
     def __init__(
         self,
         quiet: Callable[[], bool],
-        stuck: Callable[[], None],
-        started: Callable[[asyncio.Task[Any]], None],
+        stuck: Callable[[], object],
+        started: Callable[[asyncio.Task[Any]], object],
         deadline: float | None,
     ) -> None:
         super().__init__()
         self._quiet, self._stuck, self._started, self._deadline = quiet, stuck, started, deadline
         self._woken = threading.Event()
         self._jumped, self._turns = 0.0, 0
+
+    def close(self) -> None:
+        """Close the loop, and let go of those who are called: what belongs to a run is then given back with it."""
+        super().close()
+        self._quiet = self._stuck = self._started = bool
 
     def time(self) -> float:
         """Seconds of the loop's clock, which jumps over what is only waited for."""
