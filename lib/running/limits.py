@@ -18,17 +18,17 @@ class TimeIsUp(BaseException):
 
 
 @contextmanager
-def collector_off() -> Iterator[None]:
+def collector_off(circles: bool = False) -> Iterator[None]:
     """No cyclic garbage collection meanwhile: with 38,000 events it cost a third of the time.
 
     What was made is then counted as old, which a freeze does without looking at it: the collector's first look at
-    everything took a tenth of a run. It would find nothing, as a run leaves no circles behind (``test_lives``); where an
-    error ends it there are some, and the collector comes as always."""
+    everything took a tenth of a run. It would find nothing, as a run leaves no circles behind (``test_lives``). After
+    an error, or where ``circles`` says so, there may be some, and the collector comes as always."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
-        if enabled and not gc.get_freeze_count():  # what somebody else has frozen is to stay so
+        if enabled and not circles and not gc.get_freeze_count():  # what somebody else has frozen is to stay so
             gc.freeze()
             gc.unfreeze()
     finally:

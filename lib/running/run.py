@@ -268,7 +268,7 @@ def train_on(
 
 def keep_run(error: PuzzleError, name: str, models: Sequence[Model], train: str = TRAINED[0]) -> None:
     """Give an error the run up to it, and that run what is known of its failure."""
-    with collector_off():
+    with collector_off(circles=True):
         error.run = done = Run(name, models, train)
     place = _place(error, done)
     waits = [wait for model in models if (wait := model._waits_for(place)) is not None]
