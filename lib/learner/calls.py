@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from ..basics.errors import PuzzleError, line_at, show_call, show_line
-from ..machine.interface import AnyBooks, CallHandle, Token
+from ..machine.interface import AnyBooks, CallHandle, RankHandle, Token
 from .tensors import TENSORS, of_token
 from .watch import Watch
 
@@ -23,8 +23,20 @@ class Caller(NamedTuple):
 
     rank: int
     books: AnyBooks
+    handle: RankHandle
     watch: Watch | None  # who has to be told that a coroutine waits; None where the loop knows
-    share: Callable[[], None]  # several coroutines may run from now on
+
+    def share(self) -> None:
+        """Several coroutines may run in this rank from now on."""
+        self.books.share(self.handle, running_task)
+
+
+def running_task() -> object:
+    """The task that is running; None in plain code and in callbacks."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
 class Call:

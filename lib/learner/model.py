@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import sys
 from array import array
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import zip_longest
 from types import CodeType, FrameType
 from typing import Any, TypeVar
@@ -85,8 +83,7 @@ class Model(Verbs):
         self._handle = self._books.open(self._rank, self._layers, self._batches)
         self._by_hand = dist._watch is not None
         self._shared = False
-        share = partial(self._books.share, self._handle, running_task)
-        self._caller = Caller(self._rank, self._books, dist._watch, share)
+        self._caller = Caller(self._rank, self._books, self._handle, dist._watch)
         # Where each record of the log was written: a place in the code costs less than a line.
         self._codes: list[CodeType] = []
         self._places = array("i")
@@ -562,12 +559,4 @@ class Model(Verbs):
         """Several coroutines may run in this rank from now on."""
         if not self._shared:
             self._shared = True
-            self._books.share(self._handle, running_task)
-
-
-def running_task() -> object:
-    """The task that is running; None in plain code and in callbacks."""
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
+            self._caller.share()

@@ -13,6 +13,7 @@ from .tensors import FIRST, TENSORS, Saved, Tensor
 
 _set, _delete = dict.__setitem__, dict.__delitem__
 _MISSING = object()
+ALL_BUT_SAVED = TENSORS - {Saved}
 
 
 class Storage(dict[Hashable, Any]):
@@ -24,7 +25,7 @@ class Storage(dict[Hashable, Any]):
         super().__init__()
         self._books, self._rank, self._name = books, rank, name
         self._store, self._drop = books.store, books.drop
-        self._holds = TENSORS if name == KINDS[SAVED].store else TENSORS - {Saved}
+        self._holds = TENSORS if name == KINDS[SAVED].store else ALL_BUT_SAVED
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
         if type(tensor) not in self._holds:

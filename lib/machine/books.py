@@ -267,6 +267,7 @@ class LocalBooks:
         rank.mark(END, None)
 
     def finish_log(self, rank: RankState) -> Sequence[Event]:
+        self.terms.samples.clear()  # nobody will take another one
         return late_memory.finish_log(self.network.lanes[rank.rank])
 
     def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:

@@ -24,8 +24,8 @@ class InFlight:
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = (
-        "lanes", "lane", "kind", "layer", "meeting", "issued", "index", "holder", "operands", "labels", "memory",
-        "sent", "held", "end", "result", "waiter", "awaited",
+        "lanes", "lane", "kind", "layer", "meeting", "issued", "index", "operands", "labels", "sent", "held",
+        "end", "result", "waiter", "awaited",
     )  # fmt: skip
     layers: tuple[int, ...] = ()  # of a collective that got a list
     group: Group | None = None
@@ -49,19 +49,21 @@ class InFlight:
         self.kind, self.layer = kind, layer
         self.meeting = meeting  # of a member: its collective
         self.issued, self.index = rank.clock, len(log)  # where in the log it stands
-        self.holder = rank.holder() if rank.several else None  # the coroutine that has issued it
         self.operands = operands  # the tensors that it carries: they stay in memory until the end of the call
         self.labels: Labels | None = None
-        self.memory: Elements = 0
         for operand in operands:
             self.labels = operand.labels
-            self.memory += operand.memory
             if operand.carriers is None:
                 operand.carriers = [self]
             else:
                 operand.carriers.append(self)
-        self.sent = self.memory if rank.cost.sent_as_stored else sum([rank.cost.sent(one.labels) for one in operands])
+        self.sent: Elements = 0
         """How much goes over the links, of what it carries."""
+        if operands:
+            if not rank.cost.sent_as_stored:
+                self.sent = sum([rank.cost.sent(one.labels) for one in operands])
+            else:
+                self.sent = operands[0].memory if len(operands) == 1 else sum([one.memory for one in operands])
         self.held = rank.sample(operands)
         self.end: Grains | None = None
         self.result: Result | Results | PuzzleError | None = None
@@ -213,7 +215,7 @@ class ListMember(Member):
 class Message(InFlight):
     """A send, or a receive."""
 
-    __slots__ = ("peer", "with_host", "op", "start", "value", "origin", "message")
+    __slots__ = ("peer", "with_host", "op", "start", "memory", "value", "origin", "message")
 
     def __init__(
         self,
@@ -225,6 +227,7 @@ class Message(InFlight):
     ) -> None:
         super().__init__(lanes, kind, operands[0].labels.layer if operands else None, operands)
         self.peer, self.op = peer, op
+        self.memory: Elements = operands[0].memory if operands else 0
         self.with_host = lanes.with_host(peer)
         self.start: Grains | None = None
         self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
@@ -273,10 +276,14 @@ class Lane:
 class Lanes:
     """One rank's lanes: what it has issued, and when each lane is free."""
 
+    __slots__ = (
+        "rank", "host", "network", "receives", "receive_free", "open", "sent", "memberships", "version",
+    )  # fmt: skip
+
     def __init__(self, rank: RankState, host: int | None = None) -> None:
         self.rank, self.host = rank, host  # its host, if there is one; of a host it is the rank itself
         self.network = [Lane() for _ in rank.cost.tiers]  # collectives and sends, one lane for each tier of links
-        self.receives: deque[Message] = deque()  # receives that have no message yet, in order
+        self.receives: list[Message] = []  # receives that have no message yet, in order
         self.receive_free: Grains = 0
         self.open: dict[int, InFlight] = {}  # issued and not fetched, by place in the log
         self.sent: dict[int, int] = {}  # messages to each rank

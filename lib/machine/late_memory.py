@@ -63,8 +63,11 @@ def finish_log(lanes: Lanes) -> Sequence[Event]:
             waiting = True
         else:
             entry.lanes = None
+            del entry.lane
     if waiting:
         return events_so_far(lanes)
+    lanes.network.clear()
+    lanes.memberships.clear()
     return Log(rank.rank, log, rank.fetched, rank.grain)
 
 

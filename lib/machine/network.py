@@ -43,6 +43,9 @@ member brings or gets."""
 labels_and_value, origin_of, memory_of = attrgetter("labels", "value"), attrgetter("origin"), attrgetter("memory")
 
 
+HELD: list[InFlight | None] = []  # the calls of all meetings that have been held
+
+
 class Network:
     """The links between the ranks of one machine."""
 
@@ -148,7 +151,7 @@ class Network:
         end = meeting.start + self.cost.meeting(row.kind, labels, size, meeting.group)
         if self.watcher is not None:
             self.watcher.met(row.kind, calls, [call.brings for call in calls], [one.labels for one in results])
-        meeting.calls = []  # from now on its members name the meeting, and it names none
+        meeting.calls = HELD  # from now on its members name the meeting, and it names none
         for call, result in zip(calls, results, strict=True):
             lane = call.lane
             call.end = lane.free = end
@@ -426,12 +429,12 @@ class Network:
         if isinstance(result, Result):
             if now > index + 1:
                 rank.late.append((index + 1, now, IN_FLIGHT, result.memory))
-            return rank.mint(result.labels, result.value, result.origin, call.holder, result.memory)
+            return rank.mint(result.labels, result.value, result.origin, index, result.memory)
         if isinstance(result, Results):
             if now > index + 1:
                 rank.late.append((index + 1, now, IN_FLIGHT, result.memory))
             cast(ListMember, call).brought = ()
-            return [rank.mint(one.labels, one.value, one.origin, call.holder, one.memory) for one in result.each]
+            return [rank.mint(one.labels, one.value, one.origin, index, one.memory) for one in result.each]
         return _fetched_message(rank, cast(Message, call))
 
     # -- what is left -------------------------------------------------------------------
@@ -497,7 +500,7 @@ def _fetched_message(rank: RankState, call: Message) -> object:
     assert sent.end is not None
     rank.received.append((sent.end, len(rank.log), sent.memory))
     value, sent.value = sent.value, None  # with real tensors it is large, and a learner may keep the send
-    return value if sent.labels is None else rank.mint(sent.labels, value, sent.origin, call.holder, sent.memory)
+    return value if sent.labels is None else rank.mint(sent.labels, value, sent.origin, call.index, sent.memory)
 
 
 def _same_for_all(one: InFlight, two: InFlight) -> str:

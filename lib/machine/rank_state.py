@@ -255,6 +255,12 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
 class RankState:
     """One rank: its clock, its tensors, its memory, its log."""
 
+    __slots__ = (
+        "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "grain", "clock", "log",
+        "fetched", "held", "inner", "samples", "finals", "hand", "several", "holder", "hands", "writers", "taken",
+        "lists", "late", "kept_loose", "received", "carried", "__weakref__",
+    )  # fmt: skip
+
     def __init__(self, rank: int, layers: int, batches: int, terms: Terms, is_host: bool = False) -> None:
         self.rank, self.layers, self.batches, self.is_host = rank, layers, batches, is_host
         self.graded, self.strict = terms.graded, terms.strict
@@ -307,11 +313,15 @@ class RankState:
         return hand
 
     def mint(
-        self, labels: Labels, value: Value, origin: Origin = None, issuer: object = None, memory: Elements | None = None
+        self, labels: Labels, value: Value, origin: Origin = None, call: int = -1, memory: Elements | None = None
     ) -> TensorState:
         """Create the record of a new tensor. Until it is stored it is in the hand of the running coroutine (in a
-        done-callback, where none runs, of ``issuer``). ``memory``: what the cost says of it, where that is known."""
-        hand = self.hand_of(self.holder() or issuer) if self.several else self.hand
+        done-callback, where none runs, of the one that issued the ``call``, named by its place in the log).
+        ``memory``: what the cost says of it, where that is known."""
+        hand = self.hand
+        if self.several:
+            running = self.holder()
+            hand = self.writers[call] if running is None and call in self.writers else self.hand_of(running)
         if memory is None:
             memory = self.cost.elements(labels)
         return TensorState(labels, value, memory, self, hand, len(self.log), origin)
@@ -471,7 +481,10 @@ class RankState:
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE, words: tuple[str, ...] = ()) -> None:
         """Take a sample at a moment that is no operation: it ends no life."""
-        self.log.append(make_done((kind, layer, batches, words, self.clock, self.clock, tuple(self.held))))
+        sample = tuple(self.held)
+        if sum(sample).__class__ is int:
+            sample = self.samples.setdefault(sample, sample)
+        self.log.append(make_done((kind, layer, batches, words, self.clock, self.clock, sample)))
 
     def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:
         """Return the operation that ended the life of a tensor, and its layer or layers: one that has used it up, or
