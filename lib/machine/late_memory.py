@@ -61,7 +61,7 @@ def finish_log(lanes: Lanes) -> Sequence[Event]:
             continue
         if entry.end is None:
             waiting = True
-        else:
+        elif entry.lanes is not None:
             entry.lanes = None
             del entry.lane
     if waiting:
