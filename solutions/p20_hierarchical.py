@@ -247,7 +247,7 @@ async def hierarchical_overlap(model: Model) -> Model:
 
     scattered, summed, gathered = {}, {}, {}
 
-    async def go_on(layer: int, wait: bool = False) -> None:
+    async def go_on(layer: int) -> None:
         """Start what comes next for the two layers above this one, and update the third."""
         if layer + 1 in scattered:
             piece = await scattered.pop(layer + 1)
