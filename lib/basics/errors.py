@@ -172,10 +172,16 @@ def _origins(raised: BaseException | None) -> Iterator[tuple[str, str]]:
 
 def learner_line() -> str:
     """Return the innermost line on the stack that is the learner's, or an empty text where there is none."""
+    frame = learner_frame()
+    return "" if frame is None else show_line(frame.f_code, frame.f_lineno)
+
+
+def learner_frame() -> FrameType | None:
+    """Return the innermost frame on the stack that is the learner's, if there is one."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_learners(frame.f_code):
         frame = frame.f_back
-    return "" if frame is None else show_line(frame.f_code, frame.f_lineno)
+    return frame
 
 
 def is_learners(code: CodeType) -> bool:
