@@ -7,7 +7,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from traceback import walk_tb
 from types import CodeType, FrameType
@@ -191,6 +191,7 @@ def is_learners(code: CodeType) -> bool:
     return not generated and is_learners_file(code.co_filename)
 
 
+@lru_cache(maxsize=1 << 10)  # asked again and again of the same few
 def is_learners_file(name: str) -> bool:
     """Return whether a file belongs neither to this library nor to the standard one."""
     return not name.startswith(_OURS)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from ..basics.arguments import one_of
-from ..basics.errors import NOWHERE, PuzzleError, witnessed
+from ..basics.errors import PuzzleError, witnessed
 from ..machine.books import LocalBooks
 from ..machine.check import TRAINED
 from ..machine.in_flight import InFlight
@@ -51,7 +51,7 @@ class Clerk:
         self.calls: list[InFlight | PuzzleError] = []  # an error for a call that could not be started
         self.woken: list[int] = []
         self.pieces = 0
-        self.asked = NOWHERE  # the rank and the verb of the message that is being answered
+        self.asked: tuple[RankState, str] = self.ranks[0], ""  # who asks, and for what
         self.coroutine: object = None  # the coroutine from which that message comes
         self.coroutines: dict[int, object] = {}  # an object for each number of a coroutine
         self.finished: set[int] = set()
@@ -110,7 +110,7 @@ class Clerk:
         if rank in self.finished and verb not in AFTERWARDS:
             raise Garbled(f"{verb} of a rank that has finished")
         self.coroutine = None if coroutine is None else self.coroutines.setdefault(coroutine, object())
-        self.woken, self.asked = [], state.place(verb)
+        self.woken, self.asked = [], (state, verb)
         try:
             known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
             return [0, self._pack(act(self, state, *known)), self.woken]
@@ -162,7 +162,7 @@ class Clerk:
             known = row.options.get(name, ())
             if value not in known or type(value) is not type(known[0]):
                 raise Garbled("no option of the operation")
-        self.asked = state.place(kind)
+        self.asked = state, kind
         if row.layered:
             layer = _layer(self, layer)
         elif layer is not None:
@@ -191,7 +191,7 @@ class Clerk:
         row = OPERATIONS.get(kind)
         if not isinstance(row, Collective) or (None in places and row.everyone):
             raise Garbled("no collective")
-        self.asked = state.place(kind)
+        self.asked = state, kind
         operands = [_or_none(_tensor(*row.takes))(self, at) for at in places]
         return self.books.meet_list(state, kind, operands, [_shown_number(self, layer) for layer in layers], axis)
 
@@ -259,7 +259,7 @@ def _layer(clerk: Clerk, value: Any) -> int:
     if type(value) in (bool, float) and value % 1 == 0:
         value = int(value)  # as in a notebook, where it is equal to its layer
     if type(value) is not int:
-        value = one_of("layer", _shown(clerk, value), clerk.layers, clerk.asked)
+        value = one_of("layer", _shown(clerk, value), clerk.layers, RankState.place(*clerk.asked))
     return number(value)
 
 

@@ -91,26 +91,32 @@ class Wire:
         self.end.close()
 
 
+AS_IT_IS = (int, str, bool, float, type(None))
+
+
 def pack(value: Any) -> Any:
     """Return labels, an event or a size as JSON carries it, also in lists: sets in order, and fractions as text."""
     if isinstance(value, (tuple, list)):
-        return [pack(one) for one in value]
+        return [one if one.__class__ in AS_IT_IS else pack(one) for one in value]
     if isinstance(value, (frozenset, set)):
         return sorted(value)
-    return str(value) if isinstance(value, Fraction) else value
+    return str(value) if value.__class__ is Fraction else value
 
 
 def unpack_labels(packed: Any) -> Labels:
     """Return labels from a list. Raise Garbled for anything that no tensor could have."""
     if type(packed) is not list or len(packed) != len(Labels._fields):
         raise Garbled("no labels")
-    fields = dict(zip(Labels._fields, packed, strict=True))
-    kind, rare = fields.pop("kind"), fields.pop("rare")
-    sets = {name for name, default in Labels._field_defaults.items() if isinstance(default, frozenset)}
-    known: Any = {name: numbers(value) if name in sets else number(value) for name, value in fields.items()}
-    if type(kind) is not str or kind not in KINDS or not 1 <= known["total"] <= FINEST:
+    labels = Labels(*[check(value) for check, value in zip(CHECKS, packed, strict=True)])
+    if not 1 <= labels.total <= FINEST:
         raise Garbled("no labels")
-    return Labels(kind, **known, rare=_unpack_rare(rare))
+    return labels
+
+
+def _kind(packed: Any) -> str:
+    if type(packed) is not str or packed not in KINDS:
+        raise Garbled("no labels")
+    return packed
 
 
 def _unpack_rare(packed: Any) -> Rare:
@@ -134,6 +140,14 @@ def numbers(values: Any) -> frozenset[int]:
     if type(values) is not list:
         raise Garbled("no list of numbers")
     return frozenset(map(number, values))
+
+
+CHECKS: list[Any] = [
+    {"kind": _kind, "rare": _unpack_rare}.get(name)
+    or (numbers if isinstance(Labels._field_defaults.get(name), frozenset) else number)
+    for name in Labels._fields
+]
+"""What each field of labels has to be, in their order."""
 
 
 def unpack_elements(packed: int | str) -> Elements:
