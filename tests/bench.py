@@ -45,7 +45,7 @@ from tests.kernels import run_cells
 
 ROUNDS = 5
 KEPT = Path(__file__).with_name("bench.json")
-"""Of the last release: of each case its ratio to the floor, and its bytes an event; and single figures by their names."""
+"""Of the last release: of each case its ratio to the floor and its bytes an event, and other figures by their names."""
 LIMITS = {"ratio": 20.0, "bytes": 800.0, "1,024 ranks against 4": 1.4, "after a run": 0.25}
 """What ``--strict`` allows, set by hand: times the floor; bytes an event; an operation on a large machine beside one on
 a small machine; and each use of a finished run beside the run."""
