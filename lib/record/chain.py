@@ -227,7 +227,7 @@ class Causes:
         events = self.events
         firsts = [self.parts(at)[0] for at in range(len(events))]  # the record by which an operation goes
         waits = [self._clock_waits(at, firsts) for at in range(len(events))]
-        waits += [self._waits(at, firsts) if firsts[at] == at else () for at in range(len(events))]
+        waits += [self._waits(at, firsts) if firsts[at] == at else [] for at in range(len(events))]
         time = max((event.end for event in events if event.kind not in MARKS), default=0.0)
         latest = [time] * len(waits)  # when a clock may be at that moment, and an operation may end
         for node in _backwards(waits):
