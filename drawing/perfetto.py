@@ -13,15 +13,16 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from lib.basics.errors import show_layers
 from lib.basics.units import Elements
 from lib.record.events import MARKS, Event
 from lib.record.kinds import ACTIVATIONS, MEMORY_KINDS
-from lib.record.labels import ADAPTER
-from lib.record.table import OPERATIONS, RECEIVE, SEND
+from lib.record.labels import ADAPTER, NONE
+from lib.record.table import OPERATIONS, RECEIVE, SEND, in_lane
 
 from . import theme
 from .files import write
@@ -31,7 +32,13 @@ from .words import full_ranks, ranges
 TICK = 1000.0
 """Microseconds for a tick, which so shows as a millisecond, and for a millisecond that was measured."""
 
+TALK = frozenset(in_lane("collective", "message"))
+ENDS = {SEND.kind: '"ph":"s"', RECEIVE.kind: '"ph":"f","bp":"e"'}
+"""How a flow begins and ends."""
+FEW = 3  # ranks of a group that is told from others by its ranks, and not by being the same object
+
 Json = dict[str, Any]
+encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Export(str):
@@ -56,12 +63,11 @@ def perfetto(source: object) -> Export:
     elements, and one for the total. Raises PuzzleError for anything that is not a run.
     """
     trace = trace_of(source)
-    messages = _messages(trace)
-    named = [entry for rank in trace.by_rank for entry in _names(trace, rank)]
-    kinds = [(at, theme.MEMORY[kind][0]) for at, kind in enumerate(MEMORY_KINDS) if _is_used(trace, at)]
-    done = [entry for rank in trace.by_rank for entry in _rank(trace, rank, messages, kinds)]
-    text = {"traceEvents": [*named, *done], "displayTimeUnit": "ms", "otherData": _about(trace)}
-    return Export(json.dumps(text, separators=(",", ":")))
+    writer = Writer(trace)
+    entries = [*(entry for rank in trace.by_rank for entry in writer.names(rank))]
+    entries += [entry for rank in trace.by_rank for entry in writer.log(rank)]
+    rest = encode({"displayTimeUnit": "ms", "otherData": _about(trace)})
+    return Export(f'{{"traceEvents":[{",".join(entries)}],{rest[1:]}')
 
 
 def _about(trace: Trace) -> Json:
@@ -83,6 +89,7 @@ def _is_used(trace: Trace, at: int) -> bool:
     return any(event.held[at] for event in trace.events)
 
 
+@lru_cache(maxsize=1 << 16)  # ranks begin and end at the same moments
 def _microseconds(moment: float) -> float:
     """Return a time in microseconds, to the nanosecond: what is finer is noise of floats."""
     return _short(round(moment * TICK, 3))
@@ -93,26 +100,11 @@ def _short(number: float) -> float:
     return int(number) if number == int(number) else number
 
 
-def _names(trace: Trace, rank: int) -> Iterator[Json]:
-    name = full_ranks([rank], trace.hosts.get(rank, ()))
-    named = {"process_name": {"name": name}, "process_sort_index": {"sort_index": [*trace.by_rank].index(rank)}}
-    for name, args in named.items():
-        yield {"ph": "M", "pid": rank, "tid": 0, "ts": 0, "name": name, "args": args}
-    lanes = max(_threads(trace, rank), default=0)
-    for thread in range(max(lanes, 1) + 1):
-        name = "compute" if not thread else "communication" if thread == 1 else f"communication {thread}"
-        yield {"ph": "M", "pid": rank, "tid": thread, "ts": 0, "name": "thread_name", "args": {"name": name}}
-
-
-def _threads(trace: Trace, rank: int) -> list[int]:
+def _threads(events: Sequence[Event]) -> list[int]:
     """Return the thread of each event: slices of one must not overlap, so communication takes the first free one."""
     free: list[float] = []
-    threads = [0] * len(trace.by_rank[rank])
-    talk = [
-        (event.start, event.end, at)
-        for at, event in enumerate(trace.by_rank[rank])
-        if event.lane in ("collective", "message")
-    ]
+    threads = [0] * len(events)
+    talk = [(event.start, event.end, at) for at, event in enumerate(events) if event.kind in TALK]
     for start, end, at in sorted(talk):
         lane = next((lane for lane, until in enumerate(free) if until <= start), len(free))
         free[lane : lane + 1] = [end]
@@ -127,49 +119,107 @@ def _messages(trace: Trace) -> dict[object, int]:
     return {op: number for number, op in enumerate(received, 1)}
 
 
-def _rank(trace: Trace, rank: int, messages: Mapping[object, int], kinds: Sequence[tuple[int, str]]) -> Iterator[Json]:
-    before: Json = {}
-    for event, thread in zip(trace.by_rank[rank], _threads(trace, rank), strict=True):
-        if event.kind not in MARKS:
-            yield from _operation(event, thread, messages.get(event.op), trace)
-        now = {name: _number(event.held[at]) for at, name in kinds} | {"total": _number(event.memory)}
-        if now != before:
-            changed = {name: size for name, size in now.items() if size != before.get(name)}
-            place: Json = {"ph": "C", "pid": rank, "tid": 0, "ts": _microseconds(event.issued)}
-            yield {**place, "name": "memory", "args": changed}
-            before = now
-
-
 def _number(elements: Elements) -> float:
     """Return a size as JSON has numbers."""
     return elements if isinstance(elements, int) else float(elements)
 
 
-def _operation(event: Event, thread: int, flow: int | None, trace: Trace) -> Iterator[Json]:
-    place: Json = {"pid": event.rank, "tid": thread, "ts": _microseconds(event.start)}
-    of_layers = "" if event.layer is None else f" {show_layers(event.layers or event.layer)}"
-    row = OPERATIONS.get(event.kind)
-    by_batch = event.tensor in ACTIVATIONS or (row is not None and row.by_batch)  # or a pipeline could not be read
-    of_batches = f" mb {ranges(event.batches)}" if event.batches and by_batch else ""
-    name = theme.name_of(event.kind) + of_layers + of_batches
-    details = dict(_details(event, trace.size_unit.name, named=bool(of_batches)))
-    if event.issued != event.start:
-        details[f"issued at {trace.unit.one}"] = _short(event.issued)
-    slice_: Json = {**place, "name": name, "cat": event.kind, **({"args": details} if details else {})}
-    if not event.length:
-        yield {**slice_, "ph": "i", "s": "t"}
-        return
-    # The difference of what is said: slices of one thread must touch, and not overlap by a rounding.
-    yield {**slice_, "ph": "X", "dur": _short(round(_microseconds(event.end) - _microseconds(event.start), 3))}
-    if flow is not None:
-        end: Json = {"ph": "s"} if event.kind == SEND.kind else {"ph": "f", "bp": "e"}
-        yield {**place, "name": "message", "cat": "message", "id": flow, **end}
+class Writer:
+    """Writes the entries of a run as text. The larger part of an entry is that of many others, of other ranks and
+    other moments: it is made once, and the rest is written around it, as ``json`` would write it."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.messages = _messages(trace)
+        used = [at for at in range(len(MEMORY_KINDS)) if any(event.held[at] for event in trace.events)]
+        self.kinds = [(at, encode(theme.MEMORY[MEMORY_KINDS[at]][0])) for at in used]
+        self.threads = {rank: _threads(events) for rank, events in trace.by_rank.items()}
+        self.issued = encode(f"issued at {trace.unit.one}")
+        self.details: dict[tuple[object, ...], str] = {}
+        self.changes: dict[tuple[object, ...], str] = {}
+
+    def names(self, rank: int) -> Iterator[str]:
+        """Yield the names of a rank and of its threads."""
+        name = full_ranks([rank], self.trace.hosts.get(rank, ()))
+        place = [*self.trace.by_rank].index(rank)
+        named = {"process_name": {"name": name}, "process_sort_index": {"sort_index": place}}
+        for name, args in named.items():
+            yield encode({"ph": "M", "pid": rank, "tid": 0, "ts": 0, "name": name, "args": args})
+        for thread in range(max(1, *self.threads[rank], 0) + 1):
+            name = "compute" if not thread else "communication" if thread == 1 else f"communication {thread}"
+            entry = {"ph": "M", "pid": rank, "tid": thread, "ts": 0, "name": "thread_name", "args": {"name": name}}
+            yield encode(entry)
+
+    def log(self, rank: int) -> Iterator[str]:
+        """Yield what a rank did, and its memory where that has changed."""
+        before: Sequence[Elements] = ()
+        for event, thread in zip(self.trace.by_rank[rank], self.threads[rank], strict=True):
+            if event.kind not in MARKS:
+                yield from self._operation(event, thread)
+            if event.held != before:
+                if (changed := self.changes.get((before, event.held))) is None:
+                    changed = self.changes[before, event.held] = self._changed(before, event.held)
+                if changed:
+                    place = f'"ph":"C","pid":{rank},"tid":0,"ts":{_microseconds(event.issued)}'
+                    yield f'{{{place},"name":"memory","args":{{{changed}}}}}'
+                before = event.held
+
+    def _changed(self, before: Sequence[Elements], now: Sequence[Elements]) -> str:
+        """Return what has changed in memory, and the total: everything if nothing is known of it ``before``."""
+        sizes = [(name, now[at], before[at] if before else None) for at, name in self.kinds]
+        sizes.append(('"total"', sum(now), sum(before) if before else None))
+        # Of fractions it may be less than JSON's numbers tell.
+        return ",".join(
+            f"{name}:{_number(size)}"
+            for name, size, old in sizes
+            if size != old and (old is None or _number(size) != _number(old))
+        )
+
+    def _operation(self, event: Event, thread: int) -> Iterator[str]:
+        """Yield an operation, and the end of a flow that it is."""
+        start, length = _microseconds(event.start), event.end - event.start
+        place = f'"pid":{event.rank},"tid":{thread},"ts":{start}'
+        named, said = self._said(event)
+        if event.issued != event.start:
+            said += f"{',' * bool(said)}{self.issued}:{_short(event.issued)}"
+        slice_ = f'{{{place},{named},"args":{{{said}}}' if said else f"{{{place},{named}"
+        if not length:
+            yield f'{slice_},"ph":"i","s":"t"}}'
+            return
+        # The difference of what is said: slices of one thread must touch, and not overlap by a rounding.
+        yield f'{slice_},"ph":"X","dur":{_short(round(_microseconds(event.end) - start, 3))}}}'
+        if event.kind in ENDS and (flow := self.messages.get(event.op)) is not None:
+            yield f'{{{place},"name":"message","cat":"message","id":{flow},{ENDS[event.kind]}}}'
+
+    def _said(self, event: Event) -> tuple[str, str]:
+        """Return what names an operation, and the details, without what belongs to its moment and its rank."""
+        name, kind, by_batch = _named(event.kind, event.layers or event.layer, event.tensor)
+        if by_batch and event.batches:
+            name += f" mb {ranges(event.batches)}"
+        unnamed = NONE if by_batch else event.batches
+        if not (unnamed or event.tensor or event.words or event.group):
+            return name + kind, ""
+        group = event.group if len(event.group) < FEW else id(event.group)  # one object for all of a group
+        key = event.tensor, event.elements, type(event.elements), event.words, group, unnamed
+        if (said := self.details.get(key)) is None:
+            said = self.details[key] = encode(dict(_details(event, self.trace.size_unit.name, unnamed)))[1:-1]
+        return name + kind, said
 
 
-def _details(event: Event, unit: str, named: bool) -> Iterator[tuple[str, object]]:
-    """Yield what there is to say of an operation, but for micro-batches that are ``named`` with it."""
-    if event.batches and not named:
-        yield "micro-batches", ranges(event.batches)
+@lru_cache(maxsize=1 << 12)
+def _named(kind: str, layer: int | tuple[int, ...] | None, tensor: str | None) -> tuple[str, str, bool]:
+    """Return the name of an operation, what follows behind its micro-batches, and whether they are part of the name."""
+    of_layers = "" if layer is None else f" {show_layers(layer)}"
+    row = OPERATIONS.get(kind)
+    by_batch = tensor in ACTIVATIONS or (row is not None and row.by_batch)  # or a pipeline could not be read
+    name = encode(theme.name_of(kind) + of_layers)
+    return f'"name":{name[:-1]}', f'","cat":{encode(kind)}', by_batch
+
+
+def _details(event: Event, unit: str, unnamed: frozenset[int]) -> Iterator[tuple[str, object]]:
+    """Yield what there is to say of an operation, with the micro-batches that are not part of its name."""
+    if unnamed:
+        yield "micro-batches", ranges(unnamed)
     if event.tensor:
         yield "tensor", event.tensor
         yield unit, _number(event.elements)

@@ -45,7 +45,7 @@ from tests.kernels import run_cells
 
 ROUNDS = 5
 KEPT = Path(__file__).with_name("bench.json")
-"""Of the last release: of each case its ratio to the floor, and its bytes an event."""
+"""Of the last release: of each case its ratio to the floor and its bytes an event, and other figures by their names."""
 LIMITS = {"ratio": 20.0, "bytes": 800.0, "1,024 ranks against 4": 1.4, "after a run": 0.25}
 """What ``--strict`` allows, set by hand: times the floor; bytes an event; an operation on a large machine beside one on
 a small machine; and each use of a finished run beside the run."""
@@ -193,14 +193,28 @@ LARGE: list[tuple[str, Callable[[], Run]]] = [
 """Measured once each: they take long, and much memory."""
 
 
-def shell_grader() -> None:
-    """Print what the process boundary costs: an operation across it, a process, and all puzzles."""
-    answers = 0
+class Figures:
+    """Figures that stand for themselves, each in a row beside that of the last release."""
+
+    def __init__(self, before: dict[str, Any]) -> None:
+        self.before, self.found = before, dict[str, float]()
+
+    def add(self, name: str, value: float, after: str = "") -> None:
+        """Print a row, and keep its figure."""
+        old = self.before.get(name)
+        was = f"{old:8.2f}" if isinstance(old, float) else f"{'':8}"
+        print(f"{name:60} {value:8.2f} {was}  {after}".rstrip(), flush=True)
+        self.found[name] = value
+
+
+def shell_grader(figures: Figures) -> None:
+    """Tell what the process boundary costs: a message across it, a process, and nine puzzles."""
+    messages = 0
     answer = Clerk.answer
 
     def counted(clerk: Clerk, message: list[Any]) -> list[Any]:
-        nonlocal answers
-        answers += 1
+        nonlocal messages
+        messages += 1
         return answer(clerk, message)
 
     referee = Referee(600)
@@ -212,24 +226,19 @@ def shell_grader() -> None:
         referee.run(Submission("bench.py", source), "fsdp", size, [])
         return time.perf_counter() - start
 
-    near = min(timed(lambda: run(fsdp, 4, 401, 4, timeout=None)) for _ in range(ROUNDS))
-    empty = min(far(1) for _ in range(ROUNDS))
     Clerk.answer = counted  # type: ignore[method-assign]
-    long = far(401)
+    far(401)
     Clerk.answer = answer  # type: ignore[method-assign]
-    events = operations(run(fsdp, 4, 401, 4, timeout=None)) - operations(run(fsdp, 4, 1, 4))
-    print(f"a worker process with a short run: {empty * 1e3:.0f} ms ({referee.mechanisms[0]})")
-    print(
-        f"across the pipe: {(long - empty) / answers * 1e6:.0f} us a message, {answers / events:.1f} messages an event,"
-    )
-    print(f"    {(long - empty) / events * 1e6:.0f} us an event (here {near / events * 1e6:.0f})")
-    files = sorted(str(path) for path in (Path(__file__).parent.parent / "solutions").glob("p??_*.py"))
+    empty, long = (min(far(layers) for _ in range(ROUNDS)) for layers in (1, 401))
+    figures.add("a worker process with a short run: milliseconds", empty * 1e3, f"({referee.mechanisms[0]})")
+    figures.add("wire: microseconds a message", (long - empty) / messages * 1e6)
+    files = sorted(str(path) for path in (build.ROOT / "solutions").glob("p0[0-8]_*.py"))
     times = []
-    for _ in range(3):
+    for _ in range(ROUNDS):
         start = time.perf_counter()
         subprocess.run([sys.executable, "-m", "lib", "grade", *files], check=True, stdout=subprocess.DEVNULL)
         times.append(time.perf_counter() - start)
-    print(f"{len(files)} puzzles at the shell, each at its own size and at the extremes of others: {min(times):.1f} s")
+    figures.add("nine puzzles at the shell: seconds", min(times))
 
 
 def notebooks() -> None:
@@ -327,15 +336,17 @@ def main() -> None:
     print(f"{'':40} {'events':>8} {'us/event':>9} {'floor':>7} {'ratio':>6} {'event':>6}   ratio  bytes")
     found = table(CASES, ROUNDS, before)
     print(f"1,024 ranks against 4, each over its floor: {found[MANY]['ratio'] / found[FEW]['ratio']:.2f}")
+    figures = Figures(before)
     share = after_a_run()
     if not options.quick:
         found |= table(LARGE, 1, before)
+    if not options.quick:
+        shell_grader(figures)
+        notebooks()
     if options.save:
         kept = {name: {what: round(now[what], 1) for what in ("ratio", "bytes")} for name, now in found.items()}
-        KEPT.write_text(json.dumps(before | kept, indent=1) + "\n", encoding="utf-8")
-    if not options.quick:
-        shell_grader()
-        notebooks()
+        alone = {name: round(value, 2) for name, value in figures.found.items()}
+        KEPT.write_text(json.dumps(before | kept | alone, indent=1) + "\n", encoding="utf-8")
     if options.strict and (wrong := too_much(found, share)):
         sys.exit("\n".join(wrong))
 

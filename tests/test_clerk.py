@@ -140,6 +140,81 @@ def test_what_a_rank_sees_is_the_same_through_the_wire() -> None:
     assert sorted(seen) == here and len(here) == 3
 
 
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages each line has that a worker writes from now on."""
+    lines: list[int] = []
+    serving = Clerk.answer_all, Clerk.answer
+    inside: list[bool] = []
+
+    def several(clerk: Clerk, messages: list[Any]) -> list[Any]:
+        lines.append(len(messages))
+        inside.append(True)
+        try:
+            return serving[0](clerk, messages)
+        finally:
+            inside.pop()
+
+    def one(clerk: Clerk, message: list[Any]) -> list[Any]:
+        lines.extend([] if inside else [1])
+        return serving[1](clerk, message)
+
+    monkeypatch.setattr(Clerk, "answer_all", several)
+    monkeypatch.setattr(Clerk, "answer", one)
+    return lines
+
+
+def test_what_has_no_result_is_told_with_the_next_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = counted(monkeypatch)
+
+    async def program(model: Model) -> None:
+        model.weights[0], model.opt_states[0] = model.load_weights(0)  # a question, and two to be told
+        model.weights["other"] = model.weights.pop(0)  # two more
+        sent = model.pass_to(0, None) if model.rank else model.receive(src=1)  # another one
+        await sent  # with it: whether it is over
+        model.opt_states.clear()  # told at the end
+
+    through_a_wire(program, {"ranks": 2, "layers": 1, "batches": 1})
+    assert sorted(lines)[-3:] == [2, 6, 6]
+
+
+def test_what_is_told_without_end_is_written_in_lines_that_are_not_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = counted(monkeypatch)
+
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0)
+        for _ in range(2000):
+            model.weights[1] = model.weights[0]
+            del model.weights[1]
+        calls = [model.pass_to(1, "x" * 1000) if model.rank == 0 else model.receive() for _ in range(60)]
+        await asyncio.gather(*calls)
+
+    size = {"ranks": 2, "layers": 1, "batches": 1}
+    assert through_a_wire(program, size).events == run(program, **size).events
+    assert max(lines) > 100 and sum(lines) > 8000
+
+
+async def spins(model: Model) -> None:
+    """A rank that waits in a loop for what another does when a call of the first has come to it."""
+    if model.rank == 0:
+        sent = model.pass_to(1, "go on")
+        while not heard:  # noqa: ASYNC110 (that it is no wait is the point)
+            await asyncio.sleep(0)
+        await sent
+    else:
+        heard.append(await model.receive(src=0))
+
+
+heard: list[Any] = []
+
+
+def test_what_is_told_is_written_when_the_loop_goes_on() -> None:
+    size = {"ranks": 2, "layers": 1, "batches": 1}
+    for way in (lambda: run(spins, **size), lambda: through_a_wire(spins, size)):
+        heard.clear()
+        way()
+        assert heard == ["go on"]
+
+
 WRONG: dict[str, tuple[Callable[[Model], Any], str]] = {
     "a layer that is text": (lambda m: m.load_weights("0"), "layer is out of range"),  # type: ignore[arg-type]
     "a micro-batch out of range": (lambda m: m.get_activation([9]), "from 0 to 1"),
@@ -147,7 +222,40 @@ WRONG: dict[str, tuple[Callable[[Model], Any], str]] = {
     "a tensor that is gone": (lambda m: (m.load_weights(0), m.loss(m.get_activation([0]))), "output of the last layer"),
     "an axis that is none": (lambda m: m.allgather(m.load_weights(0)[0], 0, ["a"]), "no mesh axis"),  # type: ignore[arg-type]
     "an error swallowed": (lambda m: swallowing(m), "from 0 to 1"),
+    "a store that is wrong, told long before": (lambda m: stores_late(m), "was not stored when rank 0 issued"),
+    "a store that is wrong, and the last of all": (lambda m: stores_last(m), "was not stored when rank 0 issued"),
+    "a final weight that is wrong": (lambda m: m.set_final_weight(1, m.load_weights(0)[0]), "is that of layer 0"),
+    "a wrong store, and nothing any more": (lambda m: waits_for_ever(m), "was not stored when rank 0 issued"),
+    "a call that cannot be started": (lambda m: m.receive(7), "src is out of range"),
+    "such a call, awaited twice": (lambda m: awaits_twice(m), "src is out of range"),
 }
+
+
+def stores_last(model: Model) -> None:
+    weight, _ = model.load_weights(0)
+    model.forward(0, model.get_activation([0]), weight)
+    model.weights[0] = weight
+
+
+def stores_late(model: Model) -> None:
+    stores_last(model)
+    model.weights.pop(0)
+    model.load_weights(1)
+
+
+async def waits_for_ever(model: Model) -> None:
+    stores_last(model)
+    await asyncio.get_running_loop().create_future()
+
+
+async def awaits_twice(model: Model) -> None:
+    call: Any = None
+    for _ in range(3):
+        try:
+            call = call or model.receive(7)
+            await call
+        except PuzzleError:
+            continue
 
 
 def swallowing(model: Model) -> None:
@@ -236,6 +344,43 @@ NONSENSE: dict[str, list[Any]] = {
     "lines that are none": ["deadlock", 0, None, "all of them"],
     "a plain value that is a list": ["pass_to", 0, None, 1, None, []],
 }
+
+NONSENSE_TOLD: dict[str, list[Any]] = {
+    "nothing at all": [[]],
+    "a question of nothing": [["drop", 0, None, 0], []],
+    "a question that is none": [["receive", 0, None, None], "done"],
+    "an end": [["done"], ["time", 0, None]],
+    "something that is no message": [["receive", 0, None, None], 1, ["time", 0, None]],
+    "nothing between": [["receive", 0, None, None], [], ["time", 0, None]],
+    "a verb that is a list": [[["time"], 0, None], ["time", 0, None]],
+    "a verb that has a result": [["load_weights", 0, None, 0, 0, 1], ["time", 0, None]],
+    "several in several": [[["receive", 0, None, None], ["time", 0, None]], ["time", 0, None]],
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE_TOLD)
+def test_nonsense_cannot_be_told(name: str) -> None:
+    with pytest.raises(Garbled):
+        clerk().answer_all(NONSENSE_TOLD[name])
+
+
+def test_each_message_of_a_line_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lib.remote.clerk.MOST", 1000)
+    line = json.dumps([["receive", 0, None, None]] * 200 + [["time", 0, None]]).encode() + b"\n"
+    with pytest.raises(Garbled, match="more than 1,000 messages"):
+        served(line * 6)
+
+
+def test_what_is_wrong_with_what_was_told_is_in_the_answer() -> None:
+    office = clerk()
+    weight = office.answer(["load_weights", 0, None, 0, 0, 1])[1][0][1]
+    failed, tick, woken, [[place, rank, error]] = office.answer_all(
+        [["store", 0, None, weight], ["drop", 0, None, weight], ["drop", 0, None, weight], ["time", 1, None]]
+    )
+    assert (failed, tick, woken, place, rank) == (0, 0.0, [], 2, 0) and "was never stored" in error["problem"]
+    assert office.answer_all([["store", 0, None, weight], ["time", 1, None]]) == [0, 0.0, []]
+    started = [["pass_to", 1, None, 0, None, "x"], ["receive", 0, None, None]]
+    assert office.answer_all([*started, ["wait", 0, None, 1]])[0] == 0
 
 
 @pytest.mark.parametrize("name", NONSENSE)

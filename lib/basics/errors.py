@@ -7,7 +7,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from traceback import walk_tb
 from types import CodeType, FrameType
@@ -172,10 +172,16 @@ def _origins(raised: BaseException | None) -> Iterator[tuple[str, str]]:
 
 def learner_line() -> str:
     """Return the innermost line on the stack that is the learner's, or an empty text where there is none."""
+    frame = learner_frame()
+    return "" if frame is None else show_line(frame.f_code, frame.f_lineno)
+
+
+def learner_frame() -> FrameType | None:
+    """Return the innermost frame on the stack that is the learner's, if there is one."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_learners(frame.f_code):
         frame = frame.f_back
-    return "" if frame is None else show_line(frame.f_code, frame.f_lineno)
+    return frame
 
 
 def is_learners(code: CodeType) -> bool:
@@ -185,6 +191,7 @@ def is_learners(code: CodeType) -> bool:
     return not generated and is_learners_file(code.co_filename)
 
 
+@lru_cache(maxsize=1 << 10)  # asked again and again of the same few
 def is_learners_file(name: str) -> bool:
     """Return whether a file belongs neither to this library nor to the standard one."""
     return not name.startswith(_OURS)

@@ -19,7 +19,7 @@ operation that becomes so long that another overtakes it may lead to another sch
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
@@ -110,70 +110,75 @@ def slack_of(events: Iterable[Event], tier: Tier = one_tier) -> list[float]:
 
 class Causes:
     """What each operation of a log waits for. Records are known by their places among all; a collective has one for
-    each of its members, and goes by that of the first."""
+    each of its members, and goes by that of the first.
+
+    A chain leads through few ranks, so what comes before what is noted of a rank when it is first asked for.
+    """
 
     def __init__(self, events: Iterable[Event], tier: Tier = one_tier) -> None:
         self.events, self.tier = [*events], tier
         self.logs = defaultdict[int, list[int]](list)
         for at, event in enumerate(self.events):
             self.logs[event.rank].append(at)
-        self.lanes = [event.lane for event in self.events]
-        members = defaultdict[object, list[int]](list)
-        for at, lane in enumerate(self.lanes):
-            if lane == "collective":
-                members[self.events[at].op].append(at)
-        self.parts: list[Sequence[int]] = [
-            members[event.op] if lane == "collective" else (at,)
-            for at, (event, lane) in enumerate(zip(self.events, self.lanes, strict=True))
-        ]
-        """The records of all ranks of a collective, or that of any other operation alone."""
-        self.before: list[int | None] = [None] * len(self.events)  # in the log of its rank
-        self.in_lane: list[int | None] = [None] * len(self.events)  # in its lane of the network
-        self.fetched: list[Sequence[int]] = [()] * len(self.events)  # what was awaited between that and this
-        sends = {event.op: at for at, event in enumerate(self.events) if event.kind == SEND.kind}
-        self.message = [sends.get(event.op) if event.kind == RECEIVE.kind else None for event in self.events]
-        for log in self.logs.values():
-            self._order(log)
+        self.orders: dict[int, Order] = {}
 
-    def _order(self, log: Sequence[int]) -> None:
-        """Note what comes before what on one rank."""
-        events, last = self.events, dict[object, int]()
-        for before, at in zip([None, *log], log, strict=False):
-            event = events[at]
-            self.before[at] = before
-            self.fetched[at] = [log[place] for place in event.awaited]
-            if self.lanes[at] == "collective" or event.kind == SEND.kind:
-                tier = self.tier(event)
-                self.in_lane[at], last[tier] = last.get(tier), at
-        # A receive that takes no time keeps no other waiting, so it is left out: the order of several is not known.
-        receives = [at for at in log if events[at].kind == RECEIVE.kind and events[at].length]
-        receives.sort(key=lambda at: events[at].start)
-        for before, at in zip([None, *receives], receives, strict=False):
-            self.in_lane[at] = before
+    @cached_property
+    def members(self) -> Mapping[object, Sequence[int]]:
+        """The records of all ranks of a collective, by its ``op``."""
+        members = defaultdict[object, list[int]](list)
+        for at, event in enumerate(self.events):
+            if event.lane == "collective":
+                members[event.op].append(at)
+        return members
+
+    @cached_property
+    def sends(self) -> Mapping[object, int]:
+        """The record of each send, by its ``op``."""
+        return {event.op: at for at, event in enumerate(self.events) if event.kind == SEND.kind}
+
+    def parts(self, at: int) -> Sequence[int]:
+        """Return the records of all ranks of a collective, or that of any other operation alone."""
+        event = self.events[at]
+        return self.members[event.op] if event.lane == "collective" else (at,)
+
+    def before(self, at: int) -> int | None:
+        """Return the record before this one in the log of its rank."""
+        return self._order(at).before.get(at)
+
+    def _order(self, at: int) -> "Order":
+        rank = self.events[at].rank
+        if rank not in self.orders:
+            self.orders[rank] = Order(self.events, self.logs[rank], self.tier)
+        return self.orders[rank]
 
     # -- what a moment waits for ------------------------------------------------------------
 
     def of_clock(self, at: int) -> Iterator[int]:
         """Yield the operations that may have moved the clock of a record's rank to where it stands there, since the
         record before."""
-        before = self.before[at]
-        if before is not None and self.lanes[before] == "compute":
+        order = self._order(at)
+        before = order.before.get(at)
+        if before is not None and self.events[before].lane == "compute":
             yield before
-        yield from self.fetched[at]
+        for place in self.events[at].awaited:
+            yield order.log[place]
 
     def of_lanes(self, at: int) -> Iterator[int]:
         """Yield the operations, besides what moved the clock, that one rank's part in an operation waits for."""
-        for before in (self.message[at], self.in_lane[at]):
-            if before is not None:
-                yield before
+        event = self.events[at]
+        if event.kind == RECEIVE.kind and (sent := self.sends.get(event.op)) is not None:
+            yield sent
+        if (before := self._order(at).in_lane.get(at)) is not None:
+            yield before
 
     # -- the chain --------------------------------------------------------------------------
 
     def chain(self) -> Chain:
         """Return the chain, from the operation that ends last back to tick 0."""
-        works = [at for at, event in enumerate(self.events) if event.kind not in MARKS]
         links: list[Link] = []
-        cause = max(works, key=lambda at: (self.events[at].end, -self.events[at].rank, at), default=None)
+        last = max((event.end for event in self.events if event.kind not in MARKS), default=0.0)
+        ends = [at for at, event in enumerate(self.events) if event.end == last and event.kind not in MARKS]
+        cause = max(ends, key=lambda at: (-self.events[at].rank, at), default=None)
         while cause is not None:
             at = self._last_part(cause)
             links.append(Link(self.events[at], self.events[cause]))
@@ -183,10 +188,17 @@ class Causes:
     def _last_part(self, at: int) -> int:
         """Return the record of the rank that came last to an operation: this one, if it did."""
         start = self.events[at].start
-        for part in (at, *self.parts[at]):
-            if start in (self.events[part].issued, *(self.events[before].end for before in self.of_lanes(part))):
+        if self._explains(at, start):
+            return at
+        for part in self.parts(at):
+            if self._explains(part, start):
                 return part
         raise _unexplained(self.events[at])
+
+    def _explains(self, part: int, start: float) -> bool:
+        """Return whether an operation has begun at ``start`` because of one rank's part in it."""
+        events = self.events
+        return events[part].issued == start or any(events[before].end == start for before in self.of_lanes(part))
 
     def _cause(self, at: int) -> int | None:
         """Return what the start of an operation has waited for, as its rank sees it; None at tick 0."""
@@ -205,7 +217,7 @@ class Causes:
             for cause in self.of_clock(at):
                 if self.events[cause].end == tick:
                     return cause
-            at = self.before[at]
+            at = self.before(at)
         raise _unexplained(self.events[record])
 
     # -- slack ------------------------------------------------------------------------------
@@ -213,58 +225,69 @@ class Causes:
     def slack(self) -> list[float]:
         """Return the room of each record's operation, in ticks."""
         events = self.events
-        works = [event.end for event in events if event.kind not in MARKS]
-        time = max(works, default=0.0)
-        clocks, ends = [time] * len(events), [time] * len(events)  # when each may be at the latest
-        for at, is_clock in self._backwards():
-            if is_clock:
-                latest, causes = clocks[at], [*self.of_clock(at)]
-                if (before := self.before[at]) is not None:
-                    clocks[before] = min(clocks[before], latest)
-            else:
-                latest = ends[at] - events[at].length
-                causes = [before for part in self.parts[at] for before in self.of_lanes(part)]
-                for part in self.parts[at]:
-                    clocks[part] = min(clocks[part], latest)
-            for cause in map(self._first, causes):
-                ends[cause] = min(ends[cause], latest)
-        room = [ends[self._first(at)] - event.end for at, event in enumerate(events)]
-        marks = [event.kind in MARKS for event in events]
-        clock_room = [clock - event.issued for clock, event in zip(clocks, events, strict=True)]
-        return [round(clock_room[at] if marks[at] else room[at], ROUNDED) + 0.0 for at in range(len(events))]
+        firsts = [self.parts(at)[0] for at in range(len(events))]  # the record by which an operation goes
+        waits = [self._clock_waits(at, firsts) for at in range(len(events))]
+        waits += [self._waits(at, firsts) if firsts[at] == at else [] for at in range(len(events))]
+        time = max((event.end for event in events if event.kind not in MARKS), default=0.0)
+        latest = [time] * len(waits)  # when a clock may be at that moment, and an operation may end
+        for node in _backwards(waits):
+            at = node - len(events)
+            begin = latest[node] if at < 0 else latest[node] - events[at].length
+            for cause in waits[node]:
+                if begin < latest[cause]:
+                    latest[cause] = begin
+        rooms = [
+            latest[at] - event.issued if event.kind in MARKS else latest[len(events) + first] - event.end
+            for at, (event, first) in enumerate(zip(events, firsts, strict=True))
+        ]
+        return [round(room, ROUNDED) + 0.0 for room in rooms]
 
-    def _first(self, at: int) -> int:
-        """Return the record by which an operation goes."""
-        return self.parts[at][0]
+    def _clock_waits(self, at: int, firsts: Sequence[int]) -> list[int]:
+        """Return what the clock of a record's rank waits for: clocks by their records' places, operations by theirs
+        behind all clocks."""
+        before = self.before(at)
+        operations = [len(firsts) + firsts[cause] for cause in self.of_clock(at)]
+        return operations if before is None else [before, *operations]
 
-    def _backwards(self) -> list[tuple[int, bool]]:
-        """Return all clocks (True) and operations (False), each after everything that waits for it."""
-        todo = [(at, is_clock) for at in range(len(self.events)) for is_clock in (True, False)]
-        done: set[tuple[int, bool]] = set()
-        order: list[tuple[int, bool]] = []
-        while todo:
-            node = todo.pop()
-            at, is_clock = node
-            if at < 0:  # everything that it waits for is in order
-                order.append((~at, is_clock))
-                continue
-            if node in done or (not is_clock and self._first(at) != at):
-                continue
-            done.add(node)
-            todo.append((~at, is_clock))
-            todo += self._waits_for(at, is_clock)
-        return order[::-1]
+    def _waits(self, at: int, firsts: Sequence[int]) -> list[int]:
+        """Return what an operation waits for, in the same way."""
+        parts = self.parts(at)
+        return [*parts, *[len(firsts) + firsts[cause] for part in parts for cause in self.of_lanes(part)]]
 
-    def _waits_for(self, at: int, is_clock: bool) -> Iterator[tuple[int, bool]]:
-        """Yield the clocks (True) and operations (False) for which a clock or an operation waits."""
-        if is_clock:
-            if (before := self.before[at]) is not None:
-                yield before, True
-            yield from ((self._first(cause), False) for cause in self.of_clock(at))
-            return
-        for part in self.parts[at]:
-            yield part, True
-            yield from ((self._first(cause), False) for cause in self.of_lanes(part))
+
+def _backwards(waits: Sequence[Sequence[int]]) -> list[int]:
+    """Return all nodes, each after everything that waits for it."""
+    seen, order = bytearray(len(waits)), list[int]()
+    todo = [*range(len(waits))]
+    while todo:
+        node = todo.pop()
+        if node < 0:  # everything that it waits for is in order
+            order.append(~node)
+        elif not seen[node]:
+            seen[node] = True
+            todo.append(~node)
+            todo += waits[node]
+    return order[::-1]
+
+
+class Order:
+    """What comes before what on one rank: in its log, and in its lanes of the network. ``log``: the places of its
+    records among all."""
+
+    def __init__(self, events: Sequence[Event], log: Sequence[int], tier: Tier) -> None:
+        self.log = log
+        self.before = dict(zip(log[1:], log, strict=False))
+        self.in_lane: dict[int, int | None] = {}
+        last: dict[object, int] = {}
+        for at in log:
+            event = events[at]
+            if event.kind == SEND.kind or event.lane == "collective":
+                own = tier(event)
+                self.in_lane[at], last[own] = last.get(own), at
+        # A receive that takes no time keeps no other waiting, so it is left out: the order of several is not known.
+        receives = [at for at in log if events[at].kind == RECEIVE.kind and events[at].length]
+        receives.sort(key=lambda at: events[at].start)
+        self.in_lane |= zip(receives[1:], receives, strict=False)
 
 
 def _unexplained(event: Event) -> PuzzleError:

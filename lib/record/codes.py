@@ -39,8 +39,7 @@ class Code(NamedTuple):
     layers: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        layer = _spans(self.layers) if self.layers else "" if self.layer is None else str(self.layer)
-        return f"{layer}{letters_of(self.kind)}{','.join(folded(self.numbers)).replace(' ', '')}"
+        return _named(self.kind, self.layer, self.layers) + _listed(self.numbers)
 
 
 def letters_of(kind: str) -> str:
@@ -58,7 +57,25 @@ def code_of(event: Event) -> Code:
     return Code(event.kind, layer, event.batches if row is not None and row.by_batch else frozenset(), event.layers)
 
 
-_text_of = lru_cache(maxsize=1 << 12)(str)  # ranks that do the same have the same codes
+def _text_of(event: Event) -> str:
+    """Return ``str(code_of(event))``: a log has so many that none is made."""
+    row = OPERATIONS.get(event.kind)
+    if isinstance(row, Message):
+        return str(code_of(event))
+    layer = event.layer if row is None or row.layered else None
+    own = _named(event.kind, layer, event.layers)
+    return own + _listed(event.batches) if row is not None and row.by_batch else own
+
+
+@lru_cache(maxsize=1 << 12)  # ranks that do the same have the same codes, but for their micro-batches
+def _named(kind: str, layer: int | None, layers: tuple[int, ...]) -> str:
+    shown = _spans(layers) if layers else "" if layer is None else str(layer)
+    return f"{shown}{letters_of(kind)}"
+
+
+@lru_cache(maxsize=1 << 12)
+def _listed(numbers: frozenset[int]) -> str:
+    return ",".join(folded(numbers)).replace(" ", "")
 
 
 def legend(kind: str) -> str:
@@ -139,17 +156,19 @@ def grid(
     the next ones, with their ticks and ranks.
     """
     by_rank: dict[int, list[Event]] = {}
-    for event in sorted(events, key=attrgetter("start", "end")):
+    for event in events:
         own = by_rank.setdefault(event.rank, [])
         if event.kind not in MARKS:
             own.append(event)
+    for own in by_rank.values():
+        own.sort(key=attrgetter("start", "end"))
     names = {
         rank: f"rank {rank}" + (f", host of {','.join(folded(hosts[rank]))}" if rank in hosts else "")
         for rank in below_devices(by_rank.keys() | marks.keys(), hosts)
     }
     moments = sorted({event.start for own in by_rank.values() for event in own} | {tick for tick, _ in marks.values()})
     if len(moments) * len(names) > CELLS:
-        said = {rank: [*map(_text_of, map(code_of, by_rank.get(rank, ())))] for rank in names}
+        said = {rank: [*map(_text_of, by_rank.get(rank, ()))] for rank in names}
         for rank, (_, mark) in marks.items():
             said[rank].append(mark)
         return "\n".join(f"{name}  {' '.join(said[rank])}" for rank, name in names.items())
@@ -173,7 +192,7 @@ def _cells(own: Sequence[Event], moments: Sequence[float], tick: float = 0.0, ma
         for at in range(bisect_left(moments, event.start), bisect_left(moments, event.end)):
             cells[at] = "-"
     for start, begun in groupby(own, key=attrgetter("start")):
-        cells[bisect_left(moments, start)] = "+".join([_text_of(code_of(event)) for event in begun])
+        cells[bisect_left(moments, start)] = "+".join(map(_text_of, begun))
     at = bisect_left(moments, tick)
     if mark == "~":
         return [*cells[:at], *(mark if cell == "." else cell for cell in cells[at:])]

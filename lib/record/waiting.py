@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from .chain import Tier, one_tier
@@ -116,7 +116,7 @@ class Waiting:
 def _awaited(events: Sequence[Event], at: int, start: float) -> Event | None:
     """Return the communication for which a rank waits from ``start`` on: of those that its next records have fetched,
     the one that ends last. ``at``: the first record after ``start``."""
-    for event in events[at:]:
+    for event in islice(events, at, None):
         fetched = [events[place] for place in event.awaited if events[place].end > start + NEARLY]
         if fetched:
             return max(fetched, key=lambda one: one.end)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from ..basics.arguments import one_of
-from ..basics.errors import NOWHERE, PuzzleError, witnessed
+from ..basics.errors import PuzzleError, witnessed
 from ..machine.books import LocalBooks
 from ..machine.check import TRAINED
 from ..machine.in_flight import InFlight
@@ -26,6 +26,10 @@ MOST, MOST_BYTES, MOST_ERRORS, MOST_PIECES = 500_000, 1 << 25, 100, 2_000_000
 """Messages, bytes and errors of one run: what comes of them is kept here until its end, and must be limited."""
 AFTERWARDS = ("decide_next", "deadlock", "by_hand", "time", "stored", "finals", "events")
 """The verbs that may still be used for a rank that has finished."""
+STARTS = ("meet", "meet_list", "pass_to", "receive")
+"""The verbs that start a call. The worker counts these, and so knows a call's number without having asked."""
+TOLD = ("store", "drop", "set_final_weight", *STARTS)
+"""The verbs of which a worker learns nothing, unless something is wrong with them."""
 ENDINGS = ("done", "failed", "missing")  # what a worker says last
 
 
@@ -44,10 +48,10 @@ class Clerk:
         self.books, self.layers, self.train = books, layers, train
         self.ranks = ranks or [books.open(rank, layers, batches) for rank in range(books.mesh.everyone)]
         self.tensors: list[TensorState] = []
-        self.calls: list[InFlight] = []
+        self.calls: list[InFlight | PuzzleError] = []  # an error for a call that could not be started
         self.woken: list[int] = []
         self.pieces = 0
-        self.asked = NOWHERE  # the rank and the verb of the message that is being answered
+        self.asked: tuple[RankState, str] = self.ranks[0], ""  # who asks, and for what
         self.coroutine: object = None  # the coroutine from which that message comes
         self.coroutines: dict[int, object] = {}  # an object for each number of a coroutine
         self.finished: set[int] = set()
@@ -57,20 +61,40 @@ class Clerk:
         """Answer until the worker says how it ended, and return that. Raise Garbled, or what Wire.receive raises."""
         token = witnessed.set(self.errors)
         try:
-            for _ in range(MOST):
+            messages = 0
+            while messages < MOST and wire.read <= MOST_BYTES:
                 if len(self.errors) > MOST_ERRORS:
                     raise self.errors[0]
-                if wire.read > MOST_BYTES:
-                    break
-                message = wire.receive(deadline)
-                if type(message) is not list or not message:
+                line = wire.receive(deadline)
+                if type(line) is not list or not line:
                     raise Garbled("no message")
-                if message[0] in ENDINGS:
-                    return message
-                wire.send(self.answer(message), deadline)
+                if type(line[0]) is list:
+                    messages += len(line)
+                    wire.send(self.answer_all(line), deadline)
+                elif line[0] in ENDINGS:
+                    return line
+                else:
+                    messages += 1
+                    wire.send(self.answer(line), deadline)
         finally:
             witnessed.reset(token)
         raise Garbled(f"more than {MOST:,} messages, or {MOST_BYTES >> 20} MiB of them, in one run")
+
+    def answer_all(self, messages: list[Any]) -> list[Any]:
+        """Carry out what is told, and return the answer to the last message, which asks. Where something that was told
+        is wrong, its place, its rank and the error are in the answer as well. Raise Garbled as ``answer`` does."""
+        mistakes, woken = [], []
+        for place, message in enumerate(messages[:-1]):
+            if type(message) is not list or not message or message[0] not in TOLD:
+                raise Garbled("no message that can be told")
+            failed, result, ended = self.answer(message)
+            woken += ended
+            if failed:
+                mistakes.append([place, message[1], result])
+        if type(messages[-1]) is not list or not messages[-1]:
+            raise Garbled("no message")
+        failed, result, ended = self.answer(messages[-1])
+        return [failed, result, [*woken, *ended], *([mistakes] if mistakes else [])]
 
     def answer(self, message: list[Any]) -> list[Any]:
         """Return [0, result, woken calls] or [1, error, woken calls]. Raise Garbled for anything unexpected."""
@@ -86,12 +110,21 @@ class Clerk:
         if rank in self.finished and verb not in AFTERWARDS:
             raise Garbled(f"{verb} of a rank that has finished")
         self.coroutine = None if coroutine is None else self.coroutines.setdefault(coroutine, object())
-        self.woken, self.asked = [], state.place(verb)
+        self.woken, self.asked = [], (state, verb)
         try:
             known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
             return [0, self._pack(act(self, state, *known)), self.woken]
         except PuzzleError as error:
+            if verb in STARTS:
+                self.calls.append(error)
             return [1, pack_error(presentable(error)), self.woken]
+
+    def call(self, at: Any) -> InFlight:
+        """Return the call of a number. Raise the PuzzleError of one that could not be started, or Garbled."""
+        call = _at(self.calls, at, "call of that number")
+        if isinstance(call, PuzzleError):
+            raise call
+        return call
 
     def outcome(self, name: str) -> Outcome:
         """Return the outcome of the run. Raise the first PuzzleError made in it, or one for what is unfinished."""
@@ -129,7 +162,7 @@ class Clerk:
             known = row.options.get(name, ())
             if value not in known or type(value) is not type(known[0]):
                 raise Garbled("no option of the operation")
-        self.asked = state.place(kind)
+        self.asked = state, kind
         if row.layered:
             layer = _layer(self, layer)
         elif layer is not None:
@@ -158,12 +191,12 @@ class Clerk:
         row = OPERATIONS.get(kind)
         if not isinstance(row, Collective) or (None in places and row.everyone):
             raise Garbled("no collective")
-        self.asked = state.place(kind)
+        self.asked = state, kind
         operands = [_or_none(_tensor(*row.takes))(self, at) for at in places]
         return self.books.meet_list(state, kind, operands, [_shown_number(self, layer) for layer in layers], axis)
 
     def _wait(self, state: RankState, at: Any) -> bool:
-        call = _call(self, at)
+        call = self.call(at)
         if call.fetched or call.rank is not state:
             raise Garbled("waiting for what cannot be fetched")
         return self.books.wait(call, lambda: self.woken.append(at))
@@ -197,10 +230,6 @@ def _at(things: Sequence[T], at: Any, what: str) -> T:
     return things[at]
 
 
-def _call(clerk: Clerk, at: Any) -> InFlight:
-    return _at(clerk.calls, at, "call of that number")
-
-
 def _of_kind(tensor: TensorState, kinds: Collection[str]) -> TensorState:
     if tensor.labels.kind not in kinds:
         raise Garbled("a tensor of another kind")
@@ -230,7 +259,7 @@ def _layer(clerk: Clerk, value: Any) -> int:
     if type(value) in (bool, float) and value % 1 == 0:
         value = int(value)  # as in a notebook, where it is equal to its layer
     if type(value) is not int:
-        value = one_of("layer", _shown(clerk, value), clerk.layers, clerk.asked)
+        value = one_of("layer", _shown(clerk, value), clerk.layers, RankState.place(*clerk.asked))
     return number(value)
 
 
@@ -294,7 +323,7 @@ VERBS: dict[str, tuple[Callable[..., Any], tuple[Check, ...]]] = {
     "pass_to": (lambda c, a, *r: c.books.pass_to(a, *r), (_shown, _or_none(_any), _plain)),
     "receive": (lambda c, a, *r: c.books.receive(a, *r), (_shown,)),
     "wait": (Clerk._wait, (_number,)),
-    "fetch": (Clerk._fetch, (_call,)),
+    "fetch": (Clerk._fetch, (Clerk.call,)),
     "decide_next": (lambda c, a: c.books.decide_next(), ()),
     "store": (lambda c, a, tensor: c.books.store(a, tensor), (_any,)),
     "drop": (Clerk._drop, (_any,)),

@@ -5,12 +5,15 @@ Its methods are those of ``machine.interface.Books``, where they are explained.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from operator import index
+from types import CodeType
 from typing import Any, cast
 
 from ..basics.arguments import describe
-from ..basics.errors import Deadlock, PuzzleError
+from ..basics.errors import Deadlock, PuzzleError, learner_frame, line_at, show_line
 from ..basics.units import Elements
 from ..machine.books import second_model
 from ..machine.failure import Wait
@@ -20,7 +23,11 @@ from ..record.events import Event
 from ..record.labels import Labels
 from ..record.operations import NO_OPTIONS, Options
 from ..running.limits import TimeIsUp
-from .wire import Wire, pack, unpack_elements, unpack_error, unpack_event, unpack_labels
+from .wire import LONGEST, Wire, encode, pack, unpack_elements, unpack_error, unpack_event, unpack_labels
+
+HELD = LONGEST // 2  # bytes that are told at most before something is asked
+LOOKS = ("time", "stored", "events", "finals", "by_hand", "decide_next", "deadlock")
+"""Questions that an error may ask itself, or that no code of a rank's asks: no earlier mistake is raised there."""
 
 
 class RemoteRank:
@@ -59,6 +66,27 @@ class RemoteCall:
         self.rank, self.kind, self.layer, self.number, self.layers = rank, kind, layer, number, layers
 
 
+class Told:
+    """Messages to be written before the next question, and where in the learner's code each of them comes from."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.size = 0  # of them all, in bytes
+        self.places: list[tuple[CodeType, int] | None] = []
+
+    def add(self, text: str) -> None:
+        """Add a message that is JSON already."""
+        frame = learner_frame()
+        self.places.append(frame and (frame.f_code, frame.f_lasti))  # its line costs more, and is hardly ever asked for
+        self.size += len(text)
+        self.texts.append(text)
+
+    def line(self, place: int) -> str:
+        """Return the learner's line from which the message in this place comes."""
+        at = self.places[place]
+        return "" if at is None else show_line(at[0], line_at(*at))
+
+
 def remote_books(wire: Wire) -> AnyBooks:
     """Return books at the other end of a line, for a learner's side that looks into no handle."""
     books: Books[RemoteRank, RemoteTensor, RemoteCall] = RemoteBooks(wire)
@@ -66,35 +94,84 @@ def remote_books(wire: Wire) -> AnyBooks:
 
 
 class RemoteBooks:
-    """Books that ask the grader, with one message and one answer at a time."""
+    """Books that ask the grader. What has no result is told with the next question."""
 
     tensor_type: type[RemoteTensor] = RemoteTensor
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.asking = False
+        self.told = Told()
+        self.mistakes: dict[int, PuzzleError] = {}  # by rank: what was wrong with what it told, to be raised there
         self.opened: set[int] = set()
+        self.started = 0  # calls: they are numbered in this order
+        self.several = False  # whether a rank has several coroutines
+        self.flushing = False  # whether the loop will ask if nobody does
         self.calls: dict[int, RemoteCall] = {}
         self.coroutines: dict[object, int] = {}  # keeps the tasks alive, so that no two get the same number
         self.by_hand: dict[int, tuple[Token, int]] = {}
 
     def ask(self, verb: str, rank: RemoteRank, *arguments: Any) -> Any:
-        """Return the grader's answer. Raise the PuzzleError that it answers with, at the learner's line."""
+        """Return the grader's answer. Raise the PuzzleError that it answers with, at the learner's line, or that of
+        something which this rank has told before, at the line of that."""
         if self.asking:
             raise TimeIsUp  # it was raised during a question, and caught: from now on answers would not fit
         self.asking = True
-        running = rank.running() if rank.running is not None else None
-        coroutine = None if running is None else self.coroutines.setdefault(running, len(self.coroutines))
-        self.wire.send([verb, rank.rank, coroutine, *arguments])
-        failed, result, woken = self.wire.receive(longest=None)
+        question, told = self._message(verb, rank, arguments), self.told
+        if told.texts:
+            self.told = Told()
+            self.wire.write(f"[{','.join(told.texts)},{encode(question)}]")
+        else:
+            self.wire.send(question)
+        failed, result, woken, *wrong = self.wire.receive(longest=None)
         self.asking = False
         for number in woken:
             self.calls[number].waiter()
+        for place, where, error in wrong[0] if wrong else ():
+            self.mistakes.setdefault(where, PuzzleError(**unpack_error(error) | {"line": told.line(place)}))
+        if rank.rank in self.mistakes and verb not in LOOKS:
+            raise self.mistakes.pop(rank.rank)
         if failed and verb == "deadlock":
             raise Deadlock(**unpack_error(result))
         if failed:
             raise PuzzleError(**unpack_error(result) | {"line": None})  # known at this end: the learner's
         return self._unpack(rank, result)
+
+    def tell(self, verb: str, rank: RemoteRank, *arguments: Any) -> None:
+        """Write a message with the next question. What is wrong with it is raised at the next question of its rank."""
+        text = encode(self._message(verb, rank, arguments))
+        if self.told.size + len(text) > HELD:
+            self.ask(verb, rank, *arguments)
+        else:
+            self.told.add(text)
+
+    def start(self, verb: str, rank: RemoteRank, *arguments: Any) -> int:
+        """Start a call, and return its number. Where a rank has several coroutines, it may matter to them when exactly
+        others are woken by this: then it is asked."""
+        self.started += 1
+        if self.several or not self._flushed():
+            self.ask(verb, rank, *arguments)
+        else:
+            self.tell(verb, rank, *arguments)
+        return self.started - 1
+
+    def _flushed(self) -> bool:
+        """Return whether the loop, if it goes on, writes what is told: others may wait for that."""
+        if not self.flushing:
+            with suppress(RuntimeError):  # in a thread of the learner's there is no loop
+                asyncio.get_running_loop().call_soon(self._flush)
+                self.flushing = True
+        return self.flushing
+
+    def _flush(self) -> None:
+        self.flushing = False
+        if self.told.texts:
+            self.ask("time", RemoteRank(0))
+
+    def _message(self, verb: str, rank: RemoteRank, arguments: Sequence[Any]) -> list[Any]:
+        running = rank.running() if rank.running is not None else None
+        coroutine = None if running is None else self.coroutines.setdefault(running, len(self.coroutines))
+        return [verb, rank.rank, coroutine, *arguments]
 
     def _unpack(self, rank: RemoteRank, result: Any) -> Any:
         if type(result) is not list or not result:
@@ -143,26 +220,26 @@ class RemoteBooks:
         return self.ask("compute", rank, kind, plain(layer), [self.number(operand) for operand in operands], options)
 
     def set_final_weight(self, rank: RemoteRank, layer: Any, weight: Token) -> None:
-        self.ask("set_final_weight", rank, plain(layer), self.number(weight))
+        self.tell("set_final_weight", rank, plain(layer), self.number(weight))
 
     def meet(self, rank: RemoteRank, kind: str, operand: Token | None, layer: Any, axis: Any) -> RemoteCall:
         number = None if operand is None else self.number(operand)
-        return self._started(rank, kind, layer, self.ask("meet", rank, kind, number, plain(layer), axis))
+        return self._started(rank, kind, layer, self.start("meet", rank, kind, number, plain(layer), axis))
 
     def meet_list(
         self, rank: RemoteRank, kind: str, operands: Sequence[Token | None], layers: Sequence[Any], axis: Any
     ) -> RemoteCall:
         numbers = [None if operand is None else self.number(operand) for operand in operands]
-        number = self.ask("meet_list", rank, kind, numbers, [*map(plain, layers)], axis)
+        number = self.start("meet_list", rank, kind, numbers, [*map(plain, layers)], axis)
         return self._started(rank, kind, layers[0], number, tuple(layers))
 
     def pass_to(self, rank: RemoteRank, receiver: Any, operand: Token | None, value: object) -> RemoteCall:
         number = None if operand is None else self.number(operand)
         layer = None if operand is None else operand.labels.layer
-        return self._started(rank, "pass_to", layer, self.ask("pass_to", rank, plain(receiver), number, value))
+        return self._started(rank, "pass_to", layer, self.start("pass_to", rank, plain(receiver), number, value))
 
     def receive(self, rank: RemoteRank, src: Any) -> RemoteCall:
-        return self._started(rank, "receive", None, self.ask("receive", rank, plain(src)))
+        return self._started(rank, "receive", None, self.start("receive", rank, plain(src)))
 
     def _started(
         self, rank: RemoteRank, kind: str, layer: Any, number: int, layers: tuple[int, ...] = ()
@@ -182,14 +259,14 @@ class RemoteBooks:
         return bool(self.ask("decide_next", RemoteRank(0)))
 
     def store(self, rank: RemoteRank, token: Token) -> None:
-        self.ask("store", rank, self.number(token))
+        self.tell("store", rank, self.number(token))
 
     def drop(self, rank: RemoteRank, token: Token) -> None:
-        self.ask("drop", rank, self.number(token))
+        self.tell("drop", rank, self.number(token))
 
     def share(self, rank: RemoteRank, holder: Callable[[], object]) -> None:
         if rank.running is None:
-            rank.running = holder
+            rank.running, self.several = holder, True
             self.ask("share", rank)
 
     def time(self, rank: RemoteRank) -> float:
@@ -221,6 +298,8 @@ class RemoteBooks:
         self.ask("finish", rank)
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
+        for mistake in self.mistakes.values():
+            raise mistake  # nobody has heard of it who waits for ever
         try:
             self.ask("deadlock", RemoteRank(0), [[rank, line[:200]] for rank, line in lines.items()])
         except Deadlock as deadlock:

@@ -1,6 +1,15 @@
-"""Messages between a worker and the grader: one line of JSON each, over a socket.
+"""What a worker and the grader write to each other: lines of JSON, over a socket.
 
-It is JSON and not pickle: to read pickle from a worker would be to run what it likes.
+===========================================  ========================================================================
+the worker asks                              ``[verb, rank, coroutine, *arguments]``
+it tells what has no result, and then asks   ``[[verb, ...], [verb, ...], [verb, ...]]``: the last one is the question
+the grader answers                           ``[0, result, woken]``, or ``[1, error, woken]``; woken: calls that ended
+and says what was wrong with what was told   ``[0, result, woken, [[place, rank, error], ...]]``
+the worker's last line                       ``["done"]``, ``["failed", error, ...]`` or ``["missing", ...]``
+===========================================  ========================================================================
+
+A question costs two switches between processes, several times what its messages cost. So what has no result is kept
+until there is a question. It is JSON and not pickle: to read pickle from a worker would be to run what it likes.
 """
 
 import json
@@ -16,7 +25,11 @@ from ..record.kinds import KINDS
 from ..record.labels import FINEST, Labels, Rare
 from ..record.training import KEEP
 
-LONGEST = 1 << 14  # bytes of a message from a worker, at most
+LONGEST = 1 << 15  # bytes of a line from a worker, at most
+NEWS = 0.1  # seconds after which a socket is told anew how long it may wait: each time is a call of the system's
+
+encode = json.JSONEncoder(separators=(",", ":")).encode
+decode = json.JSONDecoder().decode
 
 
 class Garbled(Exception):
@@ -28,17 +41,23 @@ class Wire:
 
     def __init__(self, end: socket.socket) -> None:
         self.end, self.buffer, self.read = end, bytearray(), 0
+        self.deadline: float | None = None
+        self.told = 0.0  # when the socket was told of it
 
     def send(self, message: Any, deadline: float | None = None) -> None:
-        """Write a message. Raise TimeoutError after the deadline (of time.monotonic), or OSError if nobody reads."""
+        """Write a line. Raise TimeoutError after the deadline (of time.monotonic), or OSError if nobody reads."""
+        self.write(encode(message), deadline)
+
+    def write(self, text: str, deadline: float | None = None) -> None:
+        """Write a line that is JSON already, as ``send`` does."""
         self._wait_until(deadline)
-        self.end.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        self.end.sendall(text.encode() + b"\n")
 
     def receive(self, deadline: float | None = None, longest: int | None = LONGEST) -> Any:
-        """Return the next message. Raise Garbled, EOFError if the other end is closed, or TimeoutError."""
+        """Return the next line. Raise Garbled, EOFError if the other end is closed, or TimeoutError."""
         while (stop := self.buffer.find(b"\n")) < 0:
             if longest is not None and len(self.buffer) > longest:
-                raise Garbled(f"a message of more than {longest} bytes")
+                raise Garbled(f"a line of more than {longest} bytes")
             self._wait_until(deadline)
             piece = self.end.recv(1 << 16)
             if not piece:
@@ -48,16 +67,18 @@ class Wire:
         line = self.buffer[:stop]
         del self.buffer[: stop + 1]
         try:
-            return json.loads(line)
+            return decode(line.decode())
         except (ValueError, RecursionError) as error:
             raise Garbled(f"no JSON: {error}") from None
 
     def _wait_until(self, deadline: float | None) -> None:
         if deadline is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            if now >= deadline:
                 raise TimeoutError
-            self.end.settimeout(left)
+            if deadline != self.deadline or now >= self.told + NEWS:
+                self.end.settimeout(deadline - now)
+                self.deadline, self.told = deadline, now
 
     def wait_for_end(self) -> None:
         """Wait until the other end hangs up: to close before could lose what was written last."""
@@ -70,26 +91,32 @@ class Wire:
         self.end.close()
 
 
+AS_IT_IS = (int, str, bool, float, type(None))
+
+
 def pack(value: Any) -> Any:
     """Return labels, an event or a size as JSON carries it, also in lists: sets in order, and fractions as text."""
     if isinstance(value, (tuple, list)):
-        return [pack(one) for one in value]
+        return [one if one.__class__ in AS_IT_IS else pack(one) for one in value]
     if isinstance(value, (frozenset, set)):
         return sorted(value)
-    return str(value) if isinstance(value, Fraction) else value
+    return str(value) if value.__class__ is Fraction else value
 
 
 def unpack_labels(packed: Any) -> Labels:
     """Return labels from a list. Raise Garbled for anything that no tensor could have."""
     if type(packed) is not list or len(packed) != len(Labels._fields):
         raise Garbled("no labels")
-    fields = dict(zip(Labels._fields, packed, strict=True))
-    kind, rare = fields.pop("kind"), fields.pop("rare")
-    sets = {name for name, default in Labels._field_defaults.items() if isinstance(default, frozenset)}
-    known: Any = {name: numbers(value) if name in sets else number(value) for name, value in fields.items()}
-    if type(kind) is not str or kind not in KINDS or not 1 <= known["total"] <= FINEST:
+    labels = Labels(*[check(value) for check, value in zip(CHECKS, packed, strict=True)])
+    if not 1 <= labels.total <= FINEST:
         raise Garbled("no labels")
-    return Labels(kind, **known, rare=_unpack_rare(rare))
+    return labels
+
+
+def _kind(packed: Any) -> str:
+    if type(packed) is not str or packed not in KINDS:
+        raise Garbled("no labels")
+    return packed
 
 
 def _unpack_rare(packed: Any) -> Rare:
@@ -113,6 +140,14 @@ def numbers(values: Any) -> frozenset[int]:
     if type(values) is not list:
         raise Garbled("no list of numbers")
     return frozenset(map(number, values))
+
+
+CHECKS: list[Any] = [
+    {"kind": _kind, "rare": _unpack_rare}.get(name)
+    or (numbers if isinstance(Labels._field_defaults.get(name), frozenset) else number)
+    for name in Labels._fields
+]
+"""What each field of labels has to be, in their order."""
 
 
 def unpack_elements(packed: int | str) -> Elements:

@@ -107,7 +107,7 @@ class Host:
         self.models = [Model(rank, dist, work.layers, work.batches) for rank in range(shape.everyone)]
         handles = [cast(RankState, model._handle) for model in self.models]
         self.clerk = Clerk(self.books, work.layers, work.batches, handles, work.train)
-        self.numbers: dict[InFlight, int] = {}  # the clerk's numbers of calls
+        self.numbers: dict[object, int] = {}  # the clerk's numbers of calls
         self.moves: list[tuple[str, Sequence[InFlight], Sequence[Any], Sequence[Any]]] = []
         """Tensors that can now be moved: a verb, the calls of a group in its order or a send and its receive, and the
         labels of what they bring and get, or lists of labels."""
@@ -219,7 +219,7 @@ class Host:
     def _wake_and_move(self) -> None:
         """Note who can go on, and tell the ranks what to move: all in the same order, so no two wait for each other."""
         for number in self.clerk.woken:
-            self.ranks[self.clerk.calls[number].rank.rank].woken.append(number)
+            self.ranks[self.clerk.call(number).rank.rank].woken.append(number)
         for number in range(len(self.numbers), len(self.clerk.calls)):
             self.numbers[self.clerk.calls[number]] = number
         moves, self.moves = self.moves, []
