@@ -218,6 +218,23 @@ def test_a_group_of_tensor_parallel_gpus_is_one_rank() -> None:
     assert rest < 0.5 * run(grad_accum, ranks=1, layers=3, batches=1, cost=switched_off).time
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_a_rank_that_computes_with_a_piece_keeps_what_a_gpu_of_a_tensor_parallel_group_keeps(together: bool) -> None:
+    """Norms and residuals are whole on each rank, unless the sequence is divided, too."""
+    fn = sequence_parallel if together else tensor_parallel
+    held = {}
+    for how in ("none", "selective"):
+        cost = A100_MEGATRON.cost(SMALL, sequence_parallel=together, recompute=how, **PLAIN)
+        done = run(fn, ranks=4, layers=12, batches=1, cost=cost)
+        first = {event.kind: event.held[3] for event in reversed(done.events) if event.rank == 0}
+        kept = 12 * SMALL.activation_bytes(1, 4, together, how)  # the inputs of the layers, and what is inside
+        output = SMALL.boundary_bytes()
+        assert first["loss"] == pytest.approx(kept + output + SMALL.loss_bytes(), abs=12)
+        held[how] = first["backward"]
+    scores = SMALL.activation_bytes(1, 4) - SMALL.activation_bytes(1, 4, recompute="selective")
+    assert held["none"] - held["selective"] == pytest.approx(11 * scores, abs=12)  # one layer has them again
+
+
 def test_layers_of_a_chunk_are_one_layer() -> None:
     cost = A100_MEGATRON.cost(SMALL, tensor=2, recompute="selective", **PLAIN)
     whole = run(one_f_one_b, ranks=3, layers=12, batches=6, cost=cost)
@@ -326,6 +343,10 @@ def test_a_report_says_where_time_and_memory_go() -> None:
         (
             lambda: run(ddp, ranks=2, layers=12, batches=2, cost=replace(H100_DGX, gpus=8).cost(SMALL, tensor=8)),
             r"2 ranks of 8 GPUs: H100 80 GB has 8 GPUs\n.*16 GPUs",
+        ),
+        (
+            lambda: run(tensor_parallel, ranks=32, layers=12, cost=H100_DGX.cost(SMALL)),
+            r"16 heads, which cannot be split over 32 tensor-parallel ranks",
         ),
         (
             lambda: run(grad_accum, layers=5, cost=H100_DGX.cost(SMALL)),
