@@ -385,6 +385,16 @@ def test_adapters_have_their_own_size_and_leave_out_the_gradient_of_the_weight()
     gathered = [{e.elements for e in each.events if e.kind == "allgather" and e.layer == 5} for each in (done, light)]
     assert gathered == [{2 * SMALL.layer_size // 4}, {SMALL.layer_size // 2 // 4}]
     assert light.bytes < done.bytes
+    assert "MFU" not in report(done)  # the formulas count the gradients of all weights
+
+
+def test_a_report_of_nothing_says_so() -> None:
+    def idle(model: Model) -> None:
+        """Nothing yet."""
+
+    assert report(run(idle, layers=12, cost=A100_MEGATRON.cost(SMALL))) == "idle: not attempted yet"
+    said = report(run(grad_accum, layers=12, cost=A100_MEGATRON.cost(SMALL))).splitlines()[0]
+    assert said.endswith(" a micro-batch, 1 micro-batch on 1 GPU")
 
 
 def test_a_host_updates_at_the_bandwidth_of_its_memory_and_is_behind_a_link() -> None:
