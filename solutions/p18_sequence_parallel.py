@@ -318,7 +318,8 @@ draw(run(sequence_parallel_in_14_85, ranks=4, layers=8, batches=1, cost=long_seq
 # ![What a step takes](picture:priced)
 #
 # Norms and residuals are divided now, and so is what they leave behind. Megatron-LM took 1.10 s for this (arXiv
-# 2205.05198, table 5). It divides the loss as well, which each rank computes as a whole here.
+# 2205.05198, table 5). It divides the loss as well, which each rank computes as a whole here, and while it gathers an
+# input again for the backward pass it computes something else.
 
 # %% tags=["priced"]
 from lib.real import A100_MEGATRON, MEGATRON_22B, report
