@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lib.basics.units import show_ticks
-from lib.machine.failure import Wait
+from lib.machine.failure import Failure, Wait
 
 from . import theme
 from .layout import PAD, Layout, Rect, Row, hatching
@@ -32,10 +31,8 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
     for (row, wait), place in zip(waiting, places, strict=True):
         see_through = box(*place, style(theme.BAD, None, 0, 0.0))
         verb = "wait" if len(row.ranks) > 1 else "waits"
-        yield Titled(
-            f"{row.full_name}: {verb} {wait.what}\nsince tick {show_ticks(wait.since)}, and for ever", see_through
-        )
-        yield from _written(layout, place, _brief(wait, verb))
+        yield Titled(f"{row.full_name}: {verb} {wait.what}\nsince {failure.at(wait.since)}, and for ever", see_through)
+        yield from _written(layout, place, _brief(failure, wait, verb))
     at = layout.x(failure.tick)
     flagged = [row for row in layout.rows if failure.place.rank in row.ranks]
     top, bottom = layout.top - 4, layout.bottom + 3
@@ -47,7 +44,7 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
     for row in layout.rows:
         if waiting and row.ranks[0] in failure.ended and row not in flagged:
             yield from _note(layout, row, layout.x(layout.trace.time) + 8, "has returned", theme.MUTE)
-    yield Titled(f"{failure.says}\ntick {show_ticks(failure.tick)}", flag(at, top, bottom))
+    yield Titled(f"{failure.says}\n{failure.at(failure.tick)}", flag(at, top, bottom))
 
 
 def flag(x: float, top: float, bottom: float) -> Diagram:
@@ -61,10 +58,10 @@ def _waits(layout: Layout, row: Row, wait: Wait) -> Rect:
     return x, row.y, layout.x(layout.trace.until) - x, layout.row_height
 
 
-def _brief(wait: Wait, verb: str) -> list[str]:
+def _brief(failure: Failure, wait: Wait, verb: str) -> list[str]:
     """Return what a row waits for, from the longest to the shortest."""
     said = f"{verb} {wait.what}"
-    return [f"{said}, since tick {show_ticks(wait.since)}", said, said.partition(" in ")[0], verb]
+    return [f"{said}, since {failure.at(wait.since)}", said, said.partition(" in ")[0], verb]
 
 
 def _written(layout: Layout, place: Rect, texts: list[str]) -> Iterator[Diagram]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from chalk.core import Compose
 
 from .files import page, scrolling, swapped, write
 from .marks import Diagram, box_envelope
-from .svg import body, escape, frame, least_width
+from .svg import body, escape, frame, least_width, without_hover
 
 
 class Link(NamedTuple):
@@ -77,8 +76,7 @@ class Figure(Compose):
     def _repr_html_(self) -> str:
         if not self.static:
             return swapped(self.svg(fluid=True) + "".join(map(self._over, self.links)), self.summary)
-        still = re.sub(r"<title>.*?</title>", "", self.svg(), flags=re.DOTALL)  # in an image nobody can read them
-        data = base64.b64encode(still.encode()).decode()
+        data = base64.b64encode(without_hover(self.svg()).encode()).decode()
         words, width = escape(self.summary), f"{self.size[0]:.0f}"
         source = f"data:image/svg+xml;base64,{data}"
         how = f"max-width:100%;height:auto;min-width:{least_width(self._body, self.size[0])}"

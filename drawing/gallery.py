@@ -33,15 +33,19 @@ class Piece(NamedTuple):
     source: object
 
 
-def draw_schedule(source: object, rough: int = 0, width: float = WIDTH) -> Figure:
+def draw_schedule(source: object, rough: int = 0, width: float = WIDTH, *, alone: bool = False) -> Figure:
     """Return a schedule without head and legend, and the memory of the rank whose peak is the highest. ``rough``: 0
-    for a box for each operation, 1 for what fills each pixel, which takes fewer bytes where there are many."""
+    for a box for each operation, 1 for what fills each pixel, which takes fewer bytes where there are many; ``alone``:
+    an image for a page on which no other picture has its legend, which it has itself."""
     trace = _trace(source)
     layout = Layout(trace, width, PAD, rough=rough, beside=[trace])
     total, y = draw_total(layout, layout.bottom + 5, most_of([trace]))
     scale, y = axis(layout, y)
     parts = [*draw_timeline(layout, "auto", plan(layout)), *total, *scale]
-    return card(parts, width, y + 8, summary(trace), title=trace.title)
+    if alone:
+        legend, y = _legend([trace], width, y + 8)
+        parts += legend
+    return card(parts, width, y + 8, summary(trace), alone, title=trace.title)
 
 
 def draw_key(sources: Sequence[object], width: float = WIDTH) -> Figure:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
-from lib.basics.units import TICKS, show_ticks
+from lib.basics.units import MS, TICKS, show_ticks
 from lib.course.layouts import mesh_of
 from lib.course.sketches import Outline, Span, outline
 from lib.course.sketches import sketch as sketch_of
@@ -99,7 +99,9 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
         )
     if source.unit is not TICKS:
         cure = "beside_target(run), not beside_target(run.measured)"
-        raise PuzzleError("the target is in ticks, and this run is in ms", where="beside_target", cure=cure)
+        cure = cure if source.unit is MS else "a run at the puzzle's own prices, without those of a cluster"
+        problem = f"the target is in ticks, and this run is in {source.unit.name}"
+        raise PuzzleError(problem, where="beside_target", cure=cure)
     spec = find(source.name if puzzle is None else puzzle)
     size, wanted = size_of_run(source), spec.size
     if size != wanted:

@@ -45,8 +45,9 @@ def _bar(trace: Trace, place: Rect) -> Iterator[Diagram]:
     shown = percents(trace.parts)
     for part, share in trace.parts.items():
         wide = float(share) * width
-        ticks = show_ticks(round(float(share) * trace.time * trace.ranks, 3))
-        said = f"{name_of(part)}: {shown[part]} of all ranks' time, {ticks} {trace.unit.name} of all ranks together"
+        spent, brief = float(share) * trace.time * trace.ranks, trace.unit.brief
+        took = brief(round(spent, 3) if brief is show_ticks else spent)
+        said = f"{name_of(part)}: {shown[part]} of all ranks' time, {took} {trace.unit.name} of all ranks together"
         said += f"\n{MEANING[part]}" if part in MEANING else ""
         yield Titled(said, _part(trace, part, (x, y, max(wide - 1, min(wide, 0.5)), height)))
         x += wide

@@ -26,6 +26,12 @@ MANY = 100
 """More lines than this are written as briefly as can be."""
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 _ASKED = f".ltp .m:hover>.a{{fill:{theme.ARROW};fill-opacity:1;stroke:{theme.ARROW};pointer-events:none}}"
+_FOR_POINTERS = re.compile(
+    r'<g stroke="#000" stroke-opacity="0"[^>]*>.*?</g>|<g fill-opacity="0">(?:<g class="m">.*?</g>)*</g>'
+    r'|<g><rect [^>]*fill-opacity="0"[^>]*/></g>|<path class="a"[^>]*/>',
+    re.DOTALL,
+)
+_TITLE = re.compile(r"<title>.*?</title>", re.DOTALL)
 _NO_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -59,6 +65,16 @@ def least_width(body: str, width: float) -> str:
     smallest = min(map(float, _SIZES.findall(body)), default=READABLE)
     least = width * READABLE / smallest
     return f"clamp(0px,({min(least, FITS * width):.0f}px - 100%)*9999,{least:.0f}px)"
+
+
+def without_hover(svg: str) -> str:
+    """Return a picture without its hover texts and what only a pointer finds, for an image, in which there is none: it
+    looks the same, and takes about half as many bytes.
+
+    >>> without_hover('<g><title>rank 0</title><rect width="9" fill-opacity="0"/></g><rect width="5"/>')
+    '<rect width="5"/>'
+    """
+    return _FOR_POINTERS.sub("", _TITLE.sub("", svg))
 
 
 def frame(

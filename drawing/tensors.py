@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lib.basics.units import Elements, show_elements
+from lib.basics.units import Elements
 from lib.learner.tensors import Tensor
 from lib.record.kinds import ACTIVATIONS, KINDS
 from lib.record.labels import WHOLE
@@ -94,7 +94,7 @@ def in_words(tensor: Tensor) -> str:
         said.append(f"micro-batch{plural(view.batches, 'es')} {batches} of {view.total_batches}")
     if view.step is not None:
         said.append(f"step {view.step}")
-    return f"{', '.join(said)}: {show_elements(view.memory)} elements"
+    return f"{', '.join(said)}: {tensor._token.size_unit.told(view.memory)}"
 
 
 def icon(tensor: Tensor, x: float, y: float) -> Diagram:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import jupytext
 from drawing import draw, draw_course, draw_primitive
-from lib import Model, Run, run
+from lib import Model, PuzzleError, Run, run
 from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS
 from lib.course.rules import RULES
 from lib.course.sketches import as_kept
@@ -34,7 +34,7 @@ from lib.grading.submission import load
 from lib.record.score import work
 from lib.record.table import OPERATIONS, grantable
 
-from . import gallery
+from . import gallery, priced
 from .address import address, fill, links
 from .mine import write_whole
 
@@ -323,7 +323,8 @@ def published(root: Path) -> str:
 
 
 def with_pictures(path: Path, source: str) -> str:
-    """A text cell in which ``![...](picture:allgather)`` is the picture, and ``course`` the map of all puzzles.
+    """A text cell in which ``![...](picture:allgather)`` is the picture, and ``course`` the map of all puzzles;
+    ``priced`` is what a step takes on real GPUs, as a line and a picture (see ``priced``).
     Another name is that of a function of the source that draws it, ``def name(static)``.
 
     As an image with its data, since that is what every host of notebooks shows: Jupyter, trusted or not,
@@ -334,6 +335,8 @@ def with_pictures(path: Path, source: str) -> str:
         name = found[1]
         if name == "course":
             return draw_course(static=True)._repr_html_()
+        if name == priced.NAME:
+            return _priced(path)
         if name in OPERATIONS:
             return draw_primitive(name, static=True)._repr_html_()
         draws = load(path.name, path.read_text(encoding="utf-8"))[0].get(name)
@@ -342,6 +345,19 @@ def with_pictures(path: Path, source: str) -> str:
         return str(draws(static=True)._repr_html_())
 
     return PICTURE.sub(picture, source)
+
+
+def _priced(path: Path) -> str:
+    """What the solution takes in the cell of the source that prices it."""
+    cells = [cell.source for cell in read_cells(path) if priced.TAG in cell.tags]
+    if len(cells) != 1:
+        raise BuildError(
+            f'{path.name}: exactly one cell with tags=["{priced.TAG}"] is needed, {len(cells)} found'
+        )
+    try:
+        return priced.shown(path.name, path.read_text(encoding="utf-8"), cells[0])
+    except (ValueError, PuzzleError) as error:
+        raise BuildError(f"{path.name}: {error}") from None
 
 
 def notebook_name(path: Path) -> str:

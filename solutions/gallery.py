@@ -13,6 +13,7 @@ from pathlib import Path
 
 from drawing import Figure
 from drawing.gallery import Piece, draw_key, draw_poster, draw_schedule
+from drawing.svg import without_hover
 from drawing.theme import ROLES, css
 from lib import Run
 from lib.basics.units import show_elements, show_ticks
@@ -23,6 +24,7 @@ ON_THE_SHEET = ("ddp", "fsdp", "gpipe", "prefetch", "one_f_one_b", "zero_bubble"
 """The puzzles whose schedules README shows."""
 LARGE = 90_000
 """Bytes of a schedule at most: one that has more is drawn pixel by pixel."""
+STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 LINE = re.compile(r"\[[^\]]*\]\((p\d\d_\w+)\.ipynb\): ([^\n]*(?:\n#  +\S[^\n]*)*)")
 """A line of the overview: a link to a notebook, and a sentence, which may go on in the next line."""
 
@@ -166,16 +168,14 @@ def _sentence(words: str) -> str:
 def _picture(figure: Figure) -> str:
     """A picture that scrolls in its own box where the page is narrow. Hover texts and styles are left out: there are
     many pictures, and the page has the styles once."""
-    drawn = re.sub(r"<(title|style)>.*?</\1>", "", figure.svg(fluid=True), flags=re.DOTALL)
+    drawn = STYLE.sub("", without_hover(figure.svg(fluid=True)))
     return f'<div class="wide" tabindex="0" role="region" aria-label="{escape(figure.title)}">{drawn}</div>'
 
 
 def fixed(figure: Figure, dark: bool) -> str:
     """A picture in the colors of light pages, or of dark ones, whatever the system prefers: a page that shows it as an
     image says which. Without hover texts, which nobody can read in an image."""
-    drawn = re.sub(
-        r"<(title|style)>.*?</\1>| class=\"[^\"]*\"", "", figure.svg(), flags=re.DOTALL
-    )
+    drawn = re.sub(r" class=\"[^\"]*\"", "", STYLE.sub("", without_hover(figure.svg())))
     colors = {light: other if dark else light for light, other in ROLES.values()}
     return re.sub(
         '"(#[0-9a-f]{6})"', lambda found: f'"{colors.get(found[1], found[1])}"', drawn

@@ -363,3 +363,30 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 #
 # So the ranks share the work now, but not the memory: every rank still keeps everything, 16 bytes for each parameter.
 # The model of 7.5 billion parameters takes 120 GB on *every* GPU. The next two puzzles are about that.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# The machine of this course counts ticks and elements. With the prices of a real model on a real cluster it counts
+# seconds and bytes, and the function stays as it is. From here on every puzzle ends with what its solution would take.
+# Here, too, all is computed again that is inside the layers, so that next to nothing but weights, gradients and states
+# is in memory (puzzle 11).
+#
+# ![What a step takes](picture:priced)
+#
+# This is why nobody trains such a model that way: every GPU holds all weights, all gradients and all states. (MFU is
+# the part of what the GPUs could compute that the model itself needs; what is computed again does not count.) The next
+# cell is the same with your function. Take another model, another cluster, or more ranks: `lib.real` has some of each,
+# and README says how far such figures can be trusted.
+
+# %% tags=["priced"]
+from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report
+
+priced = run(
+    ddp,
+    ranks=16,
+    layers=32,
+    batches=16,
+    cost=H100_TORCHTITAN.cost(LLAMA_3_8B, recompute="full"),
+)
+print(report(priced))

@@ -178,3 +178,25 @@ draw(run(wsdp_prefetch, ranks=4, layers=6, batches=4))
 #
 # Real systems *prefetch*: they start a gather before its result is needed, so that it runs while the GPU computes.
 # You can do that here, too. Start with `ahead = model.allgather(...)`, compute something else, then `await ahead`.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# The same model and the same GPUs as in puzzle 2, in seconds and bytes.
+#
+# ![What a step takes](picture:priced)
+#
+# Weights, gradients and states are divided by 16 now, and it fits. Most of what is in memory at the peak is the loss:
+# for each of 8,192 tokens it takes a number for each of 128,256 words, several times over.
+
+# %% tags=["priced"]
+from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report
+
+priced = run(
+    wsdp,
+    ranks=16,
+    layers=32,
+    batches=16,
+    cost=H100_TORCHTITAN.cost(LLAMA_3_8B, recompute="full"),
+)
+print(report(priced))

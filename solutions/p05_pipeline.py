@@ -151,3 +151,28 @@ grade(pipeline)
 #
 # It has one great strength. Only activations and their gradients cross the links, and only where the model is cut;
 # weights and their gradients never do. So a pipeline gets along with links that are too slow for anything else.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# GPT-3 on 64 GPUs. A stage is a box of 8 GPUs, which share each of its layers among them (puzzle 17), and the twelve
+# layers of a stage are one layer of this run.
+#
+# ![What a step takes](picture:priced)
+#
+# Seven of eight boxes wait at any time. And since all 64 sequences go along together, the first stage has to keep what
+# they leave behind in its layers: that does not fit.
+
+# %% tags=["priced"]
+from lib.real import A100_MEGATRON, GPT_175B, report
+
+priced = run(
+    pipeline,
+    ranks=8,
+    layers=8,
+    batches=64,
+    cost=A100_MEGATRON.cost(
+        GPT_175B, tensor=8, sequence_parallel=True, recompute="selective", gradients=4
+    ),
+)
+print(report(priced))

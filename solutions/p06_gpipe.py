@@ -330,3 +330,27 @@ compare(
 # thick one (*interleaved* stages, with v pieces (m + (p - 1)/v)/m instead of (m + p - 1)/m), at the price of more
 # messages. Or the backward can be split in two: only the update needs the gradient of the weight, so a rank can
 # compute it whenever it has nothing else to do (*zero bubble* schedules, arXiv 2401.10241).
+
+# %% [markdown]
+# ## On real GPUs
+#
+# The same model on the same 64 GPUs as in puzzle 5: a stage is a box of 8 GPUs, and its twelve layers are one layer of
+# this run.
+#
+# ![What a step takes](picture:priced)
+#
+# Time is what it should be. Memory is not: when the first backward begins, all 64 micro-batches are in flight.
+
+# %% tags=["priced"]
+from lib.real import A100_MEGATRON, GPT_175B, report
+
+priced = run(
+    gpipe,
+    ranks=8,
+    layers=8,
+    batches=64,
+    cost=A100_MEGATRON.cost(
+        GPT_175B, tensor=8, sequence_parallel=True, recompute="selective", gradients=4
+    ),
+)
+print(report(priced))

@@ -263,3 +263,25 @@ draw(run(pipeline_fsdp_in_11_7, ranks=16, layers=4, batches=4))
 # A *breadth-first* one (arXiv 2211.05953) takes all micro-batches through a layer before the next. It gathers the
 # layer once forward and once backward, and keeps more activations. That is why stages are often kept whole during the
 # step: torchtitan does not gather again for the backward pass when it runs a pipeline.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# Llama 3 70B, whose states would take 1.1 TB on a single GPU, on two boxes.
+#
+# ![What a step takes](picture:priced)
+#
+# Each pipeline has one micro-batch and four stages, so three of four GPUs have nothing to compute at any time. That is
+# what this puzzle pays for its memory, and why the later pipelines have many micro-batches in flight.
+
+# %% tags=["priced"]
+from lib.real import H100_TORCHTITAN, LLAMA_3_70B, report
+
+priced = run(
+    pipeline_fsdp,
+    ranks=16,
+    layers=80,
+    batches=4,
+    cost=H100_TORCHTITAN.cost(LLAMA_3_70B, recompute="full"),
+)
+print(report(priced))

@@ -306,7 +306,32 @@ compare(
 # 2026. The trap is the default: with six layers and two micro-batches, a rank of PyTorch 2.13 makes 12 all-reduces
 # across the boxes, and 6 with that call, each right after the reduce-scatter of its layer in the last backward pass
 # (`tests/torch_truth/TABLE.md`). An all-reduce it is because every box has all states: nothing is gathered across.
+
+# %% [markdown]
+# ## On real GPUs
 #
+# Two boxes with eight GPUs each, which share one connection of 400 Gbit/s. That is slow beside NVLink, so here it
+# matters what goes between the boxes.
+#
+# ![What a step takes](picture:priced)
+#
+# Run your puzzle 4 on the same two boxes, and all its gathers and sums go over the slow connection: with `from lib import
+# attempt`, `fsdp = attempt("fsdp")` takes it out of its notebook.
+
+# %% tags=["priced"]
+from lib.real import A100_40_P4D, LLAMA_2_7B, report
+
+priced = run(
+    replica_fsdp,
+    ranks=16,
+    layers=32,
+    batches=16,
+    mesh={"replica": 2, "shard": 8},
+    cost=A100_40_P4D.cost(LLAMA_2_7B, recompute="full"),
+)
+print(report(priced))
+
+# %% [markdown]
 # ## When to combine what
 #
 # - Everything fits on one GPU: plain data parallel (2). It sends little, and hides it well.

@@ -249,3 +249,24 @@ draw(run(zero1_overlap, ranks=4, layers=6, batches=8, cost=prices))
 #
 # It is what people use most where weights and gradients fit, together with tensor and pipeline parallelism. There a
 # rank works on many micro-batches in a step, and nothing but its last one has to wait for the others.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# Llama 3 8B on two boxes, as in puzzles 2 to 4, with two micro-batches a rank.
+#
+# ![What a step takes](picture:priced)
+#
+# The optimizer states, most of what puzzle 2 could not hold, are divided by 16 now. Weights and gradients are whole.
+
+# %% tags=["priced"]
+from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report
+
+priced = run(
+    zero1,
+    ranks=16,
+    layers=32,
+    batches=32,
+    cost=H100_TORCHTITAN.cost(LLAMA_3_8B, recompute="full"),
+)
+print(report(priced))

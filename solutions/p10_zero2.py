@@ -188,3 +188,24 @@ compare(*[run(fn, ranks=4, layers=6, batches=8, cost=prices) for fn in (zero2, z
 # model's size, where ZeRO-2 sends K + 1. (`fully_shard` with `reshard_after_forward=False` is the same; recorded from
 # PyTorch 2.13 with six layers, it makes 12 all-gathers and 12 reduce-scatters for two micro-batches, see
 # `tests/torch_truth/TABLE.md`.) Full sharding gathers once more in each backward pass and sends 3K.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# The same model and the same GPUs as in puzzle 9, with two micro-batches a rank.
+#
+# ![What a step takes](picture:priced)
+#
+# Only the weights are whole now, and the sum of each gradient goes over the links once for each micro-batch.
+
+# %% tags=["priced"]
+from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report
+
+priced = run(
+    zero2,
+    ranks=16,
+    layers=32,
+    batches=32,
+    cost=H100_TORCHTITAN.cost(LLAMA_3_8B, recompute="full"),
+)
+print(report(priced))

@@ -304,3 +304,25 @@ draw(run(prefetch_in_21_8, ranks=4, layers=6, batches=4, cost=prices))
 # By default FSDP2 frees the last block after its forward pass and gathers it again at once, for nothing. So torchtitan
 # writes `reshard_after_forward=layer_id < len(model.layers) - 1`, and the last block stays whole. DeepSpeed's ZeRO-3
 # notes in which order the layers are used, and gathers ahead by that list (ZeRO-Infinity, arXiv 2104.07857).
+
+# %% [markdown]
+# ## On real GPUs
+#
+# Llama 3 8B on two boxes, the same as in puzzle 4.
+#
+# ![What a step takes](picture:priced)
+#
+# Between the layers there are no gaps any more, so links that are half as fast would do as well. Try
+# `replace(H100_TORCHTITAN, nic=25e9)`, with `from dataclasses import replace`.
+
+# %% tags=["priced"]
+from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report
+
+priced = run(
+    prefetch,
+    ranks=16,
+    layers=32,
+    batches=16,
+    cost=H100_TORCHTITAN.cost(LLAMA_3_8B, recompute="full"),
+)
+print(report(priced))

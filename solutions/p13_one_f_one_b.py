@@ -343,3 +343,27 @@ draw(run(one_f_one_b_in_47_4, ranks=4, layers=8, batches=8))
 # The stairs are a nuisance, as well: the first rank holds the activations of p micro-batches, the last of one, and
 # the model has to fit on the first. The largest Llama 3 (arXiv 2407.21783) has one layer fewer on the first stage,
 # where the embedding and most micro-batches are, and one fewer on the last, which computes the loss.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# The same model on the same 64 GPUs as in puzzles 5 and 6: a stage is a box of 8 GPUs, and its twelve layers are one
+# layer of this run.
+#
+# ![What a step takes](picture:priced)
+#
+# As fast as puzzle 6, and it fits: no more than eight micro-batches are in flight.
+
+# %% tags=["priced"]
+from lib.real import A100_MEGATRON, GPT_175B, report
+
+priced = run(
+    one_f_one_b,
+    ranks=8,
+    layers=8,
+    batches=64,
+    cost=A100_MEGATRON.cost(
+        GPT_175B, tensor=8, sequence_parallel=True, recompute="selective", gradients=4
+    ),
+)
+print(report(priced))

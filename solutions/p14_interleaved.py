@@ -325,3 +325,28 @@ in_two_pieces()
 # sets another number, and Llama 3 was trained with one that could be chosen freely: larger rounds leave more time for
 # messages, and cost memory. If the round is the whole batch, each layer does all of its micro-batches before the
 # next one begins. That has a name of its own, and a reason of its own: puzzle 15.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# GPT-3 on 64 GPUs, as in puzzle 13, in three chunks for each stage: four layers of the model are one layer of this
+# run.
+#
+# ![What a step takes](picture:priced)
+#
+# Megatron-LM trained this model on such GPUs, with this schedule, in 13.75 s a step (arXiv 2205.05198, table 5). The
+# part of the peak that matrix products reach was fitted on another row of that table.
+
+# %% tags=["priced"]
+from lib.real import A100_MEGATRON, GPT_175B, report
+
+priced = run(
+    interleaved,
+    ranks=8,
+    layers=24,
+    batches=64,
+    cost=A100_MEGATRON.cost(
+        GPT_175B, tensor=8, sequence_parallel=True, recompute="selective", gradients=4
+    ),
+)
+print(report(priced))

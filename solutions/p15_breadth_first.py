@@ -387,3 +387,26 @@ draw(run(breadth_first_in_43, **machine, cost=prices))
 #
 # Not everybody needs it. Where a GPU has room for its whole stage, the weights can stay for a step: torchtitan keeps
 # them when FSDP meets a pipeline, and Megatron-LM shards the optimizer states only, as in puzzle 9.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# Llama 3 70B on 64 GPUs: four stages, each of them four groups of four GPUs, which share each layer among them.
+#
+# ![What a step takes](picture:priced)
+#
+# The stages hold shards of their layers, so that little memory is in use. Gathers and reduce-scatters work beside the
+# layers, over their own links.
+
+# %% tags=["priced"]
+from lib.real import H100_TORCHTITAN, LLAMA_3_70B, report
+
+priced = run(
+    breadth_first,
+    ranks=16,
+    layers=80,
+    batches=16,
+    mesh={"stage": 4, "shard": 4},
+    cost=H100_TORCHTITAN.cost(LLAMA_3_70B, tensor=4, sequence_parallel=True, recompute="full"),
+)
+print(report(priced))

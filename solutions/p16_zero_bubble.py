@@ -330,3 +330,26 @@ compare(*map(at_no_price, (never_split, split_at_once, zero_bubble, zb_h1)))
 # ticks and 1,966,080 elements here (`tests/torch_truth/TABLE.md`). DeepSeek-V3 was
 # trained with DualPipe (arXiv 2412.19437), which splits the backward in the same way and hides the messages of its
 # experts behind the halves.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# Llama 3 70B on 64 GPUs: a stage is a box of 8 GPUs, and its ten layers are one layer of this run. Everything is kept,
+# and nothing computed again, so that the two halves of a backward share its work.
+#
+# ![What a step takes](picture:priced)
+#
+# On real GPUs the halves are not equally long: the half for the input has attention in it, and the traffic of the box,
+# and the half for the weight has matrix products only.
+
+# %% tags=["priced"]
+from lib.real import H100_TORCHTITAN, LLAMA_3_70B, report
+
+priced = run(
+    zero_bubble,
+    ranks=8,
+    layers=8,
+    batches=16,
+    cost=H100_TORCHTITAN.cost(LLAMA_3_70B, tensor=8, sequence_parallel=True),
+)
+print(report(priced))

@@ -310,3 +310,24 @@ draw(three_axes, memory=False)
 # The 50 MB above are 2,048 tokens x 12,288 numbers x 2 bytes, and the 3.6 GB are 12 x 12,288 x 12,288 x 2 bytes. In a
 # ring of 8, an all-reduce sends 2 x 7/8 of its tensor, and FSDP gathers the weights twice and reduces the gradient
 # once, each 7/8 of a layer.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# 22 billion parameters on one box, four sequences at a time. Each layer of the model has two parts, attention and the
+# feed-forward part, so a sum of activations has the price of two.
+#
+# ![What a step takes](picture:priced)
+#
+# Each rank computes the loss as a whole here. Megatron-LM divides it as well, by the words of the vocabulary.
+
+# %% tags=["priced"]
+from lib.real import A100_MEGATRON, MEGATRON_22B, report
+
+priced = run(
+    tensor_parallel,
+    ranks=8,
+    layers=48,
+    cost=A100_MEGATRON.cost(MEGATRON_22B, micro_batch=4, recompute="selective", gradients=4),
+)
+print(report(priced))

@@ -309,3 +309,27 @@ draw(run(sequence_parallel_in_14_85, ranks=4, layers=8, batches=1, cost=long_seq
 #
 # The name is used for other things as well. *Context parallel*, or ring attention, keeps the sequence in slices inside
 # the layers, too, and passes keys and values around.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# The model and the box of puzzle 17.
+#
+# ![What a step takes](picture:priced)
+#
+# Norms and residuals are divided now, and so is what they leave behind. Megatron-LM took 1.10 s for this (arXiv
+# 2205.05198, table 5). It divides the loss as well, which each rank computes as a whole here, and while it gathers an
+# input again for the backward pass it computes something else.
+
+# %% tags=["priced"]
+from lib.real import A100_MEGATRON, MEGATRON_22B, report
+
+priced = run(
+    sequence_parallel,
+    ranks=8,
+    layers=48,
+    cost=A100_MEGATRON.cost(
+        MEGATRON_22B, micro_batch=4, sequence_parallel=True, recompute="selective", gradients=4
+    ),
+)
+print(report(priced))

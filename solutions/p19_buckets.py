@@ -314,3 +314,20 @@ draw(with_buckets([2, 3, 5, 6, 8]).models[0])
 # In our prices a layer's bytes take as long as its backward pass. If they take longer, the network is what everybody
 # waits for, and the first bucket should be small. If they take less, the network waits between the calls, only the last
 # bucket is left at the end, and the last one should be small.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# A small model on two boxes with a slow connection, in seconds and bytes. This puzzle's prices know latency and sizes
+# already; these are those of 48 layers with 31 million parameters each.
+#
+# ![What a step takes](picture:priced)
+#
+# Run your puzzle 2 on the same machine, where it makes one all-reduce for each layer: with `from lib import attempt`,
+# `ddp = attempt("ddp")` takes it out of its notebook.
+
+# %% tags=["priced"]
+from lib.real import A100_40_P4D, GPT_2_XL, report
+
+priced = run(buckets, ranks=16, layers=48, batches=16, cost=A100_40_P4D.cost(GPT_2_XL))
+print(report(priced))

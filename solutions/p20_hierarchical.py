@@ -290,3 +290,27 @@ draw(in_boxes(hierarchical_overlap).models[0])
 # (puzzle 8) has the same three steps by its nature: a reduce-scatter in the box, an all-reduce of each piece across, and
 # an all-gather in the box, of weights instead of gradients. ZeRO++ (arXiv 2306.10209) reduces its gradients in two
 # levels, too.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# The model and the machine of puzzle 19.
+#
+# ![What a step takes](picture:priced)
+#
+# Here sums are cut into three calls, but there is one for each layer again. The machine gives a ring that leaves a box
+# the cards of all its GPUs, as NCCL does, so a flat ring is better than in this puzzle's prices: see "Where the time
+# goes".
+
+# %% tags=["priced"]
+from lib.real import A100_40_P4D, GPT_2_XL, report
+
+priced = run(
+    hierarchical,
+    ranks=16,
+    layers=48,
+    batches=16,
+    mesh={"replica": 2, "shard": 8},
+    cost=A100_40_P4D.cost(GPT_2_XL),
+)
+print(report(priced))

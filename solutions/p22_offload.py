@@ -407,3 +407,29 @@ draw(run(offload_weights_too, ranks=1, hosts=1, layers=6, batches=2, cost=prices
 # ZeRO-Infinity (arXiv 2104.07857) sends away the weights as well, to the host or to a disk. PyTorch's FSDP2 does so
 # with `CPUOffloadPolicy`: weights, gradients and states are on the host, and weights come to the GPU when a layer
 # needs them. The optimizer there begins when the whole backward pass is done, as in the first picture.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# One RTX 4090, alone in its computer, which has 60 GB/s of memory bandwidth: the machine from which this puzzle's
+# prices come, with micro-batches of 2,048 tokens, since the loss takes memory as well.
+#
+# ![What a step takes](picture:priced)
+#
+# The host works until the end, and the device waits for it.
+
+# %% tags=["priced"]
+from dataclasses import replace
+
+from lib.real import LLAMA_3_8B, RTX_4090, report
+
+priced = run(
+    offload,
+    hosts=1,
+    layers=32,
+    batches=4,
+    cost=replace(RTX_4090, gpus_per_box=1).cost(
+        replace(LLAMA_3_8B, sequence=2048), recompute="full"
+    ),
+)
+print(report(priced))

@@ -322,3 +322,25 @@ draw(run(lora_overlap, ranks=4, layers=6, batches=4, train="adapters"))
 # GB, one GPU: weights in 4 bits are 32.5 GB, and the adapters, of rank 64, take 12.8 GB with all that belongs to them.
 # Together with FSDP, which gathers the 4-bit weights, a model of 70 billion parameters was fine-tuned on two gaming
 # GPUs with 24 GB each (Answer.AI, March 2024). What you have written is how that works.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# Llama 2 7B in one box, with adapters of rank 16 at all seven matrices of a layer.
+#
+# ![What a step takes](picture:priced)
+#
+# There is no MFU here, since its formulas count the gradients of all weights, which nobody computes.
+
+# %% tags=["priced"]
+from lib.real import H100_DGX, LLAMA_2_7B, report
+
+priced = run(
+    lora,
+    ranks=8,
+    layers=32,
+    batches=8,
+    train="adapters",
+    cost=H100_DGX.cost(LLAMA_2_7B, adapter_rank=16),
+)
+print(report(priced))

@@ -1,8 +1,9 @@
 """Published figures beside what the programs of the course give: ``python -m tests.papers``, or ``make papers``.
 
-Four tables: figures that must come out exactly; ratios, in which nothing is fitted; seconds, with one number for each
-software stack (the part of the peak that matrix products reach) fitted on one row; and what is only shown. They are
-printed, and written as ``papers.csv`` and ``papers.svg`` into the folder that is named, or ``dist``.
+Five tables: figures that must come out exactly; ratios, in which nothing is fitted; seconds, with one number for each
+software stack (the part of the peak that matrix products reach) fitted on one row; what is only shown; and what the
+planner would choose beside what others chose. They are printed, and written as ``papers.csv``, ``planner.csv`` and
+``papers.svg`` into the folder that is named, or ``dist``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lib import Model, Run, run
+from lib import Model, Plan, Plans, Run, plan, run
 from lib.basics.units import show_bytes
 from lib.real import (
     A100_40_P4D,
@@ -28,6 +29,7 @@ from lib.real import (
     Cluster,
     Transformer,
 )
+from lib.running.plan import Search
 from solutions.p12_prefetch import prefetch
 from solutions.p13_one_f_one_b import one_f_one_b
 from solutions.p14_interleaved import interleaved
@@ -326,6 +328,60 @@ def shown() -> Iterator[Line]:
         yield Line("shown", name, "TFLOP/s", tflops, ours)
 
 
+# -- what the planner would choose ---------------------------------------------------------------------------
+
+
+class Choice(NamedTuple):
+    """What others chose, and what the planner puts first, both with our seconds and bytes. ``place``: that of theirs in
+    the planner's order, from 1; ``ties``: how many it holds for as fast as the fastest; ``behind``: how much longer
+    theirs takes than the fastest."""
+
+    setup: published.Chosen
+    theirs: Plan
+    first: Plan
+    place: int
+    ties: int
+    behind: float
+
+
+PROGRAMS: dict[str, Any] = {"sharded": prefetch, "pipeline": one_f_one_b, "interleaved": interleaved}
+
+
+def choice(setup: published.Chosen, programs: dict[str, Any] = PROGRAMS) -> Choice:
+    """Return what the planner makes of a set-up. What others chose is run if it is none of the ways that it tries."""
+    cluster = replace(setup.cluster, gpus=setup.gpus)
+    found = plan(setup.model, cluster, setup.batch, **programs)
+    theirs = next((one for one in found.plans if same_way(one, setup.plan)), None)
+    if theirs is None:
+        theirs = Search(setup.model, cluster, setup.batch, programs).run(setup.plan)
+        found = Plans([*found.plans, theirs], found.tried)
+    fastest, ties = min(one.seconds for one in found.plans), sum(map(found.ties, found.plans))
+    place = found.plans.index(theirs) + 1
+    return Choice(setup, theirs, found.plans[0], place, ties, theirs.seconds / fastest - 1)
+
+
+def same_way(one: Plan, other: Plan) -> bool:
+    """Return whether two plans are the same, whatever is known of their seconds and bytes."""
+    return one[: Plan._fields.index("seconds")] == other[: Plan._fields.index("seconds")]
+
+
+def choices_text(choices: Sequence[Choice]) -> str:
+    """Return choices as a table of two lines each."""
+
+    def row(what: str, one: Plan, then: str) -> str:
+        mesh = f"{one.replicas} x {one.stages} x {one.tensor}"
+        how = f"{one.name:11}  {mesh:11}  {one.chunks}  {one.micro_batch}  {one.recompute:18}"
+        return f"  {what:7}  {how}  {one.seconds:6.3g}  {show_bytes(one.bytes):>7}  {then}".rstrip()
+
+    lines = [f"  {'':7}  {'program':11}  {'mesh':11}  v  b  {'recompute':18}  {'s':>6}  {'memory':>7}"]
+    for each in choices:
+        setup = each.setup
+        lines.append(f"{setup.model.name}, {setup.gpus} x {setup.cluster.name}, {setup.batch} sequences")
+        behind = f"number {each.place}; {100 * each.behind:.1f} % behind the fastest"
+        lines += [row("theirs", each.theirs, behind), row("first", each.first, f"of {each.ties} that are equal")]
+    return "\n".join(lines)
+
+
 # -- text, CSV and a picture -----------------------------------------------------------------------------------
 
 
@@ -341,9 +397,16 @@ def text(lines: Sequence[Line]) -> str:
     return "\n".join(rows)
 
 
-def save(lines: Sequence[Line], folder: Path) -> None:
-    """Write all lines as papers.csv, and how far they are off as papers.svg."""
+def save(lines: Sequence[Line], folder: Path, choices: Sequence[Choice] = ()) -> None:
+    """Write all lines as papers.csv, how far they are off as papers.svg, and choices as planner.csv."""
     folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "planner.csv", "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["model", "gpus", "batch", "whose", *Plan._fields, "place", "behind"])
+        for each in choices:
+            setup = [each.setup.model.name, each.setup.gpus, each.setup.batch]
+            table.writerow([*setup, "theirs", *each.theirs, each.place, f"{each.behind:.4f}"])
+            table.writerow([*setup, "first", *each.first, 1, ""])
     with open(folder / "papers.csv", "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(["table", "row", "unit", "published", "ours", "off", "without"])
@@ -386,9 +449,18 @@ def main(arguments: Sequence[str]) -> None:
         done += rows
     said("what is only shown")
     found = [*shown()]
-    print(f"Shown, without an aim\n\n{text(found)}")
+    print(f"Shown, without an aim\n\n{text(found)}\n")
+    choices = []
+    for setup in published.CHOSEN:
+        said(f"the planner: {setup.model.name}")
+        choices.append(choice(setup))
+    print(
+        "The planner: what others chose, and what it puts first, by our prices. Of those as fast as the fastest,\n"
+        f"within 8 percent, the smallest is first (replicas x stages x tensor, v chunks, b a micro-batch)\n\n"
+        f"{choices_text(choices)}"
+    )
     folder = Path(arguments[0]) if arguments else Path("dist")
-    save([*done, *found], folder)
+    save([*done, *found], folder, choices)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from lib import Plan
 from lib.real import (
+    A100_MEGATRON,
     A100_TORCHTITAN,
     GPT_1T,
     GPT_175B,
@@ -44,6 +46,16 @@ MEGATRON = (
 )
 """arXiv 2205.05198, figure 1 and table 5, in the digits of calculon/llm/validation.py, which stands in
 github.com/calculon-ai/calculon."""
+
+
+class Chosen(NamedTuple):
+    """How a model was trained where it was published. ``plan``: without seconds and bytes."""
+
+    model: Transformer
+    cluster: Cluster
+    gpus: int
+    batch: int  # sequences of a step
+    plan: Plan
 
 
 class Sharded(NamedTuple):
@@ -105,3 +117,22 @@ ADAPTERS = ((LLAMA_2_7B, 16891, 24824), (LLAMA_2_13B, 10176, 14629), (LLAMA_2_70
 ANNOUNCED = ((GPT_175B, 20, 512, 159), (GPT_1T, 4, 2048, 84))
 """Micro-batch, sequence and TFLOP/s of a GPU, on 128 A100 of 40 GB: PyTorch's announcement of FSDP, 2022. Parameters
 were offloaded to the processors."""
+
+CHOSEN = (
+    *(
+        Chosen(
+            row.model, A100_MEGATRON, 8 * row.stages, row.batches * row.micro_batch,
+            Plan("interleaved", 1, row.stages, row.chunks, 8, row.micro_batch, "selective"),
+        )
+        for row in MEGATRON[1:3]
+    ),
+    *(
+        Chosen(
+            row.model, row.cluster, row.gpus, row.gpus * row.micro_batch,
+            Plan("sharded", row.gpus, 1, 1, 1, row.micro_batch, row.recompute),
+        )
+        for row in (TORCHTITAN_A100[1], TORCHTITAN_A100[3])
+    ),
+)  # fmt: skip
+"""The set-ups of two rows of arXiv 2205.05198, table 5, and of two of torchtitan's: the fastest that it has of each
+model."""

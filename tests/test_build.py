@@ -330,7 +330,7 @@ def test_each_notebook_is_valid_short_and_has_fixed_ids(path: Path) -> None:
     assert len(set(ids)) == len(ids)
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         nbformat.validate(notebook)
-    assert len(ids) <= (6 + 12 * len(build.specs(path)) if build.is_puzzle(path) else 30)
+    assert len(ids) <= (8 + 12 * len(build.specs(path)) if build.is_puzzle(path) else 30)
 
 
 @pytest.mark.parametrize("path", PUZZLES, ids=lambda path: path.stem)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lib import run
+from lib import Plan, plan, run
 from lib.real import A100_MEGATRON, GPT_175B, Cluster, Transformer
 from solutions.p13_one_f_one_b import one_f_one_b
 from solutions.p14_interleaved import interleaved
@@ -122,3 +122,56 @@ def test_every_stack_is_fitted_on_a_row_of_its_own() -> None:
     assert [len(stack.rows) for stack in stacks] == [8, 8, 4]
     assert [stack.rows[stack.fitted][2] for stack in stacks] == [18.13, 2904, 6667]
     assert [len(stack.tokens) for stack in stacks] == [0, 8, 4]
+
+
+# -- the planner beside what others chose ----------------------------------------------------------------
+
+TINY = Transformer(8, 2048, 16, 1024, 8192, tied=True, name="tiny")
+EIGHT = published.Chosen(TINY, A100_MEGATRON, 8, 16, Plan("sharded", 8, 1, 1, 1, 2, "selective"))
+
+
+def test_what_others_chose_has_a_place_in_the_planners_order() -> None:
+    found = plan(TINY, replace(A100_MEGATRON, gpus=8), 16, **papers.PROGRAMS)
+    for at in (0, 3, len(found.plans) - 1):
+        theirs = found.plans[at]
+        made = papers.choice(EIGHT._replace(plan=theirs._replace(seconds=0.0, bytes=0, mfu=0.0)))
+        assert (made.theirs, made.first, made.place) == (theirs, found.plans[0], at + 1)
+        assert made.behind == pytest.approx(theirs.seconds / min(one.seconds for one in found.plans) - 1)
+        assert made.ties == sum(map(found.ties, found.plans)) > 0
+
+
+def test_what_the_planner_does_not_try_is_run_and_put_in_its_place() -> None:
+    every_second = EIGHT.plan._replace(recompute="every second layer")
+    whole = EIGHT.plan._replace(recompute="full")
+    made, full = papers.choice(EIGHT._replace(plan=every_second)), papers.choice(EIGHT._replace(plan=whole))
+    assert made.theirs.recompute == "every second layer" and 0 < made.theirs.seconds < full.theirs.seconds
+    assert made.place < full.place and made.behind < full.behind
+
+
+def test_what_others_chose_uses_all_their_gpus_and_their_whole_batch() -> None:
+    assert len(published.CHOSEN) >= 3 and {one.model.name for one in published.CHOSEN} >= {"GPT-3 175B", "MT-NLG 530B"}
+    for one in published.CHOSEN:
+        way = one.plan
+        assert way.replicas * way.stages * way.tensor == one.gpus and one.batch % (way.replicas * way.micro_batch) == 0
+        assert way.name in papers.PROGRAMS and (way.chunks > 1) == (way.name == "interleaved")
+
+
+def test_megatrons_choice_for_gpt_3_is_as_fast_as_the_fastest_interleaved_pipeline() -> None:
+    made = papers.choice(published.CHOSEN[0], {"interleaved": interleaved})
+    assert 0 <= made.behind < 0.02 and made.place <= made.ties
+    assert (made.first.stages, made.first.tensor, made.first.recompute) == (8, 8, "selective")
+
+
+def test_choices_are_written_as_text_and_csv(tmp_path: Path) -> None:
+    made = papers.choice(EIGHT)
+    said = papers.choices_text([made]).splitlines()
+    assert said[1] == "tiny, 8 x A100 80 GB, Megatron 2022, 16 sequences" and len(said) == 4
+    assert said[2].split()[:6] == ["theirs", "sharded", "8", "x", "1", "x"] and f"number {made.place};" in said[2]
+    assert f"{100 * made.behind:.1f} % behind the fastest" in said[2] and said[3].endswith(
+        f"of {made.ties} that are equal"
+    )
+    papers.save([Line("ratio", "one / two", "x", 1.25, 1.3, 1.0)], tmp_path, [made])
+    with open(tmp_path / "planner.csv", encoding="utf-8") as file:
+        head, theirs, first = csv.reader(file)
+    assert theirs[:6] == ["tiny", "8", "16", "theirs", "sharded", "8"] and len(head) == len(theirs) == len(first)
+    assert (theirs[-2], first[3], first[4]) == (str(made.place), "first", made.first.name)

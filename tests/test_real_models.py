@@ -15,6 +15,7 @@ import pytest
 from lib import PuzzleError
 from lib.real import (
     GPT_1T,
+    GPT_2_XL,
     GPT_175B,
     LLAMA_2_13B,
     LLAMA_3_8B,
@@ -48,7 +49,8 @@ def test_memory_is_that_of_figure_1_to_the_last_digit(row: tuple[Any, ...]) -> N
 
 
 @pytest.mark.parametrize(
-    ("model", "billions"), [(LLAMA_3_8B, 8.03), (LLAMA_3_70B, 70.55), (replace(GPT_175B, vocabulary=50257), 174.6)]
+    ("model", "billions"),
+    [(LLAMA_3_8B, 8.03), (LLAMA_3_70B, 70.55), (replace(GPT_175B, vocabulary=50257), 174.6), (GPT_2_XL, 1.5576)],
 )
 def test_models_have_the_parameters_that_they_are_said_to_have(model: Transformer, billions: float) -> None:
     digits = len(str(billions).partition(".")[2])

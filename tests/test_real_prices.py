@@ -218,6 +218,118 @@ def test_a_group_of_tensor_parallel_gpus_is_one_rank() -> None:
     assert rest < 0.5 * run(grad_accum, ranks=1, layers=3, batches=1, cost=switched_off).time
 
 
+def test_a_group_that_divides_the_sequence_as_well_is_one_rank() -> None:
+    """The price of a layer has its forward's two calls, and as many of its backward."""
+    layers, each = 3, 4  # of the run, and of the model to one of these
+
+    def work(fn: Any, together: bool) -> tuple[float, list[float]]:
+        """The time of one of four ranks besides loss and calls, and how long each of its calls is."""
+        cost = A100_MEGATRON.cost(SMALL, micro_batch=2, sequence_parallel=together, recompute="selective", **PLAIN)
+        done = run(fn, ranks=4, layers=layers, cost=cost)
+        done.check()
+        calls = [event.length for event in done.events if event.rank == 0 and event.lane == "collective"]
+        return done.time - sum(calls) - max(lengths(done, "loss")), calls
+
+    cost = A100_MEGATRON.cost(SMALL, micro_batch=2, tensor=4, sequence_parallel=True, recompute="selective", **PLAIN)
+    folded = run(grad_accum, layers=layers, cost=cost)
+    alone, calls = work(sequence_parallel, True)
+    assert alone == pytest.approx(folded.time - cost.loss - 2 * layers * each * cost.traffic, abs=60e-9)
+    assert all(length == near(each * cost.traffic / 2) for length in calls)
+    # Forward: two a layer. Backward: the same, but for layer 0, the gradient of whose input nobody needs. Besides, the
+    # program gathers the last output, for the loss, and each input again, which Megatron hides.
+    assert len(calls) == (2 * layers) + (2 * layers - 2) + 1 + layers
+    assert alone < work(tensor_parallel, False)[0] - 1e-5  # norms and residuals are divided, too
+
+
+@pytest.mark.parametrize("fn", [ddp, fsdp, prefetch])
+def test_replicas_do_the_same_at_the_same_time(fn: Any) -> None:
+    done = run(fn, ranks=16, layers=6, batches=16, cost=A100_MEGATRON.cost(SMALL, recompute="full"))
+    logs: dict[int, list[tuple[object, ...]]] = {}
+    for event in done.events:
+        logs.setdefault(event.rank, []).append((event.kind, event.layer, event.start, event.end, event.held))
+    assert len(logs) == 16 and all(log == logs[0] for log in logs.values())
+
+
+async def replicated_pipeline(model: Model) -> Model:
+    """Puzzle 13 in each of several replicas, one layer a stage, with the sum of the gradients over them at the end."""
+    stage, replica = model.axis_index("stage"), model.axis_index("replica")
+    stages, replicas = model.axis_size("stage"), model.axis_size("replica")
+    model.weights[stage], model.opt_states[stage] = model.load_weights(stage)
+    mine = range(replica * model.BATCHES // replicas, (replica + 1) * model.BATCHES // replicas)
+    todo = list(mine)
+
+    async def forward(mb: int) -> None:
+        first = stage == 0
+        model.activations[mb] = model.get_activation([mb]) if first else await model.receive(model.rank - 1)
+        out = model.forward(stage, model.activations[mb], model.weights[stage])
+        if stage < stages - 1:
+            await model.pass_to(model.rank + 1, out)
+        else:
+            model.grad_activations[mb] = model.loss(out)
+
+    async def backward(mb: int) -> None:
+        if stage < stages - 1:
+            model.grad_activations[mb] = await model.receive(model.rank + 1)
+        inp, grad = model.activations.pop(mb), model.grad_activations.pop(mb)
+        made, back = model.backward(stage, inp, grad, model.weights[stage])
+        model.grad_weights[stage] = model.grad_weights.pop(stage) + made if stage in model.grad_weights else made
+        if stage:
+            await model.pass_to(model.rank - 1, back)
+
+    ahead = min(stages - 1 - stage, len(todo))
+    for mb in todo[:ahead]:
+        await forward(mb)
+    for at, mb in enumerate(todo):
+        if at + ahead < len(todo):
+            await forward(todo[at + ahead])
+        await backward(mb)
+    if replicas > 1:
+        model.grad_weights[stage] = await model.allreduce(model.grad_weights.pop(stage), stage, "replica")
+    model.weights[stage], model.opt_states[stage] = model.update(
+        stage, model.grad_weights.pop(stage), model.weights[stage], model.opt_states[stage]
+    )
+    model.set_final_weight(stage, model.weights[stage])
+    return model
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_replicas_of_a_pipeline_are_one_and_an_all_reduce(replicas: int) -> None:
+    """The planner does it like that, but takes the gradients of all stages to be equally large."""
+    cost = A100_MEGATRON.cost(SMALL, tensor=8, recompute="full", **PLAIN, reduced=2)
+    each, stages = 8, 3
+    whole = run(
+        replicated_pipeline,
+        ranks=replicas * stages,
+        layers=stages,
+        batches=replicas * each,
+        mesh={"replica": replicas, "stage": stages},
+        cost=cost,
+    )
+    folded = run(one_f_one_b, ranks=stages, layers=stages, batches=each, cost=cost)
+    whole.check()
+    assert whole.memory == folded.memory
+    # The first stage is the last to end, and its gradient is the largest: that of the embedding is in it.
+    size = 2 * SMALL.parameters_of(0, stages) / 8
+    assert whole.time - folded.time == near(A100_MEGATRON.ring_takes(size, replicas, 1, rounds=2))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_rank_that_computes_with_a_piece_keeps_what_a_gpu_of_a_tensor_parallel_group_keeps(together: bool) -> None:
+    """Norms and residuals are whole on each rank, unless the sequence is divided, too."""
+    fn = sequence_parallel if together else tensor_parallel
+    held = {}
+    for how in ("none", "selective"):
+        cost = A100_MEGATRON.cost(SMALL, sequence_parallel=together, recompute=how, **PLAIN)
+        done = run(fn, ranks=4, layers=12, batches=1, cost=cost)
+        first = {event.kind: event.held[3] for event in reversed(done.events) if event.rank == 0}
+        kept = 12 * SMALL.activation_bytes(1, 4, together, how)  # the inputs of the layers, and what is inside
+        output = SMALL.boundary_bytes()
+        assert first["loss"] == pytest.approx(kept + output + SMALL.loss_bytes(), abs=12)
+        held[how] = first["backward"]
+    scores = SMALL.activation_bytes(1, 4) - SMALL.activation_bytes(1, 4, recompute="selective")
+    assert held["none"] - held["selective"] == pytest.approx(11 * scores, abs=12)  # one layer has them again
+
+
 def test_layers_of_a_chunk_are_one_layer() -> None:
     cost = A100_MEGATRON.cost(SMALL, tensor=2, recompute="selective", **PLAIN)
     whole = run(one_f_one_b, ranks=3, layers=12, batches=6, cost=cost)
@@ -328,6 +440,10 @@ def test_a_report_says_where_time_and_memory_go() -> None:
             r"2 ranks of 8 GPUs: H100 80 GB has 8 GPUs\n.*16 GPUs",
         ),
         (
+            lambda: run(tensor_parallel, ranks=32, layers=12, cost=H100_DGX.cost(SMALL)),
+            r"16 heads, which cannot be split over 32 tensor-parallel ranks",
+        ),
+        (
             lambda: run(grad_accum, layers=5, cost=H100_DGX.cost(SMALL)),
             r"small has 12 layers, which cannot be 5 equal ones\n.*1, 2, 3, 4, 6, 12",
         ),
@@ -364,6 +480,16 @@ def test_adapters_have_their_own_size_and_leave_out_the_gradient_of_the_weight()
     gathered = [{e.elements for e in each.events if e.kind == "allgather" and e.layer == 5} for each in (done, light)]
     assert gathered == [{2 * SMALL.layer_size // 4}, {SMALL.layer_size // 2 // 4}]
     assert light.bytes < done.bytes
+    assert "MFU" not in report(done)  # the formulas count the gradients of all weights
+
+
+def test_a_report_of_nothing_says_so() -> None:
+    def idle(model: Model) -> None:
+        """Nothing yet."""
+
+    assert report(run(idle, layers=12, cost=A100_MEGATRON.cost(SMALL))) == "idle: not attempted yet"
+    said = report(run(grad_accum, layers=12, cost=A100_MEGATRON.cost(SMALL))).splitlines()[0]
+    assert said.endswith(" a micro-batch, 1 micro-batch on 1 GPU")
 
 
 def test_a_host_updates_at_the_bandwidth_of_its_memory_and_is_behind_a_link() -> None:

@@ -36,6 +36,12 @@ def one_of_names(option: str, value: object, known: tuple[str, ...]) -> None:
         raise PuzzleError(f"there is no such {option}", expected=" or ".join(map(repr, known)), got=describe(value))
 
 
+def instance_of(name: str, value: object, kind: type, example: str) -> None:
+    """Raise PuzzleError, with an example, unless a value is of a type."""
+    if not isinstance(value, kind):
+        raise PuzzleError(f"{name} must be a {kind.__name__}", got=describe(value), cure=example)
+
+
 def set_of(name: str, numbers: Iterable[int], count: int | None = None, where: Place = NOWHERE) -> frozenset[int]:
     """Return any iterable of whole numbers (below ``count``) as a frozenset. Raise PuzzleError for anything else."""
     try:

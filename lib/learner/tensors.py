@@ -35,7 +35,7 @@ class Tensor:
     _token: Token
 
     def memory(self) -> Elements:
-        """Size in elements."""
+        """Size in elements, or in the unit of the machine's cost."""
         return self._token.memory
 
     def is_complete(self) -> bool:

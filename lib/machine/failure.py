@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..basics.errors import Line, Place, numbered, show_call, show_layers
-from ..basics.units import show_ticks
+from ..basics.units import TICKS, Unit
 from ..record.table import OPERATIONS, RECEIVE, SEND
 
 
@@ -42,7 +42,7 @@ class Wait(NamedTuple):
 class Failure(NamedTuple):
     """How a run has failed. ``says``: the head of its error; ``tick``: when that was, by the clock of the rank that
     ``place`` names, or of them all; ``waits``: of each rank that waits the first call; ``ended``: the ranks whose
-    functions had returned; ``line``: the learner's line that the error names, if any, in words."""
+    functions had returned; ``line``: the learner's line that the error names, if any, in words; ``unit``: of times."""
 
     says: str
     place: Place
@@ -50,6 +50,7 @@ class Failure(NamedTuple):
     waits: tuple[Wait, ...] = ()
     ended: frozenset[int] = frozenset()
     line: str = ""
+    unit: Unit = TICKS
 
     @property
     def where(self) -> str:
@@ -59,19 +60,23 @@ class Failure(NamedTuple):
             return OPERATIONS[operation].word + ("" if layer is None else f" of layer {layer}")
         return show_call(operation, layer) if operation else ""
 
+    def at(self, time: float) -> str:
+        """Return when something was, for people."""
+        return self.unit.at(self.unit.show(time))
+
     def sentences(self) -> list[tuple[str, str]]:
         """Return where the error is, who has returned, and who waits for whom since when: first what explains the
         rest. Each with the mark (see ``marks``) that is explained by it; ranks that do the same share a sentence."""
         said = []
         if self.place.rank is not None and self.place.rank not in [wait.rank for wait in self.waits]:
             where = self.where and f", in {self.where}"
-            said.append(("!", f"the error is on rank {self.place.rank} at tick {show_ticks(self.tick)}{where}"))
+            said.append(("!", f"the error is on rank {self.place.rank} at {self.at(self.tick)}{where}"))
         if self.waits and self.ended:
             said.append(("", f"{numbered('rank', self.ended)} {'has' if len(self.ended) == 1 else 'have'} returned"))
         groups: dict[str, list[int]] = {}
         knot = self.knot()
         for wait in sorted(self.waits, key=lambda wait: (wait.rank not in knot, -wait.since, wait.rank)):
-            groups.setdefault(f"{wait.what}, since tick {show_ticks(wait.since)}", []).append(wait.rank)
+            groups.setdefault(f"{wait.what}, since {self.at(wait.since)}", []).append(wait.rank)
         waits = [f"{numbered('rank', own)} wait{'s' * (len(own) == 1)} {what}" for what, own in groups.items()]
         return [*said, *(("~", wait) for wait in waits)]
 

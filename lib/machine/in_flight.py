@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ..basics.errors import PuzzleError, numbered, show_call
-from ..basics.units import Elements, show_ticks
+from ..basics.units import Elements
 from ..record.events import Event, make_event
 from ..record.kinds import ACTIVATIONS
 from ..record.labels import HOSTS, LISTS, NONE, Labels
@@ -143,12 +143,17 @@ class InFlight:
         if self.group is not None:
             missing = self.missing()
             late = f"; missing: {numbered('rank', missing)}" if missing else ""
-            return f"{show_call(*self.what)} of {self.group}, since tick {show_ticks(self.tick)}{late}"
+            return f"{show_call(*self.what)} of {self.group}, since {self._since}{late}"
         if self.sends:
             what = f"{self.kind} to rank {self.peer}, behind this rank's earlier calls"
         else:
             what = f"{self.kind} from {'anyone' if self.peer is None else f'rank {self.peer}'}"
-        return f"{what}, since tick {show_ticks(self.tick)}"
+        return f"{what}, since {self._since}"
+
+    @property
+    def _since(self) -> str:
+        unit = self.rank.cost.time_unit
+        return unit.at(unit.show(self.tick))
 
     def missing(self) -> list[int]:
         """Return the ranks of the group that have not come to this collective yet."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ..basics.errors import Deadlock, PuzzleError
-from ..basics.units import Elements
+from ..basics.units import ELEMENTS, Elements, SizeUnit
 from ..record.events import Event
 from ..record.labels import Labels
 from ..record.operations import NO_OPTIONS, Options, Value
@@ -25,6 +25,11 @@ class Token:
     __slots__ = ("labels", "memory")
     labels: Labels
     memory: Elements
+
+    @property
+    def size_unit(self) -> SizeUnit:
+        """What its size is counted in."""
+        return ELEMENTS
 
     def shard(self, index: int, total: int) -> Token:
         """Return piece ``index`` of ``total`` of this one."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
-from ..basics.units import Elements
+from ..basics.units import Elements, SizeUnit
 from ..record.events import LOADS, MARKS
 from ..record.kinds import ACTIVATIONS, INNER, KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, overlap, total_of
@@ -164,6 +164,11 @@ class TensorState(Token):
         self.stored = 0  # how often dictionaries hold it
         self.carriers: list[Carrying] | None = None  # calls that carry it, or did after it had left storage
         self.unstored: list[int] | None = None  # samples [from, to) while it is carried and not stored
+
+    @property
+    def size_unit(self) -> SizeUnit:
+        """What its size is counted in: the unit of its machine's cost."""
+        return super().size_unit if self.rank is None else self.rank.cost.size_unit
 
     def lives(self) -> bool:
         """Return whether it still exists."""

@@ -17,6 +17,7 @@ from .presets import (
     A100_MEGATRON,
     A100_TORCHTITAN,
     GPT_1T,
+    GPT_2_XL,
     GPT_175B,
     H100_DGX,
     H100_TORCHTITAN,
@@ -34,6 +35,15 @@ from .presets import (
 from .report import report
 from .transformer import Transformer
 
-__all__ = ["A100_40_P4D", "A100_MEGATRON", "A100_TORCHTITAN", "GPT_1T", "GPT_175B", "H100_DGX", "H100_TORCHTITAN"]
+__all__ = [
+    "A100_40_P4D",
+    "A100_MEGATRON",
+    "A100_TORCHTITAN",
+    "GPT_1T",
+    "GPT_2_XL",
+    "GPT_175B",
+    "H100_DGX",
+    "H100_TORCHTITAN",
+]
 __all__ += ["LLAMA_2_7B", "LLAMA_2_13B", "LLAMA_2_70B", "LLAMA_3_8B", "LLAMA_3_70B", "LLAMA_3_405B", "LLAMA_65B"]
 __all__ += ["MEGATRON_22B", "MEGATRON_530B", "RTX_4090", "Cluster", "Transformer", "report"]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..basics.arguments import describe, one_of_names, whole_number
-from ..basics.errors import PuzzleError
+from ..basics.arguments import instance_of, one_of_names, whole_number
 from .hardware import Hardware
 from .prices import RealCost
-from .transformer import FORMULAS, RECOMPUTE, Transformer
+from .transformer import FORMULAS, RECOMPUTE, Transformer, check_widths
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,16 @@ class Cluster(Hardware):
         ``frozen_bits``: of a weight beside them, in memory and on the links; ``mfu``: the formula of ``Run.mfu``, which
         counts what training all weights takes, ``"megatron"`` or ``"palm"``. Raises PuzzleError for what cannot be.
         """
+        instance_of("model", model, Transformer, "cluster.cost(GPT_175B), with GPT_175B from lib.real")
+        instance_of("sequence_parallel", sequence_parallel, bool, "sequence_parallel=True, or False")
         model.check_tensor(tensor)
         whole_number("micro_batch", micro_batch)
         one_of_names("recompute", recompute, RECOMPUTE)
         one_of_names("mfu", mfu, FORMULAS)
-        _check_widths(8, "bytes", 2, stored=stored, gradients=gradients, gathered=gathered, reduced=reduced)
-        _check_widths(64, "bits", 4, frozen_bits=frozen_bits)
+        check_widths("bytes", stored=stored, gradients=gradients)
+        check_widths("bytes", **{n: w for n, w in (("gathered", gathered), ("reduced", reduced)) if w is not None})
+        if frozen_bits is not None:
+            check_widths("bits", frozen_bits=frozen_bits)
         self.check_gpus(tensor, "tensor")
         states = model.state_bytes(
             stored=stored, gradients=gradients, optimizer=optimizer, adapter_rank=adapter_rank, bits=frozen_bits
@@ -71,11 +74,3 @@ class Cluster(Hardware):
             frozen_bits=frozen_bits,
             formula=mfu,
         )
-
-
-def _check_widths(most: int, unit: str, usual: int, **widths: float | None) -> None:
-    """Raise PuzzleError for what cannot be the width of a number, in bytes or bits. None is not given."""
-    for name, width in widths.items():
-        if width is not None and (not isinstance(width, (int, float)) or not 0 < width <= most):
-            problem, expected = f"{name} must be the {unit} of a number", f"above 0, at most {most}"
-            raise PuzzleError(problem, where="cost", expected=expected, got=describe(width), cure=f"{name}={usual}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from ..basics.arguments import describe, whole_number
+from ..basics.arguments import describe, instance_of, whole_number
 from ..basics.errors import PuzzleError
 from ..basics.units import show_bytes
 
@@ -47,17 +47,19 @@ class Hardware:
     host_link: float = 25e9
 
     def __post_init__(self) -> None:
+        instance_of("name", self.name, str, 'name="A100"')
+        instance_of("fused", self.fused, bool, "fused=True, or False")
         for field in fields(self):
             value, part = getattr(self, field.name), field.name.endswith("reached")
             if field.name in ("name", "fused") or (value is None and field.default is None):
                 continue
             if field.name.startswith("gpus"):
                 whole_number(field.name, value)
-            elif not isinstance(value, (int, float)) or not 0 <= value < float("inf") or (part and not 0 < value <= 1):
+            elif not _is_number(value) or not 0 <= value < float("inf") or (part and not 0 < value <= 1):
                 expected = "a part of the sheet, above 0 and at most 1" if part else "a number from 0 up"
                 where = "Cluster"
                 raise PuzzleError(f"{field.name} cannot be", where=where, expected=expected, got=describe(value))
-        for name in ("peak", "memory", "memory_bandwidth", "link", "nic"):
+        for name in ("peak", "memory", "memory_bandwidth", "link", "nic", "host_bandwidth", "host_link"):
             if not getattr(self, name):
                 raise PuzzleError(f"{name} cannot be", where="Cluster", expected="a number above 0", got="0")
 
@@ -112,3 +114,7 @@ class Hardware:
     def __str__(self) -> str:
         many = f"{self.gpus:,} x " if self.gpus else ""
         return f"{many}{self.name} ({self.reached:.2f} of {self.peak / 1e12:.0f} TFLOP/s, {show_bytes(self.memory)})"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

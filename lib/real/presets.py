@@ -6,6 +6,9 @@ from .transformer import Transformer
 
 # -- models: sizes from the tables of the papers that trained them ----------------------------------
 
+GPT_2_XL = Transformer(48, 1600, 25, 1024, 50257, tied=True, name="GPT-2 XL")
+"""Radford et al., "Language Models are Unsupervised Multitask Learners", table 2, and the configuration that was
+published with the weights."""
 GPT_175B = Transformer(96, 12288, 96, 2048, 51200, tied=True, name="GPT-3 175B")
 """Brown et al., arXiv 2005.14165, table 2.1, with Megatron's vocabulary of 51,200 words."""
 GPT_1T = Transformer(128, 25600, 160, 2048, 51200, tied=True, name="GPT 1T")

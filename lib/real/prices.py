@@ -249,11 +249,25 @@ class RealCost(Cost):
         """Return the bytes of a layer's input for a micro-batch."""
         return self.model.boundary_bytes(self.micro_batch) / (self.tensor if self.sequence_parallel else 1)
 
-    def _inner(self, recompute: str) -> float:
-        """Return the bytes that a layer of the model keeps for a micro-batch, besides its input."""
-        model = self.model
-        kept = model.activation_bytes(self.micro_batch, self.tensor, self.sequence_parallel, recompute)
-        return kept - self._boundary()
+    def _inner(self, recompute: str, share: Fraction | int = 1) -> float:
+        """Return the bytes that a layer of the model keeps for a micro-batch, besides its input, on a rank that
+        computes with so large a share of a layer's weights."""
+        model, t = self.model, self._tensor(share)
+        kept = model.activation_bytes(self.micro_batch, t, self.sequence_parallel, recompute)
+        return kept - model.boundary_bytes(self.micro_batch) / (t if self.sequence_parallel else 1)
+
+    def _tensor(self, share: Fraction | int) -> int:
+        """Return how many GPUs share a layer where a rank computes with so large a share of its weights. Raises
+        PuzzleError if the heads of attention cannot be split over so many."""
+        if share == 1:
+            return self.tensor
+        gpus = self.tensor / Fraction(share)
+        if gpus.denominator > 1:
+            problem = "on a cluster all tensor-parallel ranks have equal pieces of a layer"
+            cure = "model.load_weights(layer, i, n), for rank i of n"
+            raise PuzzleError(problem, where="run", got=f"{share} of a layer", cure=cure)
+        self.model.check_tensor(gpus.numerator)
+        return gpus.numerator
 
     def elements(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor on each GPU of a rank."""
@@ -268,9 +282,10 @@ class RealCost(Cost):
                 each = self.gathered
             return round(self._parameters(labels) * share * self._bytes_of(labels, each))
         if kind == SAVED:
-            kept = 0.0 if labels.keep == "all" else self._inner("none") - self._inner("selective")
-            each = max(0.0, self._inner("none") - self._inner(self.recomputed) - kept) * self.together(labels)
-            return round(each * len(labels.batches) * share)
+            inner = {how: self._inner(how, share) for how in ("none", "selective", self.recomputed)}
+            kept = 0.0 if labels.keep == "all" else inner["none"] - inner["selective"]
+            each = max(0.0, inner["none"] - inner[self.recomputed] - kept) * self.together(labels)
+            return round(each * len(labels.batches))
         return round(self._boundary() * len(labels.batches) * share)
 
     def sent(self, labels: Labels) -> Elements:
@@ -291,7 +306,7 @@ class RealCost(Cost):
         """Return the bytes that a forward leaves in memory by itself, until the backward of the same layer and
         micro-batches: of the model's layers that it stands for."""
         share = Fraction(len(labels[-1].shards), labels[-1].total)
-        return round(self._inner(self.recomputed) * self.together(labels[0]) * len(labels[0].batches) * share)
+        return round(self._inner(self.recomputed, share) * self.together(labels[0]) * len(labels[0].batches))
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
         """Return the bytes that an operation holds while it runs: the loss its numbers for each word, and the head
@@ -306,8 +321,9 @@ class RealCost(Cost):
         recompute = self._not_kept(kept) if row.backward else "none"
         if recompute == "none":
             return 0
-        known = self._inner(recompute) if recompute in ("selective", "every second product") else 0.0
-        return round((self._inner("none") - known) * many)
+        share = Fraction(len(labels[-1].shards), labels[-1].total)
+        known = self._inner(recompute, share) if recompute in ("selective", "every second product") else 0.0
+        return round((self._inner("none", share) - known) * many)
 
     # -- the machine --------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections import Counter
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError
 from ..basics.units import show_bytes
+from ..machine.check import TRAINED
 from ..machine.outcome import Outcome
 from ..record.breakdown import TALK, idle_of, name_of, time_parts
 from ..record.events import Event
@@ -20,14 +21,17 @@ from .prices import RealCost
 
 def report(run: Outcome) -> str:
     """Return where time goes, where memory goes at its peak, what goes over which links, and what of that is exposed:
-    nothing is computed meanwhile. Raises PuzzleError for a run whose cost is in ticks."""
+    nothing is computed meanwhile. Of a run without any operation it says so. Raises PuzzleError for a run whose cost is
+    in ticks."""
     cost = getattr(run, "cost", None)
     if not isinstance(cost, RealCost):
         got = repr(run) if isinstance(run, Outcome) else describe(run)
         cure = "report(run(..., cost=cluster.cost(model)))"
         raise PuzzleError("report takes a run on a cluster", where="report", got=got, cure=cure)
+    if not run.attempted:
+        return f"{run.name}: not attempted yet"
     gpus = run.ranks * cost.tensor
-    head = f"{run.name}, {cost}, {run.batches} micro-batches on {gpus:,} GPUs"
+    head = f"{run.name}, {cost}, {run.batches} micro-batch{'es' * (run.batches > 1)} on {gpus:,} GPU{'s' * (gpus > 1)}"
     head += f", {cost.tensor} a rank" if cost.tensor > 1 else ""
     head += f" ({run.note})" if run.note else ""
     parts = [_time(run, cost), _memory(run, cost), _volume(run, cost)]
@@ -35,11 +39,11 @@ def report(run: Outcome) -> str:
 
 
 def _time(run: Outcome, cost: RealCost) -> list[str]:
-    mfu = cost.mfu(run.time, run.batches, run.ranks)
+    mfu = f"; MFU {cost.mfu(run.time, run.batches, run.ranks)}" if run.train == TRAINED[0] else ""
     tokens = run.batches * cost.model.tokens(cost.micro_batch) / run.time if run.time else 0.0
     lines = [
         f"\ntime: {run.time:.4g} s a step, {tokens:,.0f} tokens a second,",
-        f"      {tokens / run.ranks / cost.tensor:,.0f} on each GPU; MFU {mfu}",
+        f"      {tokens / run.ranks / cost.tensor:,.0f} on each GPU{mfu}",
     ]
     parts = time_parts(run.device_events, run.ranks, run.time)
     rows = sorted([(float(part), name_of(kind)) for kind, part in parts.items() if kind in OPERATIONS], reverse=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..basics.arguments import describe, one_of_names, whole_number
+from ..basics.arguments import describe, instance_of, one_of_names, whole_number
 from ..basics.errors import PuzzleError
 
 RECOMPUTE = ("none", "selective", "full", "every second layer", "every second product")
@@ -25,6 +25,8 @@ second product``: all but the results of attention and of every second matrix pr
 calls "selective", per layer and per operation.)"""
 MOMENTS = {"adam": 8, "momentum": 4, "sgd": 0}
 """Bytes for each parameter of what an optimizer remembers."""
+WIDTHS = {"bytes": (8, 2), "bits": (64, 4)}
+"""How wide a number is at most, and often."""
 MAIN = 4  # bytes of a main weight, which is updated where the weight itself is kept in fewer
 LOSS_BYTES = 2 + 4 + 4 + 4
 """For each token and word of the vocabulary: the logit, the same in 4 bytes, its exponential, and its gradient."""
@@ -72,6 +74,9 @@ class Transformer:
             if getattr(self, name) is not None or name not in ("kv_heads", "feed_forward"):
                 object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         one_of_names("attention", self.attention, ("scores", "flash"))
+        for name in ("gated", "tied"):
+            instance_of(name, getattr(self, name), bool, f"{name}=True, or False")
+        instance_of("name", self.name, str, 'name="GPT-3"')
         for name, of, other in (("heads", self.hidden, "hidden"), ("kv_heads", self.heads, "heads")):
             count = getattr(self, name) or self.heads
             if of % count:
@@ -150,7 +155,7 @@ class Transformer:
 
     def tokens(self, micro_batch: int = 1) -> int:
         """Return how many tokens a micro-batch has."""
-        return self.sequence * micro_batch
+        return self.sequence * whole_number("micro_batch", micro_batch)
 
     def matmul_flops(self, micro_batch: int = 1) -> int:
         """Return the operations of a layer's matrix products, forward; backward takes twice as many."""
@@ -279,7 +284,10 @@ class Transformer:
         are frozen and take ``bits`` bits each.
         """
         one_of_names("optimizer", optimizer, tuple(MOMENTS))
-        count = self.size if parameters is None else parameters
+        check_widths("bytes", stored=stored, gradients=gradients)
+        check_widths("bits", bits=8 * stored if bits is None else bits)
+        instance_of("main", stored < MAIN if main is None else main, bool, "main=True, or False")
+        count = self.size if parameters is None else whole_number("parameters", parameters)
         frozen = 0.0
         if adapter_rank is not None:
             frozen, count = count * (8 * stored if bits is None else bits) / 8, self.adapter_parameters(adapter_rank)
@@ -315,6 +323,15 @@ class Transformer:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.size / 1e9:.4g} billion parameters)"
+
+
+def check_widths(unit: str, **widths: object) -> None:
+    """Raise PuzzleError for what cannot be the width of a number, in ``bytes`` or ``bits``."""
+    most, usual = WIDTHS[unit]
+    for name, width in widths.items():
+        if isinstance(width, bool) or not isinstance(width, (int, float)) or not 0 < width <= most:
+            problem, expected = f"{name} must be the {unit} of a number", f"above 0, at most {most}"
+            raise PuzzleError(problem, where="cost", expected=expected, got=describe(width), cure=f"{name}={usual}")
 
 
 def divisors(number: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..basics.arguments import describe, whole_number
+from ..basics.arguments import describe, instance_of, whole_number
 from ..basics.errors import PuzzleError
 from ..basics.units import show_bytes
 from ..real.cluster import Cluster
@@ -108,9 +108,11 @@ def plan(
     ``batch``: sequences of a step; ``sharded``: a program like that of puzzle 4, in which each rank trains a
     micro-batch of its own; ``pipeline`` and ``interleaved``: programs like those of puzzles 13 and 14. Of the replicas
     of a pipeline one is run, and their all-reduce is added, with nothing beside it; the time of many micro-batches is
-    known from two short runs. What cannot fit, or cannot be fast, is not run. Raises PuzzleError for a cluster that
-    does not say how many GPUs it has, and if nothing fits.
+    known from two short runs. What cannot fit, or cannot be fast, is not run. Raises PuzzleError for what is no
+    model or cluster, for a cluster that does not say how many GPUs it has, and if nothing fits.
     """
+    instance_of("model", model, Transformer, "plan(GPT_175B, ...), with GPT_175B from lib.real")
+    instance_of("cluster", cluster, Cluster, "replace(A100_MEGATRON, gpus=64), with A100_MEGATRON from lib.real")
     batch = whole_number("batch", batch)
     if cluster.gpus is None:
         cure = "replace(cluster, gpus=64), with replace from dataclasses"

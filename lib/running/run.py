@@ -279,7 +279,7 @@ def keep_run(error: PuzzleError, name: str, models: Sequence[Model], train: str 
     tick = _clock(done, place.rank) if place.tick is None else place.tick
     known = getattr(error, "line", "")  # a learner may raise one with anything in it, or nothing
     line = known if isinstance(known, str) else ""
-    done.failure = failure = Failure(str(error).partition("\n")[0], place, tick, tuple(waits), ended, line)
+    done.failure = failure = Failure(str(error).partition("\n")[0], place, tick, tuple(waits), ended, line, done.unit)
     if isinstance(error, Deadlock):
         error.briefly = [sentence for _, sentence in failure.sentences()]
 

@@ -1,0 +1,101 @@
+"""What a step takes on real GPUs: each notebook says it of its own puzzle's solution, and anyone can run it again."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from lib import run
+from lib.real import A100_MEGATRON, GPT_2_XL, LLAMA_3_8B, RTX_4090
+from solutions import build, priced
+from solutions.p01_grad_accum import grad_accum
+from solutions.p23_lora import lora
+
+SOURCES = [path for path in build.sources(build.ROOT / "solutions") if re.match(r"p(0[2-9]|[1-9]\d)_", path.stem)]
+NOT_FITTING = {"ddp", "pipeline", "gpipe", "tensor_parallel"}
+"""What these take too much of is what the puzzles after them save."""
+
+
+def cells(path: Path) -> list[str]:
+    return [cell.source for cell in build.read_cells(path) if priced.TAG in cell.tags]
+
+
+def texts(path: Path, kind: str) -> list[str]:
+    """The cells of a notebook as it is shipped."""
+    notebook = json.loads((build.ROOT / "puzzles" / build.notebook_name(path)).read_text(encoding="utf-8"))
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == kind]
+
+
+def test_every_puzzle_from_2_on_has_its_price() -> None:
+    assert len(SOURCES) >= 21
+    assert [path.stem for path in SOURCES if len(cells(path)) != 1] == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_a_notebook_says_what_the_run_of_its_solution_takes(path: Path) -> None:
+    [cell] = cells(path)
+    done = priced.run_of(path.name, path.read_text(encoding="utf-8"), cell)
+    name = build.specs(path)[0]["name"]
+    assert done.name == name and done.train == build.specs(path)[0]["size"].get("train", "weights")
+    assert done.fits == (name not in NOT_FITTING)
+    [said] = [text for text in texts(path, "markdown") if "Priced:" in text]
+    words = said.partition("Priced:")[2].partition("\n")[0]
+    assert f"**{done.seconds:.3g} s** a step" in words and f"({done.cost.cluster.name}" in words  # type: ignore[attr-defined]
+    gigabytes = float(words.partition("a GPU holds **")[2].partition(" GB")[0])
+    assert gigabytes == pytest.approx(done.bytes / 1e9, rel=0.005)
+    assert (f"{100 * done.mfu:.1f} % of the peak" in words) == (done.train == "weights")
+    assert ("does not fit" in words) == (not done.fits)
+    picture = re.search(r"data:image/svg\+xml;base64,([\w+/=]+)", said)
+    assert picture is not None and len(picture[1]) < 75_000
+    drawn = base64.b64decode(picture[1]).decode()
+    assert f"time {done.seconds:.4g} s" in drawn and "tick" not in drawn and "elements" not in drawn
+    assert cell in texts(path, "code")  # a learner's own function is run by the same cell
+
+
+def test_a_line_names_model_machine_and_batch() -> None:
+    cost = A100_MEGATRON.cost(GPT_2_XL, micro_batch=2, tensor=5)
+    said = priced.line(run(grad_accum, layers=48, batches=3, cost=cost))
+    assert "trains **GPT-2 XL** on 5 GPUs (A100 80 GB, Megatron 2022, 5 to a rank), with 3 micro-batches of" in said
+    assert " 2,048 tokens" in said and "fit" not in said and said.endswith(" by Megatron's formula (MFU).")
+    alone = priced.line(run(grad_accum, layers=32, cost=RTX_4090.cost(LLAMA_3_8B)))
+    assert (
+        "1 GPU (RTX 4090), with one micro-batch" in alone and "of which 22.1 GB can be filled: **it does not" in alone
+    )
+
+
+def test_adapters_have_no_part_of_the_peak() -> None:
+    cost = A100_MEGATRON.cost(GPT_2_XL, adapter_rank=8)
+    said = priced.line(run(lora, ranks=2, layers=48, batches=2, cost=cost, train="adapters"))
+    assert "MFU" not in said and said.endswith(" of 80 GB.")
+
+
+SOURCE = "from lib import Model, run\n\ndef idle(model):\n    return model\n"
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("x = 3", "p02_ddp.py: its cell tagged priced is to give a run on a cluster the name priced"),
+        ("priced = run(idle)", "give a run on a cluster the name priced"),
+        (
+            "from lib.real import *\npriced = run(idle, layers=32, cost=RTX_4090.cost(LLAMA_3_8B))",
+            "p02_ddp.py: .*idle is not attempted yet",
+        ),
+    ],
+)
+def test_a_cell_that_prices_nothing_is_refused(tmp_path: Path, cell: str, said: str) -> None:
+    source = tmp_path / "p02_ddp.py"
+    source.write_text(f'# %%\n{SOURCE}\n# %% tags=["priced"]\n{cell}\n', encoding="utf-8")
+    with pytest.raises(build.BuildError, match=said):
+        build.with_pictures(source, "![x](picture:priced)")
+
+
+def test_a_source_without_such_a_cell_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "p02_ddp.py"
+    source.write_text(f"# %%\n{SOURCE}", encoding="utf-8")
+    with pytest.raises(build.BuildError, match=r'exactly one cell with tags=\["priced"\] is needed, 0 found'):
+        build.with_pictures(source, "![x](picture:priced)")

@@ -1,0 +1,113 @@
+"""What somebody may hand to models, clusters, prices and the planner: whatever cannot be is refused with what would do,
+never with an error of Python's, and never taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from lib import PuzzleError, plan, run
+from lib.real import A100_MEGATRON, Cluster, Transformer, report
+from solutions.p02_ddp import ddp
+from solutions.p12_prefetch import prefetch
+from solutions.p17_tensor_parallel import tensor_parallel
+
+SMALL = Transformer(12, 1024, 16, 512, 8192, tied=True, name="small")
+EIGHT = replace(A100_MEGATRON, gpus=8)
+NAN, INFINITE = float("nan"), float("inf")
+NEVER: list[Any] = [-1, -2.5, NAN, INFINITE, -INFINITE, [], {}, (), object(), 3 + 2j, b"8", lambda: 8]
+"""No argument is any of these."""
+NO_WHOLE_NUMBER = [*NEVER, 0, 2.5, "8", True]
+NO_NUMBER = [*NEVER, "8", True]
+NO_NAME = [*NEVER, "nothing", 0, 2.5, True, None]
+NO_FLAG = [*NEVER, 0, 2.5, "yes", None]
+NO_TEXT = [*NEVER, 0, 2.5, True, None]
+NO_WIDTH = [*NO_NUMBER, 0, 65]
+
+
+def arguments() -> dict[str, tuple[Callable[[Any], object], list[Any]]]:
+    """Every argument by its name: what to do with it, and what it cannot be."""
+    found: dict[str, tuple[Callable[[Any], object], list[Any]]] = {}
+
+    def changed(what: Any, name: str) -> Callable[[Any], object]:
+        return lambda value: replace(what, **{name: value})
+
+    for field in fields(Transformer):
+        kind = {"gated": NO_FLAG, "tied": NO_FLAG, "name": NO_TEXT, "attention": NO_NAME}
+        found[f"Transformer.{field.name}"] = changed(SMALL, field.name), kind.get(field.name, NO_WHOLE_NUMBER)
+    for field in fields(Cluster):
+        kind = {"fused": NO_FLAG, "name": NO_TEXT}
+        other = NO_WHOLE_NUMBER if field.name.startswith("gpus") else NO_NUMBER
+        above = ["peak", "memory", "memory_bandwidth", "link", "nic", "host_bandwidth", "host_link"]
+        part = [0, 1.5] if field.name.endswith("reached") else [0] if field.name in above else []
+        found[f"Cluster.{field.name}"] = changed(EIGHT, field.name), [*kind.get(field.name, other), *part]
+    prices = {
+        **dict.fromkeys(("micro_batch", "tensor", "adapter_rank"), NO_WHOLE_NUMBER),
+        **dict.fromkeys(("recompute", "optimizer", "mfu"), NO_NAME),
+        **dict.fromkeys(("gathered", "reduced"), NO_WIDTH),
+        "stored": [*NO_WIDTH, None],
+        "gradients": [*NO_WIDTH, None],
+        "sequence_parallel": NO_FLAG,
+    }
+    for name, wrong in prices.items():
+        found[f"cost {name}"] = lambda value, name=name: EIGHT.cost(SMALL, **{name: value}), wrong  # type: ignore[misc]
+    found["cost frozen_bits"] = lambda bits: EIGHT.cost(SMALL, adapter_rank=8, frozen_bits=bits), NO_WIDTH
+    found["cost model"] = EIGHT.cost, [*NO_TEXT, "small", EIGHT]
+    found["plan model"] = lambda model: plan(model, EIGHT, 16, sharded=prefetch), [*NO_TEXT, "small", EIGHT]
+    found["plan cluster"] = lambda cluster: plan(SMALL, cluster, 16, sharded=prefetch), [*NO_TEXT, "A100", SMALL]
+    found["plan batch"] = lambda batch: plan(SMALL, EIGHT, batch, sharded=prefetch), [*NO_WHOLE_NUMBER, None]
+    found["plan sharded"] = lambda fn: plan(SMALL, EIGHT, 16, sharded=fn), [*NEVER[:-1], 0, "fsdp", True]
+    found["report"] = report, [*NO_TEXT, "run", EIGHT]
+    found["run cost"] = lambda cost: run(ddp, 2, 12, 2, cost=cost), [*NEVER, 0, "A100", True, EIGHT, SMALL]
+    for name in ("tokens", "model_flops", "activation_bytes", "boundary_bytes", "loss_bytes", "adapter_parameters"):
+        found[f"Transformer.{name}()"] = getattr(SMALL, name), [*NO_WHOLE_NUMBER, None]
+    for name, wrong in {"stored": NO_WIDTH, "gradients": NO_WIDTH, "optimizer": NO_NAME, "main": NO_FLAG[:-1]}.items():
+        found[f"state_bytes {name}"] = lambda value, name=name: SMALL.state_bytes(**{name: value}), wrong  # type: ignore[misc]
+    found["state_bytes parameters"] = lambda count: SMALL.state_bytes(parameters=count), NO_WHOLE_NUMBER
+    return found
+
+
+ARGUMENTS = arguments()
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_what_cannot_be_is_refused_and_said(name: str) -> None:
+    do, wrong = ARGUMENTS[name]
+    for value in wrong:
+        with pytest.raises(PuzzleError) as caught:
+            do(value)
+            pytest.fail(f"{name} takes {value!r}")
+        said = str(caught.value)
+        assert "must be" in said or "expected" in said or "instead" in said, said
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: replace(SMALL, heads=15), r"not a multiple of heads(.|\n)*hidden 1024, heads 15\n.*heads=8 or 16 "),
+        (lambda: EIGHT.cost(SMALL, tensor=32), r"16 heads, which cannot be split over 32 .*\n(.|\n)*1, 2, 4, 8, 16"),
+        (
+            lambda: run(tensor_parallel, ranks=8, layers=12, cost=EIGHT.cost(replace(SMALL, heads=4))),
+            r"4 heads, which cannot be split over 8 .*\n(.|\n)*1, 2, 4",
+        ),
+        (
+            lambda: run(ddp, mesh={"replica": 4, "shard": 4}, ranks=16, layers=12, batches=16, cost=EIGHT.cost(SMALL)),
+            r"A100 80 GB, Megatron 2022 has 8 GPUs\n.*16 GPUs\n.*smaller mesh",
+        ),
+        (
+            lambda: plan(SMALL, replace(EIGHT, memory=4.5e8), 16, sharded=prefetch),
+            r"no mesh of 8 GPUs holds small(.|\n)*at most 414 MB(.|\n)*instead: +more GPUs",
+        ),
+        (
+            lambda: replace(EIGHT, memory=1e8).cost(SMALL),
+            r"small fits nowhere on A100(.|\n)*at most 8 x 92 MB(.|\n)*\d+ GPUs or more",
+        ),
+    ],
+    ids=["heads", "tensor", "pieces", "mesh", "plan", "cluster"],
+)
+def test_sizes_that_do_not_go_together_are_refused_with_what_would_do(make: Any, said: str) -> None:
+    with pytest.raises(PuzzleError, match=said):
+        make()
