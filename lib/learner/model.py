@@ -60,6 +60,7 @@ class Model(Verbs):
     the rank: dictionaries with keys of your choice. A tensor that is in none of them is gone after the next operation.
     """
 
+    _watched: Callable[[Callable[[int], int]], int] | None = None
     dist: Dist
     final_weights: Answers
     weights: Storage
@@ -75,8 +76,6 @@ class Model(Verbs):
             raise PuzzleError("dist must be a Dist", where="Model", got=describe(dist), cure="dist=Dist(4)")
         self.dist = dist
         self._rank = one_of("Model: rank", rank, dist._mesh.everyone)
-        self._seen: int = self._rank
-        self._watched: Callable[[Callable[[int], int]], int] | None = None
         self._layers = whole_number("Model: layers", layers)
         self._batches = whole_number("Model: batches", batches)
         self._books = dist._books
@@ -107,7 +106,7 @@ class Model(Verbs):
     @property
     def rank(self) -> int:
         """This rank, from 0 to RANKS - 1; of a host RANKS or more."""
-        return self._seen
+        return self._rank if self._watched is None else self._watched(lambda rank: rank)
 
     @property
     def RANKS(self) -> int:
@@ -517,7 +516,7 @@ class Model(Verbs):
 
     def _watch(self, watched: Callable[[Callable[[int], int]], int]) -> None:
         """From now on it is noted what the rank's code asks of its number (see ``represent``)."""
-        self._watched, self._seen = watched, watched(lambda rank: rank)
+        object.__setattr__(self, "_watched", watched)  # what is declared above cannot be replaced otherwise
 
     @staticmethod
     def check(models: Iterable[Model], train: str = TRAINED[0]) -> None:

@@ -19,16 +19,15 @@ ALL_BUT_SAVED = TENSORS - {Saved}
 class Storage(dict[Hashable, Any]):
     """A dictionary of tensors under keys of the learner's choice. Raises PuzzleError for what is no tensor."""
 
-    __slots__ = ("_books", "_drop", "_holds", "_name", "_rank", "_store")
+    __slots__ = ("_books", "_drop", "_name", "_rank", "_store")
 
     def __init__(self, books: AnyBooks, rank: RankHandle, name: str) -> None:
         super().__init__()
         self._books, self._rank, self._name = books, rank, name
         self._store, self._drop = books.store, books.drop
-        self._holds = TENSORS if name == KINDS[SAVED].store else ALL_BUT_SAVED
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
-        if type(tensor) not in self._holds:
+        if type(tensor) not in ALL_BUT_SAVED and (type(tensor) is not Saved or self._name != KINDS[SAVED].store):
             if type(tensor) is Saved:
                 cure = f"model.{KINDS[SAVED].store}[layer, micro_batch, 'saved'] = saved"
                 problem = f"inner activations are not stored in {self._name}"

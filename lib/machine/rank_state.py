@@ -273,7 +273,7 @@ class RankState:
         self.grain = terms.cost.grain
         self.clock: Grains = 0
         self.log: list[Done | Carrying] = []
-        self.fetched = array("q")  # of each call fetched: how long the log was, and the call's place in it
+        self.fetched = array("i")  # of each call fetched: how long the log was, and the call's place in it
         self.held: list[Elements] = [0] * len(MEMORY_KINDS)  # what is stored now
         self.inner: dict[object, Elements] = {}  # inner activations that forward has left in memory by itself
         self.samples = terms.samples
