@@ -109,7 +109,8 @@ def _of_run(layout: Layout, row: Row, run: Sequence[Event]) -> tuple[Bar, str]:
 
 
 def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object], Look]) -> Sequence[Look | None]:
-    """Return the look that fills most of each cell, or None where it is less than half full."""
+    """Return the look that fills most of each cell, or None where it is less than half full. Communication counts half:
+    where a rank computes meanwhile, its row shows what it computes."""
     per_tick, trace = layout.per_tick / cell, layout.trace
     cells: list[dict[Look, float] | None] = [None] * (int((layout.x1 - layout.x0) / cell) + 2)
     for event in row.operations:
@@ -134,7 +135,12 @@ def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object]
             part = (end if at == last else at + 1) - (start if at == first else at)
             here[look] = here.get(look, 0.0) + part
     enough = 0.5 * len(row.parts)
-    return [None if here is None or sum(here.values()) < enough else max(here, key=here.__getitem__) for here in cells]
+    hidden = {look for (kind, _), look in looks.items() if lane_of(kind) != "compute"}
+
+    def most(here: dict[Look, float]) -> Look:
+        return max(here, key=lambda look: here[look] * (0.5 if look in hidden else 1.0))
+
+    return [None if here is None or sum(here.values()) < enough else most(here) for here in cells]
 
 
 def _look(kind: str, layer_color: str, full: bool) -> Look:

@@ -370,10 +370,10 @@ def choices_text(choices: Sequence[Choice]) -> str:
 
     def row(what: str, one: Plan, then: str) -> str:
         mesh = f"{one.replicas} x {one.stages} x {one.tensor}"
-        how = f"{one.name:11}  {mesh:11}  {one.chunks}  {one.micro_batch}  {one.recompute:18}"
+        how = f"{one.name:11}  {mesh:11}  {one.chunks}  {one.micro_batch}  {one.recompute:20}"
         return f"  {what:7}  {how}  {one.seconds:6.3g}  {show_bytes(one.bytes):>7}  {then}".rstrip()
 
-    lines = [f"  {'':7}  {'program':11}  {'mesh':11}  v  b  {'recompute':18}  {'s':>6}  {'memory':>7}"]
+    lines = [f"  {'':7}  {'program':11}  {'mesh':11}  v  b  {'recompute':20}  {'s':>6}  {'memory':>7}"]
     for each in choices:
         setup = each.setup
         lines.append(f"{setup.model.name}, {setup.gpus} x {setup.cluster.name}, {setup.batch} sequences")
