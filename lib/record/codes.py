@@ -52,7 +52,7 @@ def code_of(event: Event) -> Code:
     """Return the code of an operation."""
     row = OPERATIONS.get(event.kind)
     if isinstance(row, Message):
-        return Code(event.kind, None, frozenset(event.group) - {event.rank})
+        return Code(event.kind, None, _other(event.group, event.rank))
     layer = event.layer if row is None or row.layered else None
     return Code(event.kind, layer, event.batches if row is not None and row.by_batch else frozenset(), event.layers)
 
@@ -61,7 +61,7 @@ def _text_of(event: Event) -> str:
     """Return ``str(code_of(event))``: a log has so many that none is made."""
     row = OPERATIONS.get(event.kind)
     if isinstance(row, Message):
-        return str(code_of(event))
+        return _between(event.kind, event.group, event.rank)
     layer = event.layer if row is None or row.layered else None
     own = _named(event.kind, layer, event.layers)
     return own + _listed(event.batches) if row is not None and row.by_batch else own
@@ -71,6 +71,15 @@ def _text_of(event: Event) -> str:
 def _named(kind: str, layer: int | None, layers: tuple[int, ...]) -> str:
     shown = _spans(layers) if layers else "" if layer is None else str(layer)
     return f"{shown}{letters_of(kind)}"
+
+
+@lru_cache(maxsize=1 << 12)
+def _between(kind: str, group: tuple[int, ...], rank: int) -> str:
+    return letters_of(kind) + _listed(_other(group, rank))
+
+
+def _other(group: tuple[int, ...], rank: int) -> frozenset[int]:
+    return frozenset(group) - {rank}
 
 
 @lru_cache(maxsize=1 << 12)
@@ -173,7 +182,10 @@ def grid(
             said[rank].append(mark)
         return "\n".join(f"{name}  {' '.join(said[rank])}" for rank, name in names.items())
     rows = {unit.one: [unit.show(moment) for moment in moments]}
-    rows |= {name: _cells(by_rank.get(rank, []), moments, *marks.get(rank, ())) for rank, name in names.items()}
+    columns = {moment: at for at, moment in enumerate(moments)}
+    rows |= {
+        name: _cells(by_rank.get(rank, []), moments, columns, *marks.get(rank, ())) for rank, name in names.items()
+    }
     return _aligned(rows, width or line_width())
 
 
@@ -186,13 +198,21 @@ def below_devices(ranks: Iterable[int], hosts: Mapping[int, Sequence[int]]) -> l
     return sorted(ranks, key=lambda rank: (hosts[rank][-1], 1) if rank in hosts else (rank, 0))
 
 
-def _cells(own: Sequence[Event], moments: Sequence[float], tick: float = 0.0, mark: str = "") -> list[str]:
+def _cells(
+    own: Sequence[Event],
+    moments: Sequence[float],
+    columns: Mapping[float, int],
+    tick: float = 0.0,
+    mark: str = "",
+) -> list[str]:
+    """Return what stands below each moment, by the operations of a rank. ``columns``: the moments by their places."""
     cells = ["."] * len(moments)
     for event in own:
-        for at in range(bisect_left(moments, event.start), bisect_left(moments, event.end)):
+        last = columns.get(event.end)
+        for at in range(columns[event.start], bisect_left(moments, event.end) if last is None else last):
             cells[at] = "-"
     for start, begun in groupby(own, key=attrgetter("start")):
-        cells[bisect_left(moments, start)] = "+".join(map(_text_of, begun))
+        cells[columns[start]] = "+".join(map(_text_of, begun))
     at = bisect_left(moments, tick)
     if mark == "~":
         return [*cells[:at], *(mark if cell == "." else cell for cell in cells[at:])]
