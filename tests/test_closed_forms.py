@@ -653,3 +653,27 @@ def test_a_sum_in_two_levels_takes_both_their_hops_and_a_share_of_the_bytes(boxe
     computing = Fraction(7, 2)
     assert [done.time for done in runs] == pytest.approx([float(layers * (computing + one)) for one in takes])
     assert takes[2] < takes[0] and takes[2] < takes[1]
+
+
+@pytest.mark.parametrize(("boxes", "each"), [(2, 2), (2, 4), (4, 2), (3, 4), (4, 4)])
+@pytest.mark.parametrize("layers", [1, 3, 6])
+def test_a_copy_in_the_box_takes_one_of_three_trips_across_for_the_weights_over_the_box(
+    boxes: int, each: int, layers: int
+) -> None:
+    """Of 3 trips across for each layer, hpZ (ZeRO++, arXiv 2306.10209) makes 2, and one in the box. Besides what FSDP
+    has, it keeps all weights once more over the s ranks of a box, P/s, until backward has come to them."""
+    ranks, mesh = boxes * each, {"replica": boxes, "shard": each}
+    cost = cost_named("one_card")
+    size = {"ranks": ranks, "layers": layers, "batches": ranks, "node_size": each, "mesh": mesh, "cost": cost}
+    runs = [run(program("p21_hpz", name), **size) for name in ("fsdp_through_one_card", "hpz", "hsdp")]
+    trip, inside, computing = 8, Fraction(2, 5), Fraction(9, 2)
+    takes = [3 * trip, 2 * trip + inside, 2 * trip + 3 * inside]  # an all-reduce across is two trips
+    assert [exact(done.time) for done in runs] == [layers * (computing + one) for one in takes]
+    across = [sum(len({rank // each for rank in event.group}) > 1 for event in done.models[0].log) for done in runs]
+    assert across == [3 * layers, 2 * layers, layers]
+
+    shard, in_box = Fraction(layers * WEIGHT, ranks), Fraction(layers * WEIGHT, each)
+    place = MEMORY_KINDS.index("weights")
+    after = [[event.held[place] for event in done.models[0].log if event.kind == "loss"] for done in runs]
+    assert after == [[shard], [shard + in_box], [in_box]]  # when the whole forward pass is over
+    assert [kept(done, "OptState") for done in runs] == [shard, shard, in_box]

@@ -70,6 +70,10 @@ MEANT = {
     ("pipeline_fsdp_overlapped", "wsdp"): "with as many micro-batches as ranks there is one stage: puzzle 4's program",
     ("pipeline_fsdp_overlapped", "fsdp"): "with as many micro-batches as ranks there is one stage: puzzle 4's program",
     ("fsdp", "wsdp"): "gradients in pieces are the better technique",
+    ("fsdp_through_one_card", "wsdp"): "it is puzzle 4's program, to be compared",
+    ("fsdp_through_one_card", "fsdp"): "it is puzzle 4's program, to be compared",
+    ("fsdp_through_one_card", "repair_bargain"): REPAIRED,
+    ("hsdp", "repair_groups"): REPAIRED,
     ("fsdp_on_boxes", "wsdp"): "with one micro-batch a rank it is puzzle 4's program",
     ("pipeline_fsdp", "wsdp"): "with as many micro-batches as ranks there is one stage, and it is puzzle 4's program",
     ("fsdp_on_boxes", "fsdp"): "with one micro-batch a rank it is puzzle 4's program",
@@ -196,6 +200,7 @@ WEAK = {
     "sequence_parallel": "sequence_parallel",
     "buckets": "buckets",
     "hierarchical": "hierarchical",
+    "hpz": "hpz",
     "lora": "lora",
     "offload": "offload",
 }

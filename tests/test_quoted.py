@@ -77,7 +77,28 @@ def three_ways(size: float) -> list[float]:
     return [one, eight, 2 * ring(8, size, 3e-6, 240e9) + 2 * ring(8, size / 8, 10e-6, 25e9)]
 
 
+HPZ_LAYER = 12 * 5120**2  # parameters of a layer of 13 billion parameters in 40
+TRIP = ring(32, 2 * HPZ_LAYER, 0, 12.5e9)
+HPZ_TICK = 2 * HPZ_LAYER * 2048 / (2 / 3 * 312e12) * 1e3
 DERIVED = [
+    ("p21_hpz", f"A layer has {HPZ_LAYER / 1e6:.0f} million weights, {2 * HPZ_LAYER / 1e6:.0f} MB."),
+    ("p21_hpz", f"over the card of every box: {TRIP:.0f} ms."),
+    ("p21_hpz", f"240 GB a second, takes {ring(8, 2 * HPZ_LAYER, 0, 240e9):.1f}. To"),
+    ("p21_hpz", f"compute the layer forward takes {HPZ_TICK:.1f} ms, for"),
+    ("p21_hpz", f"computes it again, {3 * HPZ_TICK:.1f}."),
+    ("p21_hpz", f"for {4 * HPZ_TICK:.0f} ms of computing it keeps the card busy for {3 * TRIP:.0f}."),
+    ("p21_hpz", f"A tick is {HPZ_TICK:.1f} ms. A collective takes {TRIP / HPZ_TICK:.0f} ticks where"),
+    ("p21_hpz", f"and {ring(8, 2 * HPZ_LAYER, 0, 240e9) / HPZ_TICK:.1f} inside"),
+    ("p21_hpz", f"| FSDP over 32 GPUs | {16 * 13 / 32:g} | 3 for each micro-batch |"),
+    ("p21_hpz", f"once more in each box | {16 * 13 / 32 + 2 * 13 / 8:g} | 2 for each micro-batch |"),
+    ("p21_hpz", f"states over all | {4 * 13 / 8 + 12 * 13 / 32:.1f} | 2 for each step |"),
+    ("p21_hpz", f"| everything over the box (HSDP) | {16 * 13 / 8:g} | 2 for each step |"),
+    ("p21_hpz", f"all of the model on each GPU: {2 * 13} GB"),
+    ("p21_hpz", f"has {2 * 6} trips of 8 ticks to make. That is {2 * 6 * 8} ticks"),
+    ("p21_hpz", f"a rank computes for {6 * (1 + 3 + 0.5):g}"),
+    ("p21_hpz", f"With {3 * 6 - 1} trips of 8 ticks it cannot be less than {(3 * 6 - 1) * 8}"),
+    ("p21_hpz", f"3 trips become {2 / 4 + 0 + 1 / 4}"),
+    ("p21_hpz", {4.5: "**1,179,648** elements: four and a half weights"}[1_179_648 / HIDDEN**2]),
     ("p20_hierarchical", f"has {2 * 63} hops, and goes at"),
     ("p20_hierarchical", f"and {2 * 63 / 64 * 64:.0f} MB over a network card"),
     ("p20_hierarchical", f"That is {three_ways(64e6)[0]:.1f} ms. In the"),
@@ -309,8 +330,16 @@ FOUR_BITS = {"cost": Cost(weight_elements=HIDDEN**2 // 4)}
 CUBE = {"ranks": 8, "layers": 6, "batches": 8, "mesh": {"replica": 2, "shard": 2, "tensor": 2}, "node_size": 4}
 HOPPING = {"ranks": 16, "layers": 24, "batches": 16, "node_size": 8, "cost": cost_named("long_hops")}
 LEVELS = puzzles()["hierarchical"].size | {"cost": cost_named("two_speeds")}
+ONE_CARD = puzzles()["hpz"].size | {"cost": cost_named("one_card")}
 HOST = {"ranks": 1, "layers": 6, "batches": 2, "hosts": 1, "cost": SLOW}
 MEASURED = [
+    ("p21_hpz", "fsdp_through_one_card", ONE_CARD, "[FSDP: {time:g} ticks, {memory:,} elements]"),
+    ("p21_hpz", "hpz", ONE_CARD, "[hpZ: {time:g} ticks, {memory:,} elements]"),
+    ("p21_hpz", "hsdp", ONE_CARD, "On these ranks HSDP takes {memory:,} elements."),
+    ("p21_hpz", "hpz_overlapped", ONE_CARD, "The star: **{time:g}** ticks, **{memory:,}** elements."),
+    ("p21_hpz", "hpz_overlapped", ONE_CARD, "That makes {time:g} ticks."),
+    ("p21_hpz", "hpz_where_there_is_room", ONE_CARD, "it makes {time:g} ticks and {memory:,} elements: fewer"),
+    ("p21_hpz", "fsdp_ahead", ONE_CARD, "The same can be done with FSDP: {time:g} ticks, which is more"),
     ("p20_hierarchical", "flat_ring", LEVELS, "[One ring: {time:g} ticks]"),
     ("p20_hierarchical", "hierarchical", LEVELS, "[In the box, across, in the box: {time:g} ticks]"),
     ("p20_hierarchical", "hierarchical_overlap", LEVELS, "That makes {time:g} ticks."),

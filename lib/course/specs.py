@@ -148,6 +148,14 @@ COSTS: Mapping[str, Cost] = {
     "two_speeds": RingCost(  # inside a box, and between boxes
         backward=2, latency=0.03, bandwidth=2_457_600, latency_across=0.1, bandwidth_across=245_760
     ),
+    "one_card": Cost(  # a box of 100 Gbit/s: whoever gathers across, the whole weight goes through its card
+        backward=3,  # the layer is computed again for it
+        collective=0.4,
+        collective_across=8,
+        activation_elements=HIDDEN * LENGTH // 8,
+        allreduce=0.8,
+        allreduce_across=16,
+    ),
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 
