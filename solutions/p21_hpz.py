@@ -115,7 +115,7 @@ prices = Cost(
 )
 boxes = {"ranks": 16, "layers": 6, "batches": 16, "node_size": 4}
 done = run(hpz, mesh={"replica": 4, "shard": 4}, cost=prices, **boxes)
-draw(done.models[0])
+draw(done)
 
 # %%
 # The same run, step by step, with the line of your code that rank 0 is at.
