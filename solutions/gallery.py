@@ -21,7 +21,7 @@ from lib.course.specs import Puzzle
 PAGE, LIGHT, DARK = "gallery.html", "gallery-light.svg", "gallery-dark.svg"
 ON_THE_SHEET = ("ddp", "fsdp", "gpipe", "prefetch", "one_f_one_b", "zero_bubble")
 """The puzzles whose schedules README shows."""
-LARGE = 90_000
+LARGE = 70_000
 """Bytes of a schedule at most: one that has more is drawn pixel by pixel."""
 LINE = re.compile(r"\[[^\]]*\]\((p\d\d_\w+)\.ipynb\): ([^\n]*(?:\n#  +\S[^\n]*)*)")
 """A line of the overview: a link to a notebook, and a sentence, which may go on in the next line."""
