@@ -128,6 +128,8 @@ NONE = {
     "starts is not recorded here.",
     "offload": "PyTorch's CPUOffloadPolicy keeps the weights on the processor, too, and updates after the whole "
     "backward pass. It has no way to keep weights on the GPU, and only states elsewhere.",
+    "compose": "PyTorch has this only put together from parts, and in many ways. Puzzles 9, 14 and 17 say which parts "
+    "are compared.",
 }
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""
 
