@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lib.basics.units import show_ticks
 from lib.course.bounds import bounds_of
@@ -34,7 +34,7 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
     parts: list[Diagram] = [
         label(PAD, 26, title, 17, style(theme.INK), "start", 650),
         label(PAD, 46, said[0], 11.5, style(theme.MUTE), "start"),
-        *axes(plane),
+        *axes(plane, spec.unit, spec.size_unit),
         *_bounds(spec, plane),
         *_known(spec, plane, trail),
         *_trail(spec, plane, trail),
@@ -48,11 +48,14 @@ def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
     passed = sum(point.passed for point in trail)
     count = f"{len(trail)} right attempt{plural(len(trail))}, {passed} within the target."
     said = [count if trail else f"No right attempt yet: grade({puzzle.name}) puts a point here for each that is right."]
-    said += [f"The {name}: {'; '.join(map(_figures, points))}." for name, points in _landmarks(puzzle).items()]
+    said += [
+        f"The {name}: {'; '.join(_figures(one, puzzle) for one in points)}."
+        for name, points in _landmarks(puzzle).items()
+    ]
     if bound := bounds_of(puzzle):
         words = bound.in_words()
         said.append(f"{words[0].upper()}{words[1:]}.")
-    said += [f"Attempt {number}: {_figures(point)}{_how(point)}." for number, point in enumerate(trail, 1)]
+    said += [f"Attempt {number}: {_figures(point, puzzle)}{_how(point)}." for number, point in enumerate(trail, 1)]
     return said
 
 
@@ -63,7 +66,7 @@ def _landmarks(puzzle: Puzzle) -> dict[str, list[Point]]:
     if star:
         found["star"] = [Point(star["time"], star["memory"], True)]
     found["best known"] = [Point(point["time"], point["memory"], True) for point in puzzle.frontier]
-    return found | {"solution": [Point(home.time, home.memory, True)]}
+    return found | {"solution": [Point(*puzzle.scored(home.time, home.memory), True)]}
 
 
 def _limits(puzzle: Puzzle) -> dict[str, float]:
@@ -127,7 +130,7 @@ def _trail(puzzle: Puzzle, plane: Plane, trail: Sequence[Point]) -> list[Diagram
         if point is trail[-1]:
             marks.insert(0, _mark("newest", x, y))
         if not plane.has(point):
-            said = f"{show_ticks(point.time)} ticks, {si(point.memory)} elements, beyond the edge"
+            said = f"{_figures(point, puzzle, si)}, beyond the edge"
             side, anchor = (-10, "end") if x > (LEFT + RIGHT) / 2 else (10, "start")
             marks.append(label(x + side, y - 12, said, 10, style(theme.MUTE), anchor, passive=True))
         parts.append(Titled(_title(point, puzzle, trail), together(marks)))
@@ -151,7 +154,7 @@ def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> list[Diagram]:
         parts += [_mark(name, x, y), label(x + 22, y, shown, 11.5, style(theme.INK), "start", 600)]
         for point in points:
             y += 16
-            parts.append(label(x + 22, y, _figures(point), 10.5, style(theme.MUTE), "start"))
+            parts.append(label(x + 22, y, _figures(point, puzzle), 10.5, style(theme.MUTE), "start"))
         y += 25
     if limits := _limits(puzzle):
         parts += [_upright(x, y - 9, y + 9), label(x + 22, y, FASTER, 11.5, style(theme.INK), "start", 600)]
@@ -182,11 +185,14 @@ def _title(point: Point, puzzle: Puzzle, trail: Sequence[Point]) -> str:
     said = [f"the {name}" for name, points in _landmarks(puzzle).items() if place in [one[:2] for one in points]]
     for number, one in enumerate(trail, 1):
         said += [f"attempt {number} of {len(trail)}{_how(one)}"] if place == one[:2] else []
-    return "\n".join([_figures(point), *said])
+    return "\n".join([_figures(point, puzzle), *said])
 
 
-def _figures(point: Point) -> str:
-    return f"{show_ticks(point.time)} ticks, {size_of(point.memory)} elements"
+def _figures(point: Point, puzzle: Puzzle, shown: Callable[[float], str] = size_of) -> str:
+    """Return time and memory with their units, elements as ``shown``."""
+    size = puzzle.size_unit
+    memory = size.told(point.memory) if size.says_itself else f"{shown(point.memory)} {size.name}"
+    return f"{puzzle.unit.lasting(point.time)}, {memory}"
 
 
 def _how(point: Point) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 
-from lib.basics.units import show_elements, show_ticks
 from lib.course.sketches import silhouette
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.progress import Point, notebook_of
@@ -109,11 +108,12 @@ def _done(puzzle: Puzzle, solved: Collection[str], starred: Collection[str]) -> 
     return ", solved" * (puzzle.name in solved) + ", with its star" * (puzzle.name in starred)
 
 
-def _tried(points: Sequence[Point]) -> str:
+def _tried(puzzle: Puzzle, points: Sequence[Point]) -> str:
     """Return the figures of the newest right attempt, with its number, or an empty text."""
     if not points:
         return ""
-    return f"attempt {len(points)}: {show_ticks(points[-1].time)} ticks, {points[-1].memory:,.10g}"
+    time, memory = puzzle.unit.lasting(points[-1].time), puzzle.brief(0, points[-1].memory)[1]
+    return f"attempt {len(points)}: {time}, {memory}"
 
 
 def _card(puzzle: Puzzle, place: Corner, color: str, done: str, trail: Mapping[str, Sequence[Point]]) -> Diagram:
@@ -128,7 +128,7 @@ def _card(puzzle: Puzzle, place: Corner, color: str, done: str, trail: Mapping[s
         label(x + 58, y + 22, fit(puzzle.title, 12.0, WIDE - 60), 12.0, ink, "start", 650),
         label(x + 58, y + 40, f"{puzzle.name}, {ranks} rank{plural(ranks)}", 10.5, mute, "start"),
         label(x + WIDE - 12, y + 40, f"{puzzle.difficulty}, {puzzle.minutes} min", 10.5, mute, "end"),
-        *_figures(x, y + 63, puzzle.target["time"], puzzle.target["memory"]),
+        *_figures(puzzle, x, y + 63, puzzle.target["time"], puzzle.target["memory"]),
         _tick(x + 63, y + 63, 0.55, theme.MUTE),
         *draw_silhouette(silhouette(puzzle), x + STAMP, y + 54, WIDE - 12 - STAMP, 30 if tall >= TALL else 20),
     ]
@@ -136,7 +136,7 @@ def _card(puzzle: Puzzle, place: Corner, color: str, done: str, trail: Mapping[s
     if puzzle.star:
         below += LINE
         parts.append(star(x + 63, below, 5.5, style(theme.MUTE)))
-        parts += _figures(x, below, puzzle.star["time"], puzzle.star["memory"])
+        parts += _figures(puzzle, x, below, puzzle.star["time"], puzzle.star["memory"])
     if "solved" in done:
         parts.append(_tick(x + 29, y + 63, 1.0, theme.GOOD))
     if "star" in done:
@@ -145,9 +145,10 @@ def _card(puzzle: Puzzle, place: Corner, color: str, done: str, trail: Mapping[s
         below += LINE
         passed = points[-1].passed
         how = style(theme.GOOD, theme.CARD, 1) if passed else style(theme.CARD, theme.BAD, 1.6)
-        parts += [box(x + 59, below - 4, 8, 8, how, 4), *_figures(x, below, points[-1].time, points[-1].memory)]
+        parts.append(box(x + 59, below - 4, 8, 8, how, 4))
+        parts += _figures(puzzle, x, below, points[-1].time, points[-1].memory)
         parts.append(label(x + STAMP, below, f"your attempt {len(points)}", 10.5, mute, "start"))
-    said = f"\n{_tried(points)}" if points else ""
+    said = f"\n{_tried(puzzle, points)}" if points else ""
     return Titled(f"puzzle {puzzle.number}: {puzzle.title}{done}{said}", together(parts))
 
 
@@ -156,13 +157,10 @@ def _on(color: str) -> str:
     return theme.CARD if color == theme.STEP else theme.text_on(color)
 
 
-def _figures(x: float, y: float, time: float, memory: float) -> list[Diagram]:
-    """Return ticks and elements, in their columns."""
-    ink = style(theme.INK)
-    return [
-        label(x + TICKS, y, show_ticks(time), 10.5, ink, "end"),
-        label(x + ELEMENTS, y, f"{memory:,.10g}", 10.5, ink, "end"),
-    ]
+def _figures(puzzle: Puzzle, x: float, y: float, time: float, memory: float) -> list[Diagram]:
+    """Return ticks and elements, or seconds and bytes, in their columns."""
+    ink, shown = style(theme.INK), puzzle.brief(time, memory)
+    return [label(x + right, y, one, 10.5, ink, "end") for right, one in zip((TICKS, ELEMENTS), shown, strict=True)]
 
 
 def _tick(x: float, y: float, size: float, color: str) -> Diagram:
@@ -178,12 +176,11 @@ def _in_words(
     trail: Mapping[str, Sequence[Point]],
 ) -> str:
     def said(puzzle: Puzzle) -> str:
-        target = f"{show_ticks(puzzle.target['time'])} ticks and {show_elements(puzzle.target['memory'])} elements"
+        target = " and ".join(puzzle.told(puzzle.target["time"], puzzle.target["memory"]))
         if puzzle.star:
-            star = puzzle.star
-            target += f", star {show_ticks(star['time'])} ticks and {show_elements(star['memory'])} elements"
+            target += f", star {' and '.join(puzzle.told(puzzle.star['time'], puzzle.star['memory']))}"
         done = _done(puzzle, solved, starred)
-        done += f", {tried}" if (tried := _tried(trail.get(puzzle.name, ()))) else ""
+        done += f", {tried}" if (tried := _tried(puzzle, trail.get(puzzle.name, ()))) else ""
         effort = f"{puzzle.difficulty}, {puzzle.minutes} minutes"
         return f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {effort}): {target}{done}"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
-from lib.basics.units import MS, TICKS, show_ticks
+from lib.basics.units import MS
 from lib.course.layouts import mesh_of
 from lib.course.sketches import Outline, Span, outline
 from lib.course.sketches import sketch as sketch_of
@@ -39,7 +39,8 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     """
     spec = puzzle if isinstance(puzzle, Puzzle) else find(puzzle)
     sketch = sketch_of(spec)
-    title = f"{spec.name}: the first {show_ticks(sketch.until)} of {show_ticks(sketch.time)} ticks"
+    until = spec.unit.brief(sketch.until)
+    title = f"{spec.name}: the first {until} of {spec.unit.lasting(sketch.time)}"
     trace = _trace(spec, title, sketch.events)
     layout = Layout(trace, WIDTH, PAD + HEAD, sketch.time)
     plans = plan(layout, sketch.until)
@@ -50,11 +51,11 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
         *_heading(title, "", PAD),
         *draw_timeline(layout, "auto", plans, notes=False),
         lines([(x, layout.top - 4, x, layout.bottom + 2)], style(None, theme.INK, 1.5)),
-        label((x + layout.x1) / 2, middle, "the other half is yours to find", 12, style(theme.MUTE)),
+        label((x + layout.x1) / 2, middle, "the rest is yours to find", 12, style(theme.MUTE)),
         *scale,
         *legend,
     ]
-    words = f"Half of a schedule for {spec.name}, from tick 0 to {show_ticks(sketch.until)}; the rest is left out."
+    words = f"The beginning of a schedule for {spec.name}, up to {spec.unit.at(until)}; the rest is left out."
     return card(parts, WIDTH, y + 12, words, static, title)
 
 
@@ -97,12 +98,12 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
         raise PuzzleError(
             "beside_target takes a run", got=describe(source), cure="beside_target(run(fsdp, ranks=4, ...))"
         )
-    if source.unit is not TICKS:
-        cure = "beside_target(run), not beside_target(run.measured)"
-        cure = cure if source.unit is MS else "a run at the puzzle's own prices, without those of a cluster"
-        problem = f"the target is in ticks, and this run is in {source.unit.name}"
-        raise PuzzleError(problem, where="beside_target", cure=cure)
     spec = find(source.name if puzzle is None else puzzle)
+    if source.unit is not spec.unit:
+        cure = "beside_target(run), not beside_target(run.measured)"
+        cure = cure if source.unit is MS else f"a run at the puzzle's own prices, cost={written(spec.cost)}"
+        problem = f"the target is in {spec.unit.name}, and this run is in {source.unit.name}"
+        raise PuzzleError(problem, where="beside_target", cure=cure)
     size, wanted = size_of_run(source), spec.size
     if size != wanted:
         raise PuzzleError(
@@ -124,7 +125,9 @@ def _trace(puzzle: Puzzle, title: str, events: Sequence[Event]) -> Trace:
     by_rank: dict[int, list[Event]] = {rank: [] for rank in ranks}
     for event in events:
         by_rank[event.rank].append(event)
-    return Trace(by_rank, size["layers"], size["batches"], size.get("node_size"), title, hosts=mesh.beside)
+    return Trace(
+        by_rank, size["layers"], size["batches"], size.get("node_size"), title, hosts=mesh.beside, unit=puzzle.unit
+    )
 
 
 def _events(outline: Outline, rank: int) -> list[Event]:

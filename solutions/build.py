@@ -580,11 +580,15 @@ def _prove(root: Path, puzzle: Json, point: Json, others: Sequence[Json]) -> Non
         raise BuildError(
             f"{puzzle['file']}.py: the frontier of {name} names {by}, which no source has"
         )
-    played = _run(program, puzzle)
-    took = played.time, math.ceil(played.memory)
+    played, cost = _run(program, puzzle), cost_named(puzzle.get("cost", "default"))
+    took = (
+        cost.time_unit.scored(played.time),
+        math.ceil(cost.size_unit.scored(played.memory)),
+    )
     if took != (point["time"], point["memory"]):
         raise BuildError(
-            f"{puzzle['file']}.py: {by} takes {took[0]:g} ticks and {took[1]:,} elements in {name}, "
+            f"{puzzle['file']}.py: {by} takes {took[0]:g} {cost.time_unit.name} and {took[1]:,} "
+            f"{cost.size_unit.name} in {name}, "
             f"the frontier says {point['time']:g} and {point['memory']:,}"
         )
 

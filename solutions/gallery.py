@@ -16,13 +16,12 @@ from drawing.gallery import Piece, draw_key, draw_poster, draw_schedule
 from drawing.svg import without_hover
 from drawing.theme import ROLES, css
 from lib import Run
-from lib.basics.units import show_elements, show_ticks
 from lib.course.specs import Puzzle
 
 PAGE, LIGHT, DARK = "gallery.html", "gallery-light.svg", "gallery-dark.svg"
 ON_THE_SHEET = ("ddp", "fsdp", "gpipe", "prefetch", "one_f_one_b", "zero_bubble")
 """The puzzles whose schedules README shows."""
-LARGE = 90_000
+LARGE = 70_000
 """Bytes of a schedule at most: one that has more is drawn pixel by pixel."""
 STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 LINE = re.compile(r"\[[^\]]*\]\((p\d\d_\w+)\.ipynb\): ([^\n]*(?:\n#  +\S[^\n]*)*)")
@@ -75,7 +74,7 @@ section{{break-inside:avoid}}
 """
 SECTION = """<section id="{name}">
 <h3>{number}. <a href="{file}.ipynb">{title}</a></h3>
-<p>{words} <span class="figures">{ticks} ticks, {elements} elements at its peak, {ranks}.</span></p>
+<p>{words} <span class="figures">{time}, {memory} at its peak, {ranks}.</span></p>
 {picture}
 </section>"""
 
@@ -145,6 +144,7 @@ def _section(puzzle: Puzzle, run: Run, words: str) -> str:
     drawn = _picture(draw_schedule(run))
     if len(drawn) > LARGE:
         drawn = _picture(draw_schedule(run, rough=1))
+    time, memory = puzzle.told(run.time, run.memory)
     ranks = f"{run.ranks} rank{'s' * (run.ranks > 1)}"
     return SECTION.format(
         name=puzzle.name,
@@ -152,8 +152,8 @@ def _section(puzzle: Puzzle, run: Run, words: str) -> str:
         file=puzzle.file,
         title=escape(puzzle.title),
         words=_sentence(words),
-        ticks=show_ticks(run.time),
-        elements=show_elements(run.memory),
+        time=time,
+        memory=memory,
         ranks=ranks,
         picture=drawn,
     )

@@ -297,14 +297,10 @@ def test_the_files_in_the_project_are_what_the_build_makes() -> None:
     assert list(build.differences(ROOT, build.products(ROOT))) == []
 
 
-NOT_YET = (21,)
-"""Numbers that are kept for puzzles which are not in the course yet."""
-
-
 def test_the_course_is_complete() -> None:
     puzzles = specs.puzzles().values()
     numbers = [puzzle.number for puzzle in puzzles if not puzzle.repair]
-    assert numbers == sorted(numbers, key=int) and {*range(24)} - {*numbers} <= {*NOT_YET}
+    assert numbers == sorted(numbers, key=int) and numbers == [*range(25)]
     assert [puzzle.number for puzzle in puzzles if puzzle.repair] == [f"R{n + 1}" for n in range(len(REPAIRS))]
     assert [puzzle.repair for puzzle in puzzles] == sorted(puzzle.repair for puzzle in puzzles)
     assert [puzzle.name for puzzle in puzzles] == [*COURSE, *REPAIRS] and COURSE and REPAIRS

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache, partial
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from solutions import build
 WEIGHT = Cost().weight_elements
 HALVES = Cost(allreduce=0.6, allreduce_across=3.0)
 RANKS = (2, 3, 4, 8)
+SHARES = {"Weight": 2, "OptState": 12}
+"""Bytes of each parameter."""
 
 
 @cache
@@ -653,3 +656,59 @@ def test_a_sum_in_two_levels_takes_both_their_hops_and_a_share_of_the_bytes(boxe
     computing = Fraction(7, 2)
     assert [done.time for done in runs] == pytest.approx([float(layers * (computing + one)) for one in takes])
     assert takes[2] < takes[0] and takes[2] < takes[1]
+
+
+@pytest.mark.parametrize(("boxes", "each"), [(2, 2), (2, 4), (4, 2), (3, 4), (4, 4)])
+@pytest.mark.parametrize("layers", [1, 3, 6])
+def test_a_copy_in_the_box_takes_one_of_three_trips_across_for_the_weights_over_the_box(
+    boxes: int, each: int, layers: int
+) -> None:
+    """Of 3 trips across for each layer, hpZ (ZeRO++, arXiv 2306.10209) makes 2, and one in the box. Besides what FSDP
+    has, it keeps all weights once more over the s ranks of a box, P/s, until backward has come to them."""
+    ranks, mesh = boxes * each, {"replica": boxes, "shard": each}
+    cost = cost_named("one_card")
+    size = {"ranks": ranks, "layers": layers, "batches": ranks, "node_size": each, "mesh": mesh, "cost": cost}
+    runs = [run(program("p21_hpz", name), **size) for name in ("fsdp_through_one_card", "hpz", "hsdp")]
+    trip, inside, computing = 8, Fraction(2, 5), Fraction(9, 2)
+    takes = [3 * trip, 2 * trip + inside, 2 * trip + 3 * inside]  # an all-reduce across is two trips
+    assert [exact(done.time) for done in runs] == [layers * (computing + one) for one in takes]
+    across = [sum(len({rank // each for rank in event.group}) > 1 for event in done.models[0].log) for done in runs]
+    assert across == [3 * layers, 2 * layers, layers]
+
+    shard, in_box = Fraction(layers * WEIGHT, ranks), Fraction(layers * WEIGHT, each)
+    place = MEMORY_KINDS.index("weights")
+    after = [[event.held[place] for event in done.models[0].log if event.kind == "loss"] for done in runs]
+    assert after == [[shard], [shard + in_box], [in_box]]  # when the whole forward pass is over
+    assert [kept(done, "OptState") for done in runs] == [shard, shard, in_box]
+
+
+@pytest.mark.parametrize(("axis", "mesh"), [("x", {"x": 2, "y": 2, "z": 2}), ("z", {"x": 2, "y": 1, "z": 3})])
+@pytest.mark.parametrize("chunks", [2, 4])
+@pytest.mark.parametrize("each", [2, 4])
+def test_a_composition_has_the_states_of_its_stage_in_pieces_and_the_bubble_of_its_thin_stages(
+    axis: str, mesh: dict[str, int], chunks: int, each: int
+) -> None:
+    """Of p stages, d replicas and t GPUs in a box, with P parameters: weights 2P/(pt), states 12P/(ptd) bytes (ZeRO-1),
+    an all-reduce of 2P/(pt) bytes between the replicas; (m + (p - 1)/v)(F + B) for the passes of m micro-batches, and
+    little more for loss, messages and updates."""
+    cost: Any = cost_named("gpt_3_on_a100")
+    replicas, stages = mesh[axis], prod(mesh.values()) // mesh[axis]
+    layers, batches = stages * chunks, stages * replicas * each
+    ranks = {"ranks": stages * replicas, "mesh": mesh, "layers": layers, "batches": batches, "cost": cost}
+    laid_out = program("p24_compose", "laid_out")
+    done = run(partial(laid_out, axis=axis, pieces=True, each_round=False), **ranks)
+    done.check()
+
+    hidden = cost.model.hidden
+    inside = stages > 2  # else each stage has the embedding or the head, too
+    parameters = 96 / stages * (12 * hidden**2 + 13 * hidden) / cost.tensor
+    middle = done.final_states[1 if axis == "x" else replicas].kept if inside else []
+    sizes = {kind: sum(cost.elements(one.labels) for one in middle if one.labels.kind == kind) for kind in SHARES}
+    for kind, share in SHARES.items():
+        assert not inside or sizes[kind] == pytest.approx(share * parameters / (replicas if kind == "OptState" else 1))
+
+    passes = 96 / layers * (cost.forward + cost.backward)  # of a micro-batch, through a thin stage
+    least = (stages * each * chunks + stages - 1) * passes
+    lowest = 2 * parameters * stages / layers  # bytes of the layer whose sum comes last
+    tail = cost.cluster.ring_takes(lowest, replicas, 1, rounds=2) + stages * each * cost.loss
+    assert least < done.time < 1.05 * (least + tail)

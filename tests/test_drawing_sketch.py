@@ -65,7 +65,7 @@ def test_an_outline_tells_when_and_not_what(puzzle: Puzzle) -> None:
 @each_puzzle()
 def test_a_sketch_is_drawn(puzzle: Puzzle) -> None:
     figure = draw_sketch(puzzle.name)
-    assert "the other half is yours to find" in words(figure)
+    assert "the rest is yours to find" in words(figure)
     assert puzzle.name in figure.summary and "idle" not in re.sub(r"\bidle$", "", words(figure))
     assert len(draw_sketch(puzzle, static=True)._repr_html_()) < 400_000
 

@@ -59,6 +59,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "tensor_parallel": {"ranks": 3, "layers": 3, "batches": 1},
     "sequence_parallel": {"ranks": 3, "layers": 3, "batches": 1},
     "hierarchical": {"ranks": 4, "layers": 2, "batches": 4, "mesh": {"replica": 2, "shard": 2}, "node_size": 2},
+    "hpz": {"ranks": 6, "layers": 2, "batches": 6, "mesh": {"replica": 2, "shard": 3}, "node_size": 3},
+    "compose": {"ranks": 4, "layers": 4, "batches": 8, "mesh": {"x": 2, "y": 1, "z": 2}},
     "buckets": {"ranks": 4, "layers": 3, "batches": 4, "node_size": 2},
     "lora": {"ranks": 3, "layers": 2, "batches": 3, "train": "adapters"},
     "offload": {"ranks": 1, "layers": 3, "batches": 2, "hosts": 1},

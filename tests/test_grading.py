@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from math import prod
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -87,6 +88,14 @@ TRIED: dict[str, dict[str, Any]] = {
         "batches a pipeline": (2, 9),
     },
     "one_for_all": {"ranks": {2, 3, 5, 8}, "layers": {1, 2, 4, 7}, "batches": {1}},
+    "grid": {
+        "ranks": {4, 8, 12, 16},
+        "x": {2, 4},
+        "y": {1, 2, 3},
+        "z": {2, 4},
+        "layers a rank": {1, 2},
+        "batches a rank": {2, 4},
+    },
     "two_boxes": {"ranks": {4, 6, 10}, "layers": {1, 2, 5, 13}, "batches a rank": {1}, "ranks a box": {2, 3, 5}},
     "two_stages": {"ranks": {2}, "layers a rank": {1, 2, 4}, "batches": {1, 2, 3, 8}},
     "one_layer_each": {"ranks": {2, 3, 5, 6}, "layers a rank": {1}, "batches": (2, 13)},
@@ -118,6 +127,8 @@ def test_an_attempt_has_to_hold_from_one_layer_and_one_micro_batch_on(name: str)
             assert size["layers"] % mesh["stage"] == size["batches"] % mesh["shard"] == 0
             for what, number in pipeline.items():
                 seen.setdefault(what, set()).add(number)
+        elif "z" in mesh:
+            assert prod(mesh.values()) == size["ranks"] and "node_size" not in size
         elif mesh:
             assert mesh["replica"] * mesh["shard"] == size["ranks"] and size["node_size"] == mesh["shard"]
             assert size["batches"] * own["ranks"] == own["batches"] * size["ranks"]  # as many a rank

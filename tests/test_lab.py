@@ -325,7 +325,7 @@ def test_the_second_hint_has_a_picture_and_yours_stands_beside_the_targets(
     outputs, images = browser.visit(lab.url(name), work)
     assert [output["text"].split("\n")[0][:21] for output in outputs[:3]] == [f"Hint {n} of 3 for gpipe" for n in "123"]
     [[natural, alt, left, right]] = images
-    assert natural == 980 and alt.startswith("Half of a schedule for gpipe")
+    assert natural == 980 and alt.startswith("The beginning of a schedule for gpipe")
     assert outputs[1]["left"] <= left < right <= outputs[1]["right"]
     assert within(outputs[3]) and "The target: 33.8 ticks" in outputs[3]["words"]
 

@@ -77,7 +77,36 @@ def three_ways(size: float) -> list[float]:
     return [one, eight, 2 * ring(8, size, 3e-6, 240e9) + 2 * ring(8, size / 8, 10e-6, 25e9)]
 
 
+HPZ_LAYER = 12 * 5120**2  # parameters of a layer of 13 billion parameters in 40
+TRIP = ring(32, 2 * HPZ_LAYER, 0, 12.5e9)
+HPZ_TICK = 2 * HPZ_LAYER * 2048 / (2 / 3 * 312e12) * 1e3
+SIXTEEN = puzzles()["compose"].size | {"cost": cost_named("gpt_3_on_a100")}
+STEPS = 300e9 / (128 * 2048)
 DERIVED = [
+    ("p24_compose", f"That is {STEPS / 1e6:.1f} million steps."),
+    ("p24_compose", f"Each second that a step takes is {STEPS / 86400:.0f} days of your life."),
+    ("p24_compose", f"Data parallel needs {18 * 175:,} GB on each GPU"),
+    ("p24_compose", f"| data parallel, 16 replicas of a box | | {18 * 175 / 8:.0f} and more | does not fit |"),
+    ("p24_compose", {6: "A layer of the run is six of the 96"}[96 // 16]),
+    ("p24_compose", f"**{int(FITS * 80)} GB**, which is what fits ({100 * FITS:.0f} percent of 80 GB)"),
+    ("p21_hpz", f"A layer has {HPZ_LAYER / 1e6:.0f} million weights, {2 * HPZ_LAYER / 1e6:.0f} MB."),
+    ("p21_hpz", f"over the card of every box: {TRIP:.0f} ms."),
+    ("p21_hpz", f"240 GB a second, takes {ring(8, 2 * HPZ_LAYER, 0, 240e9):.1f}. To"),
+    ("p21_hpz", f"compute the layer forward takes {HPZ_TICK:.1f} ms, for"),
+    ("p21_hpz", f"computes it again, {3 * HPZ_TICK:.1f}."),
+    ("p21_hpz", f"for {4 * HPZ_TICK:.0f} ms of computing it keeps the card busy for {3 * TRIP:.0f}."),
+    ("p21_hpz", f"A tick is {HPZ_TICK:.1f} ms. A collective takes {TRIP / HPZ_TICK:.0f} ticks where"),
+    ("p21_hpz", f"and {ring(8, 2 * HPZ_LAYER, 0, 240e9) / HPZ_TICK:.1f} inside"),
+    ("p21_hpz", f"| FSDP over 32 GPUs | {16 * 13 / 32:g} | 3 for each micro-batch |"),
+    ("p21_hpz", f"once more in each box | {16 * 13 / 32 + 2 * 13 / 8:g} | 2 for each micro-batch |"),
+    ("p21_hpz", f"states over all | {4 * 13 / 8 + 12 * 13 / 32:.1f} | 2 for each step |"),
+    ("p21_hpz", f"| everything over the box (HSDP) | {16 * 13 / 8:g} | 2 for each step |"),
+    ("p21_hpz", f"all of the model on each GPU: {2 * 13} GB"),
+    ("p21_hpz", f"has {2 * 6} trips of 8 ticks to make. That is {2 * 6 * 8} ticks"),
+    ("p21_hpz", f"a rank computes for {6 * (1 + 3 + 0.5):g}"),
+    ("p21_hpz", f"With {3 * 6 - 1} trips of 8 ticks it cannot be less than {(3 * 6 - 1) * 8}"),
+    ("p21_hpz", f"3 trips become {2 / 4 + 0 + 1 / 4}"),
+    ("p21_hpz", {4.5: "**1,179,648** elements: four and a half weights"}[1_179_648 / HIDDEN**2]),
     ("p20_hierarchical", f"has {2 * 63} hops, and goes at"),
     ("p20_hierarchical", f"and {2 * 63 / 64 * 64:.0f} MB over a network card"),
     ("p20_hierarchical", f"That is {three_ways(64e6)[0]:.1f} ms. In the"),
@@ -309,8 +338,29 @@ FOUR_BITS = {"cost": Cost(weight_elements=HIDDEN**2 // 4)}
 CUBE = {"ranks": 8, "layers": 6, "batches": 8, "mesh": {"replica": 2, "shard": 2, "tensor": 2}, "node_size": 4}
 HOPPING = {"ranks": 16, "layers": 24, "batches": 16, "node_size": 8, "cost": cost_named("long_hops")}
 LEVELS = puzzles()["hierarchical"].size | {"cost": cost_named("two_speeds")}
+ONE_CARD = puzzles()["hpz"].size | {"cost": cost_named("one_card")}
 HOST = {"ranks": 1, "layers": 6, "batches": 2, "hosts": 1, "cost": SLOW}
 MEASURED = [
+    *(
+        ("p24_compose", name, SIXTEEN, said)
+        for name, said in (
+            ("fsdp_one_by_one", "| FSDP, a micro-batch after the other | {time:.0f} | {gigabytes:.0f} | |"),
+            ("fsdp_at_once", "| FSDP, all four at once | {time:.0f} | {gigabytes:.0f} | does not fit |"),
+            ("fsdp_at_once_ahead", "gathered ahead | {time:.0f} | {gigabytes:.0f} | does not fit |"),
+            ("one_pipeline", "| a pipeline of 16 stages, 1F1B | {time:.0f} | {gigabytes:.0f} | |"),
+            ("whole_states", "2 replicas, all-reduce | {time:.0f} | {gigabytes:.0f} | does not fit |"),
+            ("compose", "2 replicas, states in pieces | {time:.0f} | {gigabytes:.0f} | |"),
+            ("compose_overlapped", "sums of gradients in pieces | {time:.0f} | {gigabytes:.0f} | |"),
+            ("compose_overlapped", "{time:.1f} seconds, which count as {time:.0f}, and {gigabytes:.0f} GB."),
+        )
+    ),
+    ("p21_hpz", "fsdp_through_one_card", ONE_CARD, "[FSDP: {time:g} ticks, {memory:,} elements]"),
+    ("p21_hpz", "hpz", ONE_CARD, "[hpZ: {time:g} ticks, {memory:,} elements]"),
+    ("p21_hpz", "hsdp", ONE_CARD, "On these ranks HSDP takes {memory:,} elements."),
+    ("p21_hpz", "hpz_overlapped", ONE_CARD, "The star: **{time:g}** ticks, **{memory:,}** elements."),
+    ("p21_hpz", "hpz_overlapped", ONE_CARD, "That makes {time:g} ticks."),
+    ("p21_hpz", "hpz_where_there_is_room", ONE_CARD, "it makes {time:g} ticks and {memory:,} elements: fewer"),
+    ("p21_hpz", "fsdp_ahead", ONE_CARD, "The same can be done with FSDP: {time:g} ticks, which is more"),
     ("p20_hierarchical", "flat_ring", LEVELS, "[One ring: {time:g} ticks]"),
     ("p20_hierarchical", "hierarchical", LEVELS, "[In the box, across, in the box: {time:g} ticks]"),
     ("p20_hierarchical", "hierarchical_overlap", LEVELS, "That makes {time:g} ticks."),
@@ -452,7 +502,7 @@ def test_a_measured_figure_is_what_the_program_takes(
     source: str, name: str, size: dict[str, Any], sentence: str
 ) -> None:
     done = run(program(source, name), **size)
-    assert sentence.format(time=done.time, memory=int(done.memory)) in text_of(source)
+    assert sentence.format(time=done.time, memory=int(done.memory), gigabytes=done.memory / 1e9) in text_of(source)
 
 
 def test_what_is_in_memory_and_what_travels_with_adapters_is_as_quoted() -> None:

@@ -56,6 +56,15 @@ def show_ticks(ticks: float) -> str:
     return f"{ticks:.10g}"
 
 
+def two_digits(figure: float | Fraction) -> float:
+    """Return a figure as well as the model of a real machine knows it.
+
+    >>> two_digits(13.62), two_digits(68_060_000_000)
+    (14.0, 68000000000.0)
+    """
+    return float(f"{float(figure):.2g}")
+
+
 def _show_ms(ms: float) -> str:
     return f"{ms:.0f}" if ms >= 1000 else f"{ms:.3g}"
 
@@ -74,6 +83,7 @@ class Unit(NamedTuple):
     moment: str  # with a gap for the time
     show: Callable[[float], str]  # as exact as it is known: one of two moments that may be near to each other
     brief: Callable[[float], str]  # as a figure of a whole run
+    scored: Callable[[float], float] = lambda time: time  # what of it counts when a run is graded
 
     def lasting(self, time: float) -> str:
         """Return how long a run takes."""
@@ -88,7 +98,7 @@ TICKS = Unit("ticks", "tick", "tick {}", show_ticks, show_ticks)
 MS = Unit("ms", "ms", "{} ms", show_ticks, _show_ms)
 
 
-SECONDS = Unit("s", "second", "{} s", lambda time: f"{time:.6g}", lambda time: f"{time:.4g}")
+SECONDS = Unit("s", "second", "{} s", lambda time: f"{time:.6g}", lambda time: f"{time:.4g}", two_digits)
 
 
 def show_bytes(size: float | Fraction) -> str:
@@ -122,6 +132,7 @@ class SizeUnit(NamedTuple):
     name: str
     show: Callable[[Elements | float], str]  # the number, and its unit unless that is always the same
     says_itself: bool = False  # whether what is shown has its unit
+    scored: Callable[[Elements | float], Elements | float] = lambda size: size  # what of it counts in grading
 
     def told(self, size: Elements | float) -> str:
         """Return a size with its unit."""
@@ -129,4 +140,4 @@ class SizeUnit(NamedTuple):
 
 
 ELEMENTS = SizeUnit("elements", show_elements)
-BYTES = SizeUnit("bytes", show_bytes, says_itself=True)
+BYTES = SizeUnit("bytes", show_bytes, says_itself=True, scored=two_digits)

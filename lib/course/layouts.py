@@ -5,6 +5,7 @@ states it has stored in the end.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from ..basics.errors import Place, PuzzleError, show_set
@@ -101,9 +102,41 @@ def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose
     return wanted
 
 
+def anywhere(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
+    """Give every rank what it begins with, whatever that is. Raise PuzzleError for a weight that a rank has
+    without any part of its state, and unless all ranks together begin with all weights and all states."""
+    wanted: list[Wanted] = []
+    for state in final_states:
+        weights, states = (_parts(kind, state.began) for kind in ("Weight", "OptState"))
+        for layer in sorted(weights.keys() ^ states.keys()):
+            problem = f"it begins with {'no part of' * (layer in states)} the weight of layer {layer}"
+            problem += f" and {'no part of' * (layer in weights)} its optimizer state".replace("  ", " ")
+            expected, cure = "a part of both on each rank that has one of them", f"model.load_weights({layer}, ...)"
+            raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
+        wanted.append({layer: (weights[layer], states[layer]) for layer in weights})
+    for layer, (which, kind) in product(range(size["layers"]), enumerate(("Weight", "OptState"))):
+        parts = tuple(dict.fromkeys(own[layer][which] for own in wanted if layer in own))
+        shards, total = union(parts)[0] if parts else (frozenset[int](), 1)
+        if len(shards) < total:
+            problem = f"no rank begins with all of the {kind} of layer {layer}, and all together do not either"
+            cure = "each layer on some rank, or each of its pieces: model.load_weights(layer, shard, total)"
+            got = _show((shards, total) if shards else None)
+            raise PuzzleError(problem, where="all ranks", expected="all of it", got=got, cure=cure, line="")
+    return wanted
+
+
+def _parts(kind: str, labels: Iterable[Labels]) -> dict[int, Part]:
+    """Return of which layers there are tensors of a kind, and which part of each they are together."""
+    found: dict[int, list[Part]] = {}
+    for one in labels:
+        if one.kind == kind:
+            found.setdefault(one.layer, []).append((one.shards, one.total))
+    return {layer: union(tuple(dict.fromkeys(parts)))[0] for layer, parts in found.items()}
+
+
 LAYOUTS: Mapping[str, Callable[[Size, Sequence[FinalState]], list[Wanted]]] = {
     layout.__name__: layout
-    for layout in (whole, sharded, states_sharded, stages, sharded_stages, hybrid_sharded, replica_sharded)
+    for layout in (whole, sharded, states_sharded, stages, sharded_stages, hybrid_sharded, replica_sharded, anywhere)
 }
 
 
@@ -203,14 +236,11 @@ def _compare(
 ) -> None:
     """Raise PuzzleError unless these are the wanted parts of weights or states, or of those of adapters, at a rank's
     beginning or its end."""
-    got: dict[int, list[Part]] = {}
-    for one in labels:
-        if one.kind == kind:
-            got.setdefault(one.layer, []).append((one.shards, one.total))
+    got = _parts(kind, labels)
     which = 0 if kind == "Weight" else 1
     for layer in sorted(wanted.keys() | got.keys()):
         want = wanted[layer][which] if layer in wanted else None
-        have = union(tuple(dict.fromkeys(got[layer])))[0] if layer in got else None
+        have = got.get(layer)
         if have != want:
             end, how = _ENDS["frozen" if frozen else kind]
             when = f"begins with ({LOADS[adapters]})" if begins else f"ends with ({end})"
@@ -333,6 +363,17 @@ def pipeline_fsdp(size: Size) -> list[Size]:
     return [size | {"layers": layers} for layers in (8, 12)]
 
 
+def grid(size: Size) -> list[Size]:
+    """Return sizes with other numbers on the three axes of the mesh, one layer or two for each rank, and two or four
+    micro-batches. The first axis is as long as the last: either is as good for replicas."""
+    found = []
+    for ends, y in ((2, 1), (2, 2), (2, 3), (4, 1)):
+        ranks, mesh = ends * y * ends, {"x": ends, "y": y, "z": ends}
+        machine = size | {"ranks": ranks, "mesh": mesh}
+        found += [machine | {"layers": ranks * deep, "batches": ranks * each} for deep in (1, 2) for each in (2, 4)]
+    return found
+
+
 def replica_fsdp(size: Size) -> list[Size]:
     """Return sizes with another mesh, a box for each replica, other layers, and as many micro-batches a rank."""
     each, found = size["batches"] // size["ranks"], []
@@ -348,7 +389,7 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
     for way in (
         *(one_rank, data_parallel, two_each, one_or_three_each, uneven),
         *(pipeline, rounds, rings, two_stages, one_layer_each, pipeline_fsdp, replica_fsdp),
-        *(one_for_all, two_boxes),
+        *(one_for_all, two_boxes, grid),
     )
 }
 

@@ -15,6 +15,8 @@ from .specs import Puzzle, kept
 Span = tuple[float, float]  # (start, end) in ticks
 
 
+MOST = 800
+"""Operations of a sketch: of a schedule with more in its first half there is a quarter, or an eighth, and so on."""
 CELLS = 48
 """Cells of a row of a silhouette."""
 FORWARD, BACKWARD, OTHER, TALK, IDLE = "FBUC."
@@ -22,7 +24,8 @@ FORWARD, BACKWARD, OTHER, TALK, IDLE = "FBUC."
 
 
 class Sketch(NamedTuple):
-    """Half of a schedule: what the ranks do up to tick ``until``, of a run of ``time`` ticks, without its memory."""
+    """The first half of a schedule, or less of a long one: what the ranks do until ``until``, of a run that takes
+    ``time``, without its memory."""
 
     events: Sequence[Event]
     until: float
@@ -96,7 +99,10 @@ def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
     runs."""
     work = [event for event in events if event.kind not in MARKS]
     done = [event._replace(start=_rounded(event.start), end=_rounded(event.end)) for event in work]
-    until = _rounded(time / 2)
+    until = time / 2
+    while sum(event.start < until for event in done) > MOST:
+        until /= 2
+    until = _rounded(until)
     names: dict[object, int] = {}
     half = []
     for event in done:

@@ -10,13 +10,18 @@ from typing import Any, NamedTuple
 
 from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
-from ..basics.units import HIDDEN, LENGTH, Elements
+from ..basics.units import HIDDEN, LENGTH, TICKS, Elements, SizeUnit, Unit, show_ticks
 from ..machine.cost import Cost, RingCost, Shape
-from .layouts import Size, mesh_of
+from ..real import presets
+from ..real.hardware import Hardware
+from ..real.presets import A100_MEGATRON, GPT_175B
+from ..real.prices import RealCost
+from ..real.transformer import Transformer
+from .layouts import Size
 
 
 class Puzzle(NamedTuple):
-    """One puzzle. Times in ticks, memory in elements.
+    """One puzzle. Times in ticks, memory in elements, or both in the units of its cost.
 
     Within ``target`` an attempt passes, within ``star`` it has the star, too; a program to be repaired has none.
     ``frontier`` is what we know to be possible, from fast to small, none of its points better than another in both;
@@ -41,6 +46,31 @@ class Puzzle(NamedTuple):
     hints_for: dict[str, int] | None = None  # for a right program that is "slow" or "large": the hint to begin with
     words: tuple[str, ...] = ()  # operations and options that it grants, and most other puzzles do not
     begins_with: str = ""  # the puzzle whose answer is a good beginning, where that is not the one before
+
+    @property
+    def unit(self) -> Unit:
+        """What its times are told in."""
+        return cost_named(self.cost).time_unit
+
+    @property
+    def size_unit(self) -> SizeUnit:
+        """What its sizes are told in."""
+        return cost_named(self.cost).size_unit
+
+    def scored(self, time: float, memory: Elements | float) -> tuple[float, Any]:
+        """Return time and memory as they count: to the last digit in ticks and elements, and as well as they can be
+        known in seconds and bytes."""
+        return self.unit.scored(time), self.size_unit.scored(memory)
+
+    def told(self, time: float, memory: Elements | float) -> tuple[str, str]:
+        """Return time and memory with their units."""
+        return self.unit.lasting(time), self.size_unit.told(memory)
+
+    def brief(self, time: float, memory: Elements | float) -> tuple[str, str]:
+        """Return time and memory for a table of ticks and elements: other units are named."""
+        if self.unit is not TICKS:
+            return self.told(time, memory)
+        return show_ticks(time), self.size_unit.show(memory)
 
     @property
     def heading(self) -> str:
@@ -148,6 +178,23 @@ COSTS: Mapping[str, Cost] = {
     "two_speeds": RingCost(  # inside a box, and between boxes
         backward=2, latency=0.03, bandwidth=2_457_600, latency_across=0.1, bandwidth_across=245_760
     ),
+    "one_card": Cost(  # a box of 100 Gbit/s: whoever gathers across, the whole weight goes through its card
+        backward=3,  # the layer is computed again for it
+        collective=0.4,
+        collective_across=8,
+        activation_elements=HIDDEN * LENGTH // 8,
+        allreduce=0.8,
+        allreduce_across=16,
+    ),
+    "gpt_3_on_a100": A100_MEGATRON.cost(  # in seconds and bytes; a rank is a box of eight
+        GPT_175B,
+        micro_batch=2,
+        tensor=8,
+        sequence_parallel=True,
+        recompute="selective",
+        gradients=4,
+        reduced=2,
+    ),
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 
@@ -160,7 +207,9 @@ def cost_named(name: str) -> Cost:
 
 def machine_of(size: Size, cost: str) -> Shape:
     """Return the machine of a size, at a cost of that name."""
-    return Shape(mesh_of(size), cost_named(cost))
+    return Shape.of(
+        size["ranks"], size.get("mesh"), size.get("node_size"), cost_named(cost), size.get("hosts", 0)
+    )  # prices may know how large a box is
 
 
 def written(name: str) -> str:
@@ -170,5 +219,8 @@ def written(name: str) -> str:
     'RingCost()'
     """
     cost = cost_named(name)
+    if isinstance(cost, RealCost):
+        known = {thing: name for name, thing in vars(presets).items() if isinstance(thing, (Hardware, Transformer))}
+        return f"{known[cost.cluster]}.cost({known[cost.model]}, {', '.join(cost.chosen())})"
     own = [f"{f.name}={price!r}" for f in fields(cost) if (price := getattr(cost, f.name)) != f.default]
     return f"{type(cost).__name__}({', '.join(own)})"

@@ -7,7 +7,6 @@ from dataclasses import replace
 from random import Random, SystemRandom
 
 from ..basics.errors import Place, PuzzleError, show_call
-from ..basics.units import show_elements, show_ticks
 from ..course.bounds import bounds_of
 from ..course.layouts import Size, check_layout, corners, show_size
 from ..course.rules import RULES
@@ -45,7 +44,8 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
             return Verdict(puzzle, TODO, f"not finished yet: {comes_next(outcome)}" if begun else "not attempted yet")
         parts = time_parts(outcome.device_events, outcome.ranks, outcome.time)
         idle = float(idle_of(parts))
-        verdict = replace(verdict, time=outcome.time, memory=outcome.memory, idle=idle, parts=parts)
+        time, memory = puzzle.scored(outcome.time, outcome.memory)
+        verdict = replace(verdict, time=time, memory=memory, idle=idle, parts=parts)
         check(outcome, puzzle, puzzle.size)
     except PuzzleError as error:
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False, seed=None)
@@ -88,10 +88,10 @@ def check_words(outcome: Outcome, puzzle: Puzzle) -> None:
     for event in outcome.events:
         for word in event.words:
             if word not in puzzle.words:
-                subject = subject_of(word)
+                subject, when = subject_of(word), puzzle.unit.brief(event.issued)
                 about = f", which is the subject of puzzle {subject.number}" if subject else ""
                 place = Place(
-                    event.rank, event.kind, event.layer, tick=event.issued, detail=f"at tick {event.issued:g}"
+                    event.rank, event.kind, event.layer, tick=event.issued, detail=f"at {puzzle.unit.at(when)}"
                 )
                 problem = f"puzzle {puzzle.number} is solved without {IN_WORDS.get(word, f'`{word}`')}{about}"
                 cure = "`run` and `draw` take it, if you want to see what it would do"
@@ -131,36 +131,47 @@ def check_limits(outcome: Outcome, puzzle: Puzzle, there: Elsewhere) -> None:
     """Raise PuzzleError for a run at another size that takes far more than the solution there, so that no program is
     fast or small at the puzzle's own size only. The room that the target leaves at that size is added, too."""
     home = at_home(puzzle)
-    for name, unit in (("time", "ticks"), ("memory", "elements")):
+    for place, name in enumerate(("time", "memory")):
         took, least = getattr(outcome, name), getattr(there, name)
         target, known = puzzle.target[name], getattr(home, name)
         limit = math.ceil(ROOM * max(least * target / known, least + target - known))
         if took > limit:
-            expected = f"at most {limit:,}, where a solution takes {least:,}"
+            took, limit, least = (puzzle.told(one, one)[place] for one in (took, limit, least))
+            expected = f"at most {limit}, where a solution takes {least}"
             cure = "do the same at every size, whatever model.RANKS, model.LAYERS and model.BATCHES are"
-            raise PuzzleError(f"it takes {float(took):,.10g} {unit}", expected=expected, cure=cure, line="")
+            raise PuzzleError(f"it takes {took}", expected=expected, cure=cure, line="")
 
 
 def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
     """What is right but too slow or too big, and by how much."""
-    target = puzzle.target
-    over = []
-    if outcome.time > target["time"]:
-        over.append(f"{show_ticks(outcome.time)} ticks, target {show_ticks(target['time'])}")
-    if outcome.memory > target["memory"]:
-        own, most = show_elements(outcome.memory), show_elements(target["memory"])
-        over.append(f"{own} elements, target {most} ({_peak(outcome)})")
+    target, over = puzzle.target, []
+    time, memory = puzzle.scored(outcome.time, outcome.memory)
+    own, most = puzzle.told(time, memory), puzzle.brief(target["time"], target["memory"])
+    if time > target["time"]:
+        over.append(f"{own[0]}, target {most[0]}")
+    if memory > target["memory"]:
+        over.append(f"{own[1]}, target {most[1]} ({_peak(outcome, puzzle)})")
     return "Correct, but over the target: " + "; ".join(over) if over else ""
 
 
 def longest_chain(outcome: Outcome, puzzle: Puzzle) -> str:
     """Of a run that is too slow, where its time goes: the longest chain of its operations, as a sum."""
-    return str(chain_of(outcome.events)) if outcome.time > puzzle.target["time"] else ""
+    return chain_of(outcome.events).told(puzzle.unit) if is_slow(outcome, puzzle) else ""
+
+
+def is_slow(outcome: Outcome, puzzle: Puzzle) -> bool:
+    """Whether it takes longer than the target."""
+    return puzzle.unit.scored(outcome.time) > float(puzzle.target["time"])
+
+
+def is_large(outcome: Outcome, puzzle: Puzzle) -> bool:
+    """Whether it takes more memory than the target."""
+    return puzzle.size_unit.scored(outcome.memory) > int(puzzle.target["memory"])
 
 
 def costs_time(outcome: Outcome, puzzle: Puzzle) -> str:
     """Of a run that is too slow, what a rank does more often than any of the target's, communication first."""
-    if outcome.time <= puzzle.target["time"]:
+    if not is_slow(outcome, puzzle):
         return ""
     done, known = work(outcome.events, outcome.node_size, outcome.beside), work_at_home(puzzle)
     said = []
@@ -184,14 +195,15 @@ WAITING = "no more operations than the target has: a rank waits for another, or 
 def _times(kind: str, across: bool, count: int) -> str:
     """Return that something was done so often, in words."""
     row = OPERATIONS[kind]
-    return f"{count} {row.word}{'s' * (count != 1)}{' of a micro-batch' * row.by_batch}{' between boxes' * across}"
+    plural = ("es" if row.word.endswith("s") else "s") * (count != 1)
+    return f"{count} {row.word}{plural}{' of a micro-batch' * row.by_batch}{' between boxes' * across}"
 
 
 def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
     """Return what the rank with the most memory never took out again, though nothing reads it any more, of a run that
     takes too much; or an empty text."""
     event = peak_event(outcome.device_events)
-    if event is None or outcome.memory <= puzzle.target["memory"]:
+    if event is None or not is_large(outcome, puzzle):
         return ""
     kept = Counter(piece.labels.kind for piece in outcome.final_states[event.rank].kept)
     left = [(row, kept[row.name]) for row in KINDS.values() if kept[row.name] and not row.stepped]
@@ -203,23 +215,24 @@ def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
     return f"rank {event.rank} still stores {several} at its end: take a tensor out as you use it last, {pop}"
 
 
-def _peak(outcome: Outcome) -> str:
+def _peak(outcome: Outcome, puzzle: Puzzle) -> str:
     """Where memory is highest, and what it is."""
     event = peak_event(outcome.device_events)
     assert event is not None  # there is none over a target
-    what = show_call(event.kind, event.layers or event.layer)
-    held = ", ".join(f"{kind.replace('_', ' ')} {show_elements(size)}" for kind, size in memory_parts(event).items())
-    return f"on rank {event.rank} at tick {show_ticks(event.issued)}, when {what} began: {held}"
+    what, unit, size_unit = show_call(event.kind, event.layers or event.layer), puzzle.unit, puzzle.size_unit
+    held = ", ".join(f"{kind.replace('_', ' ')} {size_unit.show(size)}" for kind, size in memory_parts(event).items())
+    return f"on rank {event.rank} at {unit.at(unit.brief(event.issued))}, when {what} began: {held}"
 
 
 def praise(outcome: Outcome, puzzle: Puzzle) -> str:
     """How good it is: with the star or what is missing to it, and how it stands to the frontier."""
-    time, memory, star = outcome.time, outcome.memory, puzzle.star
+    time, memory = puzzle.scored(outcome.time, outcome.memory)
+    star = puzzle.star
     said = ["Correct, and the star is yours." if puzzle.has_star(time, memory) else "Correct, within the target."]
     if star:
         ticks, elements = round(time - star["time"], 9), memory - star["memory"]
-        missing = [f"{show_ticks(ticks)} ticks"] if ticks > 0 else []
-        missing += [f"{show_elements(elements)} elements"] if elements > 0 else []
+        missing = [puzzle.unit.lasting(ticks)] if ticks > 0 else []
+        missing += [puzzle.size_unit.told(elements)] if elements > 0 else []
         said += [f"For the star, save another {' and '.join(missing)}."] if missing else []
     bound = bounds_of(puzzle)
     said += [met] if bound and (met := bound.praise(time)) else []

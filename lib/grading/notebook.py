@@ -15,7 +15,6 @@ from typing import Any
 
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError, numbered
-from ..basics.units import show_ticks
 from ..course.layouts import mesh_of
 from ..course.sketches import sketch
 from ..course.specs import Puzzle, after, cost_named, find, written
@@ -143,7 +142,8 @@ class Hint:
         if not self.sketched:
             return self.text
         half = sketch(self.puzzle)
-        until = f"The first {show_ticks(half.until)} of {show_ticks(half.time)} ticks of a schedule"
+        unit = self.puzzle.unit
+        until = f"The first {unit.brief(half.until)} of {unit.lasting(half.time)} of a schedule"
         *_, last = [event for event in half.events if event.kind == FORWARD.kind]
         happened = {event.kind for event in half.events} - {FORWARD.kind}
         known = [f"{code_of(last)}: layer {last.layer} forward, {numbered('micro-batch', last.batches)}"]

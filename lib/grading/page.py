@@ -7,7 +7,6 @@ nothing from elsewhere.
 from collections.abc import Sequence
 from html import escape
 
-from ..basics.units import Elements, show_elements, show_ticks
 from .verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 
 COLORS = {PASS: "#1a7f37", FAIL: "#b3261e", TODO: "#57606a", ERROR: "#8a4600"}
@@ -52,17 +51,13 @@ def _in_a_line(verdict: Verdict) -> list[str]:
     """Return the puzzle, time and memory of a pass, and its star or what that asks for."""
     puzzle, star = verdict.puzzle, verdict.puzzle.star
     assert verdict.time is not None and verdict.memory is not None  # it passes
-    own, wanted = _figures(verdict.time, verdict.memory), ["", ""]
+    own, wanted = puzzle.told(verdict.time, verdict.memory), ("", "")
     said = [f"{STAR} star"] * verdict.starred
     said += ["better than the best known"] * puzzle.beats_all(verdict.time, verdict.memory)
     if star and not verdict.starred:
-        wanted = _figures(star["time"], star["memory"])
+        wanted = puzzle.told(star["time"], star["memory"])
         said.append("the star asks for")
     return [f"puzzle {puzzle.number}", puzzle.name, *own, ", ".join(said), *wanted]
-
-
-def _figures(time: float, memory: Elements) -> list[str]:
-    return [f"{show_ticks(time)} ticks", f"{show_elements(memory)} elements"]
 
 
 def _lines(facts: Sequence[tuple[str, str]]) -> list[list[str]]:

@@ -9,7 +9,6 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..basics.units import show_elements, show_ticks
 from ..course.specs import Puzzle, puzzles
 from .page import CAPTION, INK, STAR, badge, in_columns
 from .verdict import ERROR, FAIL, PASS, TODO, Verdict, plain
@@ -125,12 +124,12 @@ class Progress:
         rows: list[tuple[str, ...]] = []
         for puzzle in puzzles().values():
             best = self.best.get(puzzle.name, {"status": TODO, "time": None, "memory": None})
-            time = "" if best["time"] is None else show_ticks(best["time"])
-            memory = "" if best["memory"] is None else show_elements(best["memory"])
-            wanted = (puzzle.target, puzzle.star)
-            known = [(show_ticks(one["time"]), show_elements(one["memory"])) if one else ("", "") for one in wanted]
+            shown = [
+                puzzle.brief(one["time"], one["memory"]) if one and one["memory"] is not None else ("", "")
+                for one in (best, puzzle.target, puzzle.star)
+            ]
             star = STAR * (puzzle.name in self.starred)
-            rows.append((str(puzzle.number), puzzle.title, best["status"], star, time, memory, *known[0], *known[1]))
+            rows.append((str(puzzle.number), puzzle.title, best["status"], star, *shown[0], *shown[1], *shown[2]))
         return rows
 
     @property

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ..basics.errors import NOWHERE, Place, PuzzleError
-from ..basics.units import Elements, show_elements, show_ticks
+from ..basics.units import Elements
 from ..course.bounds import bounds_of
 from ..course.specs import Puzzle
 from ..record.breakdown import in_words, waits_of
@@ -68,7 +68,8 @@ class Mistake(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of an attempt. Times in ticks, memory in elements, of the run at the puzzle's own size."""
+    """What came of an attempt. Times in ticks, memory in elements, of the run at the puzzle's own size; where
+    these are told in seconds and bytes, as exactly as they count."""
 
     puzzle: Puzzle
     status: str
@@ -108,12 +109,14 @@ class Verdict:
         facts: list[tuple[str, str]] = []
         if self.time is not None and self.memory is not None:
             wanted = [("target", target), *([("star", star)] if star else [])]
-            ticks = ", ".join(f"{name} {show_ticks(one['time'])}" for name, one in wanted)
-            sizes = ", ".join(f"{name} {show_elements(one['memory'])}" for name, one in wanted)
-            facts = [("time", f"{show_ticks(self.time)} ticks ({ticks})")]
+            shown = [(name, *self.puzzle.brief(one["time"], one["memory"])) for name, one in wanted]
+            ticks = ", ".join(f"{name} {one}" for name, one, _ in shown)
+            sizes = ", ".join(f"{name} {one}" for name, _, one in shown)
+            time, memory = self.puzzle.told(self.time, self.memory)
+            facts = [("time", f"{time} ({ticks})")]
             if bound := bounds_of(self.puzzle):
                 facts.append(("bound", bound.in_words()))
-            facts.append(("peak memory", f"{show_elements(self.memory)} elements ({sizes})"))
+            facts.append(("peak memory", f"{memory} ({sizes})"))
         passed, slow = self.status == PASS, self.time is not None and self.time > target["time"]
         idle = f"{100 * (self.idle or 0):.0f}"
         waits = f" ({in_words(waits_of(self.parts))})" if waits_of(self.parts) else ""
@@ -134,12 +137,15 @@ class Verdict:
             ("costs memory", self.costs_memory, self.costs_memory),
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
             ("attempts", self.attempts and self.right, f"{self.attempts} draws yours as points of time and memory"),
-            ("best known", self.starred, "; ".join(map(_in_words, self.puzzle.frontier))),
+            ("best known", self.starred, "; ".join(map(self._in_words, self.puzzle.frontier))),
             ("and now?", self.solution and passed, f"{self.solution} shows ours{too}"),
             ("next", self.following and passed, self.following),
             ("note", self.note, self.note),
         )
         return [*facts, *((name, text) for name, wanted, text in more if wanted)]
+
+    def _in_words(self, point: dict[str, Any]) -> str:
+        return " with ".join(self.puzzle.told(point["time"], point["memory"]))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under the names of the fields."""
@@ -150,7 +156,9 @@ class Verdict:
             "puzzle": puzzle.name, "number": puzzle.number, "title": puzzle.title,
             "status": self.status, "right": self.right, "message": self.message,
             "error": self.error and self.error.as_json(),
-            "time": self.time, "memory": plain(self.memory), "target": puzzle.target, "best_known": frontier[0],
+            "time": self.time, "memory": plain(self.memory),
+            "units": {"time": puzzle.unit.name, "memory": puzzle.size_unit.name},
+            "target": puzzle.target, "best_known": frontier[0],
             "star": puzzle.star, "starred": self.starred, "frontier": frontier, "bound": bound and bound.as_json(),
             "idle": self.idle, "parts": {part: float(share) for part, share in self.parts.items()},
             "seed": self.seed, "held_at": list(self.held_at), "failed_at": self.failed_at,
@@ -185,10 +193,6 @@ class Report:
         stars = sum(verdict.starred for verdict in self.verdicts)
         said = f"{whose}{self.passed} of {count} puzzle{'s' * (count != 1)} pass{'es' * (count == 1)}"
         return said + (f", {stars} with the star" if stars else "")
-
-
-def _in_words(point: dict[str, Any]) -> str:
-    return f"{show_ticks(point['time'])} ticks with {show_elements(point['memory'])} elements"
 
 
 def plain(elements: Elements | None) -> int | float | None:

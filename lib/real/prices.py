@@ -7,7 +7,7 @@ traffic is part of the price of a layer, since nothing is computed beside it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
@@ -86,6 +86,13 @@ class RealCost(Cost):
 
     def __repr__(self) -> str:
         return f"{self.cluster.name}: {self.model}, {self.micro_batch} x {self.model.sequence:,} tokens a micro-batch"
+
+    def chosen(self) -> list[str]:
+        """Return the arguments of ``Cluster.cost`` that are not as they are unless given, as they are written."""
+        own = [one for one in fields(self) if one.name in RealCost.__annotations__ and one.default is not MISSING]
+        named = {"recomputed": "recompute", "formula": "mfu"}
+        said = [(named.get(one.name, one.name), getattr(self, one.name), one.default) for one in own]
+        return [f"{name}={value!r}" for name, value, default in said if value != default]
 
     # -- time: one layer of the model, one micro-batch, in seconds ----------------------------
 

@@ -54,7 +54,7 @@ def as_gradescope(report: Report) -> str:
             "tags": [puzzle.name, verdict.status, *["star"] * verdict.starred], "visibility": "visible",
         })  # fmt: skip
         if passed:
-            figures = (("ticks", verdict.time), ("elements", plain(verdict.memory)))
+            figures = ((puzzle.unit.name, verdict.time), (puzzle.size_unit.name, plain(verdict.memory)))
             board += [{"name": f"{puzzle.name}: {unit}", "value": value, "order": "asc"} for unit, value in figures]
     whole = {
         "score": float(report.passed), "execution_time": round(report.seconds, 3),

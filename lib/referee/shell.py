@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from ..basics.errors import PuzzleError
-from ..basics.units import show_elements, show_ticks
 from ..course.specs import after, find, puzzles
 from ..grading.commandline import Usage, called
 from ..grading.judge import new_seed
@@ -195,7 +194,7 @@ def _list() -> str:
     lines = []
     for puzzle in puzzles().values():
         wanted = [puzzle.target, *([puzzle.star] if puzzle.star else [])]
-        figures = [f"{show_ticks(one['time'])} ticks, {show_elements(one['memory'])} elements" for one in wanted]
+        figures = [", ".join(puzzle.told(one["time"], one["memory"])) for one in wanted]
         effort = f"{puzzle.difficulty}, {puzzle.minutes} min"
         both = f"  {STAR} ".join(f"{one:32}" for one in figures).rstrip()
         lines.append(f"{puzzle.number!s:>2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {both}")

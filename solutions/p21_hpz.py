@@ -1,0 +1,348 @@
+# %% [markdown]
+# # Puzzle 21: hpZ, a second copy in the box
+#
+# Four boxes of eight A100 train a model of 13 billion parameters, and each box has a single network card, which carries
+# 12.5 GB a second (100 Gbit/s). A layer has 315 million weights, 629 MB. A ring through all 32 GPUs that gathers them
+# takes 31/32 of that over the card of every box: 49 ms. A ring inside a box, at 240 GB a second, takes 2.3. To
+# compute the layer forward takes 6.2 ms, for 2,048 tokens and at two thirds of the GPU's peak, and backward, which
+# computes it again, 18.6.
+#
+# FSDP gathers every layer twice, once forward and once backward, and reduces its gradient once. So for 25 ms of
+# computing it keeps the card busy for 146. Replicas, as in puzzle 8, would use the card only at the end of a step, and
+# take far more memory. Is there something between the two?
+
+# %%
+from drawing import beside_target, compare, draw, play
+from lib import Cost, Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 21,
+    "name": "hpz",
+    "title": "hpZ, a second copy in the box",
+    "size": {
+        "ranks": 16,
+        "layers": 6,
+        "batches": 16,
+        "mesh": {"replica": 4, "shard": 4},
+        "node_size": 4,
+    },
+    "other_sizes": "replica_fsdp",
+    "target": {"time": 125.4, "memory": 1179648},
+    "star": {"time": 102.5, "memory": 1130496},
+    "frontier": [
+        {"time": 102.5, "memory": 1130496, "by": "hpz_overlapped"},
+        {"time": 114.5, "memory": 901120, "by": "hpz_where_there_is_room"},
+    ],
+    "cost": "one_card",
+    "layout": "sharded",
+    "rules": ["no_whole_gradient"],
+    "begins_with": "fsdp",
+    "hints_for": {"slow": 1, "large": 3},
+    "difficulty": "medium",
+    "minutes": 30,
+    "hints": [
+        "A rank of FSDP drops the gathered weight after forward, and keeps its sixteenth. What would it have to keep "
+        'instead, so that the four ranks of a box can put the weight together by themselves? `axis="shard"` are '
+        "the ranks of your box.",
+        "After the gather across, each rank of a box keeps another quarter of the weight, beside its sixteenth of "
+        "all. The gather before backward is then one in the box. The gradient goes across to all ranks as before, since "
+        "their sixteenths of the states are updated.",
+        'Forward: `model.weights["box", layer] = weight.shard(model.axis_index("shard"), model.axis_size("shard"))`. '
+        'Backward: `await model.allgather(model.weights.pop(("box", layer)), layer, axis="shard")`. Take activations and '
+        "gradients out of their dictionaries once they are used. For the star, start the gather across of the next layer "
+        "before you compute this one, and await the sum of a layer only after all of backward.",
+    ],
+}
+
+# %% [markdown]
+# ## Your task
+#
+# Here are 16 ranks in 4 boxes of 4, a micro-batch on each. The axis `shard` of the mesh is the four ranks of a box.
+# Everything is sharded over *all* ranks, as in puzzle 4: rank `r` begins with piece `r` of 16 of every weight and every
+# state, and ends with them updated. What else a rank stores in between is up to you, and so is which gathers leave
+# the box. As in puzzle 4, no rank ever receives a whole summed gradient.
+#
+# A tick is 6.2 ms. A collective takes 8 ticks where it leaves a box, and 0.4 inside. It doesn't matter how large a part
+# of the weight it moves, or how many ranks of a box take part in it: in the end the whole weight, or the whole
+# gradient, has to go through the one card. In code: `cost=Cost(backward=3, collective=0.4, collective_across=8,
+# activation_elements=16_384, allreduce=0.8, allreduce_across=16)`.
+#
+# Target: **125.4** ticks, peak memory **1,179,648** elements: four and a half weights.
+# The star: **102.5** ticks, **1,130,496** elements.
+
+
+# %%
+async def hpz(model: Model) -> Model:
+    """FSDP over all boxes, whose backward gathers in the box."""
+    ### BEGIN SOLUTION
+    shard, shards = model.axis_index("shard"), model.axis_size("shard")
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        weight = await model.allgather(model.weights[layer], layer)
+        model.weights["box", layer] = weight.shard(shard, shards)
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        in_box = model.weights.pop(("box", layer))
+        weight = await model.allgather(in_box, layer, axis="shard")
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
+        grad = await model.scatterreduce(grad, layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+prices = Cost(
+    backward=3,
+    collective=0.4,
+    collective_across=8,
+    activation_elements=16_384,
+    allreduce=0.8,
+    allreduce_across=16,
+)
+boxes = {"ranks": 16, "layers": 6, "batches": 16, "node_size": 4}
+done = run(hpz, mesh={"replica": 4, "shard": 4}, cost=prices, **boxes)
+draw(done)
+
+# %%
+# The same run, step by step, with the line of your code that rank 0 is at.
+play(done.models[0])
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("hpz")
+grade(hpz)
+
+# %% [markdown]
+# ## What the second copy costs
+#
+# Here is rank 0 with FSDP, and with your second copy.
+#
+# ![FSDP: 171 ticks, 573,440 elements](picture:all_across)
+#
+# ![hpZ: 125.4 ticks, 950,272 elements](picture:copy_in_the_box)
+#
+# In the forward pass memory climbs as stairs: with every layer, a quarter of a weight is left in the box. In
+# the backward pass it goes down the same way. And of three slow columns for each layer, two are left.
+#
+# Why not leave the whole model in each box from the start? Because then each box must hold all gradients, too, until the
+# end of the step (puzzle 8), if not all optimizer states. For the model from above, with 16 bytes for each parameter:
+#
+# | | GB for each GPU | trips across, for each layer |
+# |---|---|---|
+# | FSDP over 32 GPUs | 6.5 | 3 for each micro-batch |
+# | hpZ: and the weights once more in each box | 9.75 | 2 for each micro-batch |
+# | puzzle 8: weights and gradients over the box, states over all | 11.4 | 2 for each step |
+# | everything over the box (HSDP) | 26 | 2 for each step |
+#
+# (A *trip* is a gather or a reduce-scatter. An all-reduce makes two.) With one micro-batch in a step, as here, the last
+# three make the same trips, and the smallest of them is the best. With gradient accumulation it is a matter of how
+# much memory is left. On these ranks HSDP takes 1,409,024 elements.
+#
+# There is a fourth way: don't drop the gathered weights after forward at all. That needs no second gather, and takes
+# all of the model on each GPU: 26 GB.
+
+# %% [markdown] tags=["solution"]
+# ## The programs above
+#
+# Puzzle 4 on this machine, and HSDP: sums in the box first, then an all-reduce across of the quarter that is left.
+
+# %% tags=["solution"]
+from collections.abc import Callable
+from typing import Any
+
+from drawing import Figure
+from lib import Run
+
+
+async def fsdp_through_one_card(model: Model) -> Model:
+    """Everything over all ranks: two gathers and a reduce-scatter across for each layer."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        weight = await model.allgather(model.weights[layer], layer)
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        weight = await model.allgather(model.weights[layer], layer)
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
+        grad = await model.scatterreduce(grad, layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+async def hsdp(model: Model) -> Model:
+    """Everything over the box, and the boxes as replicas."""
+    shard, shards = model.axis_index("shard"), model.axis_size("shard")
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, shard, shards)
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        weight = await model.allgather(model.weights[layer], layer, axis="shard")
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        weight = await model.allgather(model.weights[layer], layer, axis="shard")
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
+        model.grad_weights[layer] = await model.scatterreduce(grad, layer, axis="shard")
+    del model.grad_activations[0]
+
+    for layer in range(model.LAYERS):  # after the last micro-batch, if there were several
+        grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+def with_one_card(fn: Callable[[Model], Any]) -> Run:
+    """A run at the puzzle's size and prices."""
+    cost = Cost(
+        backward=3,
+        collective=0.4,
+        collective_across=8,
+        activation_elements=16_384,
+        allreduce=0.8,
+        allreduce_across=16,
+    )
+    mesh = {"replica": 4, "shard": 4}
+    return run(fn, ranks=16, layers=6, batches=16, mesh=mesh, node_size=4, cost=cost)
+
+
+def all_across(static: bool = False) -> Figure:
+    """FSDP on these boxes."""
+    return draw(with_one_card(fsdp_through_one_card).models[0], title="FSDP", static=static)
+
+
+def copy_in_the_box(static: bool = False) -> Figure:
+    """The puzzle's program."""
+    return draw(with_one_card(hpz).models[0], title="hpZ", static=static)
+
+
+compare(
+    *[with_one_card(fn).models[0] for fn in (fsdp_through_one_card, hpz, hsdp)],
+    titles=["FSDP", "hpZ", "HSDP"],
+)
+
+# %% [markdown] tags=["solution"]
+# ## Faster: a card that is never idle
+#
+# The card has 12 trips of 8 ticks to make. That is 96 ticks, and in the meantime a rank computes for 27. So start the gather of
+# the next layer before you compute this one, and the sum of a layer before the backward of the next. The gathers in the
+# box need care: all collectives of a rank wait in one line, and one that is started behind a sum comes 8 ticks later.
+# So each is started before the sum of the layer above. The last layer is not dropped at all between forward and
+# backward. That makes 102.5 ticks.
+#
+# What is on its way is memory, and memory is full when forward ends and backward begins. Overlapped only in the lower
+# half of the layers, where there is room, it makes 114.5 ticks and 901,120 elements: fewer than your first program.
+#
+# The same can be done with FSDP: 140.5 ticks, which is more than your first program took. With 17 trips of 8 ticks
+# it cannot be less than 136: no overlap makes up for a card that has too much to carry.
+
+
+# %% tags=["solution"]
+async def overlapped(model: Model, in_box: bool, ahead: int, beside: int) -> Model:
+    """In the lowest ``ahead`` layers, the next weight is on its way during forward; in the lowest ``beside``, the sum of
+    the layer above during backward."""
+    shard, shards = model.axis_index("shard"), model.axis_size("shard")
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    top, coming, sums = model.LAYERS - 1, None, {}
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        coming = coming or model.allgather(model.weights[layer], layer)
+        weight = model.weights["whole"] = await coming
+        coming = None
+        if layer < min(ahead, top):
+            coming = model.allgather(model.weights[layer + 1], layer + 1)
+        if layer < top and in_box:
+            model.weights["box", layer] = weight.shard(shard, shards)
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+        if layer < top:
+            del model.weights["whole"]
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    async def gather_again(layer: int) -> None:
+        """Gather a weight a second time."""
+        piece = model.weights.pop(("box", layer)) if in_box else model.weights[layer]
+        axis = "shard" if in_box else None
+        model.weights["whole"] = await model.allgather(piece, layer, axis=axis)
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        model.grad_weights[layer], model.grad_activations[layer] = model.backward(
+            layer, inp, grad_out, model.weights.pop("whole")
+        )
+        if 0 < layer < beside:
+            await gather_again(layer - 1)
+        sums[layer] = model.scatterreduce(model.grad_weights.pop(layer), layer)
+        if layer >= max(beside, 1):
+            model.grad_weights[layer] = await sums.pop(layer)
+            await gather_again(layer - 1)
+    del model.grad_activations[0]
+
+    for layer in reversed(range(model.LAYERS)):
+        grad = await sums[layer] if layer in sums else model.grad_weights.pop(layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+async def hpz_overlapped(model: Model) -> Model:
+    """With the second copy, and everything overlapped."""
+    return await overlapped(model, in_box=True, ahead=model.LAYERS, beside=model.LAYERS)
+
+
+async def hpz_where_there_is_room(model: Model) -> Model:
+    """Overlapped in the lower half only: where the copies are not there yet, or not any more."""
+    few = model.LAYERS // 2
+    return await overlapped(model, in_box=True, ahead=few - 1, beside=few)
+
+
+async def fsdp_ahead(model: Model) -> Model:
+    """Overlapped, without the second copy: every gather goes across."""
+    return await overlapped(model, in_box=False, ahead=model.LAYERS, beside=model.LAYERS)
+
+
+draw(with_one_card(hpz_overlapped).models[0])
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# hpZ, *hierarchical partitioning*, is one of the three parts of ZeRO++ (arXiv 2306.10209). In DeepSpeed you set
+# `zero_hpz_partition_size` to the number of GPUs in a box. The other two parts send less: weights go in 8 bits instead
+# of 16, and gradients in 4. So of 3 trips with 16 bits each, hpZ takes away one, and the other two become a half and
+# a quarter. Altogether that is a quarter of what ZeRO-3 sends between boxes: 3 trips become 0.75.
+#
+# In PyTorch it is an argument of FSDP2: `fully_shard(module, reshard_after_forward=8)`. After forward, a weight is
+# sharded again, but over 8 ranks only. `True` shards it over all (FSDP), and `False` leaves it whole.

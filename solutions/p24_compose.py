@@ -1,0 +1,444 @@
+# %% [markdown]
+# # Puzzle 24: Compose
+#
+# GPT-3 has 175 billion parameters, and read 300 billion tokens. You have sixteen boxes of eight A100, and a batch of 128
+# sequences of 2,048 tokens. That is 1.1 million steps. Each second that a step takes is 13 days of your life.
+#
+# No technique of this course will do alone. Data parallel needs 3,150 GB on each GPU, and a GPU has 80. FSDP shares that, but
+# the activations of eight sequences for each box do not fit beside it. A pipeline of 16 boxes fits, and has a bubble.
+# So compose them. You choose the mesh, you write the function, and the score is in seconds.
+
+# %%
+from drawing import beside_target, compare, draw, play
+from lib import Model, grade, hint, run, solution
+from lib.real import A100_MEGATRON, GPT_175B, report
+
+# %% tags=["spec"]
+# ruff: noqa: F401 (some are there for learners to call)
+PUZZLE = {
+    "number": 24,
+    "name": "compose",
+    "title": "Compose",
+    "size": {
+        "ranks": 16,
+        "layers": 16,
+        "batches": 64,
+        "mesh": {"x": 2, "y": 2, "z": 4},
+    },
+    "other_sizes": "grid",
+    "target": {"time": 14.0, "memory": 73_000_000_000},
+    "star": {"time": 13.0, "memory": 68_000_000_000},
+    "frontier": [
+        {"time": 13.0, "memory": 68_000_000_000, "by": "compose_overlapped"},
+        {"time": 14.0, "memory": 62_000_000_000, "by": "compose"},
+    ],
+    "cost": "gpt_3_on_a100",
+    "layout": "anywhere",
+    "rules": [],
+    "begins_with": "interleaved",
+    "hints_for": {"slow": 1, "large": 2},
+    "difficulty": "hard",
+    "minutes": 90,
+    "hints": [
+        "What has to go over the network, and how often? Weights are large here, and what goes from stage to stage is small: "
+        "so the boxes become a pipeline. With 16 stages the bubble is large, with 2 the memory is full. Try 8 stages or "
+        "4, thin ones (puzzle 14), and replicas of the whole pipeline on the axis that is left.",
+        "If the data axis is `x`, rank `r` of 16 is stage `r % 8` of pipeline `r // 8`. Each pipeline takes its share of the "
+        "batch, in rounds of as many micro-batches as there are stages. The weights of a stage fit in a box as they are. What "
+        "does not fit are whole optimizer states: each replica needs only a part of them (puzzle 9).",
+        'Take puzzle 14\'s answer. `replica, replicas = model.axis_index("x"), model.axis_size("x")`, and `stages = '
+        "model.RANKS // replicas` instead of `model.RANKS`. Keep `state.shard(replica, replicas)`, and at the end, for each "
+        'layer: `scatterreduce(..., axis="x")`, `update` with `model.weights[layer].shard(replica, replicas)`, and '
+        '`allgather(..., axis="x")`. For the star: 4 stages, a reduce-scatter after each round (puzzle 10), and the '
+        "updates of a layer while others still go backward.",
+    ],
+}
+
+# %% [markdown]
+# ## A rank is a box
+#
+# This puzzle is not in ticks and elements, but in seconds and bytes. The prices are those of a real model on real
+# machines:
+
+# %%
+prices = A100_MEGATRON.cost(
+    GPT_175B,
+    micro_batch=2,
+    tensor=8,
+    sequence_parallel=True,
+    recompute="selective",
+    gradients=4,
+    reduced=2,
+)
+prices
+
+# %% [markdown]
+# - **A rank is a box** of eight GPUs, which share each layer (tensor and sequence parallel, puzzles 17 and 18). All eight
+#   do the same at the same time, so one rank can stand for them. What they send each other is in the price of a layer.
+#   This much of the mesh is chosen for you. Memory is that of one GPU.
+# - **A layer of the run is six of the 96** of the model. A micro-batch is two sequences; there are 64 of them.
+# - What is inside a layer is kept, but for the scores of attention, which backward computes again (puzzle 11).
+# - For each parameter there are 2 bytes for the weight, 4 for the gradient, and 12 for the optimizer state. A gradient
+#   is sent in 2 bytes.
+# - Everything between ranks goes over the network: 25 GB a second for each GPU, of which 80 percent are reached.
+#
+# ## Your task
+#
+# The 16 ranks are a mesh of 2 x 2 x 4, with the axes `x`, `y` and `z`. *You decide what an axis is for.* A collective takes one axis,
+# or all ranks; messages go wherever you like. If `x` is for replicas, the other two make a pipeline of eight stages. If it is `z`,
+# there are four replicas of four stages. If everything is sharded over all ranks, that is FSDP.
+#
+# Anything goes that trains the model: each rank begins with the weights and states that you choose, whole or in pieces, and ends with
+# the same ones, updated. All ranks together have all of them. What this machine is not good for is a third digit: its seconds are
+# within 8 percent of what was measured. So time and memory count in two digits: 14.4 seconds are 14.
+#
+# Target: **14** seconds, peak memory **73 GB**, which is what fits (92 percent of 80 GB).
+# The star: **13** seconds, **68 GB**.
+
+
+# %%
+async def compose(model: Model) -> Model:
+    """Train with a mesh of your choice."""
+    ### BEGIN SOLUTION
+    replica, replicas = model.axis_index("x"), model.axis_size("x")
+    stages, stage = model.RANKS // replicas, model.rank % (model.RANKS // replicas)
+    first, top = replica * stages, model.LAYERS - 1
+    before, after = first + (stage - 1) % stages, first + (stage + 1) % stages
+    mine = range(stage, model.LAYERS, stages)
+    for layer in mine:
+        model.weights[layer], state = model.load_weights(layer)
+        model.opt_states[layer] = state.shard(replica, replicas)
+
+    async def forward(layer: int, mb: int) -> None:
+        if layer == 0:
+            model.activations[layer, mb] = model.get_activation([mb])
+        else:
+            model.activations[layer, mb] = await model.receive(src=before)
+        out = model.forward(layer, model.activations[layer, mb], model.weights[layer])
+        if layer == top:
+            model.activations[top + 1, mb] = out
+        else:
+            await model.pass_to(after, out)
+
+    async def backward(layer: int, mb: int) -> None:
+        if layer == top:
+            grad_out = model.loss(model.activations.pop((top + 1, mb)))
+        else:
+            grad_out = await model.receive(src=after)
+        inp = model.activations.pop((layer, mb))
+        grad, grad_in = model.backward(layer, inp, grad_out, model.weights[layer])
+        so_far = model.grad_weights.get(layer)
+        model.grad_weights[layer] = so_far + grad if so_far else grad
+        if layer > 0:
+            await model.pass_to(before, grad_in)
+
+    share = model.BATCHES // replicas
+    mbs = range(replica * share, (replica + 1) * share)
+    rounds = [mbs[start : start + stages] for start in range(0, share, stages)]
+    forwards = [(layer, mb) for some in rounds for layer in mine for mb in some]
+    backwards = [(layer, mb) for some in rounds for layer in reversed(mine) for mb in some]
+    ahead = 2 * (stages - 1 - stage) + (len(mine) - 1) * stages + 1
+    for work in forwards[:ahead]:
+        await forward(*work)
+    for turn, work in enumerate(backwards, ahead):
+        await backward(*work)
+        if turn < len(forwards):
+            await forward(*forwards[turn])
+
+    for layer in mine:
+        grad = await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="x")
+        piece = model.weights[layer].shard(replica, replicas)
+        piece, state = model.update(layer, grad, piece, model.opt_states[layer])
+        model.opt_states[layer] = state
+        model.weights[layer] = await model.allgather(piece, layer, axis="x")
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+boxes = {"ranks": 16, "layers": 16, "batches": 64, "mesh": {"x": 2, "y": 2, "z": 4}}
+done = run(compose, cost=prices, **boxes)
+draw(done)
+
+# %%
+# Where time and memory go, and what goes over which links.
+print(report(done))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("compose")
+grade(compose)
+
+# %% [markdown]
+# ## Each alone, and together
+#
+# | | seconds | GB for each GPU | |
+# |---|---|---|---|
+# | data parallel, 16 replicas of a box | | 394 and more | does not fit |
+# | FSDP, a micro-batch after the other | 37 | 48 | |
+# | FSDP, all four at once | 19 | 102 | does not fit |
+# | FSDP, all four at once, gathered ahead | 13 | 106 | does not fit |
+# | a pipeline of 16 stages, 1F1B | 16 | 46 | |
+# | 8 thin stages, 2 replicas, all-reduce | 14 | 79 | does not fit |
+# | 8 thin stages, 2 replicas, states in pieces | 14 | 62 | |
+# | 4 thin stages, 4 replicas, states and sums of gradients in pieces | 13 | 68 | |
+#
+# ![FSDP gathered ahead, 16 stages, 8 thin stages, 4 thin stages](picture:four_ways)
+#
+# The ranks compute for 12.3 seconds, so there is not much left to win. But look at what each way asks for. FSDP is the
+# fastest, if the links can hide behind enough tokens, and then these tokens take all memory. A pipeline hardly needs
+# links, and pays with its bubble: with m micro-batches of each pipeline, p stages and v thin pieces of each it is
+# (p - 1)/(v m) of the time. Sharded states cost nothing at all, since a reduce-scatter and an all-gather are an
+# all-reduce. And tensor parallelism makes everything eight times smaller, as long as it stays in the box.
+#
+# With all 1,024 GPUs and 1,024 sequences each box has just as much to do as here. Only the states get smaller, as
+# there are eight times as many replicas. Try it, it takes some seconds: `run(compose, ranks=128, layers=16, batches=512,
+# mesh={"x": 16, "y": 2, "z": 4}, cost=prices)`.
+
+# %% [markdown] tags=["solution"]
+# ## Faster: the network works while the boxes compute
+#
+# Four stages instead of eight have half the bubble, and twice the weights and gradients. These fit if the sum of the
+# gradients is in pieces, too: after each round of a layer its gradient goes into a reduce-scatter, and is added to the
+# rank's own quarter. The sends are not awaited. And when the last sum of a layer is there, the layer is updated and
+# gathered while the layers below still go backward, so that only the lowest one is left for the end. That makes 13.3
+# seconds, which count as 13, and 68 GB.
+
+
+# %% tags=["solution"]
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from drawing import Figure
+from lib import Run
+
+
+async def laid_out(model: Model, axis: str | None, pieces: bool, each_round: bool) -> Model:
+    """Thin stages, and replicas on an axis (None: one pipeline of all ranks). With optimizer states in ``pieces``, or
+    whole; gradients are summed over the replicas after each round, or at the end."""
+    replicas = model.axis_size(axis) if axis else 1
+    replica, stages = model.axis_index(axis) if axis else 0, model.RANKS // replicas
+    stage = model.rank // replicas if axis == "z" else model.rank % stages
+
+    def rank_of(stage: int) -> int:
+        """The rank of another stage of this pipeline, counted round and round."""
+        stage %= stages
+        return stage * replicas + replica if axis == "z" else replica * stages + stage
+
+    before, after = rank_of(stage - 1), rank_of(stage + 1)
+    mine, top = range(stage, model.LAYERS, stages), model.LAYERS - 1
+    for layer in mine:
+        model.weights[layer], state = model.load_weights(layer)
+        model.opt_states[layer] = state.shard(replica, replicas) if pieces else state
+
+    share = model.BATCHES // replicas
+    left = dict.fromkeys(mine, share)
+    sends: list[Awaitable[Any]] = []
+    sums: dict[int, Awaitable[Any]] = {}
+    gathers: dict[int, Awaitable[Any]] = {}
+
+    async def forward(layer: int, mb: int) -> None:
+        if layer == 0:
+            model.activations[layer, mb] = model.get_activation([mb])
+        else:
+            model.activations[layer, mb] = await model.receive(src=before)
+        out = model.forward(layer, model.activations[layer, mb], model.weights[layer])
+        if layer == top:
+            model.activations[top + 1, mb] = out
+        else:
+            sends.append(model.pass_to(after, out))
+
+    async def backward(layer: int, mb: int) -> None:
+        if layer == top:
+            grad_out = model.loss(model.activations.pop((top + 1, mb)))
+        else:
+            grad_out = await model.receive(src=after)
+        inp = model.activations.pop((layer, mb))
+        grad, grad_in = model.backward(layer, inp, grad_out, model.weights[layer])
+        so_far = model.grad_weights.get(layer)
+        model.grad_weights[layer] = so_far + grad if so_far else grad
+        if layer > 0:
+            sends.append(model.pass_to(before, grad_in))
+        left[layer] -= 1
+        if left[layer] % stages == 0 and (each_round or not left[layer]):
+            await add_up(layer)
+            if replicas > 1:
+                summed = model.scatterreduce if pieces else model.allreduce
+                sums[layer] = summed(model.grad_weights.pop(layer), layer, axis=axis)
+            else:
+                model.grad_weights["sum", layer] = model.grad_weights.pop(layer)
+        if (
+            left[layer] == stages - 1 and layer + stages in mine
+        ):  # the sum above had time to arrive
+            await finish(layer + stages)
+
+    async def add_up(layer: int) -> None:
+        """Take the sum of a round that is on its way."""
+        if layer in sums:
+            part, so_far = await sums.pop(layer), model.grad_weights.get(("sum", layer))
+            model.grad_weights["sum", layer] = so_far + part if so_far else part
+
+    async def finish(layer: int) -> None:
+        """Update a layer whose sum is complete, and start to gather what is new."""
+        await add_up(layer)
+        grad, piece = model.grad_weights.pop(("sum", layer)), model.weights.pop(layer)
+        piece = piece.shard(replica, replicas) if pieces else piece
+        piece, model.opt_states[layer] = model.update(
+            layer, grad, piece, model.opt_states[layer]
+        )
+        if pieces and replicas > 1:
+            gathers[layer] = model.allgather(piece, layer, axis=axis)
+        else:
+            model.weights[layer] = piece
+            model.set_final_weight(layer, piece)
+
+    mbs = range(replica * share, (replica + 1) * share)
+    rounds = [mbs[start : start + stages] for start in range(0, share, stages)]
+    forwards = [(layer, mb) for some in rounds for layer in mine for mb in some]
+    backwards = [(layer, mb) for some in rounds for layer in reversed(mine) for mb in some]
+    later = stages - 1 - stage
+    ahead = 2 * later + (len(mine) - 1) * stages + 1 if len(mine) > 1 else later + 1
+    for work in forwards[:ahead]:
+        await forward(*work)
+    for turn, work in enumerate(backwards, ahead):
+        await backward(*work)
+        if turn < len(forwards):
+            await forward(*forwards[turn])
+
+    await finish(stage)
+    for layer, call in gathers.items():
+        model.weights[layer] = await call
+        model.set_final_weight(layer, model.weights[layer])
+    for send in sends:
+        await send
+    return model
+
+
+async def compose_overlapped(model: Model) -> Model:
+    """Four thin stages, four replicas, states and sums of gradients in pieces."""
+    return await laid_out(model, axis="z", pieces=True, each_round=True)
+
+
+draw(run(compose_overlapped, cost=prices, **boxes))
+
+# %% [markdown] tags=["solution"]
+# ## The programs of the table
+#
+# Pipelines with whole states, and FSDP: micro-batches in turns or at once, with or without the next weight on its way.
+
+
+# %% tags=["solution"]
+async def one_pipeline(model: Model) -> Model:
+    """All boxes in one pipeline: 1F1B, with a stage of one layer."""
+    return await laid_out(model, axis=None, pieces=False, each_round=False)
+
+
+async def whole_states(model: Model) -> Model:
+    """Eight thin stages, and an all-reduce between two replicas."""
+    return await laid_out(model, axis="x", pieces=False, each_round=False)
+
+
+async def sharded(model: Model, at_once: int, ahead: bool) -> Model:
+    """FSDP over all boxes; so many micro-batches of a rank go through the layers together."""
+    top = model.LAYERS - 1
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    async def whole(layer: int, following: int) -> None:
+        """Gather a weight, unless it is on its way, and start the gather of the following one."""
+        call = coming.pop(layer, None) or model.allgather(model.weights[layer], layer)
+        model.weights["whole"] = await call
+        if ahead and 0 <= following <= top:
+            coming[following] = model.allgather(model.weights[following], following)
+
+    async def add_up(layer: int) -> None:
+        part, so_far = await sums.pop(layer), model.grad_weights.get(layer)
+        model.grad_weights[layer] = so_far + part if so_far else part
+
+    coming: dict[int, Awaitable[Any]] = {}
+    sums: dict[int, Awaitable[Any]] = {}
+    share = model.BATCHES // model.RANKS
+    mbs = range(model.rank * share, (model.rank + 1) * share)
+    for turn in range(0, share, at_once):
+        model.activations[0] = model.get_activation(mbs[turn : turn + at_once])
+        for layer in range(model.LAYERS):
+            await whole(layer, layer + 1)
+            inp, weight = model.activations[layer], model.weights.pop("whole")
+            model.activations[layer + 1] = model.forward(layer, inp, weight)
+        model.grad_activations[top + 1] = model.loss(model.activations.pop(top + 1))
+        for layer in reversed(range(model.LAYERS)):
+            await whole(layer, layer - 1)
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights.pop("whole")
+            )
+            sums[layer] = model.scatterreduce(grad, layer)
+            if not ahead or layer < top:
+                await add_up(layer + 1 if ahead else layer)
+        if ahead:
+            await add_up(0)
+        del model.grad_activations[0]
+
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+async def fsdp_one_by_one(model: Model) -> Model:
+    """Puzzle 4, a micro-batch after the other."""
+    return await sharded(model, at_once=1, ahead=False)
+
+
+async def fsdp_at_once(model: Model) -> Model:
+    """Puzzle 4, with all that a rank has to train at once."""
+    return await sharded(model, at_once=model.BATCHES, ahead=False)
+
+
+async def fsdp_at_once_ahead(model: Model) -> Model:
+    """The same, with the next weight on its way (puzzle 12)."""
+    return await sharded(model, at_once=model.BATCHES, ahead=True)
+
+
+def on_sixteen_boxes(fn: Callable[[Model], Any]) -> Run:
+    """A run at the puzzle's size and prices."""
+    cost = A100_MEGATRON.cost(
+        GPT_175B,
+        micro_batch=2,
+        tensor=8,
+        sequence_parallel=True,
+        recompute="selective",
+        gradients=4,
+        reduced=2,
+    )
+    return run(fn, ranks=16, layers=16, batches=64, mesh={"x": 2, "y": 2, "z": 4}, cost=cost)
+
+
+def four_ways(static: bool = False) -> Figure:
+    """Rank 0 of FSDP, of one pipeline, and of both compositions."""
+    shown = {
+        "FSDP, gathered ahead": fsdp_at_once_ahead,
+        "16 stages": one_pipeline,
+        "8 thin stages, 2 replicas": compose,
+        "4 thin stages, 4 replicas": compose_overlapped,
+    }
+    first = [on_sixteen_boxes(fn).models[0] for fn in shown.values()]
+    return compare(*first, titles=list(shown), static=static)
+
+
+four_ways()
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# Megatron-LM has tensor parallelism in the box, an interleaved pipeline of boxes, and replicas of it (arXiv 2104.04473).
+# NVIDIA's measurements of it are what our prices are fitted to (arXiv 2205.05198). Llama 3 405B had tensor parallelism of 8, 16 stages, and FSDP over the rest of 16,384 GPUs (arXiv 2407.21783). What the
+# whole course comes to is what they write down first: tensor parallelism where links are quickest, replicas where
+# they are slowest, the pipeline between.
+#
+# `plan` (from `lib`) tries such compositions for any model and any cluster, with your own functions. You have all the
+# parts now. What would you train?

@@ -1,0 +1,68 @@
+"""Puzzle 24, compose: honest styles, natural mistakes, and ways round the work by the public names alone."""
+
+from __future__ import annotations
+
+from . import HEAD, Program, changed, function
+
+PLACE = 'replica, replicas = model.axis_index("x"), model.axis_size("x")'
+STAGE = "stages, stage = model.RANKS // replicas, model.rank % (model.RANKS // replicas)"
+FIRST = "first, top = replica * stages, model.LAYERS - 1"
+AROUND = "before, after = first + (stage - 1) % stages, first + (stage + 1) % stages"
+STATE = "state.shard(replica, replicas)"
+SUM = 'grad = await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="x")'
+PIECE = "piece = model.weights[layer].shard(replica, replicas)"
+GATHER = 'model.weights[layer] = await model.allgather(piece, layer, axis="x")'
+UPDATE = "piece, state = model.update(layer, grad, piece, model.opt_states[layer])"
+ADD = "model.grad_weights[layer] = so_far + grad if so_far else grad"
+AHEAD = "ahead = 2 * (stages - 1 - stage) + (len(mine) - 1) * stages + 1"
+MINE = "mine = range(stage, model.LAYERS, stages)"
+MBS = "mbs = range(replica * share, (replica + 1) * share)"
+ON_Z = (
+    (PLACE, PLACE.replace('"x"', '"z"')),
+    (STAGE, "stages, stage = model.RANKS // replicas, model.rank // replicas"),
+    (FIRST, "top = model.LAYERS - 1"),
+    (AROUND, "before, after = (model.rank - replicas) % model.RANKS, (model.rank + replicas) % model.RANKS"),
+    (SUM, SUM.replace('"x"', '"z"')),
+    (GATHER, GATHER.replace('"x"', '"z"')),
+)
+
+
+def laid_out(name: str, arguments: str, says: str = "") -> Program:
+    """A program that is one call of the function that lays out pipelines, or of that of FSDP."""
+    helper = "sharded" if "at_once" in arguments else "laid_out"
+    source = "from collections.abc import Awaitable\nfrom typing import Any\n" + function(helper)
+    source += f"\n\nasync def compose(model):\n    return await {helper}(model, {arguments})\n"
+    return Program("compose", name, HEAD + source, says)
+
+
+HONEST = [
+    changed("compose", "four stages and four replicas", *ON_Z),
+    laid_out("four stages, and sums after each round", 'axis="z", pieces=True, each_round=True'),
+    laid_out("eight stages, overlapped", 'axis="x", pieces=True, each_round=False'),
+    changed("compose", "coordinates by name", (FIRST, "first, top = model.rank_at(x=replica, y=0, z=0), model.LAYERS - 1")),
+    changed("compose", "all activations of the end stay", ("model.loss(model.activations.pop((top + 1, mb)))", "model.loss(model.activations[top + 1, mb]); del model.activations[top + 1, mb]")),
+    changed("compose", "updates first, then gathers", (GATHER, 'model.weights[layer] = piece'), ("        model.set_final_weight(layer, model.weights[layer])\n", ""), ("    ### END SOLUTION", '    for layer in mine:\n        model.weights[layer] = await model.allgather(model.weights[layer], layer, axis="x")\n        model.set_final_weight(layer, model.weights[layer])\n    ### END SOLUTION')),
+]  # fmt: skip
+
+MISTAKES = [
+    laid_out("whole states", 'axis="x", pieces=False, each_round=False', "over the target: 79 GB, target 73 GB"),
+    laid_out("one pipeline", "axis=None, pieces=False, each_round=False", "over the target: 16 s, target 14 s"),
+    laid_out("FSDP, one by one", "at_once=1, ahead=False", "over the target: 37 s, target 14 s"),
+    laid_out("FSDP, all at once", "at_once=model.BATCHES, ahead=False", "over the target: 19 s, target 14 s; 100 GB, target 73 GB"),
+    laid_out("FSDP, all at once, gathered ahead", "at_once=model.BATCHES, ahead=True", "over the target: 110 GB, target 73 GB"),
+    changed("compose", "an all-reduce and pieces of it", (SUM, SUM.replace("scatterreduce", "allreduce") + "\n        grad = grad.shard(replica, replicas)"), says="over the target: 15 s, target 14 s"),
+    changed("compose", "never a sum over replicas", (SUM, "grad = model.grad_weights.pop(layer).shard(replica, replicas)"), says="the gradient is missing micro-batch"),
+    changed("compose", "sums over all ranks", (SUM, SUM.replace(', axis="x"', "")), says="layer"),
+    changed("compose", "no gather after the update", (GATHER, "model.weights[layer] = piece"), says="ends with (set_final_weight) the wrong pieces of the Weight"),
+    changed("compose", "all replicas train the same", (MBS, "mbs = range(share)"), says="micro-batch"),
+    changed("compose", "a layer too few", (MINE, "mine = range(stage, model.LAYERS - 1, stages)"), says="layer|rank"),
+    changed("compose", "replicas on the wrong ranks", (STAGE, "stages, stage = model.RANKS // replicas, model.rank // replicas"), says="layer|rank"),
+    changed("compose", "all forwards first", (AHEAD, "ahead = len(forwards)"), says="over the target"),
+    changed("compose", "states dropped", (f"model.opt_states[layer] = {STATE}", "if replica == 0:\n            model.opt_states[layer] = state"), says="opt_states"),
+    # -- round the work -------------------------------------------------------------------------------------
+    changed("compose", "the other replica's gradient made up", (SUM, "grad = model.grad_weights.pop(layer)\n        grad = (grad + model.fake_grad(layer, [mb for mb in range(model.BATCHES) if mb not in grad.batches])).shard(replica, replicas)"), says="made up"),
+    changed("compose", "one call for all layers", (SUM, '(grad,) = await model.scatterreduce([model.grad_weights.pop(layer)], [layer], axis="x")'), says="is solved without lists of tensors in one call"),
+    changed("compose", "a gradient made by hand", (SUM, SUM + "\n        grad = WeightGrad(layer, model.LAYERS, range(model.BATCHES), model.BATCHES, {replica}, replicas)"), says="made up"),
+    changed("compose", "what a forward keeps", ("out = model.forward(layer, model.activations[layer, mb], model.weights[layer])", 'out, model.activations["kept", layer, mb] = model.forward(layer, model.activations[layer, mb], model.weights[layer], keep="all")'), says="is solved without"),
+    changed("compose", "a state made by hand", (UPDATE, UPDATE.replace("model.opt_states[layer])", "OptState(layer, model.LAYERS, 0, {replica}, replicas))")), says="made up"),
+]  # fmt: skip
