@@ -346,3 +346,27 @@ draw(with_one_card(hpz_overlapped).models[0])
 #
 # In PyTorch it is an argument of FSDP2: `fully_shard(module, reshard_after_forward=8)`. After forward, a weight is
 # sharded again, but over 8 ranks only. `True` shards it over all (FSDP), and `False` leaves it whole.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# Here are 32 GPUs in boxes of 8. The links between the boxes carry 50 GB a second, four times what the puzzle's card
+# does, so less of the step is spent waiting for them.
+#
+# ![What a step takes](picture:priced)
+#
+# Inner activations are computed again in backward. To see what the second copy is worth here, price your answer to
+# puzzle 4 in the same way.
+
+# %% tags=["priced"]
+from lib.real import A100_40_P4D, LLAMA_2_13B, report
+
+priced = run(
+    hpz,
+    ranks=32,
+    layers=40,
+    batches=32,
+    mesh={"replica": 4, "shard": 8},
+    cost=A100_40_P4D.cost(LLAMA_2_13B, recompute="full"),
+)
+print(report(priced))

@@ -10,12 +10,20 @@ from pathlib import Path
 import pytest
 
 from lib import run
+from lib.course.specs import cost_named
 from lib.real import A100_MEGATRON, GPT_2_XL, LLAMA_3_8B, RTX_4090
+from lib.real.prices import RealCost
 from solutions import build, priced
 from solutions.p01_grad_accum import grad_accum
 from solutions.p23_lora import lora
 
-SOURCES = [path for path in build.sources(build.ROOT / "solutions") if re.match(r"p(0[2-9]|[1-9]\d)_", path.stem)]
+PRICED_ITSELF = "p24_compose"
+"""The one puzzle that is in seconds from the beginning."""
+SOURCES = [
+    path
+    for path in build.sources(build.ROOT / "solutions")
+    if re.match(r"p(0[2-9]|[1-9]\d)_", path.stem) and path.stem != PRICED_ITSELF
+]
 NOT_FITTING = {"ddp", "pipeline", "gpipe", "tensor_parallel"}
 """What these take too much of is what the puzzles after them save."""
 
@@ -31,7 +39,9 @@ def texts(path: Path, kind: str) -> list[str]:
 
 
 def test_every_puzzle_from_2_on_has_its_price() -> None:
-    assert len(SOURCES) >= 21
+    assert len(SOURCES) >= 22
+    own = build.specs(build.ROOT / "solutions" / f"{PRICED_ITSELF}.py")[0]
+    assert isinstance(cost_named(own["cost"]), RealCost)
     assert [path.stem for path in SOURCES if len(cells(path)) != 1] == []
 
 
