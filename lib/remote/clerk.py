@@ -14,7 +14,7 @@ from ..machine.books import LocalBooks
 from ..machine.check import TRAINED
 from ..machine.in_flight import InFlight
 from ..machine.outcome import Outcome
-from ..machine.rank_state import RankState, TensorState, made_by_hand
+from ..machine.rank_state import RankState, Result, Results, TensorState, made_by_hand
 from ..record.kinds import KINDS
 from ..record.operations import Collective, Computation
 from ..record.table import OPERATIONS
@@ -28,7 +28,7 @@ AFTERWARDS = ("decide_next", "deadlock", "by_hand", "time", "stored", "finals", 
 """The verbs that may still be used for a rank that has finished."""
 STARTS = ("meet", "meet_list", "pass_to", "receive")
 """The verbs that start a call. The worker counts these, and so knows a call's number without having asked."""
-TOLD = ("store", "drop", "set_final_weight", *STARTS)
+TOLD = ("store", "drop", "set_final_weight", "fetch", *STARTS)
 """The verbs of which a worker learns nothing, unless something is wrong with them."""
 ENDINGS = ("done", "failed", "missing")  # what a worker says last
 
@@ -113,11 +113,12 @@ class Clerk:
         self.woken, self.asked = [], (state, verb)
         try:
             known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
-            return [0, self._pack(act(self, state, *known)), self.woken]
+            result = self._pack(act(self, state, *known))
+            return [0, result, [[at, foreseen(self.call(at))] for at in self.woken]]
         except PuzzleError as error:
             if verb in STARTS:
                 self.calls.append(error)
-            return [1, pack_error(presentable(error)), self.woken]
+            return [1, pack_error(presentable(error)), [[at, None] for at in self.woken]]
 
     def call(self, at: Any) -> InFlight:
         """Return the call of a number. Raise the PuzzleError of one that could not be started, or Garbled."""
@@ -195,11 +196,11 @@ class Clerk:
         operands = [_or_none(_tensor(*row.takes))(self, at) for at in places]
         return self.books.meet_list(state, kind, operands, [_shown_number(self, layer) for layer in layers], axis)
 
-    def _wait(self, state: RankState, at: Any) -> bool:
+    def _wait(self, state: RankState, at: Any) -> Any:
         call = self.call(at)
         if call.fetched or call.rank is not state:
             raise Garbled("waiting for what cannot be fetched")
-        return self.books.wait(call, lambda: self.woken.append(at))
+        return self.books.wait(call, lambda: self.woken.append(at)) and [True, foreseen(call)]
 
     def _fetch(self, state: RankState, call: InFlight) -> Any:
         if not call.over or call.fetched or call.rank is not state:
@@ -218,6 +219,17 @@ class Clerk:
 
     def _deadlock(self, state: RankState, lines: dict[int, str]) -> None:
         raise self.books.deadlock(lines, frozenset(self.finished))
+
+
+def foreseen(call: InFlight) -> Any:
+    """Return what will be fetched of a call that has ended, as it is packed, but for numbers: it is entered when it is
+    fetched. Return None where that is no tensor. The worker that knows it need not ask when it fetches it."""
+    match call.result:
+        case Result(labels=labels, memory=memory):
+            return ["tensor", None, pack(labels), pack(memory)]
+        case Results(each=each):
+            return [["tensor", None, pack(one.labels), pack(one.memory)] for one in each]
+    return None
 
 
 Check = Callable[[Clerk, Any], Any]

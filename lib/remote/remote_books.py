@@ -64,6 +64,7 @@ class RemoteCall:
         self, rank: RemoteRank, kind: str, layer: int | None, number: int, layers: tuple[int, ...] = ()
     ) -> None:
         self.rank, self.kind, self.layer, self.number, self.layers = rank, kind, layer, number, layers
+        self.foreseen: Any = None  # the tensor that it has brought, or a list of them, when that is known
 
 
 class Told:
@@ -97,6 +98,7 @@ class RemoteBooks:
     """Books that ask the grader. What has no result is told with the next question."""
 
     tensor_type: type[RemoteTensor] = RemoteTensor
+    counts = True  # whether no other worker makes tensors in the same books, so that their numbers are known
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -105,6 +107,7 @@ class RemoteBooks:
         self.mistakes: dict[int, PuzzleError] = {}  # by rank: what was wrong with what it told, to be raised there
         self.opened: set[int] = set()
         self.started = 0  # calls: they are numbered in this order
+        self.tensors = 0  # numbered in the order in which they are made, or fetched
         self.several = False  # whether a rank has several coroutines
         self.flushing = False  # whether the loop will ask if nobody does
         self.calls: dict[int, RemoteCall] = {}
@@ -125,17 +128,20 @@ class RemoteBooks:
             self.wire.send(question)
         failed, result, woken, *wrong = self.wire.receive(longest=None)
         self.asking = False
-        for number in woken:
-            self.calls[number].waiter()
+        for number, packed in woken:
+            call = self.calls[number]
+            call.foreseen = self._unpack(call.rank, packed)
+            call.waiter()
         for place, where, error in wrong[0] if wrong else ():
             self.mistakes.setdefault(where, PuzzleError(**unpack_error(error) | {"line": told.line(place)}))
+        answer = None if failed else self._unpack(rank, result)  # also where nobody gets it: tensors are counted there
         if rank.rank in self.mistakes and verb not in LOOKS:
             raise self.mistakes.pop(rank.rank)
         if failed and verb == "deadlock":
             raise Deadlock(**unpack_error(result))
         if failed:
             raise PuzzleError(**unpack_error(result) | {"line": None})  # known at this end: the learner's
-        return self._unpack(rank, result)
+        return answer
 
     def tell(self, verb: str, rank: RemoteRank, *arguments: Any) -> None:
         """Write a message with the next question. What is wrong with it is raised at the next question of its rank."""
@@ -178,6 +184,7 @@ class RemoteBooks:
             return result
         if result[0] == "tensor":
             _, number, labels, memory = result
+            self.tensors = self.tensors if number is None else number + 1
             return self.tensor_type(self, rank, number, unpack_labels(labels), unpack_elements(memory))
         return [self._unpack(rank, one) for one in result]
 
@@ -249,9 +256,18 @@ class RemoteBooks:
 
     def wait(self, call: RemoteCall, waiter: Callable[[], None]) -> bool:
         call.waiter = waiter
-        return bool(self.ask("wait", call.rank, call.number))
+        over = self.ask("wait", call.rank, call.number)
+        if over:
+            _, call.foreseen = over
+        return bool(over)
 
     def fetch(self, call: RemoteCall) -> Any:
+        if self.counts and call.foreseen is not None:
+            self.tell("fetch", call.rank, call.number)
+            for tensor in call.foreseen if isinstance(call.foreseen, list) else [call.foreseen]:
+                tensor.number = self.tensors
+                self.tensors += 1
+            return call.foreseen
         result = self.ask("fetch", call.rank, call.number)
         return result[1] if isinstance(result, list) and result[0] == "plain" else result
 

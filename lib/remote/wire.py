@@ -3,7 +3,8 @@
 ===========================================  ========================================================================
 the worker asks                              ``[verb, rank, coroutine, *arguments]``
 it tells what has no result, and then asks   ``[[verb, ...], [verb, ...], [verb, ...]]``: the last one is the question
-the grader answers                           ``[0, result, woken]``, or ``[1, error, woken]``; woken: calls that ended
+the grader answers                           ``[0, result, woken]``, or ``[1, error, woken]``; woken: calls that ended,
+                                             each ``[number, what it brings]``
 and says what was wrong with what was told   ``[0, result, woken, [[place, rank, error], ...]]``
 the worker's last line                       ``["done"]``, ``["failed", error, ...]`` or ``["missing", ...]``
 ===========================================  ========================================================================

@@ -214,7 +214,7 @@ class Host:
             state.now += size if verb == "store" else -size
         self._wake_and_move()
         mine, state.woken = state.woken, []
-        _tell(state.ask, [failed, result, mine])
+        _tell(state.ask, [failed, result, [[number, None] for number in mine]])
 
     def _wake_and_move(self) -> None:
         """Note who can go on, and tell the ranks what to move: all in the same order, so no two wait for each other."""
@@ -235,7 +235,7 @@ class Host:
             for state in self.ranks.values():
                 if state.waits and state.woken:
                     woken, state.woken, state.waits = state.woken, [], False
-                    _tell(state.ask, [0, True, woken])
+                    _tell(state.ask, [0, True, [[number, None] for number in woken]])
             left = self._left()
             if not left or not all(state.waits for state in left):
                 return
