@@ -256,6 +256,7 @@ LAID = {
     "sharded_stages": ("breadth_first", {"ranks": 6, "layers": 4, "batches": 15, "mesh": {"stage": 2, "shard": 3}}),
     "hybrid_sharded": ("repair_groups", {"ranks": 6, "layers": 2, "batches": 6, "mesh": {"replica": 2, "shard": 3}}),
     "replica_sharded": ("replica_fsdp", {"ranks": 6, "layers": 2, "batches": 12, "mesh": {"replica": 2, "shard": 3}}),
+    "anywhere": ("compose", {"ranks": 6, "layers": 4, "batches": 12, "mesh": {"x": 2, "y": 1, "z": 3}}),
 }
 """A solution for each layout, and a size with no two numbers alike that mean different things."""
 
@@ -320,7 +321,7 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
         assert error.cure == "layer 9 is not for this rank: leave it to those that hold it"
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "stages"])
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("stages", "anywhere")])
 def test_a_rank_that_loads_other_pieces_is_named(layout: str) -> None:
     size, states = ended(layout)
     for state in states:
@@ -966,7 +967,8 @@ def test_at_other_sizes_the_room_is_what_the_target_leaves_the_solution() -> Non
     for puzzle in puzzles().values():
         home = at_home(puzzle)
         assert home.size == puzzle.size
-        assert home.time <= puzzle.target["time"] and home.memory <= puzzle.target["memory"]
+        time, memory = puzzle.scored(home.time, home.memory)
+        assert time <= puzzle.target["time"] and memory <= puzzle.target["memory"]
 
 
 # -- a puzzle in seconds and bytes ------------------------------------------------------------------------------
