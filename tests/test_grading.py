@@ -256,7 +256,7 @@ LAID = {
     "sharded_stages": ("breadth_first", {"ranks": 6, "layers": 4, "batches": 15, "mesh": {"stage": 2, "shard": 3}}),
     "hybrid_sharded": ("repair_groups", {"ranks": 6, "layers": 2, "batches": 6, "mesh": {"replica": 2, "shard": 3}}),
     "replica_sharded": ("replica_fsdp", {"ranks": 6, "layers": 2, "batches": 12, "mesh": {"replica": 2, "shard": 3}}),
-    "anywhere": ("compose", {"ranks": 6, "layers": 4, "batches": 12, "mesh": {"x": 2, "y": 1, "z": 3}}),
+    "anywhere": ("compose", {"ranks": 6, "layers": 6, "batches": 12, "mesh": {"x": 2, "y": 1, "z": 3}}),
 }
 """A solution for each layout, and a size with no two numbers alike that mean different things."""
 
