@@ -154,3 +154,11 @@ def test_who_is_too_slow_is_told_what_to_look_at(monkeypatch: pytest.MonkeyPatch
     assert "beside_target" not in str(grade(named))
     assert 'solution("gpipe") shows ours' in str(grade(named)) and "solution(" not in str(slow)
     assert "half" not in hint("gpipe").text
+
+
+def test_a_schedule_in_seconds_stands_beside_its_target() -> None:
+    fn, spec = SOLUTIONS["compose"]
+    figure = beside_target(run(fn, **spec["size"], cost=cost_named(spec["cost"])))
+    assert "Yours: 14.37 s, 11% idle. The target: 14.37 s, 11% idle." in figure.summary
+    with pytest.raises(PuzzleError, match="for another size"):
+        beside_target(run(fn, **spec["size"], node_size=2, cost=cost_named(spec["cost"])))
