@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chalk.core import Primitive
@@ -12,7 +13,7 @@ from drawing import draw_course, theme
 from drawing.marks import Bars
 from drawing.silhouette import COLORS, draw_silhouette
 from lib.course.sketches import CELLS, silhouette
-from lib.course.specs import puzzles
+from lib.course.specs import Puzzle, puzzles
 from lib.grading.progress import Point
 from lib.record.events import MARKS
 from tests.drawing_events import SVG, corners, parse, texts, titles
@@ -24,12 +25,19 @@ def lines_of(shown: list[str], *wanted: str) -> bool:
     return any(tuple(shown[at : at + len(wanted)]) == wanted for at in range(len(shown)))
 
 
+def figures(puzzle: Puzzle, wanted: dict[str, Any]) -> tuple[str, str]:
+    """Ticks and elements, or what they are of a puzzle that is not told in these."""
+    if puzzle.name == "compose":
+        return f"{wanted['time']:.0f} s", f"{wanted['memory'] / 1e9:.0f} GB"
+    return f"{wanted['time']:g}", f"{wanted['memory']:,}"
+
+
 def test_every_puzzle_and_every_repair_is_on_the_map_with_its_target() -> None:
     figure = draw_course()
     shown = texts(figure)
     for puzzle in puzzles().values():
         assert puzzle.title in shown and str(puzzle.number) in shown
-        assert lines_of(shown, f"{puzzle.target['time']:g}", f"{puzzle.target['memory']:,}")
+        assert lines_of(shown, *figures(puzzle, puzzle.target))
         assert (
             f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {puzzle.difficulty}, {puzzle.minutes} minutes)"
             in figure.summary
@@ -111,8 +119,10 @@ def test_every_star_is_on_the_map_and_those_that_are_won_are_said() -> None:
     figure = draw_course(["ddp", "basic"], ["ddp"])
     for puzzle in puzzles().values():
         if puzzle.star:
-            assert lines_of(texts(figure), f"{puzzle.star['time']:g}", f"{puzzle.star['memory']:,}")
-            assert f"star {puzzle.star['time']:g} ticks and {puzzle.star['memory']:,} elements" in figure.summary
+            assert lines_of(texts(figure), *figures(puzzle, puzzle.star))
+            time, memory = figures(puzzle, puzzle.star)
+            units = ("", "") if puzzle.name == "compose" else (" ticks", " elements")
+            assert f"star {time}{units[0]} and {memory}{units[1]}" in figure.summary
     assert [title for title in titles(figure) if "star" in title] == [
         "puzzle 2: Distributed data parallel, solved, with its star"
     ]

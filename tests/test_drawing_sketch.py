@@ -12,7 +12,7 @@ from drawing import Figure, beside_target, draw_sketch
 from drawing.notebook import _show_hint
 from lib import Model, PuzzleError, RingCost, grade, hint, run
 from lib.course.layouts import mesh_of
-from lib.course.sketches import as_kept, outline, sketch
+from lib.course.sketches import MOST, as_kept, outline, sketch
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.notebook import Hint
 from lib.record.events import MARKS
@@ -33,7 +33,10 @@ def words(figure: Figure) -> str:
 @each_puzzle()
 def test_a_sketch_is_the_first_half_and_no_more(puzzle: Puzzle) -> None:
     half = sketch(puzzle)
-    assert half.time <= puzzle.target["time"] and half.until == pytest.approx(half.time / 2)
+    part = half.until / half.time  # of a long schedule less than half
+    assert puzzle.unit.scored(half.time) <= puzzle.target["time"]
+    assert part == pytest.approx(1 / 16 if puzzle.name == "compose" else 1 / 2)
+    assert len(half.events) <= MOST + mesh_of(puzzle.size).everyone
     assert {event.rank for event in half.events} == set(range(mesh_of(puzzle.size).everyone))
     assert 0 < max(event.end for event in half.events) <= half.until
     assert all(event.start < half.until and event.held == () for event in half.events)
@@ -151,3 +154,11 @@ def test_who_is_too_slow_is_told_what_to_look_at(monkeypatch: pytest.MonkeyPatch
     assert "beside_target" not in str(grade(named))
     assert 'solution("gpipe") shows ours' in str(grade(named)) and "solution(" not in str(slow)
     assert "half" not in hint("gpipe").text
+
+
+def test_a_schedule_in_seconds_stands_beside_its_target() -> None:
+    fn, spec = SOLUTIONS["compose"]
+    figure = beside_target(run(fn, **spec["size"], cost=cost_named(spec["cost"])))
+    assert "Yours: 14.37 s, 11% idle. The target: 14.37 s, 11% idle." in figure.summary
+    with pytest.raises(PuzzleError, match="for another size"):
+        beside_target(run(fn, **spec["size"], node_size=2, cost=cost_named(spec["cost"])))

@@ -46,6 +46,7 @@ def test_every_solution_is_in_it_with_its_figures_and_its_sentence(page: str) ->
         home = at_home(puzzle)
         words = re.sub("<[^>]+>", "", shown[name].partition("<svg")[0])
         figures = f"{show_ticks(home.time)} ticks, {show_elements(int(home.memory))} elements"
+        figures = f"{home.time:.4g} s, {home.memory / 1e9:.3g} GB" if puzzle.name == "compose" else figures
         assert words.startswith(f"\n{puzzle.number}. {puzzle.title}\n") and figures in words
         assert said[name][1:].strip("*.") in words.replace("&quot;", '"') or "*" in said[name]
         assert shown[name].count("<svg") == 1 and f"{puzzle.size['ranks']} rank" in words

@@ -22,10 +22,10 @@ import pytest
 import lib
 from lib import Model, PuzzleError, grade, hint, progress, run, solution, start_from
 from lib.basics.errors import show_set
-from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS, check_layout, corners, show_size
+from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS, Size, check_layout, corners, show_size
 from lib.course.rules import RULES
 from lib.course.sketches import at_home, elsewhere
-from lib.course.specs import Puzzle, find, puzzles
+from lib.course.specs import Puzzle, cost_named, find, puzzles
 from lib.grading import page, seal
 from lib.grading.judge import judge, other_sizes, praise
 from lib.grading.progress import LONGEST, Point, Progress
@@ -256,6 +256,7 @@ LAID = {
     "sharded_stages": ("breadth_first", {"ranks": 6, "layers": 4, "batches": 15, "mesh": {"stage": 2, "shard": 3}}),
     "hybrid_sharded": ("repair_groups", {"ranks": 6, "layers": 2, "batches": 6, "mesh": {"replica": 2, "shard": 3}}),
     "replica_sharded": ("replica_fsdp", {"ranks": 6, "layers": 2, "batches": 12, "mesh": {"replica": 2, "shard": 3}}),
+    "anywhere": ("compose", {"ranks": 6, "layers": 6, "batches": 12, "mesh": {"x": 2, "y": 1, "z": 3}}),
 }
 """A solution for each layout, and a size with no two numbers alike that mean different things."""
 
@@ -320,7 +321,7 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
         assert error.cure == "layer 9 is not for this rank: leave it to those that hold it"
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "stages"])
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("stages", "anywhere")])
 def test_a_rank_that_loads_other_pieces_is_named(layout: str) -> None:
     size, states = ended(layout)
     for state in states:
@@ -544,7 +545,7 @@ def test_figures_stand_in_columns(kernel: Path) -> None:
     for head in ("#", "ticks", "elements", "target: ticks", "star: ticks"):
         end = heads.index(f" {head} ") + 1 + len(head)
         figures = [line[:end].split()[-1] for line in lines if line[end - 1 : end].strip()]
-        assert figures and all(figure[-1].isdigit() for figure in figures), head
+        assert figures and all(figure[-1].isdigit() or figure in ("s", "GB") for figure in figures), head
         assert [line for line in lines if line[end : end + 1].strip()] == [], head  # all end below the end of the head
     long = page.text(replace(passes()[0], status=FAIL)).split("\n")[2:]
     assert len({re.match(r" +[^:]+: +", line).end() for line in long}) == 1  # type: ignore[union-attr]
@@ -966,4 +967,94 @@ def test_at_other_sizes_the_room_is_what_the_target_leaves_the_solution() -> Non
     for puzzle in puzzles().values():
         home = at_home(puzzle)
         assert home.size == puzzle.size
-        assert home.time <= puzzle.target["time"] and home.memory <= puzzle.target["memory"]
+        time, memory = puzzle.scored(home.time, home.memory)
+        assert time <= puzzle.target["time"] and memory <= puzzle.target["memory"]
+
+
+# -- a puzzle in seconds and bytes ------------------------------------------------------------------------------
+
+
+def scored(time: float, memory: float) -> Verdict:
+    """The verdict on a right run of the last puzzle that takes so long and so much."""
+    puzzle = puzzles()["compose"]
+    at_home = SOLUTIONS["compose"]
+
+    def at(size: Size) -> Any:
+        done = run(at_home, **size, cost=cost_named(puzzle.cost))
+        if size == puzzle.size:
+            vars(done).update(time=time, memory=memory)
+        return done
+
+    return judge(puzzle, at, 0)
+
+
+def test_of_seconds_and_bytes_two_digits_count_and_are_told() -> None:
+    for time, memory, status, told in (
+        (14.49, 62.4e9, PASS, "14 s"),
+        (14.51, 62.4e9, FAIL, "15 s"),
+        (13.49, 68.4e9, PASS, "13 s"),
+        (13.9, 73.6e9, FAIL, "14 s"),
+    ):
+        verdict = scored(time, memory)
+        assert (verdict.status, verdict.starred) == (status, time == 13.49)
+        facts = dict(verdict.facts())
+        assert facts["time"] == f"{told} (target 14 s, star 13 s)"
+        assert facts["peak memory"].endswith(" GB (target 73 GB, star 68 GB)")
+        assert verdict.as_json()["units"] == {"time": "s", "memory": "bytes"}
+    assert "over the target: 15 s, target 14 s" in scored(14.51, 62.4e9).message
+    assert "over the target: 74 GB, target 73 GB (on rank 0 at 4.116 s" in scored(13.9, 73.6e9).message
+    assert scored(13.9, 68e9).message.endswith("For the star, save another 1 s.")
+    assert "Better than the best known" in scored(13.2, 60e9).message
+
+
+def test_of_ticks_and_elements_every_digit_counts() -> None:
+    puzzle = puzzles()["fsdp"]
+    assert puzzle.scored(20.400001, 2359297) == (20.400001, 2359297)
+    assert puzzle.told(20.4, 2359296) == ("20.4 ticks", "2,359,296 elements")
+    assert puzzle.brief(20.4, 2359296) == ("20.4", "2,359,296")
+    assert puzzles()["compose"].brief(13.6, 62e9) == ("13.6 s", "62 GB")
+    verdict = judge(puzzle, lambda size: run(SOLUTIONS["fsdp"], **size), 0)
+    assert verdict.as_json()["units"] == {"time": "ticks", "memory": "elements"}
+
+
+# -- weights and states anywhere --------------------------------------------------------------------------------
+
+
+def anywhere(begin: Callable[[Model], None]) -> None:
+    size = {"ranks": 2, "layers": 2, "batches": 2}
+    check_layout("anywhere", size, run(begin, **size).final_states)
+
+
+def test_all_ranks_together_begin_with_everything() -> None:
+    def nothing_of_the_last(model: Model) -> None:
+        model.weights[0], model.opt_states[0] = model.load_weights(0)
+
+    def half(model: Model) -> None:
+        for layer in range(2):
+            model.weights[layer], model.opt_states[layer] = model.load_weights(layer, 0, 2)
+
+    def no_state(model: Model) -> None:
+        model.weights[0], state = model.load_weights(0)
+        model.weights[1], model.opt_states[1] = model.load_weights(1)
+        if model.rank == 0:
+            model.opt_states[0] = state
+
+    for begin, words in (
+        (nothing_of_the_last, "no rank begins with all of the Weight of layer 1"),
+        (half, "no rank begins with all of the Weight of layer 0"),
+        (no_state, "it begins with the weight of layer 0 and no part of its optimizer state"),
+    ):
+        with pytest.raises(PuzzleError, match=words) as caught:
+            anywhere(begin)
+        assert caught.value.cure
+
+
+def test_pieces_of_any_form_may_be_anywhere_and_are_handed_in() -> None:
+    def uneven(model: Model) -> None:
+        for layer, total in enumerate((1, 2)):
+            if total == 2 or model.rank == 1:
+                piece = model.load_weights(layer, model.rank % total, total)
+                model.weights[layer], model.opt_states[layer] = piece
+
+    with pytest.raises(PuzzleError, match=r"it ends with \(set_final_weight\) the wrong pieces of the Weight"):
+        anywhere(uneven)

@@ -109,8 +109,8 @@ def anywhere(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     for state in final_states:
         weights, states = (_parts(kind, state.began) for kind in ("Weight", "OptState"))
         for layer in sorted(weights.keys() ^ states.keys()):
-            problem = f"it begins with {'no part of' * (layer in states)} the weight of layer {layer}"
-            problem += f" and {'no part of' * (layer in weights)} its optimizer state".replace("  ", " ")
+            has, lacks = ("weight", "optimizer state") if layer in weights else ("optimizer state", "weight")
+            problem = f"it begins with the {has} of layer {layer} and no part of its {lacks}"
             expected, cure = "a part of both on each rank that has one of them", f"model.load_weights({layer}, ...)"
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
         wanted.append({layer: (weights[layer], states[layer]) for layer in weights})
