@@ -42,7 +42,9 @@ def archive(root: Path) -> bytes:
             if path.suffix in TAKEN:
                 info = zipfile.ZipInfo(path.relative_to(root).as_posix(), DATE)
                 made.writestr(info, path.read_bytes())
-    return lzma.compress(packed.getvalue(), filters=FOR_TEXT)  # all at once: a third smaller than one by one
+    return lzma.compress(
+        packed.getvalue(), filters=FOR_TEXT
+    )  # all at once: a third smaller than one by one
 
 
 def requirements(root: Path) -> list[str]:
