@@ -77,19 +77,16 @@ def fit(text: str, size: float, width: float) -> str:
 def figures(trace: Trace) -> list[Figures]:
     """Return the figures of the head, time and peak memory. Those of a run with a fault meet no target, whatever they
     are."""
-    peak, right, unit = trace.peak, not trace.fault, trace.unit
+    peak, unit = trace.peak, trace.unit
     size = trace.size_unit.show if trace.size_unit.says_itself else size_of
     time = Figures("time", unit.brief(trace.time), f"{unit.name}, until it failed" if trace.failure else unit.name)
     if trace.time_target is not None:
-        met = trace.time <= trace.time_target if right else None
-        time = time._replace(note=f"target {unit.brief(trace.time_target)}", met=met)
+        time = time._replace(note=f"target {unit.brief(trace.time_target)}", met=trace.fast_enough)
     if peak is None:
         return [time]
     memory = Figures("peak memory", size(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
     if trace.memory_target is not None:
-        target = trace.memory_target
-        met = peak.memory <= target if right else None
-        memory = memory._replace(note=f"target {size(target)}", met=met)
+        memory = memory._replace(note=f"target {size(trace.memory_target)}", met=trace.small_enough)
     on_host = trace.host_peak
     return [time, memory, *([Figures("on a host", size(on_host.memory), f"rank {on_host.rank}")] if on_host else [])]
 

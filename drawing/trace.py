@@ -67,6 +67,7 @@ class Trace:
     """The longest chain of operations that wait for each other, if it is to be shown."""
     hosts: Mapping[int, Sequence[int]] = field(default_factory=dict)
     note: str = ""  # what whoever reads the figures has to know
+    scored: bool = False  # whether the targets are a puzzle's, which figures in seconds and bytes meet in two digits
     """The devices of each host, by its rank. Shares of time, and the peak, are those of devices."""
 
     @cached_property
@@ -142,6 +143,21 @@ class Trace:
         """Share (0 to 1) of all ranks' time with communication, hidden or not."""
         return share(self.device_events, self.ranks, in_lane("collective", "message"), self.time)
 
+    @property
+    def fast_enough(self) -> bool | None:
+        """Whether the time meets its target. None if there is no target, and for a run with a fault."""
+        if self.time_target is None or self.fault:
+            return None
+        return (self.unit.scored(self.time) if self.scored else self.time) <= self.time_target
+
+    @property
+    def small_enough(self) -> bool | None:
+        """Whether the peak memory meets its target, in the same way."""
+        if self.memory_target is None or self.peak is None or self.fault:
+            return None
+        memory = self.peak.memory
+        return (self.size_unit.scored(memory) if self.scored else memory) <= self.memory_target
+
     @cached_property
     def hidden(self) -> float:
         """Share (0 to 1) of all ranks' time in which communication goes on beside compute."""
@@ -204,7 +220,7 @@ def trace_of(
     models = _models(source)
     cost = models[0].dist.cost
     unit, tick = cost.time_unit, None
-    fault, failure, note = "", None, ""
+    fault, failure, note, scored = "", None, "", False
     if isinstance(source, Run):
         unit, tick, note = source.unit, source.tick and 1e3 * source.tick, source.note
         title = source.name if title is None else title
@@ -213,7 +229,7 @@ def trace_of(
         if failure is not None:
             by_rank = {rank: by_rank.get(rank, ()) for rank in range(source.ranks + source.hosts)}
         elif time_target is None and memory_target is None and (puzzle := _puzzle_of(source)) is not None:
-            time_target, memory_target = puzzle.target["time"], puzzle.target["memory"]
+            time_target, memory_target, scored = puzzle.target["time"], puzzle.target["memory"], True
             fault = fault or _refused(source, puzzle)
     else:
         models, by_rank = _logs(models)
@@ -234,6 +250,7 @@ def trace_of(
         tick=tick,
         hosts=hosts,
         note=note,
+        scored=scored,
     )
 
 
@@ -250,7 +267,7 @@ def with_chain(trace: Trace, wanted: bool | None) -> Trace:
 
     Raise PuzzleError where it is wanted and cannot be known: times were measured, or there are not all ranks.
     """
-    slow = trace.time_target is not None and trace.time > trace.time_target and not trace.fault and not trace.failure
+    slow = trace.fast_enough is False and not trace.failure
     if wanted is False or (wanted is None and not slow):
         return trace
     if trace.unit is MS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lib.basics.errors import folded
 from lib.basics.units import Elements, SizeUnit, show_elements
@@ -121,9 +121,10 @@ def _figures(trace: Trace) -> str:
     if peak is None:
         return f"{head}time {trace.unit.lasting(trace.time)}."
     return (
-        f"{head}time {trace.unit.lasting(trace.time)}{_met(trace.time, trace.time_target, trace)}; "
+        f"{head}time {trace.unit.lasting(trace.time)}{_met(trace.time_target, trace.fast_enough, '{:,.10g}'.format)}; "
         f"peak memory {trace.size_unit.told(peak.memory)} on rank {peak.rank} "
-        f"at {trace.unit.at(trace.unit.brief(peak.issued))}{_met(peak.memory, trace.memory_target, trace)}; "
+        f"at {trace.unit.at(trace.unit.brief(peak.issued))}"
+        f"{_met(trace.memory_target, trace.small_enough, trace.size_unit.show)}; "
         + (f"on a host {trace.size_unit.told(trace.host_peak.memory)}; " if trace.host_peak else "")
         + f"{spent(trace)}."
     )
@@ -151,13 +152,11 @@ def machine(trace: Trace) -> str:
     return said + (f" · {trace.scale}" if trace.scale else "") + (f" · {trace.note}" if trace.note else "")
 
 
-def _met(value: Elements | float, target: Elements | float | None, trace: Trace) -> str:
+def _met(target: Any, met: bool | None, show: Callable[[Any], str]) -> str:
+    """Return a target in brackets, and whether it is met if that can be said."""
     if target is None:
         return ""
-    shown = int(target) if target == int(target) else target
-    if trace.fault:
-        return f" (target {shown:,})"
-    return f" (target {shown:,}, {'met' if value <= target else 'missed'})"
+    return f" (target {show(target)}{'' if met is None else ', met' if met else ', missed'})"
 
 
 def _shape(trace: Trace) -> str:

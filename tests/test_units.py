@@ -15,7 +15,8 @@ import pytest
 from drawing import beside_target, compare, draw, draw_group, draw_sweep, perfetto, play
 from drawing.playback import playback
 from drawing.trace import trace_of
-from lib import PuzzleError, Run, run, sweep
+from lib import PuzzleError, Run, grade, run, sweep
+from lib.course.specs import cost_named, puzzles
 from lib.real import A100_MEGATRON, Transformer, report
 from solutions.p02_ddp import ddp
 from solutions.p04_fsdp import fsdp
@@ -25,6 +26,7 @@ from solutions.p18_sequence_parallel import sequence_parallel
 from solutions.p19_buckets import buckets
 from solutions.p22_offload import offload
 from solutions.p23_lora import lora
+from solutions.p24_compose import compose
 from tests.failures import CASES, Case
 
 SMALL = Transformer(12, 1024, 16, 512, 8192, tied=True, name="small")
@@ -117,3 +119,16 @@ def test_a_target_in_ticks_is_none_for_a_run_in_seconds() -> None:
     done = run(fsdp, ranks=4, layers=6, batches=4, cost=COST)
     with pytest.raises(PuzzleError, match=r"the target is in ticks, and this run is in s\n.*own prices"):
         beside_target(done)
+
+
+def test_a_picture_says_of_a_puzzle_in_seconds_what_the_grader_says() -> None:
+    """There 14.4 seconds are 14: no red figure where the verdict is a pass."""
+    puzzle = puzzles()["compose"]
+    done = run(compose, **puzzle.size, cost=cost_named(puzzle.cost))
+    assert puzzle.target["time"] < done.time < puzzle.target["time"] + 0.5
+    assert grade(compose).status == "PASS"
+    trace = trace_of(done)
+    assert (trace.fast_enough, trace.small_enough) == (True, True)
+    assert "the longest chain" not in draw(done).svg()
+    own = trace_of(done, time_target=float(puzzle.target["time"]))  # a target of one's own is meant to the last digit
+    assert own.fast_enough is False
