@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,4 +62,5 @@ def complaints(outputs: Outputs) -> Outputs:
 
 def shows_a_picture(outputs: Outputs, name: str) -> bool:
     """Whether the schedule of that function is drawn."""
-    return any(f'aria-label="{name}: ' in html and " ticks" in html for html in htmls(outputs) if "<svg" in html)
+    shown = re.compile(rf'aria-label="{name}: [^"]*\btime [0-9.]+ (ticks|s)\b')
+    return any(shown.search(html) for html in htmls(outputs) if "<svg" in html)
