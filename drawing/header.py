@@ -81,14 +81,14 @@ def figures(trace: Trace) -> list[Figures]:
     size = trace.size_unit.show if trace.size_unit.says_itself else size_of
     time = Figures("time", unit.brief(trace.time), f"{unit.name}, until it failed" if trace.failure else unit.name)
     if trace.time_target is not None:
-        met = trace.time <= trace.time_target if right else None
+        met = trace.meets_time if right else None
         time = time._replace(note=f"target {unit.brief(trace.time_target)}", met=met)
     if peak is None:
         return [time]
     memory = Figures("peak memory", size(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
     if trace.memory_target is not None:
         target = trace.memory_target
-        met = peak.memory <= target if right else None
+        met = trace.meets_memory if right else None
         memory = memory._replace(note=f"target {size(target)}", met=met)
     on_host = trace.host_peak
     return [time, memory, *([Figures("on a host", size(on_host.memory), f"rank {on_host.rank}")] if on_host else [])]

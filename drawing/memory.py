@@ -108,7 +108,7 @@ def target_color(trace: Trace) -> str:
     """Return the color of the line of the target: of a run with a fault it says neither good nor bad."""
     if trace.fault or trace.peak is None or trace.memory_target is None:
         return theme.MUTE
-    return theme.GOOD if trace.peak.memory <= trace.memory_target else theme.BAD
+    return theme.GOOD if trace.meets_memory else theme.BAD
 
 
 def profiles_of(layout: Layout) -> list[Profile]:

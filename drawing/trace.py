@@ -51,6 +51,8 @@ class Trace:
     title: str = "schedule"
     time_target: float | None = None
     memory_target: Elements | float | None = None
+    graded: bool = False
+    """Whether the targets are a puzzle's: then of seconds and bytes only so many digits count as in grading."""
     fault: str = ""
     """What is wrong with the run, in a line, or nothing: then its figures are compared with their targets."""
     failure: Failure | None = None
@@ -87,6 +89,19 @@ class Trace:
     def time(self) -> float:
         """The end of the last operation, in ``unit``."""
         return makespan(self.events)
+
+    @property
+    def meets_time(self) -> bool:
+        """Whether it is within the target of time, if there is one."""
+        time = self.unit.scored(self.time) if self.graded else self.time
+        return self.time_target is None or time <= self.time_target
+
+    @property
+    def meets_memory(self) -> bool:
+        """Whether its peak is within the target of memory, if there is one."""
+        memory = self.peak.memory if self.peak else 0
+        memory = self.size_unit.scored(memory) if self.graded else memory  # type: ignore[assignment]
+        return self.memory_target is None or memory <= self.memory_target
 
     @property
     def scale(self) -> str:
@@ -202,7 +217,7 @@ def trace_of(
     models = _models(source)
     cost = models[0].dist.cost
     unit, tick = cost.time_unit, None
-    fault, failure = "", None
+    fault, failure, graded = "", None, False
     if isinstance(source, Run):
         unit, tick = source.unit, source.tick and 1e3 * source.tick
         title = source.name if title is None else title
@@ -212,7 +227,7 @@ def trace_of(
             by_rank = {rank: by_rank.get(rank, ()) for rank in range(source.ranks + source.hosts)}
         elif time_target is None and memory_target is None and (puzzle := _puzzle_of(source)) is not None:
             time_target, memory_target = puzzle.target["time"], puzzle.target["memory"]
-            fault = fault or _refused(source, puzzle)
+            fault, graded = fault or _refused(source, puzzle), True
     else:
         models, by_rank = _logs(models)
     hosts = _hosts(models, by_rank)
@@ -224,6 +239,7 @@ def trace_of(
         title="schedule" if title is None else str(title),
         time_target=time_target,
         memory_target=memory_target,
+        graded=graded,
         fault=fault,
         failure=failure,
         models=models,

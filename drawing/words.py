@@ -121,9 +121,9 @@ def _figures(trace: Trace) -> str:
     if peak is None:
         return f"{head}time {trace.unit.lasting(trace.time)}."
     return (
-        f"{head}time {trace.unit.lasting(trace.time)}{_met(trace.time, trace.time_target, trace)}; "
+        f"{head}time {trace.unit.lasting(trace.time)}{_target(trace.time_target, trace.meets_time, trace)}; "
         f"peak memory {trace.size_unit.told(peak.memory)} on rank {peak.rank} "
-        f"at {trace.unit.at(trace.unit.brief(peak.issued))}{_met(peak.memory, trace.memory_target, trace)}; "
+        f"at {trace.unit.at(trace.unit.brief(peak.issued))}{_target(trace.memory_target, trace.meets_memory, trace)}; "
         + (f"on a host {trace.size_unit.told(trace.host_peak.memory)}; " if trace.host_peak else "")
         + f"{spent(trace)}."
     )
@@ -150,13 +150,13 @@ def machine(trace: Trace) -> str:
     return said + (f" · {trace.scale}" if trace.scale else "")
 
 
-def _met(value: Elements | float, target: Elements | float | None, trace: Trace) -> str:
+def _target(target: Elements | float | None, met: bool, trace: Trace) -> str:
     if target is None:
         return ""
     shown = int(target) if target == int(target) else target
     if trace.fault:
         return f" (target {shown:,})"
-    return f" (target {shown:,}, {'met' if value <= target else 'missed'})"
+    return f" (target {shown:,}, {'met' if met else 'missed'})"
 
 
 def _shape(trace: Trace) -> str:
