@@ -66,9 +66,11 @@ class Trace:
     chain: Chain | None = None
     """The longest chain of operations that wait for each other, if it is to be shown."""
     hosts: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    note: str = ""  # what whoever reads the figures has to know
-    scored: bool = False  # whether the targets are a puzzle's, which figures in seconds and bytes meet in two digits
     """The devices of each host, by its rank. Shares of time, and the peak, are those of devices."""
+    note: str = ""
+    """What whoever reads the figures has to know."""
+    scored: bool = False
+    """Whether the targets are a puzzle's, which figures in seconds and bytes meet in two digits."""
 
     @cached_property
     def events(self) -> list[Event]:

@@ -62,5 +62,5 @@ def complaints(outputs: Outputs) -> Outputs:
 
 def shows_a_picture(outputs: Outputs, name: str) -> bool:
     """Whether the schedule of that function is drawn."""
-    said = re.compile(rf'aria-label="{re.escape(name)}: [^"]* (ticks|s)\b')
-    return any(said.search(html) for html in htmls(outputs) if "<svg" in html)
+    shown = re.compile(rf'aria-label="{name}: [^"]*\btime [0-9.]+ (ticks|s)\b')
+    return any(shown.search(html) for html in htmls(outputs) if "<svg" in html)

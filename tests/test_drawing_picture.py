@@ -192,7 +192,8 @@ def test_the_head_compares_figures_with_targets_exactly() -> None:
 def test_a_puzzle_at_its_own_size_is_drawn_beside_its_targets(fn: Any, spec: dict[str, Any]) -> None:
     figure = draw(run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default"))))
     assert figure.summary.count("met)") == 2
-    assert f"target {spec['target']['memory']:,}" in texts(figure)
+    told = "73 GB" if spec["name"] == "compose" else f"{spec['target']['memory']:,}"
+    assert f"target {told}" in texts(figure)
     larger = spec["size"] | {"layers": 2 * spec["size"]["layers"]}
     assert "target" not in draw(run(fn, **larger)).summary
     assert "target" not in draw(run(fn, **spec["size"], cost=Cost(forward=2))).summary

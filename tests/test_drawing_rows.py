@@ -228,7 +228,7 @@ def test_every_sign_of_a_picture_is_in_its_legend_and_no_other(name: str) -> Non
         "foot: the layer of a collective",
         "the longest chain (all else is pale)",
     }
-    axis = min(y for y, text in shown if text == "ticks" and y > 90)
+    axis = min(y for y, text in shown if text in ("ticks", "s") and y > 90)
     assert {text for _, text in shown if text in known} == signs(figure, axis)
 
 
