@@ -45,6 +45,9 @@ def test_the_sum_stands_in_the_head_in_the_words_and_over_the_line() -> None:
 @pytest.mark.parametrize(("fn", "spec"), ALL)
 def test_the_line_goes_from_tick_0_to_the_end_through_the_boxes_of_the_chain(fn: Any, spec: dict[str, Any]) -> None:
     layout = laid_out(run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default"))))
+    if not layout.fine:  # where operations have no boxes of their own, the chain is told in the head only
+        assert draw_path(layout) == []
+        return
     corners = draw_path(layout)[0].diagram.diagrams[1].shape.corners  # type: ignore[attr-defined]
     assert corners[0][0] == pytest.approx(layout.x0) and corners[-1][0] == pytest.approx(layout.x1)
     for (x0, y0), (x1, y1) in pairwise(corners):
