@@ -192,8 +192,9 @@ grade(compose)
 # all-reduce. And tensor parallelism makes everything eight times smaller, as long as it stays in the box.
 #
 # With all 1,024 GPUs and 1,024 sequences each box has just as much to do as here. Only the states get smaller, as
-# there are eight times as many replicas. Try it, it takes some seconds: `run(compose, ranks=128, layers=16, batches=512,
-# mesh={"x": 16, "y": 2, "z": 4}, cost=prices)`.
+# there are eight times as many replicas: our composition of eight stages takes 14.6 seconds and 47.5 GB there. Try yours,
+# it takes some seconds: `run(compose, ranks=128, layers=16, batches=512, mesh={"x": 16, "y": 2, "z": 4}, cost=prices)`.
+# And with `represent="x"`, of 16 replicas that do the same only four are run.
 
 # %% [markdown] tags=["solution"]
 # ## Faster: the network works while the boxes compute

@@ -339,6 +339,7 @@ CUBE = {"ranks": 8, "layers": 6, "batches": 8, "mesh": {"replica": 2, "shard": 2
 HOPPING = {"ranks": 16, "layers": 24, "batches": 16, "node_size": 8, "cost": cost_named("long_hops")}
 LEVELS = puzzles()["hierarchical"].size | {"cost": cost_named("two_speeds")}
 ONE_CARD = puzzles()["hpz"].size | {"cost": cost_named("one_card")}
+ALL_GPUS: dict[str, Any] = {"ranks": 128, "batches": 512, "mesh": {"x": 16, "y": 2, "z": 4}, "represent": "x"}
 HOST = {"ranks": 1, "layers": 6, "batches": 2, "hosts": 1, "cost": SLOW}
 MEASURED = [
     *(
@@ -354,6 +355,7 @@ MEASURED = [
             ("compose_overlapped", "{time:.1f} seconds, which count as {time:.0f}, and {gigabytes:.0f} GB."),
         )
     ),
+    ("p24_compose", "compose", SIXTEEN | ALL_GPUS, "takes {time:.1f} seconds and {gigabytes:.1f} GB there"),
     ("p21_hpz", "fsdp_through_one_card", ONE_CARD, "[FSDP: {time:g} ticks, {memory:,} elements]"),
     ("p21_hpz", "hpz", ONE_CARD, "[hpZ: {time:g} ticks, {memory:,} elements]"),
     ("p21_hpz", "hsdp", ONE_CARD, "On these ranks HSDP takes {memory:,} elements."),
