@@ -212,6 +212,14 @@ async def one_asks_for_each(model: Model) -> Model:
     return await fsdp(model)
 
 
+async def upper_half_does_more(model: Model) -> Model:
+    """The first ranks are alike, and a later one does something more in the end."""
+    await fsdp(model)
+    for _ in range(model.rank // 20):
+        model.activations["more"] = model.get_activation([model.rank])
+    return model
+
+
 @pytest.mark.parametrize(
     ("program", "said"),
     [
@@ -221,6 +229,7 @@ async def one_asks_for_each(model: Model) -> Model:
         (every_fourth, "records"),
         (in_a_ring, "pass messages"),
         (the_other_way_round, "no piece 40 of 40|piece 40 of 40|follows from"),
+        (upper_half_does_more, "rank 20 differs in its end and get_activation"),
         (one_asks_for_each, "asks in more than a few ways"),
     ],
 )
@@ -260,6 +269,48 @@ def test_a_rank_computes_with_its_number_as_with_any() -> None:
     run(program, 40, 1, 40, represent=True)
     assert seen[0] == (1, 1, 0, 7, 0.0, 0, "000", 5)
     assert seen[1] == (2, 0, 3, 3, 0.5, -1, "001", 6)
+
+
+def test_a_host_for_each_device_is_foretold_and_one_for_a_box_needs_all_its_devices() -> None:
+    lone: dict[str, Any] = {"ranks": 9, "layers": 3, "batches": 18, "hosts": 9}
+    program, cost = MODULES["p22_offload"].offload, cost_named("slow_host")
+    assert puzzles()["offload"].size["hosts"] == puzzles()["offload"].size["ranks"]
+    few = run(with_own_host, **lone, cost=cost, represent=True)
+    assert same(few, run(with_own_host, **lone, cost=cost)) and len(few.models) == 8
+    with pytest.raises(Unlike, match="have one host, and only some of them would be run"):
+        run(program, 8, 3, 8, node_size=8, hosts=1, cost=cost, represent=True)
+
+
+async def with_own_host(model: Model) -> Model:
+    """Sharded data parallel whose states and updates are on the host of each rank."""
+    if model.is_host:
+        (device,) = model.devices
+        for layer in range(model.LAYERS):
+            model.weights[layer], model.opt_states[layer] = model.load_weights(layer, device, model.RANKS)
+            await model.pass_to(device, model.weights[layer])
+        for layer in range(model.LAYERS):
+            model.grad_weights[layer] = await model.receive(device)
+            model.weights[layer], model.opt_states[layer] = model.update(
+                layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+            )
+            model.set_final_weight(layer, model.weights[layer])
+        return model
+    for layer in range(model.LAYERS):
+        model.weights[layer] = await model.receive(model.host)
+    model.activations[0] = model.get_activation(range(model.rank, model.BATCHES, model.RANKS))
+    for layer in range(model.LAYERS):
+        weight = await model.allgather(model.weights[layer], layer)
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+    for layer in reversed(range(model.LAYERS)):
+        weight = await model.allgather(model.weights[layer], layer)
+        grad, model.grad_activations[layer] = model.backward(
+            layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), weight
+        )
+        model.grad_weights[layer] = await model.scatterreduce(grad, layer)
+    for layer in range(model.LAYERS):
+        await model.pass_to(model.host, model.grad_weights[layer])
+    return model
 
 
 # -- what is said of it ---------------------------------------------------------------------

@@ -63,7 +63,7 @@ def axes_of(mesh: Mesh, represent: object) -> tuple[str, ...]:
 
 class Fold:
     """Which ranks of a mesh are run, and for whom they stand. ``axes``: those of which only a few ranks are run.
-    ``also``: more places on these axes that are run."""
+    ``also``: more places on these axes that are run. Raises Unlike where some of a host's devices would be run only."""
 
     def __init__(self, mesh: Mesh, axes: Sequence[str], also: Iterable[Place] = ()) -> None:
         self.mesh = mesh
@@ -77,6 +77,10 @@ class Fold:
         self.places, self.run_places = frozenset(product(*map(range, sizes))), frozenset(product(*few))
         self.wanted = set[Place]()  # places that have to be run, too, as questions that were asked show
         devices = {rank for rank in range(mesh.ranks) if self.place_of(rank) in self.run_places}
+        if beside := [
+            own for own in mesh.beside.values() if not devices.isdisjoint(own) and not devices.issuperset(own)
+        ]:
+            raise Unlike(f"ranks {', '.join(map(str, beside[0]))} have one host, and only some of them would be run")
         self.run = frozenset(devices | {host for host, own in mesh.beside.items() if devices.issuperset(own)})
         self._paths: dict[tuple[str | None, int], list[tuple[int, Steps]]] = {}
         self._allowed: set[tuple[int, int]] = set()
@@ -180,7 +184,8 @@ class Fold:
         from each other."""
         story = Story(self, own)
         for rank, log in own.items():
-            for told, is_so in zip(story.events(rank), log, strict=True):
+            foretold = story.events(rank)
+            for told, is_so in zip(foretold, log, strict=False):  # the last record, the end, comes nowhere else
                 if told != is_so:
                     raise Unlike(_difference(told, is_so))
         return [own[rank] if rank in own else Foretold(story, rank) for rank in range(self.mesh.everyone)]
