@@ -61,6 +61,34 @@ def test_every_solution_is_timed_as_on_the_whole_machine(
         assert not refused
 
 
+DATA_PARALLEL = [
+    "ddp",
+    "wsdp",
+    "fsdp",
+    "zero1",
+    "zero2",
+    "prefetch",
+    "buckets",
+    "lora",
+    "replica_fsdp",
+    "hierarchical",
+    "hpz",
+]
+
+
+@pytest.mark.parametrize("name", DATA_PARALLEL)
+def test_every_solution_whose_ranks_do_the_same_on_five_times_as_many(name: str) -> None:
+    puzzle = puzzles()[name]
+    program, cost, size = getattr(MODULES[puzzle.file], name), cost_named(puzzle.cost), dict(puzzle.size)
+    size |= {"ranks": 5 * size["ranks"], "batches": 5 * size["batches"]}
+    if mesh := dict(size.get("mesh", {})):
+        mesh["replica"] *= 5
+        size["mesh"] = mesh
+    few = run(program, **size, cost=cost, represent=True)
+    assert same(few, run(program, **size, cost=cost))
+    assert len(few.models) == (16 if mesh else 4) < size["ranks"]
+
+
 @pytest.mark.parametrize("ranks", [5, 8, 24, 33])
 @pytest.mark.parametrize("each", [1, 3])
 def test_more_ranks_than_are_run(ranks: int, each: int) -> None:
