@@ -288,6 +288,9 @@ ELSEWHERE = {  # the problem, and what comes to it
     "this rank is a host, linked to its own devices only, and rank {known} is none of them": "test_hosts.py: "
     "in a puzzle there is one host",
     "rank {known} is a host, linked to its own devices only: {show_set(mesh.beside[known])}": "test_hosts.py",
+    "the final weights are not known": "test_represent.py: where grade runs, all ranks are run",
+    "no rank begins with all of the {kind} of layer {layer}, and all together do not either": "test_grading.py: "
+    "what no rank begins with none can update, so the check of the final weights comes first",
 }
 
 

@@ -110,18 +110,29 @@ def anywhere(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
         weights, states = (_parts(kind, state.began) for kind in ("Weight", "OptState"))
         for layer in sorted(weights.keys() ^ states.keys()):
             has, lacks = ("weight", "optimizer state") if layer in weights else ("optimizer state", "weight")
-            problem = f"it begins with the {has} of layer {layer} and no part of its {lacks}"
             expected, cure = "a part of both on each rank that has one of them", f"model.load_weights({layer}, ...)"
-            raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
+            raise PuzzleError(
+                f"it begins with the {has} of layer {layer} and no part of its {lacks}",
+                where=Place(state.rank),
+                expected=expected,
+                cure=cure,
+                line="",
+            )
         wanted.append({layer: (weights[layer], states[layer]) for layer in weights})
     for layer, (which, kind) in product(range(size["layers"]), enumerate(("Weight", "OptState"))):
         parts = tuple(dict.fromkeys(own[layer][which] for own in wanted if layer in own))
         shards, total = union(parts)[0] if parts else (frozenset[int](), 1)
         if len(shards) < total:
-            problem = f"no rank begins with all of the {kind} of layer {layer}, and all together do not either"
             cure = "each layer on some rank, or each of its pieces: model.load_weights(layer, shard, total)"
             got = _show((shards, total) if shards else None)
-            raise PuzzleError(problem, where="all ranks", expected="all of it", got=got, cure=cure, line="")
+            raise PuzzleError(
+                f"no rank begins with all of the {kind} of layer {layer}, and all together do not either",
+                where="all ranks",
+                expected="all of it",
+                got=got,
+                cure=cure,
+                line="",
+            )
     return wanted
 
 

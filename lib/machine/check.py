@@ -16,6 +16,8 @@ BRIEFLY = {
     "layer {} has a wrong value",
 }
 """What the check says, in so few words that they fit under a title."""
+NOT_COMPUTED = "not computed"
+"""The value of every tensor in a run that is only timed (``represent``)."""
 TRAINED = ("weights", "adapters")
 """What may be trained: the layers' own weights, or adapters beside weights that stay as they are."""
 
@@ -32,9 +34,9 @@ def check_finals(states: Sequence[FinalState], train: str = TRAINED[0]) -> bool:
         _check_frozen(states)
     for layer in range(layers):
         finals = [(state.rank, state.finals[layer]) for state in states if layer in state.finals]
-        if any(final.value is None for _, final in finals):
-            problem, cure = "the final weights are not known", "run all ranks, without represent=..."
-            raise PuzzleError(problem, where=Place(layer=layer), cure=cure, line="")
+        if any(final.value == NOT_COMPUTED for _, final in finals):
+            cure = "run all ranks, without represent=..."
+            raise PuzzleError("the final weights are not known", where=Place(layer=layer), cure=cure, line="")
         _check_complete(layer, finals, adapters)
         for rank, final in finals:
             made_up = made_up or final.made_up

@@ -17,7 +17,7 @@ class Group(NamedTuple):
     position: dict[int, int]  # index of a rank among those that are present
     per_box: int  # how many of its ranks, at the most, share a box
     name: str
-    present: tuple[int, ...]  # those of its ranks that are run: all, unless some stand for others (``represent``)
+    present: tuple[int, ...] = ()  # those of its ranks that are run: all, unless some stand for others (``represent``)
 
     @property
     def across(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from ..basics.errors import Place
 from ..machine.books import LocalBooks
+from ..machine.check import NOT_COMPUTED
 from ..machine.cost import Shape
 from ..machine.in_flight import Lanes, Meeting, Membership, Message
 from ..machine.interface import AnyBooks
@@ -25,13 +26,14 @@ def books_of_few(shape: Shape, fold: Fold, strict: bool) -> AnyBooks:
 
 
 class Nothing:
-    """The arithmetic of a run that is only timed: tensors carry no value (see ``record.operations.Values``)."""
+    """The arithmetic of a run that is only timed: no tensor carries a value (see ``record.operations.Values``)."""
 
-    zero = None
+    zero = NOT_COMPUTED
 
     def __getattr__(self, operation: str) -> Any:
-        pair = operation in ("keeping", "backward", "update")
-        return lambda *values, **options: (None, None) if pair else None
+        given = getattr(Values, operation).__annotations__["return"]
+        result = (NOT_COMPUTED,) * 2 if given.startswith("tuple") else NOT_COMPUTED
+        return lambda *values, **options: result
 
 
 class Represented(Network):
@@ -69,7 +71,7 @@ class Represented(Network):
             except Unlike as error:
                 error.place = where
                 raise
-            outputs = super()._outputs(meeting, [(one, None) for one in everyone])
+            outputs = super()._outputs(meeting, [(one, NOT_COMPUTED) for one in everyone])
             self.known[key] = [outputs[group.ranks.index(rank)] for rank in group.present]
         return [(out.changed(layer=labels[0].layer), value) for out, value in self.known[key]]
 

@@ -137,7 +137,6 @@ def run(
     *,
     train: str = TRAINED[0],
     hosts: int = 0,
-    represent: str | Iterable[str] | bool | None = None,
     engine: str = "simulated",
     layer: str = "mlp",
     dtype: str = "float32",
@@ -147,6 +146,7 @@ def run(
     pace: float = 0.0,
     device: str = "auto",
     meter: bool = False,
+    represent: str | Iterable[str] | bool | None = None,
     _order: Sequence[int] | None = None,
     _strict: bool = True,
 ) -> Run:

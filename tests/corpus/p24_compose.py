@@ -27,6 +27,18 @@ ON_Z = (
 )
 
 
+ONE_UPDATES = """
+        if not replica:
+            weight, model.opt_states[layer] = model.update(layer, grad, model.weights[layer], model.opt_states[layer])
+            model.weights[layer] = weight
+            model.set_final_weight(layer, weight)
+            for other in range(1, replicas):
+                await model.pass_to(model.rank_at(x=other), weight)
+        else:
+            model.weights[layer] = await model.receive(src=model.rank_at(x=0))
+"""
+
+
 def laid_out(name: str, arguments: str, says: str = "") -> Program:
     """A program that is one call of the function that lays out pipelines, or of that of FSDP."""
     helper = "sharded" if "at_once" in arguments else "laid_out"
@@ -56,6 +68,7 @@ MISTAKES = [
     changed("compose", "no gather after the update", (GATHER, "model.weights[layer] = piece"), says="ends with (set_final_weight) the wrong pieces of the Weight"),
     changed("compose", "all replicas train the same", (MBS, "mbs = range(share)"), says="micro-batch"),
     changed("compose", "a layer too few", (MINE, "mine = range(stage, model.LAYERS - 1, stages)"), says="layer|rank"),
+    changed("compose", "one replica updates for all", ("        model.opt_states[layer] = state.shard(replica, replicas)", "        if not replica:\n            model.opt_states[layer] = state"), (SUM, SUM.replace("scatterreduce", "allreduce") + "\n" + ONE_UPDATES), (f"        {PIECE}\n        {UPDATE}\n        model.opt_states[layer] = state\n        {GATHER}\n        model.set_final_weight(layer, model.weights[layer])\n", ""), says="it begins with the weight of layer 0 and no part of its optimizer state"),
     changed("compose", "replicas on the wrong ranks", (STAGE, "stages, stage = model.RANKS // replicas, model.rank // replicas"), says="layer|rank"),
     changed("compose", "all forwards first", (AHEAD, "ahead = len(forwards)"), says="over the target"),
     changed("compose", "states dropped", (f"model.opt_states[layer] = {STATE}", "if replica == 0:\n            model.opt_states[layer] = state"), says="opt_states"),
