@@ -229,27 +229,6 @@ def test_honest_programs_pass_in_a_notebook(program: Program) -> None:
     assert verdict.status == PASS, verdict.message
 
 
-Site = tuple[str, int]  # a file, and a line in it
-
-
-@cache
-def in_a_notebook(program: Program) -> tuple[Verdict, frozenset[Site]]:
-    """The verdict on a program where it shares its process, and where errors were made meanwhile. (It is noted at once:
-    grading all mistakes once more for that took a quarter of a minute.)"""
-    made, make = set[Site](), PuzzleError.__init__
-
-    def noted(self: PuzzleError, *args: object, **parts: object) -> None:
-        frame = sys._getframe(1)
-        made.add((frame.f_code.co_filename, frame.f_lineno))
-        make(self, *args, **parts)  # type: ignore[arg-type]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PuzzleError, "__init__", noted)
-        patch.setattr("lib.grading.notebook.broken_seal", lambda: "")
-        verdict = grade(function(program), program.puzzle, seed=1)  # type: ignore[arg-type]
-    return verdict.verdict, frozenset(made)
-
-
 @pytest.mark.parametrize("program", MISTAKES, ids=titles(MISTAKES))
 def test_mistakes_are_found_in_a_notebook(program: Program) -> None:
     fn = function(program)
@@ -259,7 +238,7 @@ def test_mistakes_are_found_in_a_notebook(program: Program) -> None:
         if inspect.iscoroutine(fn):
             fn.close()
         return
-    verdict, _ = in_a_notebook(program)
+    verdict = grade(fn, program.puzzle, seed=1)
     assert verdict.status in (FAIL, TODO)
     assert any(words in verdict.message for words in program.says.split("|")), verdict.message
 
@@ -315,12 +294,21 @@ ELSEWHERE = {  # the problem, and what comes to it
 }
 
 
-def test_every_rule_fells_a_program() -> None:
-    made = set[Site]()
+def test_every_rule_fells_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: set[tuple[str, int]] = set()
+    make = PuzzleError.__init__
+
+    def noted(self: PuzzleError, *args: object, **parts: object) -> None:
+        frame = sys._getframe(1)
+        made.add((frame.f_code.co_filename, frame.f_lineno))
+        make(self, *args, **parts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(PuzzleError, "__init__", noted)
+    monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
     for program in [*MISTAKES, ENDLESS[0]]:
         fn = function(program)
         if callable(fn):
-            made |= in_a_notebook(program)[1]
+            grade(fn, program.puzzle, seed=1)
         elif inspect.iscoroutine(fn):
             fn.close()
     missed = []
