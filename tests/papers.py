@@ -11,8 +11,10 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,11 +32,13 @@ from lib.real import (
     Transformer,
 )
 from lib.running.plan import Search
-from solutions.p12_prefetch import prefetch
-from solutions.p13_one_f_one_b import one_f_one_b
-from solutions.p14_interleaved import interleaved
 from tests import published
 from tests.papers_picture import picture
+
+with redirect_stdout(StringIO()):  # the cells of a puzzle print, the last one what a step takes
+    from solutions.p12_prefetch import prefetch
+    from solutions.p13_one_f_one_b import one_f_one_b
+    from solutions.p14_interleaved import interleaved
 
 GIB = 2**30
 TENSOR = 8  # GPUs of a stage of Megatron's pipelines: a box
