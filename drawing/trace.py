@@ -220,39 +220,51 @@ def trace_of(
     if isinstance(source, Trace):
         return source
     models = _models(source)
-    cost = models[0].dist.cost
-    unit, tick = cost.time_unit, None
-    fault, failure, note, scored = "", None, "", False
     if isinstance(source, Run):
-        unit, tick, note = source.unit, source.tick and 1e3 * source.tick, source.note
-        title = source.name if title is None else title
         by_rank = _split(source.events)
-        failure, fault = source.failure, source.fault if _trains(source) else ""
-        if failure is not None:
+        if source.failure is not None:
             by_rank = {rank: by_rank.get(rank, ()) for rank in range(source.ranks + source.hosts)}
-        elif time_target is None and memory_target is None and (puzzle := _puzzle_of(source)) is not None:
-            time_target, memory_target, scored = puzzle.target["time"], puzzle.target["memory"], True
-            fault = fault or _refused(source, puzzle)
     else:
         models, by_rank = _logs(models)
-    hosts = _hosts(models, by_rank)
-    return Trace(
+    cost, hosts = models[0].dist.cost, _hosts(models, by_rank)
+    name = source.name if isinstance(source, Run) else "schedule"
+    trace = Trace(
         {rank: by_rank[rank] for rank in below_devices(by_rank, hosts)},
         layers=max(model.LAYERS for model in models),
         batches=max(model.BATCHES for model in models),
         node_size=models[0].dist.node_size,
-        title="schedule" if title is None else str(title),
+        title=name if title is None else str(title),
         time_target=time_target,
         memory_target=memory_target,
-        fault=fault,
-        failure=failure,
         models=models,
-        unit=unit,
+        unit=cost.time_unit,
         size_unit=cost.size_unit,
-        tick=tick,
         hosts=hosts,
-        note=note,
-        scored=scored,
+    )
+    return _of_run(trace, source) if isinstance(source, Run) else trace
+
+
+def _of_run(trace: Trace, run: Run) -> Trace:
+    """Return a trace with what a Run says of itself besides its records, and with the targets of its puzzle where it
+    has none of its own."""
+    trace = replace(
+        trace,
+        unit=run.unit,
+        tick=run.tick and 1e3 * run.tick,
+        note=run.note,
+        failure=run.failure,
+        fault=run.fault if _trains(run) else "",
+    )
+    targeted = trace.time_target is not None or trace.memory_target is not None
+    puzzle = None if targeted or run.failure is not None else _puzzle_of(run)
+    if puzzle is None:
+        return trace
+    return replace(
+        trace,
+        time_target=puzzle.target["time"],
+        memory_target=puzzle.target["memory"],
+        scored=True,
+        fault=trace.fault or _refused(run, puzzle),
     )
 
 

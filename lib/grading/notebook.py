@@ -86,17 +86,7 @@ def grade(
     if changed := broken_seal():
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
-    size = ", ".join(f"{name}={value!r}" for name, value in spec.size.items())
-    size += "" if spec.cost == "default" else f", cost={written(spec.cost)}"
-    named = "" if getattr(fn, "__name__", "") == spec.name else f', "{spec.name}"'
-    verdict = replace(
-        verdict,
-        seconds=time.perf_counter() - begun,
-        next_hint=f'hint("{spec.name}")',
-        beside=f"beside_target(run({name_of(fn)}, {size}){named})",
-        solution=f'solution("{spec.name}")' if (SOLUTIONS / f"{spec.file}.py").exists() else "",
-    )
-    verdict = _led_on(verdict)
+    verdict = _led_on(_helped(replace(verdict, seconds=time.perf_counter() - begun), fn))
     _last[spec.name] = verdict
     if "ipykernel" in sys.modules:
         kept = Progress()
@@ -104,6 +94,20 @@ def grade(
         first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
         verdict = replace(verdict, note=kept.note, attempts=f'{first}draw_attempts("{spec.name}")')
     return Shown(verdict)
+
+
+def _helped(verdict: Verdict, fn: Callable[[Any], Any]) -> Verdict:
+    """Return a verdict that names what helps: the next hint, a picture beside the target's, the solution."""
+    spec = verdict.puzzle
+    size = ", ".join(f"{name}={value!r}" for name, value in spec.size.items())
+    size += "" if spec.cost == "default" else f", cost={written(spec.cost)}"
+    named = "" if getattr(fn, "__name__", "") == spec.name else f', "{spec.name}"'
+    return replace(
+        verdict,
+        next_hint=f'hint("{spec.name}")',
+        beside=f"beside_target(run({name_of(fn)}, {size}){named})",
+        solution=f'solution("{spec.name}")' if (SOLUTIONS / f"{spec.file}.py").exists() else "",
+    )
 
 
 def _led_on(verdict: Verdict) -> Verdict:

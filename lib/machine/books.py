@@ -53,8 +53,7 @@ class LocalBooks:
 
     ``graded``: the rules of ``run`` (one owner, nothing made up, each piece loaded once). ``strict``: whether
     sets are checked at each operation; off, only the values can tell. ``values``: what tensors carry, fingerprints
-    unless given. ``watcher`` hears when tensors can really move.
-    ``network`` makes the links between the ranks.
+    unless given. ``watcher`` hears when tensors can really move. ``network`` makes the links between the ranks.
     """
 
     def __init__(

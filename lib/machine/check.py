@@ -35,7 +35,7 @@ def check_finals(states: Sequence[FinalState], train: str = TRAINED[0]) -> bool:
     for layer in range(layers):
         finals = [(state.rank, state.finals[layer]) for state in states if layer in state.finals]
         if any(final.value == NOT_COMPUTED for _, final in finals):
-            cure = "run all ranks, without represent=..."
+            cure = "run all ranks, without represent=..., at a smaller size if need be"
             raise PuzzleError("the final weights are not known", where=Place(layer=layer), cure=cure, line="")
         _check_complete(layer, finals, adapters)
         for rank, final in finals:

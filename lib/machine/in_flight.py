@@ -116,7 +116,7 @@ class InFlight:
         """Return the record of a call that has not ended."""
         others: tuple[int, ...] = (self.peer,) if self.peer is not None else ()
         if self.group is not None and self.meeting is not None:
-            calls = zip(self.group.present, self.meeting.calls, strict=True)
+            calls = zip(self.group.position, self.meeting.calls, strict=True)
             others = tuple(rank for rank, call in calls if call is None or not call.meets(self))
         elif self.sends:
             others = (self.rank.rank, *others)
@@ -159,7 +159,7 @@ class InFlight:
         """Return the ranks of the group that have not come to this collective yet."""
         if self.group is None or self.meeting is None:
             return []
-        return [rank for rank, call in zip(self.group.present, self.meeting.calls, strict=True) if call is None]
+        return [rank for rank, call in zip(self.group.position, self.meeting.calls, strict=True) if call is None]
 
 
 class Member(InFlight):
@@ -254,7 +254,7 @@ class Meeting:
     def __init__(self, group: Group, row: Collective, layer: int | tuple[int, ...], op: tuple[object, ...]) -> None:
         self.group, self.row, self.layer, self.op = group, row, layer, op
         self.mixed = False  # whether the group has not all called the same
-        self.calls: list[InFlight | None] = [None] * len(group.present)  # by place in the group
+        self.calls: list[InFlight | None] = [None] * len(group.position)  # by place in the group
         self.at_head = 0
         self.start: Grains = 0
 

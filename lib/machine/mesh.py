@@ -14,10 +14,9 @@ class Group(NamedTuple):
     """The ranks of one collective, in group order."""
 
     ranks: tuple[int, ...]
-    position: dict[int, int]  # index of a rank among those that are present
+    position: dict[int, int]  # of each rank that is run its index: some may stand for others (``represent``)
     per_box: int  # how many of its ranks, at the most, share a box
     name: str
-    present: tuple[int, ...] = ()  # those of its ranks that are run: all, unless some stand for others (``represent``)
 
     @property
     def across(self) -> bool:
@@ -113,9 +112,9 @@ class Mesh:
         if group is None:
             ranks = tuple(range(first, first + count * step, step))
             per_box = max(Counter(map(self.box, ranks)).values())
-            present = ranks if self.run is None else tuple([member for member in ranks if member in self.run])
+            present = (member for member in ranks if self.run is None or member in self.run)
             positions = {member: place for place, member in enumerate(present)}
-            group = self._groups[axis, first] = Group(ranks, positions, per_box, axis or "", present)
+            group = self._groups[axis, first] = Group(ranks, positions, per_box, axis or "")
         return group
 
     def box(self, rank: int) -> int:

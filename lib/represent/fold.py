@@ -35,8 +35,8 @@ ASKS_NOTHING = (
 )
 
 Steps = Sequence[tuple[int, int]]
-"""From a rank that is run to another: for each folded axis on which they differ, the place among some ranks or tensors
-of the second rank of that axis, and how many steps it is away."""
+"""The way from the first rank of the folded axes to another rank: for each axis the second rank of it (or that one's
+place in a group), and how often the step from the first to the second has to be taken."""
 
 
 class Unlike(PuzzleError):
@@ -171,7 +171,7 @@ class Fold:
             _moved_on(brought[first], [(known[first, second], count) for second, count in steps])
             for first, steps in paths
         ]
-        for rank, own in zip(group.present, brought, strict=True):
+        for rank, own in zip(group.position, brought, strict=True):
             told = everyone[group.ranks.index(rank)]
             if told.coarse() != own.coarse():
                 raise Unlike(f"rank {rank} brings {own}, where {told} follows from the first ranks")

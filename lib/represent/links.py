@@ -47,20 +47,18 @@ class Represented(Network):
 
     def _join(self, rank: int, axis: str | None) -> Membership:
         """Return what a rank is in its group along an axis."""
-        if axis is not None:
-            self.mesh.size(axis)  # says which axes there are
-            if axis not in self.checked:
-                self.fold.check_links(axis)
-                self.checked.add(axis)
+        if axis is not None and axis not in self.checked:
+            self.fold.check_links(axis)
+            self.checked.add(axis)
         return super()._join(rank, axis)
 
     def _outputs(self, meeting: Meeting, brought: Sequence[Part | None]) -> Sequence[Part]:
         """Return what those of a group get that are run."""
         group, (axis, first, _) = meeting.group, meeting.op
-        if group.present == group.ranks:
+        if len(group.position) == len(group.ranks):
             return super()._outputs(meeting, brought)
         labels = [one[0] for one in brought if one is not None]
-        where = Place(group.present[0], meeting.row.kind, labels[0].layer)
+        where = Place(next(iter(group.position)), meeting.row.kind, labels[0].layer)
         if len(labels) < len(brought):
             raise Unlike("only some of them bring a tensor", where)
         of_layer_0 = tuple([one.changed(layer=0) for one in labels])
@@ -72,7 +70,7 @@ class Represented(Network):
                 error.place = where
                 raise
             outputs = super()._outputs(meeting, [(one, NOT_COMPUTED) for one in everyone])
-            self.known[key] = [outputs[group.ranks.index(rank)] for rank in group.present]
+            self.known[key] = [outputs[group.ranks.index(rank)] for rank in group.position]
         return [(out.changed(layer=labels[0].layer), value) for out, value in self.known[key]]
 
     def send(self, lanes: Lanes, receiver: int, operand: TensorState | None, plain: object) -> Message:

@@ -218,11 +218,6 @@ class Timed(Run):
         everyone = range(self._fold.mesh.everyone)
         return [by_rank.get(rank) or by_rank[self._fold.stands_for(rank, self._fold.axes)[0]] for rank in everyone]
 
-    def verify(self) -> str:
-        """Raise PuzzleError: nothing is known of the final weights."""
-        cure = "run it without represent=..., at a smaller size if need be"
-        raise PuzzleError(f"the final weights are not known: {self.note}", where=self.name, cure=cure, line="")
-
     @property
     def fault(self) -> str:
         """Nothing: whether it trains the model is not known."""
