@@ -9,7 +9,7 @@ from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import MS
 from lib.course.layouts import mesh_of
-from lib.course.sketches import Outline, Span, outline
+from lib.course.sketches import Outline, Sketch, Span, outline
 from lib.course.sketches import sketch as sketch_of
 from lib.course.specs import Puzzle, cost_named, find, written
 from lib.record.codes import below_devices
@@ -41,7 +41,9 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     sketch = sketch_of(spec)
     until = spec.unit.brief(sketch.until)
     title = f"{spec.name}: the first {until} of {spec.unit.lasting(sketch.time)}"
-    trace = _trace(spec, title, sketch.events)
+    if len(sketch.ranks) < mesh_of(spec.size).everyone:
+        title += f", on {len(sketch.ranks)} ranks; the others do the same"
+    trace = _trace(spec, title, sketch)
     layout = Layout(trace, WIDTH, PAD + HEAD, sketch.time)
     plans = plan(layout, sketch.until)
     scale, y = axis(layout, layout.bottom)
@@ -119,11 +121,10 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
     return spec
 
 
-def _trace(puzzle: Puzzle, title: str, events: Sequence[Event]) -> Trace:
+def _trace(puzzle: Puzzle, title: str, sketch: Sketch) -> Trace:
     size, mesh = puzzle.size, mesh_of(puzzle.size)
-    ranks = below_devices(range(mesh.everyone), mesh.beside)
-    by_rank: dict[int, list[Event]] = {rank: [] for rank in ranks}
-    for event in events:
+    by_rank: dict[int, list[Event]] = {rank: [] for rank in below_devices(sketch.ranks, mesh.beside)}
+    for event in sketch.events:
         by_rank[event.rank].append(event)
     return Trace(
         by_rank, size["layers"], size["batches"], size.get("node_size"), title, hosts=mesh.beside, unit=puzzle.unit

@@ -49,8 +49,8 @@ SUMS = {
     "offload": "68 = 33 update + 21 backward + 12 forward + 2 messages",
     "hierarchical": "38.72 = 16 backward + 8 forward + 8 all-reduce + 4 update + 1.36 reduce-scatter + 1.36 all-gather",
     "hpz": "125.4 = 50.4 all-gather + 48 reduce-scatter + 18 backward + 6 forward + 3 update",
-    "compose": "14.37277117 = 8.97465915 backward + 4.708812868 forward + 0.292748416 loss + 0.140016877 "
-    "reduce-scatter + 0.140016877 all-gather + 0.069666914 messages + 0.046850064 update",
+    "compose": "14.57733189 = 8.97465915 backward + 4.708812868 forward + 0.292748416 loss + 0.262794144 "
+    "reduce-scatter + 0.262794144 all-gather + 0.069666914 messages + 0.005856258 update",
     "buckets": "99 = 60 all-reduce + 24 forward + 12 backward + 3 update",
     "lora": "17.4 = 6 forward + 3.6 all-gather + 3 backward + 3 update + 1.8 all-reduce",
     "sequence_parallel": "19.7 = 7.2 all-gather + 4.5 reduce-scatter + 4 update + 2 forward + 2 backward",

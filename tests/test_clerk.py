@@ -598,7 +598,13 @@ def test_a_line_without_end_and_a_line_that_ends_too_soon() -> None:
 def test_errors_without_end_come_to_an_end() -> None:
     line = b'["load_weights",0,null,9,0,1]\n'
     with pytest.raises(PuzzleError, match="layer is out of range"):
-        served(line * (MOST_ERRORS + 2))
+        served(line * (2 * MOST_ERRORS + 2))  # of two ranks
+
+
+def test_so_many_ranks_may_make_so_many_mistakes() -> None:
+    """Else a large machine's run would be ended before it could tell the line of the first."""
+    line = b'["load_weights",0,null,9,0,1]\n'
+    assert served(line * (MOST_ERRORS + 2) + b'["failed"]\n') == ["failed"]
 
 
 def test_nobody_writes_and_time_is_up() -> None:

@@ -682,27 +682,31 @@ def test_a_copy_in_the_box_takes_one_of_three_trips_across_for_the_weights_over_
     assert [kept(done, "OptState") for done in runs] == [shard, shard, in_box]
 
 
-@pytest.mark.parametrize(("axis", "mesh"), [("x", {"x": 2, "y": 2, "z": 2}), ("z", {"x": 2, "y": 1, "z": 3})])
+@pytest.mark.parametrize(
+    ("axes", "mesh"),
+    [("x", {"x": 2, "y": 2, "z": 2}), ("xy", {"x": 4, "y": 2, "z": 3}), ("z", {"x": 2, "y": 1, "z": 3})],
+)
 @pytest.mark.parametrize("chunks", [2, 4])
 @pytest.mark.parametrize("each", [2, 4])
 def test_a_composition_has_the_states_of_its_stage_in_pieces_and_the_bubble_of_its_thin_stages(
-    axis: str, mesh: dict[str, int], chunks: int, each: int
+    axes: str, mesh: dict[str, int], chunks: int, each: int
 ) -> None:
     """Of p stages, d replicas and t GPUs in a box, with P parameters: weights 2P/(pt), states 12P/(ptd) bytes (ZeRO-1),
     an all-reduce of 2P/(pt) bytes between the replicas; (m + (p - 1)/v)(F + B) for the passes of m micro-batches, and
     little more for loss, messages and updates."""
     cost: Any = cost_named("gpt_3_on_a100")
-    replicas, stages = mesh[axis], prod(mesh.values()) // mesh[axis]
+    replicas = prod(mesh[axis] for axis in axes)
+    stages = prod(mesh.values()) // replicas
     layers, batches = stages * chunks, stages * replicas * each
     ranks = {"ranks": stages * replicas, "mesh": mesh, "layers": layers, "batches": batches, "cost": cost}
     laid_out = program("p24_compose", "laid_out")
-    done = run(partial(laid_out, axis=axis, pieces=True, each_round=False), **ranks)
+    done = run(partial(laid_out, axes=axes, pieces=True, each_round=False), **ranks)
     done.check()
 
     hidden = cost.model.hidden
     inside = stages > 2  # else each stage has the embedding or the head, too
     parameters = 96 / stages * (12 * hidden**2 + 13 * hidden) / cost.tensor
-    middle = done.final_states[1 if axis == "x" else replicas].kept if inside else []
+    middle = done.final_states[replicas if axes == "z" else 1].kept if inside else []
     sizes = {kind: sum(cost.elements(one.labels) for one in middle if one.labels.kind == kind) for kind in SHARES}
     for kind, share in SHARES.items():
         assert not inside or sizes[kind] == pytest.approx(share * parameters / (replicas if kind == "OptState" else 1))
@@ -710,5 +714,8 @@ def test_a_composition_has_the_states_of_its_stage_in_pieces_and_the_bubble_of_i
     passes = 96 / layers * (cost.forward + cost.backward)  # of a micro-batch, through a thin stage
     least = (stages * each * chunks + stages - 1) * passes
     lowest = 2 * parameters * stages / layers  # bytes of the layer whose sum comes last
-    tail = cost.cluster.ring_takes(lowest, replicas, 1, rounds=2) + stages * each * cost.loss
+    first, *second = [mesh[axis] for axis in axes]
+    tail = cost.cluster.ring_takes(lowest, first, 1, rounds=2) + stages * each * cost.loss
+    if second:  # what the first axis has left of each layer goes over the second, and is waited for
+        tail += chunks * cost.cluster.ring_takes(lowest / first, *second, 1, rounds=2)
     assert least < done.time < 1.05 * (least + tail)

@@ -92,7 +92,7 @@ class Near(Referee):
             wire.close()
             return judged.result()
 
-    def _start(self, folder: str | None) -> Any:
+    def _start(self, folder: str | None, seconds: float) -> Any:
         return self.ours
 
 

@@ -990,21 +990,21 @@ def scored(time: float, memory: float) -> Verdict:
 
 def test_of_seconds_and_bytes_two_digits_count_and_are_told() -> None:
     for time, memory, status, told in (
-        (14.49, 62.4e9, PASS, "14 s"),
-        (14.51, 62.4e9, FAIL, "15 s"),
-        (13.49, 68.4e9, PASS, "13 s"),
+        (15.49, 48.4e9, PASS, "15 s"),
+        (15.51, 48.4e9, FAIL, "16 s"),
+        (13.49, 45.4e9, PASS, "13 s"),
         (13.9, 73.6e9, FAIL, "14 s"),
     ):
         verdict = scored(time, memory)
         assert (verdict.status, verdict.starred) == (status, time == 13.49)
         facts = dict(verdict.facts())
-        assert facts["time"] == f"{told} (target 14 s, star 13 s)"
-        assert facts["peak memory"].endswith(" GB (target 73 GB, star 68 GB)")
+        assert facts["time"] == f"{told} (target 15 s, star 13 s)"
+        assert facts["peak memory"].endswith(" GB (target 73 GB, star 45 GB)")
         assert verdict.as_json()["units"] == {"time": "s", "memory": "bytes"}
-    assert "over the target: 15 s, target 14 s" in scored(14.51, 62.4e9).message
+    assert "over the target: 16 s, target 15 s" in scored(15.51, 48.4e9).message
     assert "over the target: 74 GB, target 73 GB (on rank 0 at 4.116 s" in scored(13.9, 73.6e9).message
-    assert scored(13.9, 68e9).message.endswith("For the star, save another 1 s.")
-    assert "Better than the best known" in scored(13.2, 60e9).message
+    assert scored(13.9, 45e9).message.endswith("For the star, save another 1 s.")
+    assert "Better than the best known" in scored(13.2, 40e9).message
 
 
 def test_of_ticks_and_elements_every_digit_counts() -> None:

@@ -80,13 +80,13 @@ def three_ways(size: float) -> list[float]:
 HPZ_LAYER = 12 * 5120**2  # parameters of a layer of 13 billion parameters in 40
 TRIP = ring(32, 2 * HPZ_LAYER, 0, 12.5e9)
 HPZ_TICK = 2 * HPZ_LAYER * 2048 / (2 / 3 * 312e12) * 1e3
-SIXTEEN = puzzles()["compose"].size | {"cost": cost_named("gpt_3_on_a100")}
-STEPS = 300e9 / (128 * 2048)
+THOUSAND = puzzles()["compose"].size | {"cost": cost_named("gpt_3_on_a100")}
+STEPS = 300e9 / (1024 * 2048)
 DERIVED = [
-    ("p24_compose", f"That is {STEPS / 1e6:.1f} million steps."),
-    ("p24_compose", f"Each second that a step takes is {STEPS / 86400:.0f} days of your life."),
+    ("p24_compose", f"That is {STEPS:,.0f} steps."),
+    ("p24_compose", f"Each second that a step takes is {STEPS / 3600:.0f} hours of your life."),
     ("p24_compose", f"Data parallel needs {18 * 175:,} GB on each GPU"),
-    ("p24_compose", f"| data parallel, 16 replicas of a box | | {18 * 175 / 8:.0f} and more | does not fit |"),
+    ("p24_compose", f"| data parallel, 128 replicas of a box | | {18 * 175 / 8:.0f} and more | does not fit |"),
     ("p24_compose", {6: "A layer of the run is six of the 96"}[96 // 16]),
     ("p24_compose", f"**{int(FITS * 80)} GB**, which is what fits ({100 * FITS:.0f} percent of 80 GB)"),
     ("p21_hpz", f"A layer has {HPZ_LAYER / 1e6:.0f} million weights, {2 * HPZ_LAYER / 1e6:.0f} MB."),
@@ -339,23 +339,24 @@ CUBE = {"ranks": 8, "layers": 6, "batches": 8, "mesh": {"replica": 2, "shard": 2
 HOPPING = {"ranks": 16, "layers": 24, "batches": 16, "node_size": 8, "cost": cost_named("long_hops")}
 LEVELS = puzzles()["hierarchical"].size | {"cost": cost_named("two_speeds")}
 ONE_CARD = puzzles()["hpz"].size | {"cost": cost_named("one_card")}
-ALL_GPUS: dict[str, Any] = {"ranks": 128, "batches": 512, "mesh": {"x": 16, "y": 2, "z": 4}, "represent": "x"}
 HOST = {"ranks": 1, "layers": 6, "batches": 2, "hosts": 1, "cost": SLOW}
 MEASURED = [
     *(
-        ("p24_compose", name, SIXTEEN, said)
+        ("p24_compose", name, THOUSAND, said)
         for name, said in (
             ("fsdp_one_by_one", "| FSDP, a micro-batch after the other | {time:.0f} | {gigabytes:.0f} | |"),
             ("fsdp_at_once", "| FSDP, all four at once | {time:.0f} | {gigabytes:.0f} | does not fit |"),
             ("fsdp_at_once_ahead", "gathered ahead | {time:.0f} | {gigabytes:.0f} | does not fit |"),
-            ("one_pipeline", "| a pipeline of 16 stages, 1F1B | {time:.0f} | {gigabytes:.0f} | |"),
-            ("whole_states", "2 replicas, all-reduce | {time:.0f} | {gigabytes:.0f} | does not fit |"),
-            ("compose", "2 replicas, states in pieces | {time:.0f} | {gigabytes:.0f} | |"),
-            ("compose_overlapped", "sums of gradients in pieces | {time:.0f} | {gigabytes:.0f} | |"),
+            ("fsdp_two_at_once_ahead", "two at once, gathered ahead | {time:.0f} | {gigabytes:.0f} | |"),
+            ("sixteen_stages", "16 stages, 8 replicas, states in pieces | {time:.0f} | {gigabytes:.0f} | |"),
+            ("whole_states", "16 replicas, all-reduce | {time:.0f} | {gigabytes:.0f} | does not fit |"),
+            ("compose", "16 replicas, states in pieces | {time:.0f} | {gigabytes:.0f} | |"),
+            ("eight_stages", "overlapped, with fewer forwards ahead | {time:.0f} | {gigabytes:.0f} | |"),
+            ("eight_small_stages", "the same, and sums of gradients in pieces | {time:.0f} | {gigabytes:.0f} | |"),
+            ("compose_overlapped", "states and sums of gradients in pieces | {time:.0f} | {gigabytes:.0f} | |"),
             ("compose_overlapped", "{time:.1f} seconds, which count as {time:.0f}, and {gigabytes:.0f} GB."),
         )
     ),
-    ("p24_compose", "compose", SIXTEEN | ALL_GPUS, "takes {time:.1f} seconds and {gigabytes:.1f} GB there"),
     ("p21_hpz", "fsdp_through_one_card", ONE_CARD, "[FSDP: {time:g} ticks, {memory:,} elements]"),
     ("p21_hpz", "hpz", ONE_CARD, "[hpZ: {time:g} ticks, {memory:,} elements]"),
     ("p21_hpz", "hsdp", ONE_CARD, "On these ranks HSDP takes {memory:,} elements."),

@@ -15,8 +15,9 @@ import pytest
 from drawing import beside_target, compare, draw, draw_group, draw_sweep, perfetto, play
 from drawing.playback import playback
 from drawing.trace import trace_of
-from lib import PuzzleError, Run, grade, run, sweep
+from lib import PuzzleError, Run, grade, hint, run, sweep
 from lib.course.specs import cost_named, puzzles
+from lib.grading.submission import load
 from lib.real import A100_MEGATRON, Transformer, report
 from solutions.p02_ddp import ddp
 from solutions.p04_fsdp import fsdp
@@ -26,7 +27,7 @@ from solutions.p18_sequence_parallel import sequence_parallel
 from solutions.p19_buckets import buckets
 from solutions.p22_offload import offload
 from solutions.p23_lora import lora
-from solutions.p24_compose import compose
+from tests.corpus import changed
 from tests.failures import CASES, Case
 
 SMALL = Transformer(12, 1024, 16, 512, 8192, tied=True, name="small")
@@ -122,8 +123,11 @@ def test_a_target_in_ticks_is_none_for_a_run_in_seconds() -> None:
 
 
 def test_a_picture_says_of_a_puzzle_in_seconds_what_the_grader_says() -> None:
-    """There 14.4 seconds are 14: no red figure where the verdict is a pass."""
+    """There 15.3 seconds are 15: no red figure where the verdict is a pass."""
     puzzle = puzzles()["compose"]
+    out = "out = model.forward(layer, model.activations[layer, mb], model.weights[layer])"
+    again = f"for _ in range(8 if layer == mb == 0 else 1):\n            {out}"  # seven of them for nothing
+    compose = load("late.py", changed("compose", "late", (out, again)).source)[0]["compose"]
     done = run(compose, **puzzle.size, cost=cost_named(puzzle.cost))
     assert puzzle.target["time"] < done.time < puzzle.target["time"] + 0.5
     assert grade(compose).status == "PASS"
@@ -132,3 +136,10 @@ def test_a_picture_says_of_a_puzzle_in_seconds_what_the_grader_says() -> None:
     assert "the longest chain" not in draw(done).svg()
     own = trace_of(done, time_target=float(puzzle.target["time"]))  # a target of one's own is meant to the last digit
     assert own.fast_enough is False
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_hint_of_a_puzzle_in_seconds_tells_seconds(number: int) -> None:
+    told = str(hint("compose", number))
+    assert not OF_TICKS.findall(told)
+    assert ("\nsecond  0 " in told) == (number == 2)

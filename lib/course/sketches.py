@@ -17,6 +17,8 @@ Span = tuple[float, float]  # (start, end) in ticks
 
 MOST = 800
 """Operations of a sketch: of a schedule with more in its first half there is a quarter, or an eighth, and so on."""
+ROWS = 16
+"""Of a schedule of more ranks, a sketch has those alone that do not do the same as one before them."""
 CELLS = 48
 """Cells of a row of a silhouette."""
 FORWARD, BACKWARD, OTHER, TALK, IDLE = "FBUC."
@@ -24,12 +26,13 @@ FORWARD, BACKWARD, OTHER, TALK, IDLE = "FBUC."
 
 
 class Sketch(NamedTuple):
-    """The first half of a schedule, or less of a long one: what the ranks do until ``until``, of a run that takes
-    ``time``, without its memory."""
+    """The first half of a schedule, or less of a long one: what ``ranks`` do until ``until``, of a run that takes
+    ``time``, without its memory. The other ranks of the run do the same as these, at the same time."""
 
     events: Sequence[Event]
     until: float
     time: float
+    ranks: Sequence[int]
 
 
 class Outline(NamedTuple):
@@ -43,7 +46,8 @@ class Outline(NamedTuple):
 def sketch(puzzle: Puzzle) -> Sketch:
     """Return half of the schedule of a puzzle's solution."""
     table = kept("sketches.json")[puzzle.name]["sketch"]
-    ranks = range(mesh_of(puzzle.size).everyone)  # each has a row, also one that is idle all the time
+    ranks = table.get("ranks") or range(mesh_of(puzzle.size).everyone)
+    # each has a row, also one that is idle all the time
     events = [Event(rank, "load_weights", None, frozenset(), 0.0, 0.0, 0.0, ()) for rank in ranks]
     events += [
         Event(
@@ -52,7 +56,7 @@ def sketch(puzzle: Puzzle) -> Sketch:
         )
         for rank, kind, layer, batches, start, end, op, group, *layers in table["events"]
     ]
-    return Sketch(events, table["until"], table["time"])
+    return Sketch(events, table["until"], table["time"], ranks)
 
 
 class Elsewhere(NamedTuple):
@@ -99,23 +103,35 @@ def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
     runs."""
     work = [event for event in events if event.kind not in MARKS]
     done = [event._replace(start=_rounded(event.start), end=_rounded(event.end)) for event in work]
+    ranks = _different(done)
     until = time / 2
-    while sum(event.start < until for event in done) > MOST:
+    while sum(event.start < until and event.rank in ranks for event in done) > MOST:
         until /= 2
     until = _rounded(until)
     names: dict[object, int] = {}
     half = []
     for event in done:
-        if event.start < until:
+        if event.start < until and event.rank in ranks:
             what = [event.rank, event.kind, event.layer, sorted(event.batches)]
             op = None if event.op is None else [names.setdefault(event.op, len(names))]
             half.append([*what, event.start, min(event.end, until), op, list(event.group), *event.layers])
     compute = _by_ranks(event for event in done if event.lane == "compute")
+    some = {"ranks": sorted(ranks)} if len(ranks) < len({event.rank for event in done}) else {}
     return {
-        "sketch": {"until": until, "time": time, "events": half},
+        "sketch": {"until": until, "time": time, **some, "events": half},
         "outline": {"time": time, "compute": compute, "busy": _by_ranks(done)},
         "silhouette": _silhouette(work, time),
     }
+
+
+def _different(events: Iterable[Event]) -> set[int]:
+    """Return all ranks, or of more than ROWS of them those that do something else than all before them, or at another
+    time."""
+    does: dict[int, list[object]] = {}
+    for event in events:
+        does.setdefault(event.rank, []).append((event.kind, event.layer, event.start, event.end))
+    first = {tuple(own): rank for rank, own in sorted(does.items(), reverse=True)}
+    return {*does} if len(does) <= ROWS else {*first.values()}
 
 
 def _silhouette(events: Iterable[Event], time: float) -> list[str]:

@@ -22,6 +22,7 @@ from ..record.codes import code_of, grid, legend
 from ..record.table import OPERATIONS
 from ..record.training import FORWARD
 from ..running.execution import name_of
+from ..running.limits import TIMEOUT
 from ..running.run import run
 from . import page
 from .answers import answer_in, answer_of, renamed
@@ -58,7 +59,7 @@ def grade(
     puzzle: str | None = None,
     *,
     seed: int | None = None,
-    timeout: float | None = 10.0,
+    timeout: float | None = TIMEOUT,
     represent: None = None,
 ) -> Shown:
     """The verdict on a function: whether it is right, at the puzzle's size and at others, and how its time and memory
@@ -66,7 +67,7 @@ def grade(
 
     The puzzle is the one with the function's name, unless ``puzzle`` names another. The other sizes are chosen at
     random; the seed is shown, and with the same ``seed`` you get the same sizes. ``timeout`` is in seconds, for each
-    run. Raises PuzzleError for an unknown puzzle, for anything that is not a function, and for ``represent``: a verdict
+    run (by default 10, and more on large machines). Raises PuzzleError for an unknown puzzle, for anything that is not a function, and for ``represent``: a verdict
     is about all ranks.
     """
     if not callable(fn):
@@ -145,15 +146,16 @@ class Hint:
     def __str__(self) -> str:
         if not self.sketched:
             return self.text
-        half = sketch(self.puzzle)
+        half, mesh = sketch(self.puzzle), mesh_of(self.puzzle.size)
         unit = self.puzzle.unit
         until = f"The first {unit.brief(half.until)} of {unit.lasting(half.time)} of a schedule"
+        until += ", without ranks that do the same" * (len(half.ranks) < mesh.everyone)
         *_, last = [event for event in half.events if event.kind == FORWARD.kind]
         happened = {event.kind for event in half.events} - {FORWARD.kind}
         known = [f"{code_of(last)}: layer {last.layer} forward, {numbered('micro-batch', last.batches)}"]
         known += [legend(row.kind) for row in OPERATIONS.values() if row.kind in happened]
-        drawn = grid(half.events, hosts=mesh_of(self.puzzle.size).beside)
-        known += ["a + joins what starts at the same tick"] * ("+" in drawn)
+        drawn = grid(half.events, unit, hosts=mesh.beside)
+        known += ["a + joins what starts at the same time"] * ("+" in drawn)
         return f"{self.text}\n\n{until} ({'; '.join(known)}):\n\n{drawn}"
 
     __repr__ = __str__

@@ -18,8 +18,11 @@ from ..machine.outcome import Outcome
 from ..remote.clerk import Clerk
 from ..remote.wire import Garbled, shown, unpack_error
 from ..running.execution import cause
+from ..running.limits import room
 from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available
 
+ASKS = 3
+"""How much longer than in a notebook a run on a large machine may take in a worker, which asks for everything."""
 GRACE = 2.0  # seconds that a worker has, after its own time limit, to report that it was late
 TRIES, PAUSE = 3, 0.2  # how often to try to start a worker, and the seconds in between
 UNTAKEN = "these lines could not be taken"
@@ -46,8 +49,8 @@ class Missing(Exception):
 
 
 class Referee:
-    """Runs code in workers. ``timeout`` is in seconds of wall-clock time for each run; ``secret``: folders that no code
-    may see, but for its own in them."""
+    """Runs code in workers. ``timeout`` is in seconds of wall-clock time for each run, and large machines have more;
+    ``secret``: folders that no code may see, but for its own in them."""
 
     def __init__(self, timeout: float, mechanisms: Sequence[str] | None = None, secret: Sequence[str] = ()) -> None:
         self.timeout, self.secret = timeout, tuple(os.path.realpath(path) for path in secret)
@@ -75,17 +78,18 @@ class Referee:
 
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
+        seconds = self.timeout + ASKS * room(size["ranks"], size["layers"], size["batches"])
         task = {
-            "name": name, "size": size, "cost": cost, "timeout": self.timeout,
+            "name": name, "size": size, "cost": cost, "timeout": seconds,
             "file": submission.file, "text": submission.text, "folder": submission.folder,
             "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
         }  # fmt: skip
-        worker = self._start(submission.folder)
+        worker = self._start(submission.folder, seconds)
         try:
             with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out below
                 worker.wire.send(task, time.monotonic() + PATIENCE)
             books, train = LocalBooks(machine_of(size, cost), graded=True), size.get("train", TRAINED[0])
-            return self._serve(Clerk(books, size["layers"], size["batches"], train=train), worker, name)
+            return self._serve(Clerk(books, size["layers"], size["batches"], train=train), worker, name, seconds)
         finally:
             try:
                 worker.end()
@@ -107,16 +111,16 @@ class Referee:
     def _works(self, mechanism: str) -> bool:
         """Return whether a worker starts in an empty folder."""
         with tempfile.TemporaryDirectory(prefix="puzzle-") as folder:
-            worker, _ = self._try(mechanism, folder, probe=True)
+            worker, _ = self._try(mechanism, folder, self.timeout, probe=True)
         if worker is not None:
             exposed[mechanism, self.secret] = worker.found
             self._leave(worker)
         return worker is not None
 
-    def _start(self, folder: str | None) -> Worker:
+    def _start(self, folder: str | None, seconds: float) -> Worker:
         """Return a worker that sees the folder and is ready. Raise PuzzleError or RuntimeError if none starts."""
         mechanism = self._mechanism()
-        worker, said = self._try(mechanism, folder)
+        worker, said = self._try(mechanism, folder, seconds)
         if worker is not None:
             return worker
         if folder is not None and self._works(mechanism):
@@ -125,7 +129,9 @@ class Referee:
             raise PuzzleError(problem, got=got, cure=cure, line="")
         raise RuntimeError(f"no worker could be started:\n{said}")
 
-    def _try(self, mechanism: str, folder: str | None, probe: bool = False) -> tuple[Worker | None, str]:
+    def _try(
+        self, mechanism: str, folder: str | None, seconds: float, probe: bool = False
+    ) -> tuple[Worker | None, str]:
         """Return a worker that is ready, or None, and what the last one that did not start has said."""
         said = ""
         for tried in range(TRIES):
@@ -140,7 +146,7 @@ class Referee:
             self.workers.add(worker)
             ready = False
             try:
-                if ready := worker.begin(self.timeout, probe):
+                if ready := worker.begin(seconds, probe):
                     return worker, said
                 worker.end()
                 said = worker.said(LAST_WORDS).strip()
@@ -153,12 +159,12 @@ class Referee:
         self.workers.discard(worker)
         worker.close()
 
-    def _serve(self, clerk: Clerk, worker: Worker, name: str) -> Outcome:
+    def _serve(self, clerk: Clerk, worker: Worker, name: str, seconds: float) -> Outcome:
         """Return the outcome of a run that was finished. Raise PuzzleError, or Missing, for any other ending."""
         try:
-            ending = clerk.serve(worker.wire, time.monotonic() + self.timeout + GRACE)
+            ending = clerk.serve(worker.wire, time.monotonic() + seconds + GRACE)
         except TimeoutError:
-            late = f"the run did not end within {self.timeout:g} seconds, and could not be interrupted"
+            late = f"the run did not end within {seconds:g} seconds, and could not be interrupted"
             cure = "look for a loop, or a call of something outside Python, that never ends"
             raise PuzzleError(late, where=name, cure=cure, line="") from None
         except (EOFError, ConnectionError):

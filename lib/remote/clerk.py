@@ -22,8 +22,10 @@ from .wire import Garbled, Wire, number, numbers, pack, pack_error, presentable,
 
 T = TypeVar("T")
 
-MOST, MOST_BYTES, MOST_ERRORS, MOST_PIECES = 500_000, 1 << 25, 100, 2_000_000
-"""Messages, bytes and errors of one run: what comes of them is kept here until its end, and must be limited."""
+MOST, MOST_BYTES, MOST_PIECES = 500_000, 1 << 25, 2_000_000
+"""Messages, bytes and pieces of one run: what comes of them is kept here until its end, and must be limited."""
+MOST_ERRORS = 100
+"""Errors of each rank: a run in which every rank makes the same mistake comes to its end, and tells where it is."""
 AFTERWARDS = ("decide_next", "deadlock", "by_hand", "time", "stored", "finals", "events")
 """The verbs that may still be used for a rank that has finished."""
 STARTS = ("meet", "meet_list", "pass_to", "receive")
@@ -63,7 +65,7 @@ class Clerk:
         try:
             messages = 0
             while messages < MOST and wire.read <= MOST_BYTES:
-                if len(self.errors) > MOST_ERRORS:
+                if len(self.errors) > MOST_ERRORS * len(self.ranks):
                     raise self.errors[0]
                 line = wire.receive(deadline)
                 if type(line) is not list or not line:

@@ -13,6 +13,16 @@ from typing import Any
 from ..basics.errors import is_learners, show_line
 
 
+TIMEOUT, A_LAYER = 10.0, 0.001
+"""Seconds that a run may take if nothing else is said: so many, and more for each layer of a rank or a micro-batch, a
+tenth of which is enough on a slow machine."""
+
+
+def room(ranks: int, layers: int, batches: int) -> float:
+    """Return the seconds that a run of this size may take besides its timeout."""
+    return A_LAYER * layers * (ranks + batches)
+
+
 class TimeIsUp(BaseException):
     """Raised into the learner's code by the alarm; not an Exception, so that no handler swallows it."""
 

@@ -27,12 +27,9 @@ from ..represent.coordinate import MOST
 from ..represent.fold import ASKS_NOTHING, Fold, Unlike, axes_of
 from ..represent.links import books_of_few
 from .execution import execute, name_of
-from .limits import collector_off
+from .limits import TIMEOUT, collector_off, room
 from .workload import Workload
 
-TIMEOUT, A_LAYER = 10.0, 0.001
-"""Seconds that a run may take if nothing else is said: so many, and more for each layer of a rank or a micro-batch, a
-tenth of which is enough on a slow machine."""
 ENGINES = ("simulated", "local", "processes")
 """What can carry out a run; all but the first are modules of ``lib.engines``, with tensors that hold numbers."""
 
@@ -176,7 +173,7 @@ def run(
     shape = Shape.of(ranks, mesh, node_size, cost, hosts)
     work = Workload(layers, batches, layer, dtype, hidden, length, seed, train)
     if timeout is TIMEOUT:  # the very object: nothing was said
-        timeout += A_LAYER * work.layers * (shape.ranks + work.batches)
+        timeout += room(shape.ranks, work.layers, work.batches)
     settings = Settings(timeout, pace, device, meter, _order, _strict)
     settings.check()
     if represent is not None and represent is not False:
