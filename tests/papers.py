@@ -111,17 +111,22 @@ def sharded_seconds(cluster: Cluster, row: published.Sharded) -> float:
     return sharded_run(cluster, row).seconds
 
 
-def train(model: Model, adapters: bool = False) -> Model:
+def train(model: Model, adapters: bool = False, updates: bool = False) -> Model:
     """Forward and backward of one micro-batch on one rank; with adapters alone, no gradient of any other weight."""
     for layer in range(model.LAYERS):
-        model.weights[layer], _ = model.load_weights(layer)
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
     model.activations[0] = model.get_activation([0])
     for layer in range(model.LAYERS):
         model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
-    grad = model.loss(model.activations.pop(model.LAYERS))
+    model.grad_activations["last"] = model.loss(model.activations.pop(model.LAYERS))
     for layer in reversed(range(model.LAYERS)):
-        operands = model.activations.pop(layer), grad, model.weights[layer]
-        grad = model.backward_input(layer, *operands) if adapters else model.backward(layer, *operands)[1]
+        operands = model.activations.pop(layer), model.grad_activations.pop("last"), model.weights[layer]
+        if adapters:
+            model.grad_activations["last"] = model.backward_input(layer, *operands)
+            continue
+        model.grad_weights[layer], model.grad_activations["last"] = model.backward(layer, *operands)
+        if updates:
+            model.update(layer, model.grad_weights[layer], model.weights[layer], model.opt_states[layer])
     return model
 
 
@@ -227,14 +232,18 @@ def cluster_ratios(cluster: Cluster = A100_MEGATRON) -> Iterator[Line]:
 
 def adapter_ratio(row: tuple[Transformer, float, float]) -> Line:
     """Return how much faster adapters train than all weights: two of three matrix products are left, of the head as
-    well. Switched off, backward makes the gradients of all weights."""
+    well, and next to nothing of the update at the end of a step, in which each parameter is updated once, on some GPU.
+    Switched off, backward makes the gradients of all weights, which are not used."""
     model, full, adapted = row
     cost = H100_DGX.cost(model)
     head = H100_DGX.products_take(model.head_flops())  # the gradient of its weight, which ``loss`` makes
-    whole, part = (run(partial(train, adapters=some), layers=model.layers, cost=cost).seconds for some in (False, True))
-    again = run(partial(train, adapters=False), layers=model.layers, cost=cost).seconds
+    whole, part, step = (
+        run(partial(train, adapters=some, updates=all_of_it), layers=model.layers, cost=cost).seconds
+        for some, all_of_it in ((False, False), (True, False), (False, True))
+    )
+    updated = whole + (step - whole) / published.ADAPTED_BATCH  # by micro-batch
     name = f"adapters / all weights, {model.name}"
-    return Line("ratio", name, "x", adapted / full, whole / (part - head), whole / again)
+    return Line("ratio", name, "x", adapted / full, updated / (part - head), updated / whole)
 
 
 # -- seconds, with one number fitted -------------------------------------------------------------------------

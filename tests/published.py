@@ -114,6 +114,8 @@ github.com/pytorch/torchtitan, docs/performance.md as of 2025."""
 ADAPTERS = ((LLAMA_2_7B, 16891, 24824), (LLAMA_2_13B, 10176, 14629), (LLAMA_2_70B, 1816, 2621))
 """Tokens a second of a GPU of a DGX H100, all weights trained and adapters alone: docs.nvidia.com, NeMo Framework
 24.12, performance summary."""
+ADAPTED_BATCH = 32
+"""Micro-batches of one sequence in each step of these: the same table."""
 ANNOUNCED = ((GPT_175B, 20, 512, 159), (GPT_1T, 4, 2048, 84))
 """Micro-batch, sequence and TFLOP/s of a GPU, on 128 A100 of 40 GB: PyTorch's announcement of FSDP, 2022. Parameters
 were offloaded to the processors."""

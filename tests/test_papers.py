@@ -19,13 +19,10 @@ from tests import papers, published
 from tests.papers import Line, Stack, adapter_ratio, cluster_ratios, exact, interleaved_ratio, recompute_ratio
 
 AIM = 0.05
-MISSED = {"adapters / all weights, Llama 2 7B": 0.055}
-"""Training all weights also takes an optimizer step and reduces gradients, how often is not published: so it is slower
-than ours, the more so the smaller the model is."""
 
 
 def holds(line: Line) -> None:
-    assert abs(line.residual) <= MISSED.get(line.name, AIM), line
+    assert abs(line.residual) <= AIM, line
     assert line.without is not None
     assert abs(line.ours - line.published) < abs(line.without - line.published), line
 
@@ -60,7 +57,7 @@ def test_a_step_is_as_much_shorter_on_more_gpus_as_was_measured() -> None:
 def test_adapters_are_as_much_faster_as_was_measured(row: tuple[Transformer, float, float]) -> None:
     line = adapter_ratio(row)
     holds(line)
-    assert line.without == 1
+    assert 1 < line.without < 1.02
 
 
 def test_a_long_step_is_known_from_two_short_ones() -> None:

@@ -67,8 +67,8 @@ def grade(
 
     The puzzle is the one with the function's name, unless ``puzzle`` names another. The other sizes are chosen at
     random; the seed is shown, and with the same ``seed`` you get the same sizes. ``timeout`` is in seconds, for each
-    run (by default 10, and more on large machines). Raises PuzzleError for an unknown puzzle, for anything that is not a function, and for ``represent``: a verdict
-    is about all ranks.
+    run (by default 10, and more on large machines). Raises PuzzleError for an unknown puzzle, for anything that is not
+    a function, and for ``represent``: a verdict is about all ranks.
     """
     if not callable(fn):
         named = fn if isinstance(fn, str) else getattr(fn, "name", "fsdp")

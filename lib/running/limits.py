@@ -12,7 +12,6 @@ from typing import Any
 
 from ..basics.errors import is_learners, show_line
 
-
 TIMEOUT, A_LAYER = 10.0, 0.001
 """Seconds that a run may take if nothing else is said: so many, and more for each layer of a rank or a micro-batch, a
 tenth of which is enough on a slow machine."""
