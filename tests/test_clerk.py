@@ -143,23 +143,13 @@ def test_what_a_rank_sees_is_the_same_through_the_wire() -> None:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many messages each line has that a worker writes from now on."""
     lines: list[int] = []
-    serving = Clerk.answer_all, Clerk.answer
-    inside: list[bool] = []
+    answer_all = Clerk.answer_all
 
-    def several(clerk: Clerk, messages: list[Any]) -> list[Any]:
+    def count(clerk: Clerk, messages: list[Any]) -> list[Any]:
         lines.append(len(messages))
-        inside.append(True)
-        try:
-            return serving[0](clerk, messages)
-        finally:
-            inside.pop()
+        return answer_all(clerk, messages)
 
-    def one(clerk: Clerk, message: list[Any]) -> list[Any]:
-        lines.extend([] if inside else [1])
-        return serving[1](clerk, message)
-
-    monkeypatch.setattr(Clerk, "answer_all", several)
-    monkeypatch.setattr(Clerk, "answer", one)
+    monkeypatch.setattr(Clerk, "answer_all", count)
     return lines
 
 
@@ -170,11 +160,11 @@ def test_what_has_no_result_is_told_with_the_next_question(monkeypatch: pytest.M
         model.weights[0], model.opt_states[0] = model.load_weights(0)  # a question, and two to be told
         model.weights["other"] = model.weights.pop(0)  # two more
         sent = model.pass_to(0, None) if model.rank else model.receive(src=1)  # another one
-        await sent  # with it: whether it is over
+        await sent  # and that it is waited for
         model.opt_states.clear()  # told at the end
 
     through_a_wire(program, {"ranks": 2, "layers": 1, "batches": 1})
-    assert sorted(lines)[-3:] == [2, 6, 6]
+    assert sorted(lines)[-3:] == [2, 7, 7]
 
 
 def test_what_is_told_without_end_is_written_in_lines_that_are_not_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,6 +337,7 @@ NONSENSE: dict[str, list[Any]] = {
 
 NONSENSE_TOLD: dict[str, list[Any]] = {
     "nothing at all": [[]],
+    "a wait for what is not there": [["wait", 0, None, 0], ["time", 0, None]],
     "a question of nothing": [["drop", 0, None, 0], []],
     "a question that is none": [["receive", 0, None, None], "done"],
     "an end": [["done"], ["time", 0, None]],
@@ -381,6 +372,25 @@ def test_what_is_wrong_with_what_was_told_is_in_the_answer() -> None:
     assert office.answer_all([["store", 0, None, weight], ["time", 1, None]]) == [0, 0.0, []]
     started = [["pass_to", 1, None, 0, None, "x"], ["receive", 0, None, None]]
     assert office.answer_all([*started, ["wait", 0, None, 1]])[0] == 0
+
+
+def test_whoever_waits_hears_of_an_end_and_of_a_call_that_could_not_be_started() -> None:
+    office = clerk()
+    told = [["pass_to", 1, None, 0, None, "x"], ["wait", 1, None, 0], ["receive", 0, None, 7], ["wait", 0, None, 1]]
+    failed, tick, woken, mistakes = office.answer_all([*told, ["time", 1, None]])
+    assert (failed, tick, woken) == (0, 0.0, [[0, None], [1, None]])
+    assert [(place, rank, "out of range" in error["problem"]) for place, rank, error in mistakes] == [
+        (2, 0, True),
+        (3, 0, True),
+    ]
+
+
+def test_what_was_fetched_already_cannot_be_told_to_be_waited_for() -> None:
+    office = clerk()
+    told = [["pass_to", 1, None, 0, None, "x"], ["wait", 1, None, 0], ["fetch", 1, None, 0]]
+    assert office.answer_all([*told, ["time", 1, None]]) == [0, 0.2, [[0, None]]]
+    with pytest.raises(Garbled, match="what cannot be fetched"):
+        office.answer_all([["wait", 1, None, 0], ["time", 1, None]])
 
 
 @pytest.mark.parametrize("name", NONSENSE)

@@ -18,7 +18,7 @@ from ..machine.rank_state import RankState, Result, Results, TensorState, made_b
 from ..record.kinds import KINDS
 from ..record.operations import Collective, Computation
 from ..record.table import OPERATIONS
-from .wire import Garbled, Wire, number, numbers, pack, pack_error, presentable, shown, unpack_labels
+from .wire import Garbled, Wire, number, numbers, pack, pack_error, pack_labels, presentable, shown, unpack_labels
 
 T = TypeVar("T")
 
@@ -30,8 +30,8 @@ AFTERWARDS = ("decide_next", "deadlock", "by_hand", "time", "stored", "finals", 
 """The verbs that may still be used for a rank that has finished."""
 STARTS = ("meet", "meet_list", "pass_to", "receive")
 """The verbs that start a call. The worker counts these, and so knows a call's number without having asked."""
-TOLD = ("store", "drop", "set_final_weight", "fetch", *STARTS)
-"""The verbs of which a worker learns nothing, unless something is wrong with them."""
+TOLD = frozenset(["store", "drop", "set_final_weight", "wait", "fetch", *STARTS])
+"""The verbs of which a worker learns nothing, unless something is wrong with them. (What it waits for wakes it.)"""
 ENDINGS = ("done", "failed", "missing")  # what a worker says last
 
 
@@ -51,7 +51,7 @@ class Clerk:
         self.ranks = ranks or [books.open(rank, layers, batches) for rank in range(books.mesh.everyone)]
         self.tensors: list[TensorState] = []
         self.calls: list[InFlight | PuzzleError] = []  # an error for a call that could not be started
-        self.woken: list[int] = []
+        self.woken: list[int] = []  # calls that have ended, by the messages of the last line
         self.pieces = 0
         self.asked: tuple[RankState, str] = self.ranks[0], ""  # who asks, and for what
         self.coroutine: object = None  # the coroutine from which that message comes
@@ -70,57 +70,57 @@ class Clerk:
                 line = wire.receive(deadline)
                 if type(line) is not list or not line:
                     raise Garbled("no message")
-                if type(line[0]) is list:
-                    messages += len(line)
-                    wire.send(self.answer_all(line), deadline)
-                elif line[0] in ENDINGS:
+                if type(line[0]) is not list and line[0] in ENDINGS:
                     return line
-                else:
-                    messages += 1
-                    wire.send(self.answer(line), deadline)
+                several = line if type(line[0]) is list else [line]
+                messages += len(several)
+                wire.send(self.answer_all(several), deadline)
         finally:
             witnessed.reset(token)
         raise Garbled(f"more than {MOST:,} messages, or {MOST_BYTES >> 20} MiB of them, in one run")
 
-    def answer_all(self, messages: list[Any]) -> list[Any]:
-        """Carry out what is told, and return the answer to the last message, which asks. Where something that was told
-        is wrong, its place, its rank and the error are in the answer as well. Raise Garbled as ``answer`` does."""
-        mistakes, woken = [], []
-        for place, message in enumerate(messages[:-1]):
-            if type(message) is not list or not message or message[0] not in TOLD:
-                raise Garbled("no message that can be told")
-            failed, result, ended = self.answer(message)
-            woken += ended
-            if failed:
-                mistakes.append([place, message[1], result])
-        if type(messages[-1]) is not list or not messages[-1]:
-            raise Garbled("no message")
-        failed, result, ended = self.answer(messages[-1])
-        return [failed, result, [*woken, *ended], *([mistakes] if mistakes else [])]
-
     def answer(self, message: list[Any]) -> list[Any]:
-        """Return [0, result, woken calls] or [1, error, woken calls]. Raise Garbled for anything unexpected."""
-        if len(message) < 3 or type(message[0]) is not str or message[0] not in VERBS:
-            raise Garbled("no verb")
+        """Return the answer to a single message, as ``answer_all`` does."""
+        return self.answer_all([message])
+
+    def answer_all(self, messages: list[Any]) -> list[Any]:
+        """Carry out what is told, and return the answer to the last message, which asks: [0, result, woken calls] or
+        [1, error, woken calls]. Where something that was told is wrong, its place, its rank and the error are in the
+        answer as well. Raise Garbled for anything unexpected."""
+        self.woken, mistakes = [], []
+        for place, message in enumerate(messages[:-1]):
+            failed, error = self._carry_out(message, TOLD)
+            if failed:
+                mistakes.append([place, message[1], error])
+        failed, result = self._carry_out(messages[-1], VERBS)
+        woken = [[at, foreseen(self.calls[at])] for at in self.woken]
+        return [failed, result, woken, mistakes] if mistakes else [failed, result, woken]
+
+    def _carry_out(self, message: Any, verbs: Collection[str]) -> tuple[int, Any]:
+        """Return 0 and the result of a message with one of these verbs, or 1 and the error."""
+        if type(message) is not list or len(message) < 3:
+            raise Garbled("no message")
         verb, rank, coroutine, *arguments = message
+        if type(verb) is not str or verb not in verbs:
+            raise Garbled("no verb")
         act, kinds = VERBS[verb]
         if len(arguments) != len(kinds) or (coroutine is not None and type(coroutine) is not int):
             raise Garbled(f"other arguments than those of {verb}")
         state = _at(self.ranks, rank, "rank")
-        if rank in self.finished and verb == "drop":
-            return [0, None, []]  # by an object that Python frees late: it matters no more
-        if rank in self.finished and verb not in AFTERWARDS:
-            raise Garbled(f"{verb} of a rank that has finished")
+        if rank in self.finished:
+            if verb == "drop":
+                return 0, None  # by an object that Python frees late: it matters no more
+            if verb not in AFTERWARDS:
+                raise Garbled(f"{verb} of a rank that has finished")
         self.coroutine = None if coroutine is None else self.coroutines.setdefault(coroutine, object())
-        self.woken, self.asked = [], (state, verb)
+        self.asked = state, verb
         try:
-            known = [kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)]
-            result = self._pack(act(self, state, *known))
-            return [0, result, [[at, foreseen(self.call(at))] for at in self.woken]]
+            result = act(self, state, *[kind(self, argument) for kind, argument in zip(kinds, arguments, strict=True)])
+            return 0, None if result is None else self._pack(result)
         except PuzzleError as error:
             if verb in STARTS:
                 self.calls.append(error)
-            return [1, pack_error(presentable(error)), [[at, None] for at in self.woken]]
+            return 1, pack_error(presentable(error))
 
     def call(self, at: Any) -> InFlight:
         """Return the call of a number. Raise the PuzzleError of one that could not be started, or Garbled."""
@@ -149,7 +149,7 @@ class Clerk:
             if self.pieces > MOST_PIECES:
                 problem, cure = "the tensors of this run have too many pieces", "cut and join tensors less finely"
                 raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together", cure=cure, line="")
-            return ["tensor", len(self.tensors) - 1, pack(result.labels), pack(result.memory)]
+            return ["tensor", len(self.tensors) - 1, pack_labels(result.labels), pack(result.memory)]
         if isinstance(result, InFlight):
             self.calls.append(result)
             return len(self.calls) - 1
@@ -198,11 +198,21 @@ class Clerk:
         operands = [_or_none(_tensor(*row.takes))(self, at) for at in places]
         return self.books.meet_list(state, kind, operands, [_shown_number(self, layer) for layer in layers], axis)
 
-    def _wait(self, state: RankState, at: Any) -> Any:
-        call = self.call(at)
+    def _wait(self, state: RankState, at: Any) -> None:
+        """Wake the worker when a call can be fetched: now, or when that is so."""
+
+        def wake() -> None:
+            self.woken.append(at)
+
+        try:
+            call = self.call(at)
+        except PuzzleError:
+            wake()  # it will hear of the error there, too
+            raise
         if call.fetched or call.rank is not state:
             raise Garbled("waiting for what cannot be fetched")
-        return self.books.wait(call, lambda: self.woken.append(at)) and [True, foreseen(call)]
+        if self.books.wait(call, wake):
+            wake()
 
     def _fetch(self, state: RankState, call: InFlight) -> Any:
         if not call.over or call.fetched or call.rank is not state:
@@ -223,14 +233,14 @@ class Clerk:
         raise self.books.deadlock(lines, frozenset(self.finished))
 
 
-def foreseen(call: InFlight) -> Any:
+def foreseen(call: InFlight | PuzzleError) -> Any:
     """Return what will be fetched of a call that has ended, as it is packed, but for numbers: it is entered when it is
     fetched. Return None where that is no tensor. The worker that knows it need not ask when it fetches it."""
-    match call.result:
+    match None if isinstance(call, PuzzleError) else call.result:
         case Result(labels=labels, memory=memory):
-            return ["tensor", None, pack(labels), pack(memory)]
+            return ["tensor", None, pack_labels(labels), pack(memory)]
         case Results(each=each):
-            return [["tensor", None, pack(one.labels), pack(one.memory)] for one in each]
+            return [["tensor", None, pack_labels(one.labels), pack(one.memory)] for one in each]
     return None
 
 
@@ -250,8 +260,12 @@ def _of_kind(tensor: TensorState, kinds: Collection[str]) -> TensorState:
     return tensor
 
 
+def _any(clerk: Clerk, at: Any) -> TensorState:
+    return _at(clerk.tensors, at, "tensor of that number")
+
+
 def _tensor(*kinds: str) -> Check:
-    return lambda clerk, at: _of_kind(_at(clerk.tensors, at, "tensor of that number"), kinds)
+    return lambda clerk, at: _of_kind(_any(clerk, at), kinds)
 
 
 def _or_none(kind: Check) -> Check:
@@ -322,7 +336,7 @@ def _lines(clerk: Clerk, value: Any) -> dict[int, str]:
 
 
 _number, _numbers, _labels = _alone(number), _alone(numbers), _alone(unpack_labels)
-_any, _weight, _weight_gradient = _tensor(*KINDS), _tensor("Weight"), _tensor("WeightGrad")
+_weight, _weight_gradient = _tensor("Weight"), _tensor("WeightGrad")
 _sharded = _tensor(*[row.name for row in KINDS.values() if row.cut])
 
 VERBS: dict[str, tuple[Callable[..., Any], tuple[Check, ...]]] = {

@@ -23,7 +23,7 @@ from ..record.events import Event
 from ..record.labels import Labels
 from ..record.operations import NO_OPTIONS, Options
 from ..running.limits import TimeIsUp
-from .wire import LONGEST, Wire, encode, pack, unpack_elements, unpack_error, unpack_event, unpack_labels
+from .wire import LONGEST, Wire, pack, read_labels, unpack_elements, unpack_error, unpack_event, unpack_labels, written
 
 HELD = LONGEST // 2  # bytes that are told at most before something is asked
 LOOKS = ("time", "stored", "events", "finals", "by_hand", "decide_next", "deadlock")
@@ -64,6 +64,7 @@ class RemoteCall:
         self, rank: RemoteRank, kind: str, layer: int | None, number: int, layers: tuple[int, ...] = ()
     ) -> None:
         self.rank, self.kind, self.layer, self.number, self.layers = rank, kind, layer, number, layers
+        self.woken = False  # whether its waiter has been woken
         self.foreseen: Any = None  # the tensor that it has brought, or a list of them, when that is known
 
 
@@ -123,14 +124,13 @@ class RemoteBooks:
         question, told = self._message(verb, rank, arguments), self.told
         if told.texts:
             self.told = Told()
-            self.wire.write(f"[{','.join(told.texts)},{encode(question)}]")
-        else:
-            self.wire.send(question)
+            question = f"[{','.join(told.texts)},{question}]"
+        self.wire.write(question)
         failed, result, woken, *wrong = self.wire.receive(longest=None)
         self.asking = False
         for number, packed in woken:
             call = self.calls[number]
-            call.foreseen = self._unpack(call.rank, packed)
+            call.woken, call.foreseen = True, self._unpack(call.rank, packed)
             call.waiter()
         for place, where, error in wrong[0] if wrong else ():
             self.mistakes.setdefault(where, PuzzleError(**unpack_error(error) | {"line": told.line(place)}))
@@ -145,21 +145,25 @@ class RemoteBooks:
 
     def tell(self, verb: str, rank: RemoteRank, *arguments: Any) -> None:
         """Write a message with the next question. What is wrong with it is raised at the next question of its rank."""
-        text = encode(self._message(verb, rank, arguments))
+        text = self._message(verb, rank, arguments)
         if self.told.size + len(text) > HELD:
             self.ask(verb, rank, *arguments)
         else:
             self.told.add(text)
 
     def start(self, verb: str, rank: RemoteRank, *arguments: Any) -> int:
-        """Start a call, and return its number. Where a rank has several coroutines, it may matter to them when exactly
-        others are woken by this: then it is asked."""
+        """Start a call, and return its number."""
         self.started += 1
+        self.soon(verb, rank, *arguments)
+        return self.started - 1
+
+    def soon(self, verb: str, rank: RemoteRank, *arguments: Any) -> None:
+        """Tell what may wake others, before everyone waits. Where a rank has several coroutines, it may matter to them
+        when exactly others are woken by this: then it is asked."""
         if self.several or not self._flushed():
             self.ask(verb, rank, *arguments)
         else:
             self.tell(verb, rank, *arguments)
-        return self.started - 1
 
     def _flushed(self) -> bool:
         """Return whether the loop, if it goes on, writes what is told: others may wait for that."""
@@ -174,10 +178,11 @@ class RemoteBooks:
         if self.told.texts:
             self.ask("time", RemoteRank(0))
 
-    def _message(self, verb: str, rank: RemoteRank, arguments: Sequence[Any]) -> list[Any]:
+    def _message(self, verb: str, rank: RemoteRank, arguments: Sequence[Any]) -> str:
+        """Return a message as JSON."""
         running = rank.running() if rank.running is not None else None
         coroutine = None if running is None else self.coroutines.setdefault(running, len(self.coroutines))
-        return [verb, rank.rank, coroutine, *arguments]
+        return f'["{verb}",{",".join(map(written, (rank.rank, coroutine, *arguments)))}]'
 
     def _unpack(self, rank: RemoteRank, result: Any) -> Any:
         if type(result) is not list or not result:
@@ -185,7 +190,7 @@ class RemoteBooks:
         if result[0] == "tensor":
             _, number, labels, memory = result
             self.tensors = self.tensors if number is None else number + 1
-            return self.tensor_type(self, rank, number, unpack_labels(labels), unpack_elements(memory))
+            return self.tensor_type(self, rank, number, read_labels(labels), unpack_elements(memory))
         return [self._unpack(rank, one) for one in result]
 
     def number(self, token: Token) -> int:
@@ -255,11 +260,9 @@ class RemoteBooks:
         return call
 
     def wait(self, call: RemoteCall, waiter: Callable[[], None]) -> bool:
-        call.waiter = waiter
-        over = self.ask("wait", call.rank, call.number)
-        if over:
-            _, call.foreseen = over
-        return bool(over)
+        call.waiter, call.woken = waiter, False
+        self.soon("wait", call.rank, call.number)
+        return call.woken
 
     def fetch(self, call: RemoteCall) -> Any:
         if self.counts and call.foreseen is not None:

@@ -4,7 +4,8 @@
 the worker asks                              ``[verb, rank, coroutine, *arguments]``
 it tells what has no result, and then asks   ``[[verb, ...], [verb, ...], [verb, ...]]``: the last one is the question
 the grader answers                           ``[0, result, woken]``, or ``[1, error, woken]``; woken: calls that ended,
-                                             each ``[number, what it brings]``
+                                             each ``[number, what it brings]``; a tensor is
+                                             ``["tensor", number, labels, size]``
 and says what was wrong with what was told   ``[0, result, woken, [[place, rank, error], ...]]``
 the worker's last line                       ``["done"]``, ``["failed", error, ...]`` or ``["missing", ...]``
 ===========================================  ========================================================================
@@ -23,7 +24,7 @@ from ..basics.errors import Place, PuzzleError
 from ..basics.units import Elements
 from ..record.events import Event
 from ..record.kinds import KINDS
-from ..record.labels import FINEST, Labels, Rare
+from ..record.labels import FINEST, NOTHING_RARE, Labels, Rare
 from ..record.training import KEEP
 
 LONGEST = 1 << 15  # bytes of a line from a worker, at most
@@ -31,6 +32,13 @@ NEWS = 0.1  # seconds after which a socket is told anew how long it may wait: ea
 
 encode = json.JSONEncoder(separators=(",", ":")).encode
 decode = json.JSONDecoder().decode
+
+
+def written(value: Any) -> str:
+    """Return a value as JSON. (As ``encode`` does, for a whole number or nothing in a tenth of the time.)"""
+    if value.__class__ is int:
+        return repr(value)
+    return "null" if value is None else encode(value)
 
 
 class Garbled(Exception):
@@ -104,6 +112,20 @@ def pack(value: Any) -> Any:
     return str(value) if value.__class__ is Fraction else value
 
 
+def pack_labels(labels: Labels) -> list[Any]:
+    """Return labels as JSON carries them. (As ``pack`` does, in a third of the time.)"""
+    kind, layer, layers, step, batches, total_batches, shards, total, rare = labels
+    packed = None if rare == NOTHING_RARE else pack(rare)
+    return [kind, layer, layers, step, sorted(batches), total_batches, sorted(shards), total, packed]
+
+
+def read_labels(packed: list[Any]) -> Labels:
+    """Return labels that the grader has packed. What a worker has packed is to be read by ``unpack_labels``."""
+    kind, layer, layers, step, batches, total_batches, shards, total, rare = packed
+    known = NOTHING_RARE if rare is None else Rare(frozenset(rare[0]), *rare[1:])
+    return Labels(kind, layer, layers, step, frozenset(batches), total_batches, frozenset(shards), total, known)
+
+
 def unpack_labels(packed: Any) -> Labels:
     """Return labels from a list. Raise Garbled for anything that no tensor could have."""
     if type(packed) is not list or len(packed) != len(Labels._fields):
@@ -121,6 +143,8 @@ def _kind(packed: Any) -> str:
 
 
 def _unpack_rare(packed: Any) -> Rare:
+    if packed is None:
+        return NOTHING_RARE
     if type(packed) is not list or len(packed) != len(Rare._fields):
         raise Garbled("no labels")
     parts, of, keep, adapter = packed

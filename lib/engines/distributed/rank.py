@@ -31,7 +31,7 @@ from ...machine.mesh import Mesh
 from ...record.operations import NO_OPTIONS, Options
 from ...record.table import computation
 from ...remote.remote_books import RemoteBooks, RemoteCall, RemoteRank, RemoteTensor
-from ...remote.wire import Wire, pack, pack_error
+from ...remote.wire import Wire, encode, pack, pack_error
 from ...running.execution import execute, waiting_line
 from ...running.run import Settings, check_function
 from ...running.workload import Workload
@@ -43,8 +43,8 @@ from .lane import Broken, Lane
 class Telling(Wire):
     """The line to the host, which hears with every question in which line of the learner's it is asked."""
 
-    def send(self, message: Any, deadline: float | None = None) -> None:
-        super().send([message, learner_line()], deadline)
+    def write(self, text: str, deadline: float | None = None) -> None:
+        super().write(f"[{text},{encode(learner_line())}]", deadline)
 
 
 class RealTensor(RemoteTensor):
@@ -91,8 +91,7 @@ class RankBooks(RemoteBooks):
         return super().ask(verb, rank, *arguments)
 
     counts = False
-    tell = ask  # each rank has a line of its own, and the host numbers the calls of all
-    start = ask
+    tell = soon = start = ask  # each rank has a line of its own, and the host numbers the calls of all
 
     def load_weights(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
         return self._loaded(*super().load_weights(rank, layer, shard, total))
