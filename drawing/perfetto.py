@@ -35,6 +35,7 @@ TICK = 1000.0
 TALK = frozenset(in_lane("collective", "message"))
 ENDS = {SEND.kind: '"ph":"s"', RECEIVE.kind: '"ph":"f","bp":"e"'}
 """How a flow begins and ends."""
+MOMENTS = frozenset(MARKS)
 FEW = 3  # ranks of a group that is told from others by its ranks, and not by being the same object
 
 Json = dict[str, Any]
@@ -64,10 +65,13 @@ def perfetto(source: object) -> Export:
     """
     trace = trace_of(source)
     writer = Writer(trace)
-    entries = [*(entry for rank in trace.by_rank for entry in writer.names(rank))]
-    entries += [entry for rank in trace.by_rank for entry in writer.log(rank)]
+    names, logs = list[str](), list[str]()
+    for rank, events in trace.by_rank.items():
+        threads = _threads(events)
+        names += writer.names(rank, max(1, *threads, 0))
+        logs += filter(None, [writer.log(rank, threads)])
     rest = encode({"displayTimeUnit": "ms", "otherData": _about(trace)})
-    return Export(f'{{"traceEvents":[{",".join(entries)}],{rest[1:]}')
+    return Export(f'{{"traceEvents":[{",".join([*names, *logs])}],{rest[1:]}')
 
 
 def _about(trace: Trace) -> Json:
@@ -84,11 +88,6 @@ def _about(trace: Trace) -> Json:
     return about
 
 
-def _is_used(trace: Trace, at: int) -> bool:
-    """Return whether a kind of memory, by its place among MEMORY_KINDS, is ever more than nothing."""
-    return any(event.held[at] for event in trace.events)
-
-
 @lru_cache(maxsize=1 << 16)  # ranks begin and end at the same moments
 def _microseconds(moment: float) -> float:
     """Return a time in microseconds, to the nanosecond: what is finer is noise of floats."""
@@ -98,6 +97,22 @@ def _microseconds(moment: float) -> float:
 def _short(number: float) -> float:
     """Return the number as an int if it is whole: without ".0", which a large file has a hundred thousand times."""
     return int(number) if number == int(number) else number
+
+
+@lru_cache(maxsize=1 << 16)
+def _span(start: float, end: float) -> tuple[str, str]:
+    """Return when an operation starts, and how long it lasts, which makes it a slice or an instant."""
+    begin = _microseconds(start)
+    if start == end:
+        return str(begin), ',"ph":"i","s":"t"}'
+    # The difference of what is said: slices of one thread must touch, and not overlap by a rounding.
+    return str(begin), f',"ph":"X","dur":{_short(round(_microseconds(end) - begin, 3))}}}'
+
+
+@lru_cache(maxsize=1 << 16)
+def _moment(moment: float) -> str:
+    """Return a time in microseconds as a text."""
+    return str(_microseconds(moment))
 
 
 def _threads(events: Sequence[Event]) -> list[int]:
@@ -114,14 +129,15 @@ def _threads(events: Sequence[Event]) -> list[int]:
 
 def _messages(trace: Trace) -> dict[object, int]:
     """Return the messages of which both ends can be shown as slices, numbered: a flow needs both."""
-    sent = {event.op for event in trace.events if event.kind == SEND.kind and event.length}
-    received = (event.op for event in trace.events if event.kind == RECEIVE.kind and event.length and event.op in sent)
+    ends = [event for event in trace.events if event.kind in ENDS and event.length]
+    sent = {event.op for event in ends if event.kind == SEND.kind}
+    received = (event.op for event in ends if event.kind == RECEIVE.kind and event.op in sent)
     return {op: number for number, op in enumerate(received, 1)}
 
 
 def _number(elements: Elements) -> float:
     """Return a size as JSON has numbers."""
-    return elements if isinstance(elements, int) else float(elements)
+    return elements if isinstance(elements, int) else _short(float(elements))
 
 
 class Writer:
@@ -131,79 +147,88 @@ class Writer:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.messages = _messages(trace)
-        used = [at for at in range(len(MEMORY_KINDS)) if any(event.held[at] for event in trace.events)]
+        samples = {id(event.held): event.held for event in trace.events}.values()  # ranks that do the same share them
+        used = [at for at in range(len(MEMORY_KINDS)) if any(sample[at] for sample in samples)]
         self.kinds = [(at, encode(theme.MEMORY[MEMORY_KINDS[at]][0])) for at in used]
-        self.threads = {rank: _threads(events) for rank, events in trace.by_rank.items()}
         self.issued = encode(f"issued at {trace.unit.one}")
         self.details: dict[tuple[object, ...], str] = {}
-        self.changes: dict[tuple[object, ...], str] = {}
+        self.changes: dict[tuple[object, object], str] = {}
 
-    def names(self, rank: int) -> Iterator[str]:
-        """Yield the names of a rank and of its threads."""
+    def names(self, rank: int, last: int) -> Iterator[str]:
+        """Yield the names of a rank and of its threads, of which the last one has this number."""
         name = full_ranks([rank], self.trace.hosts.get(rank, ()))
         place = [*self.trace.by_rank].index(rank)
         named = {"process_name": {"name": name}, "process_sort_index": {"sort_index": place}}
         for name, args in named.items():
             yield encode({"ph": "M", "pid": rank, "tid": 0, "ts": 0, "name": name, "args": args})
-        for thread in range(max(1, *self.threads[rank], 0) + 1):
+        for thread in range(last + 1):
             name = "compute" if not thread else "communication" if thread == 1 else f"communication {thread}"
             entry = {"ph": "M", "pid": rank, "tid": thread, "ts": 0, "name": "thread_name", "args": {"name": name}}
             yield encode(entry)
 
-    def log(self, rank: int) -> Iterator[str]:
-        """Yield what a rank did, and its memory where that has changed."""
+    def log(self, rank: int, threads: Sequence[int]) -> str:
+        """Return what a rank did, each operation in its thread, and its memory where that has changed."""
+        entries: list[str] = []
         before: Sequence[Elements] = ()
-        for event, thread in zip(self.trace.by_rank[rank], self.threads[rank], strict=True):
-            if event.kind not in MARKS:
-                yield from self._operation(event, thread)
-            if event.held != before:
-                if (changed := self.changes.get((before, event.held))) is None:
-                    changed = self.changes[before, event.held] = self._changed(before, event.held)
+        places = [f'{{"pid":{rank},"tid":{thread},"ts":' for thread in range(max(threads, default=0) + 1)]
+        counter = f'{{"ph":"C","pid":{rank},"tid":0,"ts":'
+        for event, thread in zip(self.trace.by_rank[rank], threads, strict=True):
+            _, kind, layer, batches, issued, start, end, held, op, group, tensor, elements, words, layers, _ = event
+            if kind not in MOMENTS:
+                begin, length = _span(start, end)
+                place = places[thread]
+                name, category, by_batch = _named(kind, layers or layer, tensor)
+                if by_batch and batches:
+                    name += _micro_batches(batches)
+                    batches = NONE
+                details = ""
+                if tensor or batches or words or group:
+                    among = group if len(group) < FEW else id(group)  # one object for all of a group
+                    key = tensor, elements, words, batches, among
+                    if (known := self.details.get(key)) is None:
+                        known = self.details[key] = self._details(event, batches)
+                    details = known
+                if issued != start:
+                    details = self._issued(details, issued)
+                entries.append(f"{place}{begin}{name}{category}{details}{length}")
+                if kind in ENDS and start != end and (flow := self.messages.get(op)) is not None:
+                    entries.append(f'{place}{begin},"name":"message","cat":"message","id":{flow},{ENDS[kind]}}}')
+            if held is not before:
+                if (changed := self.changes.get((before, held))) is None:
+                    changed = self.changes[before, held] = self._changed(before, held)
                 if changed:
-                    place = f'"ph":"C","pid":{rank},"tid":0,"ts":{_microseconds(event.issued)}'
-                    yield f'{{{place},"name":"memory","args":{{{changed}}}}}'
-                before = event.held
+                    entries.append(f"{counter}{_moment(issued)}{changed}")
+                before = held
+        return ",".join(entries)
 
     def _changed(self, before: Sequence[Elements], now: Sequence[Elements]) -> str:
         """Return what has changed in memory, and the total: everything if nothing is known of it ``before``."""
         sizes = [(name, now[at], before[at] if before else None) for at, name in self.kinds]
         sizes.append(('"total"', sum(now), sum(before) if before else None))
         # Of fractions it may be less than JSON's numbers tell.
-        return ",".join(
+        changed = ",".join(
             f"{name}:{_number(size)}"
             for name, size, old in sizes
             if size != old and (old is None or _number(size) != _number(old))
         )
+        return changed and f',"name":"memory","args":{{{changed}}}}}'
 
-    def _operation(self, event: Event, thread: int) -> Iterator[str]:
-        """Yield an operation, and the end of a flow that it is."""
-        start, length = _microseconds(event.start), event.end - event.start
-        place = f'"pid":{event.rank},"tid":{thread},"ts":{start}'
-        named, said = self._said(event)
-        if event.issued != event.start:
-            said += f"{',' * bool(said)}{self.issued}:{_short(event.issued)}"
-        slice_ = f'{{{place},{named},"args":{{{said}}}' if said else f"{{{place},{named}"
-        if not length:
-            yield f'{slice_},"ph":"i","s":"t"}}'
-            return
-        # The difference of what is said: slices of one thread must touch, and not overlap by a rounding.
-        yield f'{slice_},"ph":"X","dur":{_short(round(_microseconds(event.end) - start, 3))}}}'
-        if event.kind in ENDS and (flow := self.messages.get(event.op)) is not None:
-            yield f'{{{place},"name":"message","cat":"message","id":{flow},{ENDS[event.kind]}}}'
+    def _details(self, event: Event, unnamed: frozenset[int]) -> str:
+        """Return the details of an operation, but for what belongs to its moment and its rank. ``unnamed``: the
+        micro-batches that are not part of its name."""
+        details = dict(_details(event, self.trace.size_unit.name, unnamed))
+        return f',"args":{encode(details)}' if details else ""
 
-    def _said(self, event: Event) -> tuple[str, str]:
-        """Return what names an operation, and the details, without what belongs to its moment and its rank."""
-        name, kind, by_batch = _named(event.kind, event.layers or event.layer, event.tensor)
-        if by_batch and event.batches:
-            name += f" mb {ranges(event.batches)}"
-        unnamed = NONE if by_batch else event.batches
-        if not (unnamed or event.tensor or event.words or event.group):
-            return name + kind, ""
-        group = event.group if len(event.group) < FEW else id(event.group)  # one object for all of a group
-        key = event.tensor, event.elements, type(event.elements), event.words, group, unnamed
-        if (said := self.details.get(key)) is None:
-            said = self.details[key] = encode(dict(_details(event, self.trace.size_unit.name, unnamed)))[1:-1]
-        return name + kind, said
+    def _issued(self, details: str, issued: float) -> str:
+        """Return the details of an operation that was issued before it started."""
+        moment = f"{self.issued}:{_short(issued)}}}"
+        return f"{details[:-1]},{moment}" if details else f',"args":{{{moment}'
+
+
+@lru_cache(maxsize=1 << 12)
+def _micro_batches(batches: frozenset[int]) -> str:
+    """Return the micro-batches of an operation, as a part of its name."""
+    return f" mb {ranges(batches)}"
 
 
 @lru_cache(maxsize=1 << 12)
@@ -213,7 +238,7 @@ def _named(kind: str, layer: int | tuple[int, ...] | None, tensor: str | None) -
     row = OPERATIONS.get(kind)
     by_batch = tensor in ACTIVATIONS or (row is not None and row.by_batch)  # or a pipeline could not be read
     name = encode(theme.name_of(kind) + of_layers)
-    return f'"name":{name[:-1]}', f'","cat":{encode(kind)}', by_batch
+    return f',"name":{name[:-1]}', f'","cat":{encode(kind)}', by_batch
 
 
 def _details(event: Event, unit: str, unnamed: frozenset[int]) -> Iterator[tuple[str, object]]:

@@ -9,7 +9,6 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby
 from operator import attrgetter
 from shutil import get_terminal_size
 from types import MappingProxyType
@@ -206,13 +205,15 @@ def _cells(
     mark: str = "",
 ) -> list[str]:
     """Return what stands below each moment, by the operations of a rank. ``columns``: the moments by their places."""
-    cells = ["."] * len(moments)
-    for event in own:
-        last = columns.get(event.end)
-        for at in range(columns[event.start], bisect_left(moments, event.end) if last is None else last):
-            cells[at] = "-"
-    for start, begun in groupby(own, key=attrgetter("start")):
-        cells[columns[start]] = "+".join(map(_text_of, begun))
+    cells, before = ["."] * len(moments), -1
+    for event in own:  # by their starts: what goes on is written before what starts meanwhile
+        at, last, text = columns[event.start], columns.get(event.end), _text_of(event)
+        if last is None:
+            last = bisect_left(moments, event.end)
+        if last > at + 1:
+            cells[at + 1 : last] = ["-"] * (last - at - 1)
+        cells[at] = f"{cells[at]}+{text}" if at == before else text
+        before = at
     at = bisect_left(moments, tick)
     if mark == "~":
         return [*cells[:at], *(mark if cell == "." else cell for cell in cells[at:])]
