@@ -23,7 +23,9 @@ from lib.real import (
     Transformer,
     report,
 )
+from lib.real.prices import RealCost
 from lib.real.report import sent_by
+from lib.record.labels import NOTHING_RARE, Labels, Rare
 from solutions.p01_grad_accum import grad_accum
 from solutions.p02_ddp import ddp
 from solutions.p04_fsdp import fsdp
@@ -503,3 +505,33 @@ def test_a_host_updates_at_the_bandwidth_of_its_memory_and_is_behind_a_link() ->
     assert done.bytes < run(grad_accum, layers=12, batches=2, cost=cost).bytes
     rows = [line for line in report(done).partition("memory:")[0].splitlines() if " %  " in line]
     assert sum(float(line.split("%")[0]) for line in rows) == pytest.approx(100, abs=0.3)  # of the device's time alone
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        A100_MEGATRON.cost(SMALL, stored=4, gradients=4, gathered=2, reduced=4, adapter_rank=4, frozen_bits=4),
+        A100_MEGATRON.cost(SMALL, tensor=4, recompute="selective"),
+    ],
+)
+def test_what_is_known_of_a_tensor_is_not_taken_for_another(cost: RealCost) -> None:
+    """A size is computed once for all that are alike: asked alone, of a fresh cost, each is the same."""
+    of_weights = [
+        Labels(kind, layer, layers, batches=batches, shards=shards, total=total, rare=rare)
+        for kind in ("Weight", "OptState", "WeightGrad")
+        for layer, layers in ((0, 12), (1, 12), (11, 12), (1, 2), (0, 1))
+        for batches in (frozenset[int](), frozenset({0}))
+        for shards, total in ((frozenset({0}), 1), (frozenset({0}), 4), (frozenset({1, 2}), 4))
+        for rare in (NOTHING_RARE, *([Rare(adapter=True)] if cost.adapter_rank else []))
+    ]
+    inner = [
+        Labels(kind, 1, layers, batches=batches, shards=shards, total=4, rare=Rare(keep=keep))
+        for kind, keep in (("Activation", ""), ("ActivationGrad", ""), ("Saved", "selective"), ("Saved", "all"))
+        for layers in (2, 12)
+        for batches in (frozenset({0}), frozenset({0, 3}))
+        for shards in (frozenset({0}), frozenset({0, 1, 2, 3}))
+    ]
+    every = [*of_weights, *inner]
+    together = [(cost.elements(labels), cost.sent(labels)) for labels in every]
+    assert together == [(replace(cost).elements(labels), replace(cost).sent(labels)) for labels in every]
+    assert len(set(together)) > 40

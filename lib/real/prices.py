@@ -276,8 +276,31 @@ class RealCost(Cost):
         self.model.check_tensor(gpus.numerator)
         return gpus.numerator
 
+    @cached_property
+    def _known_sizes(self) -> dict[object, Elements]:
+        return {}
+
     def elements(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor on each GPU of a rank."""
+        return self._size_of(False, labels)
+
+    def sent(self, labels: Labels) -> Elements:
+        """Return the bytes of a tensor that each GPU of a rank sends. Those of a tensor-parallel group send a slice
+        each of what they all have."""
+        return self._size_of(True, labels)
+
+    def _size_of(self, sent: bool, labels: Labels) -> Elements:
+        """Return the bytes that a tensor has, or those that are sent of it: computed once for all that are alike."""
+        key = (
+            sent, labels.kind, labels.layer if labels.layer in (0, labels.layers - 1) else None, labels.layers,
+            len(labels.batches), labels.total, len(labels.shards), labels.rare.keep, labels.rare.adapter,
+        )  # fmt: skip
+        known = self._known_sizes.get(key)
+        if known is None:
+            known = self._known_sizes[key] = self._sent(labels) if sent else self._held(labels)
+        return known
+
+    def _held(self, labels: Labels) -> Elements:
         kind, share = labels.kind, Fraction(len(labels.shards), labels.total)
         if kind in OF_WEIGHTS:
             if kind == "WeightGrad" and not labels.batches:
@@ -295,9 +318,7 @@ class RealCost(Cost):
             return round(each * len(labels.batches))
         return round(self._boundary() * len(labels.batches) * share)
 
-    def sent(self, labels: Labels) -> Elements:
-        """Return the bytes of a tensor that each GPU of a rank sends. Those of a tensor-parallel group send a slice
-        each of what they all have."""
+    def _sent(self, labels: Labels) -> Elements:
         if labels.kind == "Weight":
             each = self.stored if self.gathered is None else self.gathered
         elif labels.kind == "WeightGrad":
