@@ -15,8 +15,9 @@ PINS := tests/pins/stack.txt
 # On Linux this is the build with CUDA, some GB. For the small one: TORCH="torch --index-url ...", as pytorch.org says.
 TORCH := torch
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
-# As many files at a time as there are processors: most of a test's time is spent on processes that it waits for.
-PYTEST := $(RUN) -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# A file at a time more than there are processors, and at most 4: the longest files mostly wait for what they start.
+WORKERS := $(shell count=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$count -lt 4 ] && echo $$((count + 1)) || echo 4)
+PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 BROWSER_STAMP := $(VENV)/installed-browser
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \

@@ -33,7 +33,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import nbformat
-from jupyter_client.manager import AsyncKernelManager
 
 from drawing import perfetto
 from lib import Dist, Model, Run, run
@@ -50,7 +49,7 @@ from lib.remote.clerk import Clerk
 from lib.running.run import Settings, train_on
 from lib.running.workload import Workload
 from solutions import build
-from tests.kernels import run_cells
+from tests.kernels import kernel_in, run_cells
 
 ROUNDS = 5
 KEPT = Path(__file__).with_name("bench.json")
@@ -266,14 +265,10 @@ def notebooks() -> None:
 
 async def in_a_kernel(notebook: nbformat.NotebookNode) -> None:
     """Run a notebook as it is run by somebody who has just opened it."""
-    kernel = AsyncKernelManager(kernel_name="python3")
     with tempfile.TemporaryDirectory() as folder:  # where progress is kept
         environment = {**os.environ, "PYTHONPATH": str(build.ROOT), "LLM_TRAINING_PUZZLES_PROGRESS": folder}
-        await kernel.start_kernel(cwd=str(build.ROOT / "puzzles"), env=environment, stderr=subprocess.DEVNULL)
-        try:
+        async with kernel_in(build.ROOT / "puzzles", env=environment, stderr=subprocess.DEVNULL) as kernel:
             await run_cells(notebook, kernel, build.ROOT / "puzzles")
-        finally:
-            await kernel.shutdown_kernel(now=True)
 
 
 def after_a_run(ranks: int, layers: int, figures: Figures) -> dict[str, float]:

@@ -9,9 +9,11 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import Phase, settings
 
+from tests import definitions
 from tests.browser import Browser, NoBrowser
 from tests.guard import FIXTURES, guard
 
+definitions.use()
 # What is computed with numbers here is tiny: one thread is faster than several, all the more beside other tests.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # No test of ours depends on how fast the machine is, so neither do the generated ones.
@@ -55,8 +57,16 @@ def pytest_runtest_call() -> Generator[None, None, None]:
     guard.check()
 
 
+LONGEST = """test_lab test_engine_processes test_corpus test_referee test_colab test_notebooks test_passes test_fuzz
+test_clerk test_browser test_browser_player"""
+"""Files that take longest begin first: if one of them were the last, all workers but one would have nothing to do."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what looks in a browser, and what starts processes by its fixtures: ``make quick`` leaves them out."""
+    """Put the longest files first. Mark what looks in a browser, and what starts processes by its fixtures: ``make
+    quick`` leaves them out."""
+    first = {name: place for place, name in enumerate(LONGEST.split())}
+    items.sort(key=lambda item: first.get(item.path.stem, len(first)))
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         if "browser" in names:

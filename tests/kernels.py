@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import nbformat
@@ -18,6 +22,30 @@ FORGET = "%reset -f"
 
 Json = dict[str, Any]
 Outputs = list[Json]
+
+
+SHORT = "/tmp" if os.name == "posix" else None
+"""Where a folder has a short name: with the file that a kernel listens on it is to have at most 103 bytes."""
+
+
+@asynccontextmanager
+async def kernel_in(
+    folder: Path, name: str = "python3", now: bool = True, **started: Any
+) -> AsyncIterator[AsyncKernelManager]:
+    """A kernel that runs in a folder. ``now``: whether it is ended at once, and not asked to end; ``started``: how else
+    it is started.
+
+    One speaks with it through files. Ports would be chosen first and taken a second later, and meanwhile they could
+    have gone to a kernel of a test that another process runs.
+    """
+    with TemporaryDirectory(prefix="kernel-", dir=SHORT) as sockets:
+        files = {"transport": "ipc", "ip": f"{sockets}/ipc"} if os.name == "posix" else {}
+        kernel = AsyncKernelManager(kernel_name=name, **files)
+        await kernel.start_kernel(cwd=str(folder), **started)
+        try:
+            yield kernel
+        finally:
+            await kernel.shutdown_kernel(now=now)
 
 
 async def run_cells(notebook: nbformat.NotebookNode, kernel: AsyncKernelManager, folder: Path) -> Outputs:
@@ -34,6 +62,14 @@ async def run_cells(notebook: nbformat.NotebookNode, kernel: AsyncKernelManager,
     finally:
         client.kc.stop_channels()
     return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+async def in_a_kernel(folder: Path, cells: list[str], now: bool = True) -> list[Outputs]:
+    """The outputs of each of these cells, run one after the other in a kernel of their own."""
+    async with kernel_in(folder, now=now) as kernel:
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        await run_cells(notebook, kernel, folder)
+        return [cell["outputs"] for cell in notebook.cells]
 
 
 async def run_twice(shipped: Json, solved: Json, kernel: AsyncKernelManager, folder: Path) -> dict[str, Outputs]:

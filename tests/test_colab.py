@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 import nbformat
 import pytest
-from jupyter_client.manager import AsyncKernelManager
 
 from solutions import build, colab
-from tests.kernels import Outputs, complaints, run_twice, shows_a_picture, text
+from tests.kernels import Outputs, complaints, kernel_in, run_twice, shows_a_picture, text
 from tests.pythons import python_of
 
 PINS = Path(__file__).parent / "pins" / "colab.txt"
@@ -183,13 +182,9 @@ def executed(machine: Machine, first: str, tmp_path_factory: pytest.TempPathFact
 
     async def both(path: Path) -> dict[str, Outputs]:
         folder = tmp_path_factory.mktemp(path.stem)
-        manager = AsyncKernelManager(kernel_name="colab")
-        await manager.start_kernel(cwd=str(folder), env=environment)
-        try:
+        async with kernel_in(folder, "colab", env=environment) as kernel:
             shipped, solved = (colab.notebook(path, build.ROOT, solved, first) for solved in (False, True))
-            return await run_twice(shipped, solved, manager, folder)
-        finally:
-            await manager.shutdown_kernel(now=True)
+            return await run_twice(shipped, solved, kernel, folder)
 
     async def everything() -> dict[str, dict[str, Outputs]]:
         free = asyncio.Semaphore(os.cpu_count() or 1)

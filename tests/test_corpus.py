@@ -23,6 +23,7 @@ import pytest
 
 import lib
 from lib import PuzzleError, grade
+from lib.basics.units import SECONDS
 from lib.course.layouts import Size
 from lib.course.specs import puzzles
 from lib.grading.submission import load
@@ -58,6 +59,18 @@ def test_the_corpus_is_large_and_names_each_program_once() -> None:
         assert len({program.source for program in programs}) == len(programs)
     for programs in (HONEST, MISTAKES):
         assert {program.puzzle for program in programs} == puzzles().keys()
+
+
+OF_EACH_PUZZLE = {(program.puzzle, program in HONEST): program for program in [*MISTAKES, *HONEST]}
+AT_A_SHELL = list(dict.fromkeys([*OF_EACH_PUZZLE.values(), *MISTAKES[::8]]))
+"""Of each puzzle an honest program and a mistake, and more mistakes of every kind. What workers say of these is what
+is said of them in this process, where all are graded."""
+LONG_RUNS = {name for name, puzzle in puzzles().items() if puzzle.unit is SECONDS}
+"""Puzzles with a model of real size, of which a verdict takes seconds. The shell's grader judges only some of their
+programs: test_clerk.py sends all the honest ones through its line, and mistakes are graded in a notebook, too."""
+HONEST_NEAR, MISTAKES_NEAR = (
+    [one for one in programs if one.puzzle not in LONG_RUNS or one in AT_A_SHELL] for programs in (HONEST, MISTAKES)
+)
 
 
 # -- by the grader of the shell, in this process ------------------------------------------------------------
@@ -109,14 +122,17 @@ def verdict_of(program: Program, referee: Referee) -> Verdict:
     return verdict_on(attempt, referee, seed=1)
 
 
-@pytest.mark.parametrize("program", HONEST, ids=titles(HONEST))
+@pytest.mark.parametrize("program", HONEST_NEAR, ids=titles(HONEST_NEAR))
 def test_honest_programs_pass_the_grader_of_the_shell(program: Program) -> None:
     assert near(program).status == PASS, near(program).message
 
 
-@pytest.mark.parametrize("program", MISTAKES, ids=titles(MISTAKES))
+@pytest.mark.parametrize("program", MISTAKES_NEAR, ids=titles(MISTAKES_NEAR))
 def test_the_grader_of_the_shell_finds_mistakes(program: Program) -> None:
-    verdict = near(program)
+    check_mistake(program, near(program))
+
+
+def check_mistake(program: Program, verdict: Verdict) -> None:
     check(program, verdict)
     python_says = verdict.error and verdict.error.problem.startswith("the function raised")
     half_done = verdict.error and "not finished yet" in verdict.error.problem
@@ -125,10 +141,6 @@ def test_the_grader_of_the_shell_finds_mistakes(program: Program) -> None:
 
 # -- at a shell ---------------------------------------------------------------------------------------------
 
-OF_EACH_PUZZLE = {(program.puzzle, program in HONEST): program for program in [*MISTAKES, *HONEST]}
-AT_A_SHELL = list(dict.fromkeys([*OF_EACH_PUZZLE.values(), *MISTAKES[::8]]))
-"""Of each puzzle an honest program and a mistake, and more mistakes of every kind. What workers say of these is what
-is said of them in this process, where all are graded."""
 BEYOND = ("os.", "ctypes", "socket.", "signal.", "subprocess", "open(", "tempfile", "solutions", "sys.path")
 REACHES = [one for one in CHEATS if any(word in one.source[len(HEAD) :] for word in BEYOND)]
 EVERYWHERE = [*REACHES, *[one for one in CHEATS if one not in REACHES][::8]]
@@ -229,18 +241,39 @@ def test_honest_programs_pass_in_a_notebook(program: Program) -> None:
     assert verdict.status == PASS, verdict.message
 
 
+Made = set[tuple[str, int]]
+"""Where errors were made: file and line."""
+
+
+@cache
+def in_a_notebook(program: Program) -> tuple[Verdict | None, Made]:
+    """The verdict on a program in a notebook, None where it is of no function, and all errors made on the way."""
+    made: Made = set()
+
+    def noted(kind: type[PuzzleError], *args: object, **parts: object) -> PuzzleError:
+        frame = sys._getframe(1)
+        made.add((frame.f_code.co_filename, frame.f_lineno))
+        return AssertionError.__new__(kind, *args)
+
+    fn = function(program)
+    if inspect.iscoroutine(fn):
+        fn.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PuzzleError, "__new__", noted)  # it has returned when an error looks for the learner's line
+        return (grade(fn, program.puzzle, seed=1).verdict if callable(fn) else None), made
+
+
 @pytest.mark.parametrize("program", MISTAKES, ids=titles(MISTAKES))
 def test_mistakes_are_found_in_a_notebook(program: Program) -> None:
-    fn = function(program)
-    if not callable(fn):
+    verdict, _ = in_a_notebook(program)
+    if verdict is None:
+        fn = function(program)
         with pytest.raises(PuzzleError, match="grade takes a function"):
             grade(fn, program.puzzle)  # type: ignore[arg-type]
         if inspect.iscoroutine(fn):
             fn.close()
         return
-    verdict = grade(fn, program.puzzle, seed=1)
-    assert verdict.status in (FAIL, TODO)
-    assert any(words in verdict.message for words in program.says.split("|")), verdict.message
+    check_mistake(program, verdict)
 
 
 NOT_HERE = """os. sys.setrec ctypes signal. subprocess threading 10-** 'x'-* atexit input __del__ class-End re.match
@@ -294,23 +327,8 @@ ELSEWHERE = {  # the problem, and what comes to it
 }
 
 
-def test_every_rule_fells_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: set[tuple[str, int]] = set()
-    make = PuzzleError.__init__
-
-    def noted(self: PuzzleError, *args: object, **parts: object) -> None:
-        frame = sys._getframe(1)
-        made.add((frame.f_code.co_filename, frame.f_lineno))
-        make(self, *args, **parts)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(PuzzleError, "__init__", noted)
-    monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
-    for program in [*MISTAKES, ENDLESS[0]]:
-        fn = function(program)
-        if callable(fn):
-            grade(fn, program.puzzle, seed=1)
-        elif inspect.iscoroutine(fn):
-            fn.close()
+def test_every_rule_fells_a_program() -> None:
+    made = Made().union(*(in_a_notebook(program)[1] for program in [*MISTAKES, ENDLESS[0]]))
     missed = []
     for module in DECIDING:
         path = Path(lib.__file__).parent / f"{module}.py"

@@ -16,18 +16,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from jupyter_client.manager import AsyncKernelManager
 
 from lib import Deadlock, Model, PuzzleError, run
 from lib.record.events import Event
 from solutions import build
 from tests.corpus import function
-from tests.kernels import complaints, run_cells, text
+from tests.kernels import complaints, in_a_kernel, text
 from tests.marks import MISSING, needs_processes
 from tests.programs import solutions
 from tests.test_hosts import zero_offload
@@ -76,6 +75,13 @@ def apart(fn: Callable[..., Any], ranks: int = 4, layers: int = 2, batches: int 
     return run(fn, ranks, layers, batches, engine="processes", **{"timeout": 60.0, **more})
 
 
+@cache
+def solved(name: str) -> Any:
+    """A solution's run as fast as it can be. Two tests look at it: of what is right, and of when it was."""
+    fn, size = SOLUTIONS[name]
+    return apart(fn, **size)
+
+
 def bare(events: tuple[Event, ...]) -> list[Event]:
     """Events without the names of their meetings, which may be counted differently."""
     return [event._replace(op=None) for event in events]
@@ -87,7 +93,7 @@ def bare(events: tuple[Event, ...]) -> list[Event]:
 @pytest.mark.parametrize("name", SOLUTIONS)
 def test_a_solution_agrees_with_torch_and_with_the_simulator(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     fn, size = SOLUTIONS[name]
-    done = apart(fn, **size)
+    done = solved(name)
     done.check()
     assert "Correct! With real tensors (processes, mlp, float32)" in capsys.readouterr().out
     assert done.agreement.relative <= 1e-4 and done.agreement.spread == 0
@@ -156,7 +162,7 @@ def test_what_is_measured_is_by_one_clock(name: str, pace: float) -> None:
     """Nothing is received before it is sent, no collective ends on a rank before it begins on another, and no event is
     missing."""
     fn, size = SOLUTIONS[name]
-    done = run(fn, **size, engine="processes", timeout=60.0, pace=pace)
+    done = apart(fn, **size, pace=pace) if pace else solved(name)
     events = done.measured.events
     assert [(event.rank, event.kind, event.op) for event in events] == [
         (event.rank, event.kind, event.op) for event in done.events
@@ -360,17 +366,6 @@ def test_a_function_that_cannot_travel_is_refused() -> None:
 # -- where it is used ----------------------------------------------------------------------------------
 
 
-async def in_a_kernel(folder: Path, cells: list[str]) -> list[Any]:
-    kernel = AsyncKernelManager(kernel_name="python3")
-    await kernel.start_kernel(cwd=str(folder))
-    try:
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-        await run_cells(notebook, kernel, folder)
-        return [cell["outputs"] for cell in notebook.cells]
-    finally:
-        await kernel.shutdown_kernel(now=False)
-
-
 def test_functions_of_cells_and_the_stop_button(tmp_path: Path) -> None:
     cells = [
         f"import os, signal, sys, threading\nsys.path.insert(0, {str(build.ROOT)!r})\nfrom lib import run\nSHARDS = 4",
@@ -384,7 +379,7 @@ def test_functions_of_cells_and_the_stop_button(tmp_path: Path) -> None:
         "run(program, 4, 1, 4, engine='processes')",
         "from lib.engines.processes import Zygote\nprint(Zygote.get().process.pid)",
     ]
-    outputs = asyncio.run(in_a_kernel(tmp_path, cells))
+    outputs = asyncio.run(in_a_kernel(tmp_path, cells, now=False))
     assert [complaints(cell) for cell in outputs] == [[]] * len(outputs)
     assert text(outputs[2]).count("[0]\n") == text(outputs[4]).count("[0]\n") == 4
     assert "stopped" in text(outputs[3])

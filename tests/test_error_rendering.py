@@ -19,7 +19,7 @@ from drawing import notebook
 from lib import Deadlock, Dist, Model, PuzzleError, run
 from lib.basics.errors import Spot
 from tests.failures import CASES, failed
-from tests.kernels import Outputs, htmls, text
+from tests.kernels import Outputs, htmls, in_a_kernel, text
 
 SETUP = "import sys; sys.path.insert(0, {!r})\nfrom lib import Model, run\nfrom drawing import draw"
 ROOT = Path(__file__).resolve().parent.parent
@@ -187,8 +187,6 @@ def test_other_errors_are_left_alone(shell: Any) -> None:
 
 @pytest.mark.process
 def test_a_notebook_shows_the_picture_below_the_message(tmp_path: Path) -> None:
-    from tests.test_notebooks import in_a_kernel
-
     cells = [SETUP.format(str(ROOT)), FORGOTTEN, "print(6 * 7)"]
     setup, broken, after = asyncio.run(in_a_kernel(tmp_path, cells))
     assert setup == [] and text(after) == "42\n"

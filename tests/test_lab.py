@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import nbformat
@@ -22,6 +23,7 @@ from drawing import draw, theme
 from solutions import build
 from tests.browser import Browser, axe, keep, rgb
 from tests.drawing_events import staged_run
+from tests.kernels import SHORT
 from tests.programs import COURSE, QUIET, REPAIRS
 
 if TYPE_CHECKING:
@@ -81,8 +83,7 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     for path in build.sources(build.ROOT / "solutions"):
         text = build.as_text(build.notebook(path, solved=path.stem in ("p04_fsdp", "p05_pipeline")), indent=1)
         (folder / build.notebook_name(path)).write_text(text, encoding="utf-8")
-    folders = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
-    settings = {f"JUPYTER_{name}": str(root / name) for name in folders}
+    settings = {f"JUPYTER_{name}": str(root / name) for name in ("CONFIG_DIR", "DATA_DIR")}
     settings |= {f"JUPYTERLAB_{name}": str(root / name) for name in ("SETTINGS_DIR", "WORKSPACES_DIR")}
     environment = {**os.environ, **settings, "IPYTHONDIR": str(root / "ipython")}
     environment.pop("LLM_TRAINING_PUZZLES_PROGRESS", None)
@@ -90,35 +91,38 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     tracker = root / "SETTINGS_DIR" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
     tracker.parent.mkdir(parents=True)
     tracker.write_text('{"windowingMode": "none"}', encoding="utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}"]
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
     assert '--LabApp.app_settings_dir="$(CURDIR)/solutions/lab"' in (build.ROOT / "Makefile").read_text()
     quiet = f"--LabApp.app_settings_dir={build.ROOT}/solutions/lab"  # as in `make lab`
-    options = [quiet, "--ServerApp.port_retries=0", "--IdentityProvider.token=t", "--expose-app-in-browser"]
-    with open(root / "server.log", "w") as log:
+    options = [quiet, "--IdentityProvider.token=t", "--expose-app-in-browser"]
+    options += ["--KernelManager.transport=ipc"] if os.name == "posix" else []  # why: see tests.kernels.kernel_in
+    with TemporaryDirectory(prefix="lab-", dir=SHORT) as runtime, open(root / "server.log", "w") as log:
         server = subprocess.Popen(
             [*command, *options, f"--ServerApp.root_dir={folder}"],
-            env=environment,
+            env={**environment, "JUPYTER_RUNTIME_DIR": runtime},
             stdout=log,
             stderr=log,
             cwd=folder,
             start_new_session=True,
         )
-    try:
-        address = f"http://127.0.0.1:{port}"
-        for _ in range(240):
-            if server.poll() is not None:
-                pytest.fail((root / "server.log").read_text()[-2000:])
-            try:
-                with urllib.request.urlopen(f"{address}/api"):
-                    break
-            except OSError:
-                time.sleep(0.25)
-        yield Lab(address, folder)
-    finally:
-        end(server)
+        try:
+            yield Lab(address_of(server, Path(runtime), root / "server.log"), folder)
+        finally:
+            end(server)
+
+
+def address_of(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> str:
+    """Where a server can be reached, once it can: it takes a port that is free, and writes which into a file."""
+    for _ in range(240):
+        if server.poll() is not None:
+            pytest.fail(log.read_text()[-2000:])
+        with suppress(OSError, ValueError):  # no such file yet, or half of it; nobody answers yet
+            [written] = runtime.glob("jpserver-*.json")
+            address = f"http://127.0.0.1:{json.loads(written.read_text())['port']}"
+            with urllib.request.urlopen(f"{address}/api"):
+                return address
+        time.sleep(0.25)
+    pytest.fail(f"no server after a minute\n{log.read_text()[-2000:]}")
 
 
 def end(server: subprocess.Popen[bytes]) -> None:

@@ -8,12 +8,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import nbformat
 import pytest
-from jupyter_client.manager import AsyncKernelManager
 
 from solutions import build
-from tests.kernels import Outputs, complaints, htmls, run_cells, run_twice, shows_a_picture, text
+from tests.kernels import Outputs, complaints, htmls, in_a_kernel, kernel_in, run_twice, shows_a_picture, text
 from tests.programs import COURSE, QUIET, REPAIRS
 
 PUZZLES_FOLDER = build.ROOT / "puzzles"
@@ -25,13 +23,9 @@ CRASH = [name for name in REPAIRS if name not in QUIET]
 
 async def both(path: Path) -> dict[str, Outputs]:
     """A notebook as shipped and then solved."""
-    kernel = AsyncKernelManager(kernel_name="python3")
-    await kernel.start_kernel(cwd=str(PUZZLES_FOLDER))
-    try:
+    async with kernel_in(PUZZLES_FOLDER) as kernel:
         shipped = json.loads((PUZZLES_FOLDER / build.notebook_name(path)).read_text(encoding="utf-8"))
         return await run_twice(shipped, build.notebook(path, solved=True), kernel, PUZZLES_FOLDER)
-    finally:
-        await kernel.shutdown_kernel(now=True)
 
 
 async def run_all() -> dict[str, dict[str, Outputs]]:
@@ -107,18 +101,6 @@ ENDLESS = [
     "        except BaseException:\n            pass",
     "import asyncio\n\nasync def fsdp(model):\n    while True:\n        await asyncio.sleep(0)",
 ]
-
-
-async def in_a_kernel(folder: Path, cells: list[str]) -> list[Outputs]:
-    """The outputs of each of these cells."""
-    kernel = AsyncKernelManager(kernel_name="python3")
-    await kernel.start_kernel(cwd=str(folder))
-    try:
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-        await run_cells(notebook, kernel, folder)
-        return [cell["outputs"] for cell in notebook.cells]
-    finally:
-        await kernel.shutdown_kernel(now=True)
 
 
 @pytest.mark.process

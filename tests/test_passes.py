@@ -127,25 +127,28 @@ def programs() -> dict[str, tuple[str, Callable[[Model], Any]]]:
     return found
 
 
-FILES = list(dict.fromkeys(puzzle.file for puzzle in puzzles().values()))
+@cache
+def judged(in_puzzle: str, program: str) -> Verdict:
+    """The verdict on a program. No sizes are drawn: it has to hold at all of them."""
+    puzzle, (_, fn) = puzzles()[in_puzzle], programs()[program]
 
-
-def judged(puzzle: Puzzle, fn: Callable[[Model], Any]) -> Verdict:
     def at(size: Size) -> Any:
         return run(fn, **size, cost=cost_named(puzzle.cost))
 
-    return judge.judge(puzzle, at, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judge, "other_sizes", lambda puzzle, seed: elsewhere(puzzle))
+        return judge.judge(puzzle, at, 0)
 
 
-@pytest.fixture
-def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No sizes are drawn: an attempt has to hold at all of them."""
-    monkeypatch.setattr(judge, "other_sizes", lambda puzzle, seed: elsewhere(puzzle))
+def called(name: str, puzzle: Puzzle) -> str:
+    """What a program is called among all, if a puzzle's file, or else another, gives it this name."""
+    own = f"{name} of {puzzle.file}"
+    return own if own in programs() else name
 
 
 @pytest.mark.parametrize("puzzle", puzzles().values(), ids=puzzles())
-def test_who_passes_is_meant_to(everywhere: None, puzzle: Puzzle) -> None:
-    verdicts = {name: judged(puzzle, fn) for name, (_, fn) in programs().items()}
+def test_who_passes_is_meant_to(puzzle: Puzzle) -> None:
+    verdicts = {name: judged(puzzle.name, name) for name in programs()}
     passed = {name for name, verdict in verdicts.items() if verdict.status == PASS}
     for name in passed:  # nothing that we have is better than what we say is known
         assert "Better than" not in verdicts[name].message, name
@@ -160,13 +163,8 @@ POINTS = [(puzzle, point) for puzzle in puzzles().values() for point in puzzle.f
 
 
 @pytest.mark.parametrize(("puzzle", "point"), POINTS, ids=[f"{puzzle.name} {point['by']}" for puzzle, point in POINTS])
-def test_a_program_of_the_frontier_passes_everywhere_with_its_figures(
-    everywhere: None, puzzle: Puzzle, point: dict[str, Any]
-) -> None:
-    sources = [build.ROOT / "solutions" / f"{file}.py" for file in dict.fromkeys([puzzle.file, *FILES])]
-    found = [load(path.name, path.read_text(encoding="utf-8"))[0] for path in sources]
-    program = next(names[point["by"]] for names in found if point["by"] in names)
-    verdict = judged(puzzle, program)
+def test_a_program_of_the_frontier_passes_everywhere_with_its_figures(puzzle: Puzzle, point: dict[str, Any]) -> None:
+    verdict = judged(puzzle.name, called(point["by"], puzzle))
     assert (verdict.status, verdict.time, verdict.memory) == (PASS, point["time"], point["memory"])
     assert puzzle.repair or verdict.starred == puzzle.has_star(point["time"], point["memory"])
     assert "These figures are among the best known." in verdict.message
@@ -222,7 +220,6 @@ WEAK = {
 @pytest.mark.parametrize("name", WEAK)
 def test_who_lacks_the_idea_lacks_the_star_and_is_told_by_how_much(name: str) -> None:
     puzzle = puzzles()[name]
-    path = build.ROOT / "solutions" / f"{puzzle.file}.py"
-    verdict = judged(puzzle, load(path.name, path.read_text(encoding="utf-8"))[0][WEAK[name]])
+    verdict = judged(name, called(WEAK[name], puzzle))
     assert verdict.status == PASS and not verdict.starred
     assert "For the star, save another" in verdict.message

@@ -31,14 +31,22 @@ class Program(NamedTuple):
 
 
 @cache
-def function(name: str) -> str:
-    """The source of a function of the solutions: a puzzle's own, or a second one beside it."""
+def functions() -> dict[str, str]:
+    """The source of each function of the solutions; of several with one name, that of the first."""
+    found: dict[str, str] = {}
     for path in [*sorted(SOLUTIONS.glob("p??_*.py")), SOLUTIONS / "repairs.py"]:
         text = path.read_text(encoding="utf-8")
+        lines = text.splitlines(keepends=True)
         for node in ast.parse(text).body:
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
-                return ast.get_source_segment(text, node) or ""
-    raise LookupError(name)
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                source = "".join(lines[node.lineno - 1 : node.end_lineno]).rstrip("\n")
+                found.setdefault(node.name, source)
+    return found
+
+
+def function(name: str) -> str:
+    """The source of a function of the solutions: a puzzle's own, or a second one beside it."""
+    return functions()[name]
 
 
 def changed(puzzle: str, name: str, *edits: tuple[str, str], says: str = "", base: str = "") -> Program:

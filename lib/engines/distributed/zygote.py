@@ -6,6 +6,7 @@ itself.
 
 import base64
 import ctypes
+import gc
 import importlib
 import os
 import pickle
@@ -32,6 +33,9 @@ def main(descriptor: int) -> None:
         with suppress(ImportError):
             importlib.import_module(name)
     from . import rank  # this takes more than a second
+
+    gc.collect()
+    gc.freeze()  # a collection in a rank would touch all of this, and so copy the memory that it shares with us
 
     wire = Wire(socket.socket(fileno=descriptor))
     children: dict[int, int] = {}
