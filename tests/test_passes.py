@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable
 from functools import cache, partial
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lib import Model, run
+from lib import Model, PuzzleError, Run, run
 from lib.basics.units import TICKS
 from lib.course.layouts import Size
 from lib.course.sketches import at_home, elsewhere
@@ -127,17 +128,36 @@ def programs() -> dict[str, tuple[str, Callable[[Model], Any]]]:
     return found
 
 
+def runs_of(puzzle: Puzzle, program: str) -> Callable[[Size], Run]:
+    """What runs a program at a size."""
+    _, fn = programs()[program]
+    return lambda size: run(fn, **size, cost=cost_named(puzzle.cost))
+
+
 @cache
 def judged(in_puzzle: str, program: str) -> Verdict:
     """The verdict on a program. No sizes are drawn: it has to hold at all of them."""
-    puzzle, (_, fn) = puzzles()[in_puzzle], programs()[program]
-
-    def at(size: Size) -> Any:
-        return run(fn, **size, cost=cost_named(puzzle.cost))
-
+    puzzle = puzzles()[in_puzzle]
+    at = runs_of(puzzle, program)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(judge, "other_sizes", lambda puzzle, seed: elsewhere(puzzle))
         return judge.judge(puzzle, at, 0)
+
+
+def is_right_in_small(puzzle: Puzzle, program: str) -> bool:
+    """Whether a program holds at a size between the smallest and the largest. Who passes holds at all of them. Of other
+    puzzles' programs few do, and the rest need not be run at the puzzle's own size, which may take long."""
+    sizes = sorted(
+        elsewhere(puzzle), key=lambda there: math.prod(there.size[name] for name in ("ranks", "layers", "batches"))
+    )
+    there = sizes[len(sizes) // 4]
+    try:
+        outcome = runs_of(puzzle, program)(there.size)
+        judge.check(outcome, puzzle, there.size)
+        judge.check_limits(outcome, puzzle, there)
+    except PuzzleError:
+        return False
+    return True
 
 
 def called(name: str, puzzle: Puzzle) -> str:
@@ -148,7 +168,7 @@ def called(name: str, puzzle: Puzzle) -> str:
 
 @pytest.mark.parametrize("puzzle", puzzles().values(), ids=puzzles())
 def test_who_passes_is_meant_to(puzzle: Puzzle) -> None:
-    verdicts = {name: judged(puzzle.name, name) for name in programs()}
+    verdicts = {name: judged(puzzle.name, name) for name in programs() if is_right_in_small(puzzle, name)}
     passed = {name for name, verdict in verdicts.items() if verdict.status == PASS}
     for name in passed:  # nothing that we have is better than what we say is known
         assert "Better than" not in verdicts[name].message, name
