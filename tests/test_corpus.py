@@ -43,7 +43,7 @@ from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
 from tests.test_referee import CUT_OFF, missing, tried
 
-SHORT, LONG = 1.0, 30.0
+SHORT, LONG = 1.0, 120.0
 """Seconds for a run: of a program that never ends, and of one that does, also where the machine is busy."""
 
 
@@ -237,7 +237,7 @@ def function(program: Program) -> object:
 
 @pytest.mark.parametrize("program", HONEST, ids=titles(HONEST))
 def test_honest_programs_pass_in_a_notebook(program: Program) -> None:
-    verdict = grade(function(program), program.puzzle, seed=2)  # type: ignore[arg-type]
+    verdict = grade(function(program), program.puzzle, seed=2, timeout=LONG)  # type: ignore[arg-type]
     assert verdict.status == PASS, verdict.message
 
 
@@ -260,7 +260,7 @@ def in_a_notebook(program: Program) -> tuple[Verdict | None, Made]:
         fn.close()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PuzzleError, "__new__", noted)  # it has returned when an error looks for the learner's line
-        return (grade(fn, program.puzzle, seed=1).verdict if callable(fn) else None), made
+        return (grade(fn, program.puzzle, seed=1, timeout=LONG).verdict if callable(fn) else None), made
 
 
 @pytest.mark.parametrize("program", MISTAKES, ids=titles(MISTAKES))
