@@ -129,9 +129,9 @@ def programs() -> dict[str, tuple[str, Callable[[Model], Any]]]:
 
 
 def runs_of(puzzle: Puzzle, program: str) -> Callable[[Size], Run]:
-    """What runs a program at a size."""
+    """What runs a program at a size, however long that takes here."""
     _, fn = programs()[program]
-    return lambda size: run(fn, **size, cost=cost_named(puzzle.cost))
+    return lambda size: run(fn, **size, cost=cost_named(puzzle.cost), timeout=None)
 
 
 @cache
