@@ -66,9 +66,7 @@ class Guard:
 
 
 guard = Guard()
-errors._OURS += (
-    __file__,
-)  # it hears of events in the middle of lib's work, and is no learner's code to be interrupted
+errors._OURS += (__file__,)  # it hears of events in the middle of lib's work: no learner's code, to be interrupted
 sys.addaudithook(guard.hear)
 with suppress(ImportError):  # by this multiprocessing starts its fresh processes, past the audit hooks
     import _posixsubprocess
