@@ -121,9 +121,13 @@ def _threads(events: Sequence[Event]) -> list[int]:
     threads = [0] * len(events)
     talk = [(event.start, event.end, at) for at, event in enumerate(events) if event.kind in TALK]
     for start, end, at in sorted(talk):
-        lane = next((lane for lane, until in enumerate(free) if until <= start), len(free))
-        free[lane : lane + 1] = [end]
-        threads[at] = lane + 1
+        for lane, until in enumerate(free, 1):
+            if until <= start:
+                free[lane - 1], threads[at] = end, lane
+                break
+        else:
+            free.append(end)
+            threads[at] = len(free)
     return threads
 
 
@@ -152,7 +156,7 @@ class Writer:
         self.kinds = [(at, encode(theme.MEMORY[MEMORY_KINDS[at]][0])) for at in used]
         self.issued = encode(f"issued at {trace.unit.one}")
         self.details: dict[tuple[object, ...], str] = {}
-        self.changes: dict[tuple[object, object], str] = {}
+        self.changes: dict[tuple[int, int], str] = {}
 
     def names(self, rank: int, last: int) -> Iterator[str]:
         """Yield the names of a rank and of its threads, of which the last one has this number."""
@@ -194,8 +198,9 @@ class Writer:
                 if kind in ENDS and start != end and (flow := self.messages.get(op)) is not None:
                     entries.append(f'{place}{begin},"name":"message","cat":"message","id":{flow},{ENDS[kind]}}}')
             if held is not before:
-                if (changed := self.changes.get((before, held))) is None:
-                    changed = self.changes[before, held] = self._changed(before, held)
+                step = id(before), id(held)  # ranks that do the same share their samples, and to hash them takes longer
+                if (changed := self.changes.get(step)) is None:
+                    changed = self.changes[step] = self._changed(before, held)
                 if changed:
                     entries.append(f"{counter}{_moment(issued)}{changed}")
                 before = held

@@ -35,7 +35,7 @@ def test_a_sketch_is_the_first_half_and_no_more(puzzle: Puzzle) -> None:
     half = sketch(puzzle)
     part = half.until / half.time  # of a long schedule less than half
     assert puzzle.unit.scored(half.time) <= puzzle.target["time"]
-    assert part == pytest.approx(1 / 8 if puzzle.name == "compose" else 1 / 2)
+    assert part == pytest.approx(1 / 8 if puzzle.name == "compose" else 1 / 2, rel=1e-4)
     assert len(half.events) <= MOST + mesh_of(puzzle.size).everyone
     assert {event.rank for event in half.events} == {*half.ranks}
     assert [*half.ranks] == [*range(8 if puzzle.name == "compose" else mesh_of(puzzle.size).everyone)]
@@ -55,11 +55,12 @@ def test_sketch_and_outline_are_those_of_the_solution(name: str) -> None:
     for rank in range(played.ranks):
         own = by_rank[rank]
         like = rank if rank in half.ranks else rank % len(half.ranks)  # of those that do the same, the first
-        begun = [(event.kind, event.layer, round(event.start, 9)) for event in own if event.start < half.until]
+        begun = [event for event in own if event.start < half.until]
         drawn = [event for event in half.events if event.rank == like and event.kind not in MARKS]
-        assert [(event.kind, event.layer, event.start) for event in drawn] == begun
+        assert [(event.kind, event.layer) for event in drawn] == [(event.kind, event.layer) for event in begun]
+        assert [event.start for event in drawn] == pytest.approx([event.start for event in begun], abs=1e-5 * half.time)
         computing = sum(event.length for event in own if event.lane == "compute")
-        assert sum(end - start for start, end in shown.compute[rank]) == pytest.approx(computing)
+        assert sum(end - start for start, end in shown.compute[rank]) == pytest.approx(computing, rel=1e-4)
         assert all(end < start for (_, end), (start, _) in zip(shown.busy[rank], shown.busy[rank][1:], strict=False))
 
 
@@ -142,7 +143,7 @@ def test_what_cannot_be_drawn_is_refused(call: Any, says: str) -> None:
 def test_the_second_hint_has_half_a_schedule(puzzle: Puzzle) -> None:
     shown = [Hint(puzzle, number) for number in range(3)]
     assert ["<img" in _show_hint(one) for one in shown] == [False, True, False]
-    assert ["rank 0" in str(one).partition("\n\n")[2] and "tick" in str(one) for one in shown][1]
+    assert ["rank 0" in str(one).partition("\n\n")[2] and f"\n{puzzle.unit.one} " in str(one) for one in shown][1]
     assert all(one.text in _show_hint(one) and one.text == one._repr_markdown_() for one in shown)
     assert f"\nrank {sketch(puzzle).ranks[-1]}" in str(shown[1])
     assert ("without ranks that do the same" in str(shown[1])) == (puzzle.name == "compose")

@@ -25,7 +25,7 @@ ONE_STAGE = "with one rank a pipeline is one stage, and its micro-batches are ac
 ONE_F_ONE_B = ("one_f_one_b", "one_f_one_b_overlapped")
 REPAIRED = "the repaired program is that of this puzzle"
 ROUND_THE_RING = "stages in thin pieces are the better schedule"
-FSDP_OF_BOXES = ("fsdp_one_by_one", "fsdp_at_once", "fsdp_at_once_ahead")
+FSDP_OF_BOXES = ("fsdp_one_by_one", "fsdp_at_once", "fsdp_at_once_ahead", "fsdp_two_at_once_ahead")
 MEANT = {
     ("grad_accum", "basic"): "the batch may travel in pieces",
     ("one_forward_one_backward", "basic"): ONE_STAGE,
@@ -81,7 +81,7 @@ MEANT = {
     **{(name, "fsdp"): "it is puzzle 4's program, to be compared" for name in FSDP_OF_BOXES[:2]},
     **{(name, "repair_bargain"): REPAIRED for name in FSDP_OF_BOXES[:2]},
     ("fsdp_at_once_ahead", "prefetch"): "it is puzzle 12's program, to be compared",
-    ("one_pipeline", "interleaved"): "it has thin stages where there are more layers than ranks",
+    ("fsdp_two_at_once_ahead", "prefetch"): "so is this, where each rank has two micro-batches",
     ("fsdp_on_boxes", "wsdp"): "with one micro-batch a rank it is puzzle 4's program",
     ("pipeline_fsdp", "wsdp"): "with as many micro-batches as ranks there is one stage, and it is puzzle 4's program",
     ("fsdp_on_boxes", "fsdp"): "with one micro-batch a rank it is puzzle 4's program",

@@ -4,6 +4,7 @@ silhouette as small as a stamp, and what it takes at other sizes.
 It is read from sketches.json, which the build makes by running the solutions. These themselves are not in lib.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,9 @@ Span = tuple[float, float]  # (start, end) in ticks
 
 MOST = 800
 """Operations of a sketch: of a schedule with more in its first half there is a quarter, or an eighth, and so on."""
+FINE = 5
+"""Moments are kept to so many digits of the whole time: 0.3 instead of 0.30000000000000004, and a schedule in seconds
+in two thirds of the room."""
 ROWS = 16
 """Of a schedule of more ranks, a sketch has those alone that do not do the same as one before them."""
 CELLS = 48
@@ -102,12 +106,13 @@ def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
     """Return sketch, outline and silhouette of a run as sketches.json keeps them: the build makes it of the solutions'
     runs."""
     work = [event for event in events if event.kind not in MARKS]
-    done = [event._replace(start=_rounded(event.start), end=_rounded(event.end)) for event in work]
+    digits = FINE - math.floor(math.log10(time or 1.0))
+    done = [event._replace(start=round(event.start, digits), end=round(event.end, digits)) for event in work]
     ranks = _different(done)
     until = time / 2
     while sum(event.start < until and event.rank in ranks for event in done) > MOST:
         until /= 2
-    until = _rounded(until)
+    until = round(until, digits)
     names: dict[object, int] = {}
     half = []
     for event in done:
@@ -174,8 +179,3 @@ def _by_ranks(events: Iterable[Event]) -> list[tuple[list[int], list[Span]]]:
     for rank, spans in sorted(own.items()):
         found.setdefault(tuple(spans), []).append(rank)
     return [(ranks, list(spans)) for spans, ranks in found.items()]
-
-
-def _rounded(tick: float) -> float:
-    """Return 0.3 instead of 0.30000000000000004."""
-    return round(tick, 9)
