@@ -19,11 +19,22 @@ QUIET = [*TOO_MUCH, "repair_quiet"]
 SOLUTIONS = sorted(path.stem for path in (Path(__file__).parent.parent / "solutions").glob("p??_*.py"))
 
 
-def solutions() -> Iterator[tuple[Callable[[Model], Any], dict[str, Any]]]:
-    """Every puzzle's reference function and spec."""
+SMALLER = {"compose": {"ranks": 8, "layers": 16, "batches": 32, "mesh": {"x": 2, "y": 2, "z": 2}}}
+"""Sizes of large puzzles for tests that look at every moment, compute with numbers or start a process for each rank."""
+
+
+def small_size(name: str) -> dict[str, Any]:
+    """A puzzle's own size, or a smaller one in place of a large one."""
+    return SMALLER.get(name) or puzzles()[name].size
+
+
+def solutions(small: bool = False) -> Iterator[tuple[Callable[[Model], Any], dict[str, Any]]]:
+    """Every puzzle's reference function and spec. ``small``: with a smaller size in place of a large one."""
     for name in SOLUTIONS:
         module = importlib.import_module(f"solutions.{name}")
-        yield getattr(module, module.PUZZLE["name"]), module.PUZZLE
+        spec = module.PUZZLE
+        size = small_size(spec["name"]) if small else spec["size"]
+        yield getattr(module, spec["name"]), spec | {"size": size}
 
 
 def solved(name: str, cost: Cost | None = None) -> Run:

@@ -26,7 +26,7 @@ from lib.record.table import OPERATIONS
 from lib.running.run import Run
 from tests.drawing_events import event, sharded_run, staged_run, texts, titles, trace
 from tests.programs import solutions
-from tests.test_chain import ALL, played, random_runs
+from tests.test_chain import SMALL, played, random_runs
 
 
 def by_moments(events: Sequence[Event], ranks: int, end_of_run: float) -> dict[str, Fraction]:
@@ -64,7 +64,7 @@ def check(done: Run) -> None:
     assert sum(int(shown.strip("<%")) for shown in percents(parts).values() if shown != "<1%") == 100
 
 
-@pytest.mark.parametrize(("fn", "spec"), ALL)
+@pytest.mark.parametrize(("fn", "spec"), SMALL)
 def test_parts_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -> None:
     check(played(fn, spec))
 

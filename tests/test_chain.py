@@ -26,6 +26,7 @@ from tests.plain_programs import perform, program_of
 from tests.programs import solutions
 
 ALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()]
+SMALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions(small=True)]
 SEEDS = range(400)
 SUMS = {
     "basic": "17 = 8 forward + 8 backward + 1 update",
@@ -262,7 +263,7 @@ def check_slack(fn: Callable[[Model], Any], size: dict[str, Any], done: Run, cha
             TOLD["longer"] += 1
 
 
-@pytest.mark.parametrize(("fn", "spec"), ALL)
+@pytest.mark.parametrize(("fn", "spec"), SMALL)
 def test_slack_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -> None:
     TOLD.clear()
     check_slack(fn, spec["size"], played(fn, spec), random.Random(1), 8)

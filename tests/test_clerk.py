@@ -16,7 +16,7 @@ import pytest
 
 from lib import Dist, Model, PuzzleError, Weight, run
 from lib.basics.errors import Deadlock, witnessed
-from lib.course.specs import machine_of, puzzles
+from lib.course.specs import machine_of
 from lib.grading.submission import load
 from lib.machine.books import LocalBooks
 from lib.machine.cost import Shape
@@ -27,7 +27,7 @@ from lib.remote.wire import LONGEST, LONGEST_TEXT, Garbled, Wire, pack, shown, u
 from lib.running.execution import execute
 from tests.corpus import Program
 from tests.corpus.honest import HONEST
-from tests.programs import SLACK, slack, solutions
+from tests.programs import SLACK, slack, small_size, solutions
 
 
 def through_a_wire(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
@@ -58,7 +58,9 @@ def through_a_wire(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
     return clerk.outcome("program")
 
 
-@pytest.mark.parametrize(("fn", "spec"), [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()])
+@pytest.mark.parametrize(
+    ("fn", "spec"), [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions(small=True)]
+)
 def test_a_run_through_the_wire_is_the_same_run(fn: Any, spec: dict[str, Any]) -> None:
     for program in (fn, slack(spec["name"])) if spec["name"] in SLACK else (fn,):
         near, far = run(program, **spec["size"]), through_a_wire(program, spec["size"])
@@ -74,7 +76,7 @@ def test_a_run_through_the_wire_is_the_same_run(fn: Any, spec: dict[str, Any]) -
 
 @pytest.mark.parametrize("program", HONEST, ids=[f"{one.puzzle}: {one.name}" for one in HONEST])
 def test_honest_programs_are_the_same_through_the_wire(program: Program) -> None:
-    fn, size = load("attempt.py", program.source)[0][program.puzzle], puzzles()[program.puzzle].size
+    fn, size = load("attempt.py", program.source)[0][program.puzzle], small_size(program.puzzle)
     near, far = run(fn, **size), through_a_wire(fn, size)
     assert far.events == near.events and far.memory == near.memory
 

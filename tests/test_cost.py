@@ -115,7 +115,7 @@ def test_of_slow_and_fast_links_the_least_bandwidth_counts() -> None:
 
 @pytest.mark.parametrize("name", [spec["name"] for _, spec in solutions()])
 def test_every_solution_is_right_at_prices_from_sizes_whatever_the_order(name: str) -> None:
-    fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == name)
+    fn, spec = next((fn, spec) for fn, spec in solutions(small=True) if spec["name"] == name)
     first = run(fn, **spec["size"], cost=RingCost())
     first.check()
     ranks = mesh_of(spec["size"]).everyone

@@ -29,7 +29,7 @@ RUN = importlib.import_module("lib.running.run")  # in `lib`, that name is the f
 
 def examples() -> list[Any]:
     """The solutions, and the programs that the notebooks show besides them."""
-    cases = [pytest.param(fn, spec["size"], id=spec["name"]) for fn, spec in solutions()]
+    cases = [pytest.param(fn, spec["size"], id=spec["name"]) for fn, spec in solutions(small=True)]
     four, boxes = {"ranks": 4, "batches": 4}, {"mesh": {"replica": 2, "shard": 4}, "node_size": 4}
     cube = {"mesh": {"replica": 2, "shard": 2, "tensor": 2}, "node_size": 4}
     for module, name, size in (
@@ -88,7 +88,7 @@ def test_the_numbers_are_right(
 @needs_torch
 @pytest.mark.parametrize(("layer", "hidden"), [("mlp", 1), ("mlp", 5), ("mlp", 17), ("block", 5)])
 def test_sizes_that_nothing_divides(layer: str, hidden: int) -> None:
-    for fn, spec in solutions():
+    for fn, spec in solutions(small=True):
         if spec["name"] in ("wsdp", "fsdp", "pipeline_fsdp", "replica_fsdp"):
             real(fn, spec["size"], layer=layer, hidden=hidden, length=3, seed=4, dtype="float64").check()
 
@@ -224,7 +224,7 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
 @needs_torch
 @pytest.mark.parametrize("name", ["ddp", "pipeline_fsdp"])
 def test_the_order_in_which_ranks_start_changes_no_bit(name: str) -> None:
-    fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == name)
+    fn, spec = next((fn, spec) for fn, spec in solutions(small=True) if spec["name"] == name)
     ranks = spec["size"]["ranks"]
     first, second = (real(fn, spec["size"], _order=order) for order in (range(ranks), range(ranks)[::-1]))
     assert first.events == second.events

@@ -31,7 +31,7 @@ from tests.marks import MISSING, needs_processes
 from tests.programs import solutions
 from tests.test_hosts import zero_offload
 
-SOLUTIONS = {spec["name"]: (fn, spec["size"]) for fn, spec in solutions()}
+SOLUTIONS = {spec["name"]: (fn, spec["size"]) for fn, spec in solutions(small=True)}
 pytestmark = [
     pytest.mark.process,
     needs_processes,
