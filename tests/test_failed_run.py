@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import drawing
-from lib import Model, PuzzleError, Run, run
+from lib import Deadlock, Model, PuzzleError, Run, run
 from lib.course.specs import puzzles
 from lib.record.events import Event
 from tests.corpus import Program, changed
@@ -324,3 +324,20 @@ def test_of_errors_at_several_ticks_the_earliest_is_told_however_it_was_made() -
 
     error = told(late, SIZE)
     assert error.place == (0, "", None, None, 0.0, "") and "tensors are frozen" in str(error)
+
+
+def test_of_a_large_machine_in_a_deadlock_some_ranks_are_told() -> None:
+    """Of each line of code one, also where it is the line of the last rank."""
+
+    async def program(model: Model) -> None:
+        if model.rank == model.RANKS - 1:
+            await model.receive(src=0)
+        await model.receive(src=(model.rank + 1) % model.RANKS)
+
+    for ranks, more in ((8, 0), (128, 96)):
+        with pytest.raises(Deadlock) as raised:
+            run(program, ranks, 1, ranks)
+        head, *rows = str(raised.value).partition("\n  instead")[0].split("\n    ")
+        assert head == "deadlock: no rank can ever go on"
+        assert len(rows) == (33 if more else ranks) and f"rank {ranks - 1} waits for receive from rank 0" in str(rows)
+        assert (rows[-1] == f"and {more} more like these") == (more > 0)

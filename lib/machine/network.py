@@ -43,6 +43,8 @@ member brings or gets."""
 labels_and_value, origin_of, memory_of = attrgetter("labels", "value"), attrgetter("origin"), attrgetter("memory")
 
 
+MOST_ROWS = 32
+"""Rows of a report of a deadlock: of more there are those whose lines of code differ, and then the first."""
 HELD: list[InFlight | None] = []  # the calls of all meetings that have been held
 
 
@@ -468,11 +470,16 @@ class Network:
             others = "finished" if rank in ended else f"something that no rank of this machine will do{line}"
             for what in [f"{call}{line}" for call in calls[:3]] or [others]:
                 stands.setdefault(what, []).append(rank)
-        rows = []
+        rows = list[str]()
+        first = dict[str, int]()  # the first row of each line of code, and of those who have finished
         for what, ranks in stands.items():
             one, who = len(ranks) == 1, numbered("rank", ranks)
             has, waits = ("has", "waits") if one else ("have", "wait")
+            first.setdefault(lines.get(ranks[0], what), len(rows))
             rows.append(f"{who} {has} finished" if what == "finished" else f"{who} {waits} for {what}")
+        if len(rows) > MOST_ROWS:
+            kept = [*dict.fromkeys([*first.values(), *range(len(rows))])][:MOST_ROWS]
+            rows = [*(rows[at] for at in sorted(kept)), f"and {len(rows) - MOST_ROWS} more like these"]
         cure = _way_out([call for calls in waiting.values() for call in calls], ended)
         deadlock = Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), cure=cure, line="")
         deadlock.lines = lines
