@@ -581,3 +581,17 @@ def test_nothing_outlives_its_run(mechanism: str, name: str, sociable: None, mon
     with contextlib.suppress(PuzzleError):
         Referee(0.5, [mechanism]).run(Submission("x.py", source), "basic", BASIC.size, printed)
     assert outliving() == [] and printed == [""]  # ended, not waited for
+
+
+def test_a_run_on_a_large_machine_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed: list[float] = []
+
+    def start(self: Referee, folder: str | None, seconds: float) -> None:
+        allowed.append(seconds)
+        raise RuntimeError("no worker is needed")
+
+    monkeypatch.setattr(Referee, "_start", start)
+    for name in ("basic", "compose"):
+        with pytest.raises(RuntimeError, match="no worker"):
+            Referee(10.0).run(Submission("x.py", ""), name, puzzles()[name].size, [])
+    assert 10 <= allowed[0] < 10.1 and allowed[1] > 30
