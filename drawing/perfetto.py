@@ -68,10 +68,10 @@ def perfetto(source: object) -> Export:
     names, logs = list[str](), list[str]()
     for rank, events in trace.by_rank.items():
         threads = _threads(events)
-        names += writer.names(rank, max(1, *threads, 0))
-        logs += filter(None, [writer.log(rank, threads)])
+        names += writer.names(rank, max([1, *threads]))
+        logs.append(writer.log(rank, threads))
     rest = encode({"displayTimeUnit": "ms", "otherData": _about(trace)})
-    return Export(f'{{"traceEvents":[{",".join([*names, *logs])}],{rest[1:]}')
+    return Export(f'{{"traceEvents":[{",".join([*names, *filter(None, logs)])}],{rest[1:]}')
 
 
 def _about(trace: Trace) -> Json:

@@ -41,7 +41,7 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     sketch = sketch_of(spec)
     until = spec.unit.brief(sketch.until)
     title = f"{spec.name}: the first {until} of {spec.unit.lasting(sketch.time)}"
-    if len(sketch.ranks) < mesh_of(spec.size).everyone:
+    if sketch.others:
         title += f", on {len(sketch.ranks)} ranks; the others do the same"
     trace = _trace(spec, title, sketch)
     layout = Layout(trace, WIDTH, PAD + HEAD, sketch.time)

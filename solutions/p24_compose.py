@@ -309,8 +309,8 @@ async def laid_out(
     forwards = [(layer, mb) for some in rounds for layer in mine for mb in some]
     backwards = [(layer, mb) for some in rounds for layer in reversed(mine) for mb in some]
     later = stages - 1 - stage
-    if stages == 2:  # either is before and after the other: what comes first was sent first
-        lead = 2
+    if stages == 2:
+        lead = 2  # each is before and after the other: it receives in the order of sends
     ahead = lead * later + (len(mine) - 1) * stages + 1
     for work in forwards[:ahead]:
         await forward(*work)

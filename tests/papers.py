@@ -112,7 +112,8 @@ def sharded_seconds(cluster: Cluster, row: published.Sharded) -> float:
 
 
 def train(model: Model, adapters: bool = False, updates: bool = False) -> Model:
-    """Forward and backward of one micro-batch on one rank; with adapters alone, no gradient of any other weight."""
+    """Forward and backward of one micro-batch on one rank; with adapters alone, no gradient of any other weight. With
+    ``updates`` each layer is updated as well."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
     model.activations[0] = model.get_activation([0])
@@ -238,8 +239,8 @@ def adapter_ratio(row: tuple[Transformer, float, float]) -> Line:
     cost = H100_DGX.cost(model)
     head = H100_DGX.products_take(model.head_flops())  # the gradient of its weight, which ``loss`` makes
     whole, part, step = (
-        run(partial(train, adapters=some, updates=all_of_it), layers=model.layers, cost=cost).seconds
-        for some, all_of_it in ((False, False), (True, False), (False, True))
+        run(partial(train, **trained), layers=model.layers, cost=cost).seconds
+        for trained in ({}, {"adapters": True}, {"updates": True})
     )
     updated = whole + (step - whole) / published.ADAPTED_BATCH  # by micro-batch
     name = f"adapters / all weights, {model.name}"

@@ -131,8 +131,8 @@ class PuzzleError(AssertionError):
 
 
 class Deadlock(PuzzleError):
-    """Raised when no rank can ever go on. The message tells what each rank waits for, and
-    on a large machine what some of them wait for."""
+    """Raised when no rank can ever go on. The message tells what each rank waits for, or on a large machine what some
+    of them wait for."""
 
     sticks = False  # the run that reports it fails in any case
     lines: Mapping[int, str] = {}

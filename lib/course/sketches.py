@@ -19,8 +19,8 @@ Span = tuple[float, float]  # (start, end) in ticks
 MOST = 800
 """Operations of a sketch: of a schedule with more in its first half there is a quarter, or an eighth, and so on."""
 FINE = 5
-"""Moments are kept to so many digits of the whole time: 0.3 instead of 0.30000000000000004, and a schedule in seconds
-in two thirds of the room."""
+"""A moment is kept to a part in ten to this power of the whole time, which no picture shows: 0.3 instead of
+0.30000000000000004, and a schedule in seconds in two thirds of the room."""
 ROWS = 16
 """Of a schedule of more ranks, a sketch has those alone that do not do the same as one before them."""
 CELLS = 48
@@ -31,12 +31,13 @@ FORWARD, BACKWARD, OTHER, TALK, IDLE = "FBUC."
 
 class Sketch(NamedTuple):
     """The first half of a schedule, or less of a long one: what ``ranks`` do until ``until``, of a run that takes
-    ``time``, without its memory. The other ranks of the run do the same as these, at the same time."""
+    ``time``, without its memory. There are so many ``others``, which do the same as these at the same time."""
 
     events: Sequence[Event]
     until: float
     time: float
     ranks: Sequence[int]
+    others: int
 
 
 class Outline(NamedTuple):
@@ -50,7 +51,8 @@ class Outline(NamedTuple):
 def sketch(puzzle: Puzzle) -> Sketch:
     """Return half of the schedule of a puzzle's solution."""
     table = kept("sketches.json")[puzzle.name]["sketch"]
-    ranks = table.get("ranks") or range(mesh_of(puzzle.size).everyone)
+    everyone = range(mesh_of(puzzle.size).everyone)
+    ranks = table.get("ranks", everyone)
     # each has a row, also one that is idle all the time
     events = [Event(rank, "load_weights", None, frozenset(), 0.0, 0.0, 0.0, ()) for rank in ranks]
     events += [
@@ -60,7 +62,7 @@ def sketch(puzzle: Puzzle) -> Sketch:
         )
         for rank, kind, layer, batches, start, end, op, group, *layers in table["events"]
     ]
-    return Sketch(events, table["until"], table["time"], ranks)
+    return Sketch(events, table["until"], table["time"], ranks, len(everyone) - len(ranks))
 
 
 class Elsewhere(NamedTuple):
@@ -121,9 +123,9 @@ def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
             op = None if event.op is None else [names.setdefault(event.op, len(names))]
             half.append([*what, event.start, min(event.end, until), op, list(event.group), *event.layers])
     compute = _by_ranks(event for event in done if event.lane == "compute")
-    some = {"ranks": sorted(ranks)} if len(ranks) < len({event.rank for event in done}) else {}
+    shown = {"ranks": sorted(ranks)} if any(event.rank not in ranks for event in done) else {}
     return {
-        "sketch": {"until": until, "time": time, **some, "events": half},
+        "sketch": {"until": until, "time": time, **shown, "events": half},
         "outline": {"time": time, "compute": compute, "busy": _by_ranks(done)},
         "silhouette": _silhouette(work, time),
     }

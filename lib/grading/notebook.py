@@ -146,15 +146,15 @@ class Hint:
     def __str__(self) -> str:
         if not self.sketched:
             return self.text
-        half, mesh = sketch(self.puzzle), mesh_of(self.puzzle.size)
+        half = sketch(self.puzzle)
         unit = self.puzzle.unit
         until = f"The first {unit.brief(half.until)} of {unit.lasting(half.time)} of a schedule"
-        until += ", without ranks that do the same" * (len(half.ranks) < mesh.everyone)
+        until += ", without ranks that do the same" * (half.others > 0)
         *_, last = [event for event in half.events if event.kind == FORWARD.kind]
         happened = {event.kind for event in half.events} - {FORWARD.kind}
         known = [f"{code_of(last)}: layer {last.layer} forward, {numbered('micro-batch', last.batches)}"]
         known += [legend(row.kind) for row in OPERATIONS.values() if row.kind in happened]
-        drawn = grid(half.events, unit, hosts=mesh.beside)
+        drawn = grid(half.events, unit, hosts=mesh_of(self.puzzle.size).beside)
         known += ["a + joins what starts at the same time"] * ("+" in drawn)
         return f"{self.text}\n\n{until} ({'; '.join(known)}):\n\n{drawn}"
 

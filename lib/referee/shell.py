@@ -86,13 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         add = command.add_argument
         add("what", nargs="*", metavar="WHAT", help="names or numbers of puzzles, and files (.py, .ipynb)")
         add("-k", metavar="WORDS", default="", help='puzzles whose name contains this; "not", "and", "or" work')
-        add(
-            "--timeout",
-            metavar="S",
-            type=_seconds,
-            default=10.0,
-            help="seconds for one run, and more on large machines (10)",
-        )
+        add("--timeout", metavar="S", type=_seconds, default=10.0, help="seconds for a run, more for a large one (10)")
         add("--seed", metavar="N", type=int, help="draw the other sizes from this seed")
         add("--plain", action="store_true", help="no color and no progress bar")
         if name == "grade":
