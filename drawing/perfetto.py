@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from lib.basics.errors import show_layers
@@ -25,9 +26,10 @@ from lib.record.labels import ADAPTER, NONE
 from lib.record.table import OPERATIONS, RECEIVE, SEND, in_lane
 
 from . import theme
+from .alike import Columns, Form, Gaps, Said, columns_of, renaming
 from .files import write
 from .trace import Trace, trace_of
-from .words import full_ranks, ranges
+from .words import full_ranks
 
 TICK = 1000.0
 """Microseconds for a tick, which so shows as a millisecond, and for a millisecond that was measured."""
@@ -36,7 +38,10 @@ TALK = frozenset(in_lane("collective", "message"))
 ENDS = {SEND.kind: '"ph":"s"', RECEIVE.kind: '"ph":"f","bp":"e"'}
 """How a flow begins and ends."""
 MOMENTS = frozenset(MARKS)
+INSTANT = ',"ph":"i","s":"t"}'  # what takes no time
 FEW = 3  # ranks of a group that is told from others by its ranks, and not by being the same object
+
+kind_of, held_of = attrgetter("kind"), attrgetter("held")  # functions of C: asked of every event
 
 Json = dict[str, Any]
 encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -66,12 +71,12 @@ def perfetto(source: object) -> Export:
     trace = trace_of(source)
     writer = Writer(trace)
     names, logs = list[str](), list[str]()
-    for rank, events in trace.by_rank.items():
-        threads = _threads(events)
-        names += writer.names(rank, max([1, *threads]))
-        logs.append(writer.log(rank, threads))
+    for place, (rank, events) in enumerate(trace.by_rank.items()):
+        logs += writer.log(rank, events)
+        names += writer.names(rank, place)
     rest = encode({"displayTimeUnit": "ms", "otherData": _about(trace)})
-    return Export(f'{{"traceEvents":[{",".join([*names, *filter(None, logs)])}],{rest[1:]}')
+    # Put together once: a large file is a hundred million characters.
+    return Export("".join(['{"traceEvents":[', ",".join(names), *logs, "],", rest[1:]]))
 
 
 def _about(trace: Trace) -> Json:
@@ -88,31 +93,28 @@ def _about(trace: Trace) -> Json:
     return about
 
 
-@lru_cache(maxsize=1 << 16)  # ranks begin and end at the same moments
-def _microseconds(moment: float) -> float:
-    """Return a time in microseconds, to the nanosecond: what is finer is noise of floats."""
-    return _short(round(moment * TICK, 3))
+class Moments(dict[float, tuple[float, str]]):
+    """By a time in ticks: the time in microseconds, to the nanosecond, as what is finer is noise of floats, and its
+    text. Ranks begin and end at the same moments."""
+
+    def __missing__(self, moment: float) -> tuple[float, str]:
+        microseconds = _short(round(moment * TICK, 3))
+        self[moment] = known = microseconds, str(microseconds)
+        return known
+
+
+class Lengths(dict[float, str]):
+    """By the difference of two times in microseconds: how long a slice lasts. (Of what is said: slices of one thread
+    must touch, and not overlap by a rounding.)"""
+
+    def __missing__(self, length: float) -> str:
+        self[length] = lasts = f',"ph":"X","dur":{_short(round(length, 3))}}}'
+        return lasts
 
 
 def _short(number: float) -> float:
     """Return the number as an int if it is whole: without ".0", which a large file has a hundred thousand times."""
     return int(number) if number == int(number) else number
-
-
-@lru_cache(maxsize=1 << 16)
-def _span(start: float, end: float) -> tuple[str, str]:
-    """Return when an operation starts, and how long it lasts, which makes it a slice or an instant."""
-    begin = _microseconds(start)
-    if start == end:
-        return str(begin), ',"ph":"i","s":"t"}'
-    # The difference of what is said: slices of one thread must touch, and not overlap by a rounding.
-    return str(begin), f',"ph":"X","dur":{_short(round(_microseconds(end) - begin, 3))}}}'
-
-
-@lru_cache(maxsize=1 << 16)
-def _moment(moment: float) -> str:
-    """Return a time in microseconds as a text."""
-    return str(_microseconds(moment))
 
 
 def _threads(events: Sequence[Event]) -> list[int]:
@@ -131,9 +133,16 @@ def _threads(events: Sequence[Event]) -> list[int]:
     return threads
 
 
+@lru_cache(maxsize=1 << 8)
+def _thread_named(thread: int) -> str:
+    """Return the details of a thread's name."""
+    name = "compute" if not thread else "communication" if thread == 1 else f"communication {thread}"
+    return encode({"name": name})
+
+
 def _messages(trace: Trace) -> dict[object, int]:
     """Return the messages of which both ends can be shown as slices, numbered: a flow needs both."""
-    ends = [event for event in trace.events if event.kind in ENDS and event.length]
+    ends = [event for event in trace.events if event.kind in ENDS and event.start != event.end]
     sent = {event.op for event in ends if event.kind == SEND.kind}
     received = (event.op for event in ends if event.kind == RECEIVE.kind and event.op in sent)
     return {op: number for number, op in enumerate(received, 1)}
@@ -151,63 +160,84 @@ class Writer:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.messages = _messages(trace)
-        samples = {id(event.held): event.held for event in trace.events}.values()  # ranks that do the same share them
+        held = [*map(held_of, trace.events)]
+        samples = dict(zip(map(id, held), held, strict=True)).values()  # ranks that do the same share them
         used = [at for at in range(len(MEMORY_KINDS)) if any(sample[at] for sample in samples)]
         self.kinds = [(at, encode(theme.MEMORY[MEMORY_KINDS[at]][0])) for at in used]
         self.issued = encode(f"issued at {trace.unit.one}")
-        self.details: dict[tuple[object, ...], str] = {}
+        self.moments, self.lengths, self.said = Moments(), Lengths(), Said()
         self.changes: dict[tuple[int, int], str] = {}
+        self.steps: dict[tuple[object, object], str] = {}
+        # The last rank that did something new, and its log with gaps, for those that follow and do the same.
+        self.events: Sequence[Event] = ()
+        self.columns: Columns = {}
+        self.threads: list[int] = []
+        self.form: Form | None = None
 
-    def names(self, rank: int, last: int) -> Iterator[str]:
-        """Yield the names of a rank and of its threads, of which the last one has this number."""
+    def names(self, rank: int, place: int) -> Iterator[str]:
+        """Yield the names of the rank whose log was written last, and of its threads. ``place``: among the ranks."""
         name = full_ranks([rank], self.trace.hosts.get(rank, ()))
-        place = [*self.trace.by_rank].index(rank)
         named = {"process_name": {"name": name}, "process_sort_index": {"sort_index": place}}
         for name, args in named.items():
             yield encode({"ph": "M", "pid": rank, "tid": 0, "ts": 0, "name": name, "args": args})
-        for thread in range(last + 1):
-            name = "compute" if not thread else "communication" if thread == 1 else f"communication {thread}"
-            entry = {"ph": "M", "pid": rank, "tid": thread, "ts": 0, "name": "thread_name", "args": {"name": name}}
-            yield encode(entry)
+        for thread in range(max([1, *self.threads]) + 1):
+            yield f'{{"ph":"M","pid":{rank},"tid":{thread},"ts":0,"name":"thread_name","args":{_thread_named(thread)}}}'
 
-    def log(self, rank: int, threads: Sequence[int]) -> str:
-        """Return what a rank did, each operation in its thread, and its memory where that has changed."""
-        entries: list[str] = []
+    def log(self, rank: int, events: Sequence[Event]) -> list[str]:
+        """Return what a rank did, each operation in its thread, and its memory where that has changed, as parts of a
+        text that follows on others."""
+        columns = columns_of(events)
+        own = renaming(self.columns, columns)
+        if own is None:
+            self.events, self.columns, self.threads, self.form = events, columns, _threads(events), None
+            return [self._entries(str(rank), self.said)]
+        if self.form is None:
+            gaps = Gaps()
+            self.form = Form(self._entries(Form.RANK, gaps), gaps)
+        return self.form.filled(rank, own)
+
+    def _entries(self, rank: str, said: Said) -> str:
+        """Return the entries of the last rank that did something new, each after a comma, with these texts for what is
+        its own."""
+        entries = [""]
         before: Sequence[Elements] = ()
-        places = [f'{{"pid":{rank},"tid":{thread},"ts":' for thread in range(max(threads, default=0) + 1)]
+        places = [f'{{"pid":{rank},"tid":{thread},"ts":' for thread in range(max(self.threads, default=0) + 1)]
         counter = f'{{"ph":"C","pid":{rank},"tid":0,"ts":'
-        for event, thread in zip(self.trace.by_rank[rank], threads, strict=True):
+        moments, lengths, changes = self.moments, self.lengths, self.changes
+        for event, thread in zip(self.events, self.threads, strict=True):
             _, kind, layer, batches, issued, start, end, held, op, group, tensor, elements, words, layers, _ = event
             if kind not in MOMENTS:
-                begin, length = _span(start, end)
-                place = places[thread]
+                (begin, at), place = moments[start], places[thread]
+                length = INSTANT if start == end else lengths[moments[end][0] - begin]
                 name, category, by_batch = _named(kind, layers or layer, tensor)
                 if by_batch and batches:
-                    name += _micro_batches(batches)
+                    name = f"{name} mb {said[batches]}"
                     batches = NONE
                 details = ""
                 if tensor or batches or words or group:
                     among = group if len(group) < FEW else id(group)  # one object for all of a group
                     key = tensor, elements, words, batches, among
-                    if (known := self.details.get(key)) is None:
-                        known = self.details[key] = self._details(event, batches)
+                    if (known := said.details.get(key)) is None:
+                        known = said.details[key] = self._details(event, batches, said)
                     details = known
                 if issued != start:
                     details = self._issued(details, issued)
-                entries.append(f"{place}{begin}{name}{category}{details}{length}")
+                entries.append(f"{place}{at}{name}{category}{details}{length}")
                 if kind in ENDS and start != end and (flow := self.messages.get(op)) is not None:
-                    entries.append(f'{place}{begin},"name":"message","cat":"message","id":{flow},{ENDS[kind]}}}')
+                    entries.append(f'{place}{at},"name":"message","cat":"message","id":{flow},{ENDS[kind]}}}')
             if held is not before:
-                step = id(before), id(held)  # ranks that do the same share their samples, and to hash them takes longer
-                if (changed := self.changes.get(step)) is None:
-                    changed = self.changes[step] = self._changed(before, held)
+                step = id(before), id(held)  # many samples are shared, and to hash them takes longer
+                if (changed := changes.get(step)) is None:
+                    changed = changes[step] = self._changed(before, held)
                 if changed:
-                    entries.append(f"{counter}{_moment(issued)}{changed}")
+                    entries.append(f"{counter}{moments[issued][1]}{changed}")
                 before = held
         return ",".join(entries)
 
     def _changed(self, before: Sequence[Elements], now: Sequence[Elements]) -> str:
         """Return what has changed in memory, and the total: everything if nothing is known of it ``before``."""
+        if (known := self.steps.get((before, now))) is not None:
+            return known
         sizes = [(name, now[at], before[at] if before else None) for at, name in self.kinds]
         sizes.append(('"total"', sum(now), sum(before) if before else None))
         # Of fractions it may be less than JSON's numbers tell.
@@ -216,24 +246,19 @@ class Writer:
             for name, size, old in sizes
             if size != old and (old is None or _number(size) != _number(old))
         )
-        return changed and f',"name":"memory","args":{{{changed}}}}}'
+        self.steps[before, now] = entry = changed and f',"name":"memory","args":{{{changed}}}}}'
+        return entry
 
-    def _details(self, event: Event, unnamed: frozenset[int]) -> str:
+    def _details(self, event: Event, unnamed: frozenset[int], said: Said) -> str:
         """Return the details of an operation, but for what belongs to its moment and its rank. ``unnamed``: the
         micro-batches that are not part of its name."""
-        details = dict(_details(event, self.trace.size_unit.name, unnamed))
+        details = dict(_details(event, self.trace.size_unit.name, unnamed, said))
         return f',"args":{encode(details)}' if details else ""
 
     def _issued(self, details: str, issued: float) -> str:
         """Return the details of an operation that was issued before it started."""
         moment = f"{self.issued}:{_short(issued)}}}"
         return f"{details[:-1]},{moment}" if details else f',"args":{{{moment}'
-
-
-@lru_cache(maxsize=1 << 12)
-def _micro_batches(batches: frozenset[int]) -> str:
-    """Return the micro-batches of an operation, as a part of its name."""
-    return f" mb {ranges(batches)}"
 
 
 @lru_cache(maxsize=1 << 12)
@@ -246,14 +271,14 @@ def _named(kind: str, layer: int | tuple[int, ...] | None, tensor: str | None) -
     return f',"name":{name[:-1]}', f'","cat":{encode(kind)}', by_batch
 
 
-def _details(event: Event, unit: str, unnamed: frozenset[int]) -> Iterator[tuple[str, object]]:
+def _details(event: Event, unit: str, unnamed: frozenset[int], said: Said) -> Iterator[tuple[str, object]]:
     """Yield what there is to say of an operation, with the micro-batches that are not part of its name."""
     if unnamed:
-        yield "micro-batches", ranges(unnamed)
+        yield "micro-batches", said[unnamed]
     if event.tensor:
         yield "tensor", event.tensor
         yield unit, _number(event.elements)
     if ADAPTER in event.words:
         yield "adapter", True
     if event.group:
-        yield "ranks", ranges(event.group)
+        yield "ranks", said[event.group]

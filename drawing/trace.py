@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import groupby
 from numbers import Real
+from operator import attrgetter
 
 from lib.basics.arguments import describe
 from lib.basics.errors import Line, PuzzleError
@@ -385,8 +387,8 @@ def _cure(source: object) -> str:
 def _split(events: Iterable[Event]) -> dict[int, Sequence[Event]]:
     """Return the events of a run by rank."""
     by_rank: dict[int, list[Event]] = {}
-    for event in events:
-        by_rank.setdefault(event.rank, []).append(event)
+    for rank, own in groupby(events, key=attrgetter("rank")):
+        by_rank.setdefault(rank, []).extend(own)
     return {rank: tuple(by_rank[rank]) for rank in sorted(by_rank)}
 
 
