@@ -13,6 +13,7 @@ from lib.machine.books import LocalBooks
 from lib.machine.cost import Shape
 from lib.machine.rank_state import MADE_UP, RankState, TensorState
 from lib.record.labels import FINEST, Labels
+from tests.programs import solved
 
 RANKS, LAYERS, BATCHES = 4, 3, 2
 BOTH = frozenset(range(BATCHES))
@@ -297,13 +298,21 @@ def test_a_log_that_is_finished_stays_as_it_is() -> None:
     for rank in ranks:
         books.finish(rank)
     for rank in ranks:
-        log = books.finish_log(rank)
-        assert log == books.events(rank) == books.finish_log(rank)
+        [log] = books.finish_logs([rank])
+        assert [log] == [books.events(rank)] == books.finish_logs([rank])
         assert log[-1].kind == "end" and log[-1].held[5] >= kept.memory
     weight = Shape.of(1).cost.weight_elements
     gather = weight + weight // RANKS  # what it has made, and until its end what it carries
     carried = [0, 0, gather, gather, gather + kept.memory, weight]
     assert [event.held[5] for event in books.events(ranks[1])] == carried
+
+
+@pytest.mark.parametrize("name", ["fsdp", "gpipe", "one_f_one_b", "offload"])
+def test_samples_that_are_equal_are_one_object(name: str) -> None:
+    """Also those of several ranks, and those that hold what was in flight: a sixth of what a run keeps."""
+    samples = [event.held for event in solved(name).events if all(type(size) is int for size in event.held)]
+    assert len(samples) > 20
+    assert len({id(sample) for sample in samples}) == len(set(samples))
 
 
 def test_what_is_done_after_a_run_is_not_in_its_events() -> None:

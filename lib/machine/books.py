@@ -265,9 +265,10 @@ class LocalBooks:
     def finish(self, rank: RankState) -> None:
         rank.mark(END, None)
 
-    def finish_log(self, rank: RankState) -> Sequence[Event]:
+    def finish_logs(self, ranks: Iterable[RankState]) -> list[Sequence[Event]]:
+        logs = [late_memory.finish_log(self.network.lanes[rank.rank]) for rank in ranks]
         self.terms.samples.clear()  # nobody will take another one
-        return late_memory.finish_log(self.network.lanes[rank.rank])
+        return logs
 
     def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:
         return rank.final_state(stored)

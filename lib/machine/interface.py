@@ -165,9 +165,9 @@ class Books(Protocol[R, T, C]):
     def finish(self, rank: R) -> None:
         """The rank's function has ended: take a last sample."""
 
-    def finish_log(self, rank: R) -> Sequence[Event]:
-        """Return the rank's log at the end of a run, and drop the bookkeeping behind it. Its records may be
-        made when they are first read."""
+    def finish_logs(self, ranks: Iterable[R]) -> list[Sequence[Event]]:
+        """Return the logs of these ranks, which are all, at the end of a run, and drop the bookkeeping behind them.
+        Their records may be made when they are first read."""
 
     def final_state(self, rank: R, stored: Iterable[T]) -> FinalState:
         """Return what the rank ends with; ``stored`` names what its dictionaries hold, of which only what the books

@@ -78,7 +78,7 @@ def _samples(lanes: Lanes) -> dict[int, Held]:
         for at, extra in more.items():
             entry = rank.log[at]
             if at_marks or entry.kind not in MARKS:  # marks see stored tensors only
-                samples[at] = tuple(map(add, samples.get(at, entry.held), extra))
+                samples[at] = rank.shared(tuple(map(add, samples.get(at, entry.held), extra)))
     return samples
 
 

@@ -455,6 +455,11 @@ class RankState:
             held = held.copy()
             held[INNER] += workspace
         sample = tuple(held)
+        # As shared has it, without the call.
+        return self.samples.setdefault(sample, sample) if sum(sample).__class__ is int else sample
+
+    def shared(self, sample: tuple[Elements, ...]) -> tuple[Elements, ...]:
+        """Return a sample, as the one object for all that are equal where it has whole numbers only (see ``Terms``)."""
         return self.samples.setdefault(sample, sample) if sum(sample).__class__ is int else sample
 
     def record(
@@ -486,10 +491,7 @@ class RankState:
 
     def mark(self, kind: str, layer: int | None, batches: frozenset[int] = NONE, words: tuple[str, ...] = ()) -> None:
         """Take a sample at a moment that is no operation: it ends no life."""
-        sample = tuple(self.held)
-        if sum(sample).__class__ is int:
-            sample = self.samples.setdefault(sample, sample)
-        self.log.append(make_done((kind, layer, batches, words, self.clock, self.clock, sample)))
+        self.log.append(make_done((kind, layer, batches, words, self.clock, self.clock, self.shared(tuple(self.held)))))
 
     def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:
         """Return the operation that ended the life of a tensor, and its layer or layers: one that has used it up, or

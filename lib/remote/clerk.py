@@ -139,8 +139,7 @@ class Clerk:
         if (unfinished := self.books.unfinished()) is not None:
             raise presentable(unfinished)
         states = [self.books.final_state(state, self.tensors) for state in self.ranks]
-        logs = [self.books.finish_log(state) for state in self.ranks]
-        return Outcome(name, self.books.shape, states, logs, self.train)
+        return Outcome(name, self.books.shape, states, self.books.finish_logs(self.ranks), self.train)
 
     def _pack(self, result: Any) -> Any:
         if isinstance(result, TensorState):

@@ -52,7 +52,7 @@ class Run(Outcome):
         super().__init__(name, Shape(dist._mesh, dist.cost), states, self._logs_of(models), train)
 
     def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
-        return [model._books.finish_log(model._handle) for model in models]
+        return models[0]._books.finish_logs([model._handle for model in models])
 
     @property
     def writers(self) -> list[Model]:
