@@ -19,6 +19,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -339,12 +340,18 @@ def with_pictures(path: Path, source: str) -> str:
             return _priced(path)
         if name in OPERATIONS:
             return draw_primitive(name, static=True)._repr_html_()
-        draws = load(path.name, path.read_text(encoding="utf-8"))[0].get(name)
-        if draws is None:
-            raise BuildError(f"{path.name}: it defines no {name}(), which is to draw a picture")
-        return str(draws(static=True)._repr_html_())
+        return _drawn(path.name, path.read_text(encoding="utf-8"), name)
 
     return PICTURE.sub(picture, source)
+
+
+@cache  # a build asks for the blank notebook, the solved one and Colab's, and some draw for seconds
+def _drawn(file: str, text: str, name: str) -> str:
+    """What a function of a source draws."""
+    draws = load(file, text)[0].get(name)
+    if draws is None:
+        raise BuildError(f"{file}: it defines no {name}(), which is to draw a picture")
+    return str(draws(static=True)._repr_html_())
 
 
 def _priced(path: Path) -> str:

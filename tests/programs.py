@@ -37,11 +37,12 @@ def solutions(small: bool = False) -> Iterator[tuple[Callable[[Model], Any], dic
         yield getattr(module, spec["name"]), spec | {"size": size}
 
 
-def solved(name: str, cost: Cost | None = None) -> Run:
-    """The run of a puzzle's reference function, or of a program that is repaired, at the puzzle's own size."""
+def solved(name: str, cost: Cost | None = None, small: bool = False) -> Run:
+    """The run of a puzzle's reference function, or of a program that is repaired, at the puzzle's own size. ``small``:
+    at a smaller size in place of a large one."""
     puzzle = puzzles()[name]
     program = getattr(importlib.import_module(f"solutions.{puzzle.file}"), name)
-    return run(program, **puzzle.size, cost=cost or cost_named(puzzle.cost))
+    return run(program, **(small_size(name) if small else puzzle.size), cost=cost or cost_named(puzzle.cost))
 
 
 SLACK = ("ddp", "wsdp", "fsdp", "pipeline", "gpipe", "pipeline_fsdp")

@@ -26,7 +26,7 @@ from lib.record.labels import Labels
 from lib.record.score import memory_parts, peak, peak_event
 from tests.drawing_events import SVG, event, parse, sharded_run, staged_run, texts, titles, trace
 from tests.programs import solutions
-from tests.test_chain import ALL, played, random_runs
+from tests.test_chain import ALL, SMALL, played, random_runs
 
 
 def amount(text: str) -> Fraction:
@@ -176,7 +176,7 @@ def test_a_line_leads_from_the_peak_to_the_row_of_its_rank(make: Any) -> None:
 # -- where the list is ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("fn", "spec"), ALL)
+@pytest.mark.parametrize(("fn", "spec"), SMALL)
 def test_the_parts_are_listed_where_they_cover_nothing_or_below(fn: Callable[[Model], Any], spec: Any) -> None:
     done = played(fn, spec)
     made = trace_of(done)

@@ -156,8 +156,12 @@ def test_calls_under_way_and_a_picture_by_the_clock_on_the_wall() -> None:
     assert f"overlapped (4 ranks, 4 layers, 4 micro-batches, 1 tick = 20 ms): time {20 * done.time:.0f} ms" in beside
 
 
-@pytest.mark.parametrize("pace", [0.0, 0.005])
-@pytest.mark.parametrize("name", SOLUTIONS)
+PACED = ("ddp", "pipeline_fsdp", "zero_bubble", "buckets", "hierarchical", "offload")
+"""Collectives, messages, both, several tensors in one call, axes of a mesh, hosts: where operations take their time, a
+run takes seconds."""
+
+
+@pytest.mark.parametrize(("name", "pace"), [*[(name, 0.0) for name in SOLUTIONS], *[(name, 0.005) for name in PACED]])
 def test_what_is_measured_is_by_one_clock(name: str, pace: float) -> None:
     """Nothing is received before it is sent, no collective ends on a rank before it begins on another, and no event is
     missing."""

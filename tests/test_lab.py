@@ -80,9 +80,12 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         shutil.copytree(build.ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     folder = root / "puzzles" / "mine"
     folder.mkdir(parents=True)
-    for path in build.sources(build.ROOT / "solutions"):
-        text = build.as_text(build.notebook(path, solved=path.stem in ("p04_fsdp", "p05_pipeline")), indent=1)
-        (folder / build.notebook_name(path)).write_text(text, encoding="utf-8")
+    for shipped in (build.ROOT / "puzzles").glob("*.ipynb"):
+        shutil.copy(shipped, folder)
+    for name in ("p04_fsdp", "p05_pipeline"):
+        path = build.ROOT / "solutions" / f"{name}.py"
+        solved = build.as_text(build.notebook(path, solved=True), indent=1)
+        (folder / build.notebook_name(path)).write_text(solved, encoding="utf-8")
     settings = {f"JUPYTER_{name}": str(root / name) for name in ("CONFIG_DIR", "DATA_DIR")}
     settings |= {f"JUPYTERLAB_{name}": str(root / name) for name in ("SETTINGS_DIR", "WORKSPACES_DIR")}
     environment = {**os.environ, **settings, "IPYTHONDIR": str(root / "ipython")}
