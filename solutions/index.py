@@ -39,7 +39,7 @@
 # 21. [hpZ](p21_hpz.ipynb): a second copy of the weights in each box, so that only one gather leaves it
 # 22. [Offload](p22_offload.ipynb): optimizer states in the memory of the processor, which updates while the GPU computes
 # 23. [LoRA](p23_lora.ipynb): when almost nothing is trained, what of all this is still needed?
-# 24. [Compose](p24_compose.ipynb): GPT-3 on 1,024 GPUs, in seconds and bytes, with a mesh of your choice
+# 24. [Compose](p24_compose.ipynb): GPT-3 on 1,024 GPUs, in seconds and bytes; you choose what the axes of the mesh are for
 #
 # Along the way there is [What is wrong here?](repairs.ipynb): eight short programs, R1 to R8, with one mistake each,
 # for the detective in you. The first needs puzzle 1, the last needs puzzle 8. Once you have solved puzzle 4, there

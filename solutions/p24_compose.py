@@ -101,7 +101,7 @@ prices
 
 # %%
 async def compose(model: Model) -> Model:
-    """Train with a mesh of your choice."""
+    """Train GPT-3. You choose what the axes x, y and z are for."""
     ### BEGIN SOLUTION
     replica, replicas = model.axis_index("x"), model.axis_size("x")
     stages, stage = model.RANKS // replicas, model.rank % (model.RANKS // replicas)
