@@ -33,7 +33,7 @@ compare            several schedules under one time axis
 gallery            schedules with one legend for all, and several on one sheet
 playback           what a page that plays a schedule is told
 player             that page: ``play``
-perfetto           the schedule for another viewer
+alike, perfetto    the schedule for another viewer, with what ranks do alike written once
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``
 sketch             half of a schedule; yours beside the target's outline: ``draw_sketch``, ``beside_target``
