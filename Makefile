@@ -66,8 +66,8 @@ $(STAMP): pyproject.toml $(PINS)
 test: $(STAMP) ## run the tests
 	@$(PYTEST)
 
-quick: $(STAMP) ## the tests that start no process and no browser: two thirds of them, in a minute or two
-	@$(PYTEST) -m "not process and not browser"
+quick: $(STAMP) ## half of the tests, in two minutes: without those that take long, or start processes or a browser
+	@$(PYTEST) -m "not process and not browser and not long"
 
 test-all: test lite ## the same, the site for the browser alone, and the notebooks on the newest packages
 	@$(RUN) -m tests.pythons

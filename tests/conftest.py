@@ -12,6 +12,7 @@ from hypothesis import Phase, settings
 from tests import definitions
 from tests.browser import Browser, NoBrowser
 from tests.guard import FIXTURES, guard
+from tests.programs import SMALLER
 
 definitions.use()
 # What is computed with numbers here is tiny: one thread is faster than several, all the more beside other tests.
@@ -60,12 +61,15 @@ def pytest_runtest_call() -> Generator[None, None, None]:
 LONGEST = """test_lab test_engine_processes test_corpus test_referee test_colab test_notebooks test_passes test_fuzz
 test_clerk test_browser test_browser_player"""
 """Files that take longest begin first: if one of them were the last, all workers but one would have nothing to do."""
+LONG = """test_corpus test_passes test_fuzz test_bounds test_chain test_represent test_plain_machine test_papers
+test_quoted test_clerk test_whole_gradient test_drawing_picture test_drawing_compare"""
+"""Files that go through all programs, all sizes or hundreds of random programs."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first. Mark what looks in a browser, and what starts processes by its fixtures: ``make
-    quick`` leaves them out."""
-    first = {name: place for place, name in enumerate(LONGEST.split())}
+    """Put the longest files first. Mark what looks in a browser, what starts processes by its fixtures, and what takes
+    long: ``make quick`` leaves them out."""
+    first, long = {name: place for place, name in enumerate(LONGEST.split())}, LONG.split()
     items.sort(key=lambda item: first.get(item.path.stem, len(first)))
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
@@ -73,3 +77,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("browser")
         if names & FIXTURES:
             item.add_marker("process")
+        if item.path.stem in long or any(name in item.name for name in SMALLER):
+            item.add_marker("long")

@@ -1,6 +1,6 @@
 """Only a test that is marked ``process`` (or looks in a browser) may start a process or a server; any other fails.
 
-So ``pytest -m "not process and not browser"``, which is ``make quick``, starts none, and stays quick.
+So ``make quick``, which leaves these out with ``pytest -m``, starts none, and stays quick.
 """
 
 from __future__ import annotations
