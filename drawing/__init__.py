@@ -22,7 +22,7 @@ path               the longest chain, as a line through its boxes
 failure            where a run has failed, and who waits there
 boxes, coarse      the operations of the rows, box by box or column by column
 timeline           the rows, with what is behind and beside them
-spent              where the time of all ranks goes, as a bar
+time_bar           where the time of all ranks goes, as a bar
 header             title and figures
 peak               why memory is highest where it is, in words
 memory, legend     the panels below the rows
@@ -33,11 +33,11 @@ compare            several schedules under one time axis
 gallery            schedules with one legend for all, and several on one sheet
 playback           what a page that plays a schedule is told
 player             that page: ``play``
-alike, perfetto    the schedule for another viewer, with what ranks do alike written once
+templates, perfetto the schedule for another viewer, with what ranks do alike written once
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``
-sketch             half of a schedule; yours beside the target's outline: ``draw_sketch``, ``beside_target``
-plane              the plane of time and memory
+outline            half of a schedule; yours beside the target's outline: ``draw_sketch``, ``beside_target``
+time_memory        the plane of time and memory
 attempts           right attempts as points of time and memory: ``draw_attempts``
 sweep              many runs as points of time and memory: ``draw_sweep``
 explore            sliders for the size, above the picture: ``explore``
@@ -56,12 +56,12 @@ from .explore import explore
 from .figure import Figure
 from .group import draw_group
 from .notebook import register
+from .outline import beside_target, draw_sketch
 from .perfetto import perfetto
 from .picture import draw
 from .player import Player, play
 from .primitives import draw_primitive
 from .reference import reference
-from .sketch import beside_target, draw_sketch
 from .sweep import draw_sweep
 from .tensors import draw_tensor
 from .trace import Trace

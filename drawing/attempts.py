@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from lib.basics.units import show_ticks
 from lib.course.bounds import bounds_of
-from lib.course.sketches import at_home
+from lib.course.outlines import at_home
 from lib.course.specs import Puzzle, find
 from lib.grading.progress import Point, Progress
 
@@ -15,7 +15,7 @@ from .figure import Figure
 from .layout import PAD
 from .marks import Diagram, Titled, box, label, lines, poly, star, style, together
 from .picture import WIDTH, card
-from .plane import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, Plane, axes, plane_of, target_sign, within
+from .time_memory import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, Plane, axes, plane_of, target_sign, within
 from .words import plural, si, size_of
 
 
@@ -191,7 +191,7 @@ def _title(point: Point, puzzle: Puzzle, trail: Sequence[Point]) -> str:
 def _figures(point: Point, puzzle: Puzzle, shown: Callable[[float], str] = size_of) -> str:
     """Return time and memory with their units, elements as ``shown``."""
     size = puzzle.size_unit
-    memory = size.told(point.memory) if size.says_itself else f"{shown(point.memory)} {size.name}"
+    memory = size.describe(point.memory) if size.says_itself else f"{shown(point.memory)} {size.name}"
     return f"{puzzle.unit.lasting(point.time)}, {memory}"
 
 

@@ -73,9 +73,9 @@ def compare(
     Raises PuzzleError for fewer than two or more than four, and for anything that is not a run.
     """
     if not 2 <= len(sources) <= MOST:
-        cure = "compare(run_a, run_b)" if len(sources) < 2 else "two pictures, each with some of them"
+        fix = "compare(run_a, run_b)" if len(sources) < 2 else "two pictures, each with some of them"
         raise PuzzleError(
-            "compare takes two to four runs", where="compare", got=f"{len(sources)} of them", cure=cure, line=""
+            "compare takes two to four runs", where="compare", got=f"{len(sources)} of them", fix=fix, line=""
         )
     names: list[str | None] = [None] * len(sources) if titles is None else [*titles]
     if isinstance(titles, str) or len(names) != len(sources):

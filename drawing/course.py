@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 
-from lib.course.sketches import silhouette
+from lib.course.outlines import silhouette
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.progress import Point, notebook_of
 
@@ -176,9 +176,9 @@ def _in_words(
     trail: Mapping[str, Sequence[Point]],
 ) -> str:
     def said(puzzle: Puzzle) -> str:
-        target = " and ".join(puzzle.told(puzzle.target["time"], puzzle.target["memory"]))
+        target = " and ".join(puzzle.describe(puzzle.target["time"], puzzle.target["memory"]))
         if puzzle.star:
-            target += f", star {' and '.join(puzzle.told(puzzle.star['time'], puzzle.star['memory']))}"
+            target += f", star {' and '.join(puzzle.describe(puzzle.star['time'], puzzle.star['memory']))}"
         done = _done(puzzle, solved, starred)
         done += f", {tried}" if (tried := _tried(puzzle, trail.get(puzzle.name, ()))) else ""
         effort = f"{puzzle.difficulty}, {puzzle.minutes} minutes"

@@ -84,7 +84,7 @@ def _named(group: object) -> list[tuple[str, Tensor]]:
         raise PuzzleError(
             "draw_group takes tensors",
             got=describe(group),
-            cure="a dictionary of them, such as model.weights",
+            fix="a dictionary of them, such as model.weights",
         )
     return pairs
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from . import theme
 from .layout import PAD
 from .marks import Diagram, Titled, label, lines, poly, style, text_width, together
-from .spent import draw_spent
+from .time_bar import draw_spent
 from .trace import Trace
 from .words import machine, size_of
 
@@ -52,7 +52,7 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     spent, end = draw_spent(trace, *place)
     low = max(low, end)
     said = [(theme.BAD, trace.fault)] if trace.fault else []
-    said += [(theme.CHAIN, f"the longest chain: {trace.chain.told(trace.unit)}")] if trace.chain is not None else []
+    said += [(theme.CHAIN, f"the longest chain: {trace.chain.describe(trace.unit)}")] if trace.chain is not None else []
     for color, text in said:
         low += MORE
         parts.append(Titled(text, label(PAD, low - 5, fit(text, 12, inner), 12, style(color), "start", 600)))

@@ -26,7 +26,7 @@ def hover(event: Event, row: Row, trace: Trace) -> str:
     said = [f"{row.full_name}: {operation_in_words(event, row)}", when(event, trace.unit)]
     if event.tensor:
         what = f"{event.tensor} of an adapter" if alone and ADAPTER in event.words else event.tensor
-        said.append(f"{what}, {size.told(event.elements)}")
+        said.append(f"{what}, {size.describe(event.elements)}")
     elif alone and ADAPTER in event.words:
         trains = event.kind in training()
         said.append("with the layer's adapter; its own weight is frozen" if trains else "of the layer's adapter")
@@ -37,7 +37,7 @@ def hover(event: Event, row: Row, trace: Trace) -> str:
     elif alone and event.lane == "collective":
         said.append(f"among ranks {ranges(event.group)}")
     if row.same_memory:
-        said.append(f"memory when issued: {size.told(event.memory)}")
+        said.append(f"memory when issued: {size.describe(event.memory)}")
     return "\n".join(said)
 
 

@@ -148,7 +148,7 @@ class Layout:
         self.bottom = self._place(top)
 
     def _place(self, y: float) -> float:
-        """Give every row its y, with room between boxes of ranks. Return the y where the last one ends."""
+        """Give every row its y, with room between nodes of ranks. Return the y where the last one ends."""
         before = None
         for row in self.rows:
             box = self.box_of(row)

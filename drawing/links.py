@@ -93,7 +93,7 @@ def ties_of(layout: Layout, links: str) -> dict[str, list[Line]]:
     for kind, meetings in _together(layout):
         slots = _slots(meetings)
         for places, slot in zip(meetings, slots, strict=True):
-            part = (slot + 1) / (max(slots) + 2)  # from box to box: measured ones do not begin at one moment
+            part = (slot + 1) / (max(slots) + 2)  # from node to node: measured ones do not begin at one moment
             points = [(x + width * part, y + height / 2) for x, y, width, height in places]
             found.setdefault(kind, []).extend((*above, *below) for above, below in pairwise(points))
     return found

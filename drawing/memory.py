@@ -180,7 +180,7 @@ class Strip:
                 when = f"{unit.at(unit.brief(most.issued))}, with the most here"
             sizes = layout.trace.size_unit
             held = [f"{theme.MEMORY[kind][0]} {sizes.show(size)}" for kind, size in memory_parts(most).items()]
-            said = "\n".join([f"{name}, {when}: {sizes.told(most.memory)}", *held])
+            said = "\n".join([f"{name}, {when}: {sizes.describe(most.memory)}", *held])
             parts.append(Titled(said, box(start, self.top, end - start, self.bottom - self.top, see_through)))
         return parts
 
@@ -258,7 +258,7 @@ class Why:
     def _hover(self) -> str:
         peak, unit, size = self.peak, self.layout.trace.unit, self.layout.trace.size_unit
         when = unit.at(unit.brief(peak.issued))
-        head = f"peak: {size.told(peak.memory)} on rank {peak.rank} at {when}"
+        head = f"peak: {size.describe(peak.memory)} on rank {peak.rank} at {when}"
         held = [f"{part.words}: {size.show(part.elements)}" for part in self.held]
         return "\n".join([head, moment(peak, self.layout.trace, False), *held])
 

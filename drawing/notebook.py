@@ -12,9 +12,9 @@ from lib.learner.tensors import TENSORS, Tensor
 from lib.running.run import Run
 from lib.running.sweep import Sweep
 
+from .outline import draw_sketch
 from .picture import draw
 from .player import play
-from .sketch import draw_sketch
 from .svg import escape
 from .sweep import draw_sweep
 from .tensors import draw_tensor

@@ -85,7 +85,7 @@ def draw_path(layout: Layout) -> list[Diagram]:
         poly(corners, style(None, color, wide), closed=False)
         for color, wide in ((theme.CARD, THICK + 2 * CASING), (theme.CHAIN, THICK))
     ]
-    return [Titled(f"the longest chain: {chain.told(layout.trace.unit)}", together(both))]
+    return [Titled(f"the longest chain: {chain.describe(layout.trace.unit)}", together(both))]
 
 
 def _corners(layout: Layout) -> list[Point]:

@@ -26,8 +26,8 @@ from lib.record.labels import ADAPTER, NONE
 from lib.record.table import OPERATIONS, RECEIVE, SEND, in_lane
 
 from . import theme
-from .alike import Columns, Form, Gaps, Said, columns_of, renaming
 from .files import write
+from .templates import Columns, Form, Gaps, Said, columns_of, renaming
 from .trace import Trace, trace_of
 from .words import full_ranks
 

@@ -124,9 +124,9 @@ def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]
             left -= count
     if not taken or (ranks is not None and len(taken) < len(wanted)):
         got = f"{sum(len(rows[place].operations) for place in wanted):,}"
-        cure = "draw(run) draws any size" if ranks is None else "name fewer ranks"
+        fix = "draw(run) draws any size" if ranks is None else "name fewer ranks"
         expected = f"at most {OPERATIONS:,}"
-        raise PuzzleError("too many operations to play", where="play", expected=expected, got=got, cure=cure)
+        raise PuzzleError("too many operations to play", where="play", expected=expected, got=got, fix=fix)
     found = [rows[place] for place in sorted(taken)]
     if len(found) == len(rows):
         return found, ""
@@ -141,7 +141,7 @@ def _named(trace: Trace, rows: Sequence[Row], ranks: Iterable[int]) -> list[int]
     wanted = list(ranks) if isinstance(ranks, Iterable) else []
     if not wanted or any(rank not in of_rank for rank in wanted):
         expected = f"a list of ranks from 0 to {max(trace.by_rank)}"
-        raise PuzzleError("no such ranks", where="play", expected=expected, got=describe(ranks), cure="ranks=[0, 1]")
+        raise PuzzleError("no such ranks", where="play", expected=expected, got=describe(ranks), fix="ranks=[0, 1]")
     return list(dict.fromkeys(of_rank[rank] for rank in wanted))
 
 

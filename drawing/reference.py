@@ -21,10 +21,10 @@ from .attempts import draw_attempts
 from .compare import compare
 from .files import page, write
 from .group import draw_group
+from .outline import beside_target
 from .picture import draw
 from .player import play
 from .primitives import draw_primitive, primitives
-from .sketch import beside_target
 from .svg import escape
 from .sweep import draw_sweep
 
@@ -57,7 +57,7 @@ TALK = ("collective", "message")
 RANKS = 4
 """In the pictures of collectives: a number by which sizes can be divided."""
 STARS = {"VAR_POSITIONAL": 1, "VAR_KEYWORD": 2}
-PRICES = "Prices: Cost(...), in ticks (_across: between boxes), and sizes in elements"
+PRICES = "Prices: Cost(...), in ticks (_across: between nodes), and sizes in elements"
 ROW = "display:flex;flex-wrap:wrap;gap:2px 14px;padding:4px 0"
 CALL, SAYS = "flex:38 1 0;min-width:min(100%,270px)", "flex:62 1 0;min-width:min(100%,316px);margin:0"
 """How a call stands beside what it does: in columns that begin at the same place everywhere, as far as both have their

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from lib.course.sketches import BACKWARD as BACK
-from lib.course.sketches import CELLS, IDLE, OTHER, TALK
-from lib.course.sketches import FORWARD as FORTH
+from lib.course.outlines import BACKWARD as BACK
+from lib.course.outlines import CELLS, IDLE, OTHER, TALK
+from lib.course.outlines import FORWARD as FORTH
 from lib.record.table import SEND
 from lib.record.training import BACKWARD, FORWARD, UPDATE
 
@@ -31,7 +31,7 @@ NAMES: Mapping[str, str] = {
 
 
 def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, height: float) -> list[Diagram]:
-    """Return the rows of ``lib.course.sketches.silhouette`` in a box of these pixels. Ranks that do the same are one
+    """Return the rows of ``lib.course.outlines.silhouette`` in a box of these pixels. Ranks that do the same are one
     block, in which thin lines part them."""
     tall, wide = height / len(rows), width / CELLS
     found: dict[str, list[tuple[float, Bar]]] = {}

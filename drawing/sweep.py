@@ -15,7 +15,7 @@ from .figure import Figure
 from .layout import PAD
 from .marks import Diagram, Titled, box, label, poly, style
 from .picture import WIDTH, card
-from .plane import HEIGHT, RIGHT, TOP, Plane, axes, plane_of, target_sign, within
+from .time_memory import HEIGHT, RIGHT, TOP, Plane, axes, plane_of, target_sign, within
 from .words import plural
 
 SHOWN = 14
@@ -33,12 +33,10 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     Raises PuzzleError for anything that is not a sweep, and for one in which no trial is right.
     """
     if not isinstance(sweep, Sweep):
-        raise PuzzleError(
-            "draw_sweep takes a sweep", where="draw_sweep", cure="draw_sweep(sweep([ddp, fsdp], ranks=4))"
-        )
+        raise PuzzleError("draw_sweep takes a sweep", where="draw_sweep", fix="draw_sweep(sweep([ddp, fsdp], ranks=4))")
     right, front = [trial for trial in sweep.trials if not trial.error], sweep.front()
     if not right:
-        raise PuzzleError("no program of the sweep is right at any size", where="draw_sweep", cure="print(sweep)")
+        raise PuzzleError("no program of the sweep is right at any size", where="draw_sweep", fix="print(sweep)")
     names = list(dict.fromkeys(trial.name for trial in sweep.trials))
     target = _target(right, sweep.cost)
     plane = plane_of([*right, *([target] if target else [])])
@@ -131,4 +129,4 @@ def _size(trial: Trial) -> str:
 
 
 def _figures(trial: Trial, sweep: Sweep) -> str:
-    return f"{sweep.unit.lasting(trial.time)}, {sweep.size_unit.told(trial.memory)}"
+    return f"{sweep.unit.lasting(trial.time)}, {sweep.size_unit.describe(trial.memory)}"

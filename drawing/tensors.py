@@ -94,7 +94,7 @@ def in_words(tensor: Tensor) -> str:
         said.append(f"micro-batch{plural(view.batches, 'es')} {batches} of {view.total_batches}")
     if view.step is not None:
         said.append(f"step {view.step}")
-    return f"{', '.join(said)}: {tensor._token.size_unit.told(view.memory)}"
+    return f"{', '.join(said)}: {tensor._token.size_unit.describe(view.memory)}"
 
 
 def icon(tensor: Tensor, x: float, y: float) -> Diagram:

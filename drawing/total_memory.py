@@ -37,7 +37,7 @@ def draw_total(layout: Layout, y: float, most: float) -> tuple[list[Diagram], fl
     corners = _stairs(layout, peak.rank, at)
     unit, middle = trace.unit, (y + bottom) / 2
     x, top = min(layout.x(peak.issued), layout.x1 - 1.5), at(peak.memory)
-    said = f"memory of rank {peak.rank}, whose peak is the highest: {trace.size_unit.told(peak.memory)} at "
+    said = f"memory of rank {peak.rank}, whose peak is the highest: {trace.size_unit.describe(peak.memory)} at "
     said += unit.at(unit.brief(peak.issued))
     end = max(layout.x(trace.time), x)
     size = brief_size(trace.size_unit, peak.memory)

@@ -289,8 +289,8 @@ def with_chain(trace: Trace, wanted: bool | None) -> Trace:
     if trace.unit is MS:
         if wanted is None:
             return trace
-        problem, cure = "times that were measured do not follow from each other", "draw(done, chain=True)"
-        raise PuzzleError(problem, where="draw", expected="a run in ticks", cure=cure, line="")
+        problem, fix = "times that were measured do not follow from each other", "draw(done, chain=True)"
+        raise PuzzleError(problem, where="draw", expected="a run in ticks", fix=fix, line="")
     try:
         return replace(trace, chain=chain_of(trace.events, trace.tier))
     except PuzzleError:
@@ -307,11 +307,11 @@ def alike(traces: Sequence[Trace]) -> Sequence[Trace]:
     names = {trace.size_unit.name for trace in traces}
     if len(names) > 1:
         problem = f"sizes of one are in {' and of another in '.join(sorted(names))}"
-        raise PuzzleError(problem, where="compare", cure="runs with prices of one kind", line="")
+        raise PuzzleError(problem, where="compare", fix="runs with prices of one kind", line="")
     known = [trace.tick for trace in traces if trace.tick]
     if not known:
         problem = "one is in ticks, one in ms, and nothing was computed that would tell how long a tick is"
-        raise PuzzleError(problem, where="compare", cure="run(..., pace=0.03): a tick lasts 30 ms")
+        raise PuzzleError(problem, where="compare", fix="run(..., pace=0.03): a tick lasts 30 ms")
     return [_in_ms(trace, trace.tick or known[0]) if trace.unit is TICKS else trace for trace in traces]
 
 
@@ -354,7 +354,7 @@ def size_of_run(run: Run) -> Size:
     """Return the arguments of ``run`` that say how large a machine is, and what it trains."""
     size = {name: getattr(run, name) for name in ("ranks", "layers", "batches", "mesh", "node_size", "hosts")}
     size["train"] = None if run.train == TRAINED[0] else run.train
-    if run.node_size == run.cost.boxes:  # the prices say it, nobody else
+    if run.node_size == run.cost.node_size:  # the prices say it, nobody else
         size["node_size"] = None
     return {name: value for name, value in size.items() if value}
 
@@ -370,7 +370,7 @@ def _models(source: object) -> list[Model]:
         models = list(source)
     found = [model for model in models if isinstance(model, Model)]
     if not found or len(found) != len(models):
-        raise PuzzleError("draw takes a Run, or the models of all ranks", got=describe(source), cure=_cure(source))
+        raise PuzzleError("draw takes a Run, or the models of all ranks", got=describe(source), fix=_cure(source))
     return found
 
 

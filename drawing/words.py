@@ -110,7 +110,7 @@ def summary(trace: Trace) -> str:
         return f"{trace.title}: not attempted yet"
     sentences = trace.failure.sentences() if trace.failure else ()
     failed = [f"{sentence[0].upper()}{sentence[1:]}." for _, sentence in sentences]
-    said = trace.chain.told(trace.unit) if trace.chain else ""
+    said = trace.chain.describe(trace.unit) if trace.chain else ""
     chain = [f"The longest chain of operations that wait for each other: {said}."] if trace.chain else []
     return " ".join([_figures(trace), *failed, *chain, _shape(trace)])
 
@@ -122,10 +122,10 @@ def _figures(trace: Trace) -> str:
         return f"{head}time {trace.unit.lasting(trace.time)}."
     return (
         f"{head}time {trace.unit.lasting(trace.time)}{_met(trace.time_target, trace.fast_enough, '{:,.10g}'.format)}; "
-        f"peak memory {trace.size_unit.told(peak.memory)} on rank {peak.rank} "
+        f"peak memory {trace.size_unit.describe(peak.memory)} on rank {peak.rank} "
         f"at {trace.unit.at(trace.unit.brief(peak.issued))}"
         f"{_met(trace.memory_target, trace.small_enough, trace.size_unit.show)}; "
-        + (f"on a host {trace.size_unit.told(trace.host_peak.memory)}; " if trace.host_peak else "")
+        + (f"on a host {trace.size_unit.describe(trace.host_peak.memory)}; " if trace.host_peak else "")
         + f"{spent(trace)}."
     )
 

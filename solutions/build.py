@@ -28,8 +28,8 @@ import jupytext
 from drawing import draw, draw_course, draw_primitive
 from lib import Model, PuzzleError, Run, run
 from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS
+from lib.course.outlines import as_kept
 from lib.course.rules import RULES
-from lib.course.sketches import as_kept
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget
 from lib.grading.submission import load
 from lib.record.score import work
@@ -561,7 +561,7 @@ def tables(root: Path) -> dict[Path, str]:
         Path("lib", "specs.json"): as_text(
             {puzzle["name"]: puzzle for puzzle in found}, indent=2
         ),
-        Path("lib", "sketches.json"): f"{{\n{lines}\n}}\n",
+        Path("lib", "outlines.json"): f"{{\n{lines}\n}}\n",
     }
 
 

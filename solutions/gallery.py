@@ -144,7 +144,7 @@ def _section(puzzle: Puzzle, run: Run, words: str) -> str:
     drawn = _picture(draw_schedule(run))
     if len(drawn) > LARGE:
         drawn = _picture(draw_schedule(run, rough=1))
-    time, memory = puzzle.told(run.time, run.memory)
+    time, memory = puzzle.describe(run.time, run.memory)
     ranks = f"{run.ranks} rank{'s' * (run.ranks > 1)}"
     return SECTION.format(
         name=puzzle.name,

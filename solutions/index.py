@@ -35,7 +35,7 @@
 # 17. [Tensor parallel](p17_tensor_parallel.ipynb): every layer in pieces, so that all ranks work on one sequence
 # 18. [Sequence parallel](p18_sequence_parallel.ipynb): and each rank keeps only a slice of the sequence
 # 19. [Buckets](p19_buckets.ipynb): one call for several layers, since every call pays for its hops
-# 20. [Hierarchical all-reduce](p20_hierarchical.ipynb): first in the box, then between boxes, then in the box again
+# 20. [Hierarchical all-reduce](p20_hierarchical.ipynb): first in the box, then between nodes, then in the box again
 # 21. [hpZ](p21_hpz.ipynb): a second copy of the weights in each box, so that only one gather leaves it
 # 22. [Offload](p22_offload.ipynb): optimizer states in the memory of the processor, which updates while the GPU computes
 # 23. [LoRA](p23_lora.ipynb): when almost nothing is trained, what of all this is still needed?

@@ -362,7 +362,7 @@ class OneCall(RingCost):
 
     def meeting(self, kind: str, tensor: Any, size: Any, group: Any) -> int | Fraction:
         price = super().meeting(kind, tensor, size, group)
-        latency = self.grains(self.latency) * (len(group.ranks) - 1)
+        latency = self.in_time_units(self.latency) * (len(group.ranks) - 1)
         return price if tensor.layer % self.unit == 0 else price - latency
 
 

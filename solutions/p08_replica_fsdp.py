@@ -2,10 +2,10 @@
 # # Puzzle 8: Replica-FSDP, also called hybrid sharding
 #
 # Until now all links were equally fast. In a real cluster they are not. Inside a box of H100s a GPU sends 450 GB a
-# second over NVLink; to another box it sends 50 over its network card (400 Gbit/s), nine times less. FSDP gathers the
+# second over NVLink; to another node it sends 50 over its network card (400 Gbit/s), nine times less. FSDP gathers the
 # 15 GB of a 7.5-billion model twice for each micro-batch and reduces its gradients once. That takes 3 x 15 / 450 =
-# 0.1 s inside a box and 0.9 s between boxes, and a micro-batch of 4,096 tokens takes 0.46 s to compute. In the box,
-# communication hides behind the computing. Between boxes, every rank waits for it.
+# 0.1 s inside a box and 0.9 s between nodes, and a micro-batch of 4,096 tokens takes 0.46 s to compute. In the box,
+# communication hides behind the computing. Between nodes, every rank waits for it.
 #
 # Here are eight ranks in two boxes, and all the puzzles so far come together.
 
@@ -56,7 +56,7 @@ PUZZLE = {
 # ## New tools: boxes and a mesh
 #
 # `node_size=4` puts ranks 0 to 3 in one box and 4 to 7 in the next. A collective whose ranks are all in one box takes
-# 0.3 ticks; one that spans boxes takes **1.5**.
+# 0.3 ticks; one that spans nodes takes **1.5**.
 #
 # `mesh={"replica": 2, "shard": 4}` arranges the ranks as a grid, row by row: `replica` counts the rows (the boxes),
 # `shard` the places in a row. `model.axis_index("shard")` tells you where you are, `model.axis_size("shard")` how
@@ -298,7 +298,7 @@ compare(
 # replicas across. PyTorch shards the states over the box only, which takes 16/s bytes for each parameter with s ranks
 # in a box. With states over all N ranks, as here, it is 4/s + 12/N.
 #
-# With r replicas, a rank sends 2(r - 1)/r of its *piece* of the gradient between boxes, *once a step*. And the trap
+# With r replicas, a rank sends 2(r - 1)/r of its *piece* of the gradient between nodes, *once a step*. And the trap
 # is real. On two boxes of eight A100, with Ethernet in between, a step of four micro-batches took 88.8 s when
 # gradients were reduced between the boxes every time, and 54.3 to 54.9 s when they were reduced once (NVIDIA
 # cosmos-framework, issue 161). In PyTorch you call `set_requires_all_reduce(False)` for all micro-batches but the

@@ -2,7 +2,7 @@
 # # Puzzle 12: Prefetching
 #
 # Fully sharded data parallel gathers each weight twice in a step, and every time the GPU waits for it. How bad is
-# that between boxes, where a GPU receives 50 GB a second? A layer of our model with 70 billion parameters has 875
+# that between nodes, where a GPU receives 50 GB a second? A layer of our model with 70 billion parameters has 875
 # million weights, 1.75 GB: 35 ms to gather. Its forward pass on 10,000 tokens takes 44 ms. So before every piece of
 # work a GPU waits nearly as long as the work takes, and after every backward pass it waits for a sum, too. At these
 # prices a plain answer to puzzle 4 takes 35.4 ticks, and for 14.4 of them, 41 percent, nobody computes.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Puzzle 13: 1F1B
 #
-# The cure for the bubble is more micro-batches. With 4 stages, 4 of them leave 43 percent of the time idle, 8 leave
+# The fix for the bubble is more micro-batches. With 4 stages, 4 of them leave 43 percent of the time idle, 8 leave
 # 27 percent and 16 leave 16. But GPipe has to keep the activations of all of them until its backwards begin. In
 # puzzle 6 that comes to 2,883,584 elements with 4 micro-batches, 4,456,448 with 8, and 7,602,176 with 16.
 #

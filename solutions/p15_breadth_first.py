@@ -4,7 +4,7 @@
 # Cut a model of 70 billion parameters into eight stages, and each stage still takes 140 GB to train. The GPU has 80,
 # so each stage has to be sharded, too, as in puzzle 7. There every pipeline had one micro-batch. But a pipeline wants
 # many, and for each of them FSDP gathers the weights twice and reduces the gradients once. For the 17.5 GB of a
-# stage, that takes 3 x 17.5 / 50 = 1.05 s between boxes, and a micro-batch of 4,096 tokens takes 0.54 s to compute.
+# stage, that takes 3 x 17.5 / 50 = 1.05 s between nodes, and a micro-batch of 4,096 tokens takes 0.54 s to compute.
 # Two thirds of the time would go into fetching weights that were there a moment ago.
 #
 # Keep them, then? Then every GPU has its stage whole, which is what sharding was to avoid.

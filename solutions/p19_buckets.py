@@ -3,7 +3,7 @@
 #
 # Data parallel sums one gradient after the other while the next is computed, as in puzzle 2, and so the sums cost
 # hardly any time. Or do they? Take 16 GPUs in two boxes, and layers of a million parameters: the gradient of one is 2
-# MB. A ring of 16 passes pieces of it around in 30 hops. Between boxes a link carries 25 GB a second, so the bytes
+# MB. A ring of 16 passes pieces of it around in 30 hops. Between nodes a link carries 25 GB a second, so the bytes
 # take 150 µs, as long as the backward pass of a layer. That would be hidden. But each hop has a *latency* of 7.5 µs,
 # however little it carries, and 30 of them are another 225 µs.
 #

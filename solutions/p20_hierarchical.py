@@ -41,7 +41,7 @@ PUZZLE = {
     "minutes": 30,
     "hints": [
         'A collective takes an axis, as in puzzle 8: `axis="shard"` are the ranks of your box, and `axis="replica"` '
-        "those at your place in all boxes. Which of them are fast? To sum in the box and then between boxes is right, "
+        "those at your place in all boxes. Which of them are fast? To sum in the box and then between nodes is right, "
         "but all of the gradient then crosses the slow links. How little of it must a single rank send there?",
         "Three calls instead of one: a reduce-scatter in the box, after which each rank has a quarter of the box's sum; "
         "an all-reduce of this quarter with the same quarter of the other boxes; and an all-gather in the box.",
@@ -59,10 +59,10 @@ PUZZLE = {
 # and in the end all of them updated on all ranks. The axis `shard` of the mesh is the four ranks of a box; the axis
 # `replica` is four ranks at the same place of their boxes.
 #
-# The layers and the links between boxes are those of puzzle 19, where a tick is 75 µs. Inside a box a hop takes less
+# The layers and the links between nodes are those of puzzle 19, where a tick is 75 µs. Inside a box a hop takes less
 # than a third of the time, and bytes a tenth: `cost=RingCost(backward=2, latency=0.03, bandwidth=2_457_600,
 # latency_across=0.1, bandwidth_across=245_760)`. A collective takes one layer here, not a list, and a ring that leaves
-# a box is as slow as the links between boxes all the way round.
+# a box is as slow as the links between nodes all the way round.
 #
 # Target, for 4 boxes of 4 and 8 layers: **38.72** ticks, peak memory **5,898,240** elements.
 # The star: **29.51** ticks, **5,898,240** elements.
@@ -298,7 +298,7 @@ draw(in_boxes(hierarchical_overlap).models[0])
 #
 # ![What a step takes](picture:priced)
 #
-# Here sums are cut into three calls, but there is one for each layer again. The machine gives a ring that leaves a box
+# Here sums are cut into three calls, but there is one for each layer again. The machine gives a ring that leaves a node
 # the cards of all its GPUs, as NCCL does, so a flat ring is better than in this puzzle's prices: see "Where the time
 # goes".
 

@@ -64,7 +64,7 @@ PUZZLE = {
 # state, and ends with them updated. What else a rank stores in between is up to you, and so is which gathers leave
 # the box. As in puzzle 4, no rank ever receives a whole summed gradient.
 #
-# A tick is 6.2 ms. A collective takes 8 ticks where it leaves a box, and 0.4 inside. It doesn't matter how large a part
+# A tick is 6.2 ms. A collective takes 8 ticks where it leaves a node, and 0.4 inside. It doesn't matter how large a part
 # of the weight it moves, or how many ranks of a box take part in it: in the end the whole weight, or the whole
 # gradient, has to go through the one card. In code: `cost=Cost(backward=3, collective=0.4, collective_across=8,
 # activation_elements=16_384, allreduce=0.8, allreduce_across=16)`.
@@ -342,7 +342,7 @@ draw(with_one_card(hpz_overlapped).models[0])
 # hpZ, *hierarchical partitioning*, is one of the three parts of ZeRO++ (arXiv 2306.10209). In DeepSpeed you set
 # `zero_hpz_partition_size` to the number of GPUs in a box. The other two parts send less: weights go in 8 bits instead
 # of 16, and gradients in 4. So of 3 trips with 16 bits each, hpZ takes away one, and the other two become a half and
-# a quarter. Altogether that is a quarter of what ZeRO-3 sends between boxes: 3 trips become 0.75.
+# a quarter. Altogether that is a quarter of what ZeRO-3 sends between nodes: 3 trips become 0.75.
 #
 # In PyTorch it is an argument of FSDP2: `fully_shard(module, reshard_after_forward=8)`. After forward, a weight is
 # sharded again, but over 8 ranks only. `True` shards it over all (FSDP), and `False` leaves it whole.
@@ -350,7 +350,7 @@ draw(with_one_card(hpz_overlapped).models[0])
 # %% [markdown]
 # ## On real GPUs
 #
-# Here are 32 GPUs in boxes of 8. The links between the boxes carry 50 GB a second, four times what the puzzle's card
+# Here are 32 GPUs in nodes of 8. The links between the boxes carry 50 GB a second, four times what the puzzle's card
 # does, so less of the step is spent waiting for them.
 #
 # ![What a step takes](picture:priced)

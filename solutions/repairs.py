@@ -526,7 +526,7 @@ grade(repair_skip)
 
 # %% [markdown] tags=["solution"]
 # The rank without a micro-batch left the loop early, and the others met for a sum that could never be complete. Now
-# it brings a zero. PyTorch has the same problem and the same cure: without its `join` context manager,
+# it brings a zero. PyTorch has the same problem and the same fix: without its `join` context manager,
 # `DistributedDataParallel` hangs when one rank runs out of data before the others. There nobody tells you who is missing;
 # after ten minutes, with NCCL, there is a timeout.
 

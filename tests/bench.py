@@ -36,8 +36,8 @@ import nbformat
 
 from drawing import perfetto
 from lib import Dist, Model, Run, run
-from lib.machine.books import books_of
 from lib.machine.cost import Shape
+from lib.machine.simulator import new_simulator
 from lib.record.breakdown import time_parts
 from lib.record.chain import chain_of
 from lib.record.events import MARKS
@@ -274,7 +274,7 @@ async def in_a_kernel(notebook: nbformat.NotebookNode) -> None:
 def after_a_run(ranks: int, layers: int, figures: Figures) -> dict[str, float]:
     """Tell what each use of a finished run costs, beside the run itself. Return these shares by name."""
     shape = Shape.of(ranks)
-    dist = Dist.of(shape, books_of(shape, graded=True, strict=True))
+    dist = Dist.of(shape, new_simulator(shape, graded=True, strict=True))
     made: list[Any] = []
     train = lambda: made.extend(train_on(fsdp, dist, Workload(layers, ranks), Settings(None)))  # noqa: E731
     trained, models = timed(train), [*made]

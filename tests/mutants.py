@@ -39,11 +39,11 @@ import pytest
 MODULES = (
     *("lib.record.labels", "lib.record.training", "lib.record.collectives", "lib.record.table"),
     *("lib.machine.cost", "lib.machine.fingerprints", "lib.machine.rank_state"),
-    *("lib.machine.in_flight", "lib.machine.network", "lib.machine.late_memory", "lib.machine.books"),
+    *("lib.machine.in_flight", "lib.machine.network", "lib.machine.deferred_memory", "lib.machine.simulator"),
     *("lib.machine.check", "lib.course.layouts", "lib.course.rules", "lib.course.bounds"),
 )
 TESTS = [  # those that are quick and notice much first
-    *("books", "values", "figures", "network", "lives", "by_hand", "errors", "labels", "repairs", "grading"),
+    *("simulator", "values", "figures", "network", "lives", "by_hand", "errors", "labels", "repairs", "grading"),
     *("codes", "prints", "cost", "plain_machine", "operations", "failed_run", "corpus", "drawing_primitives"),
     *("clerk", "fuzz", "whole_gradient", "passes"),
 ]
@@ -54,12 +54,12 @@ KNOW = {  # those that know a module best
     "table": ["operations"],
     "cost": ["cost"],
     "fingerprints": ["values"],
-    "tensor_state": ["books", "lives"],
-    "rank_state": ["lives", "books", "plain_machine"],
+    "tensor_state": ["simulator", "lives"],
+    "rank_state": ["lives", "simulator", "plain_machine"],
     "in_flight": ["network", "plain_machine"],
     "network": ["network", "plain_machine"],
-    "late_memory": ["lives", "network", "plain_machine"],
-    "books": ["books", "errors", "operations"],
+    "deferred_memory": ["lives", "network", "plain_machine"],
+    "simulator": ["simulator", "errors", "operations"],
     "bounds": ["bounds", "verdict_fields"],
     "layouts": ["grading", "figures", "repairs", "corpus"],
     "rules": ["whole_gradient", "grading", "repairs", "corpus"],

@@ -24,7 +24,7 @@ from lib.engines.like import COUNTERPARTS
 from lib.grading.judge import check_words
 from lib.machine.check import check_finals
 from lib.real import presets
-from lib.record.labels import ADAPTER, NOTHING_RARE, OF_ADAPTER, Labels
+from lib.record.labels import ADAPTER, NO_EXTRA, OF_ADAPTER, Labels
 from lib.record.table import grantable
 from tests.marks import needs_torch
 
@@ -40,7 +40,7 @@ def refuses(says: str) -> Iterator[None]:
     with pytest.raises(PuzzleError) as refused:
         yield
     assert re.search(says, " ".join(str(refused.value).split())), str(refused.value)
-    assert refused.value.cure, str(refused.value)
+    assert refused.value.fix, str(refused.value)
 
 
 async def sharded(model: Model) -> Model:
@@ -205,7 +205,7 @@ def test_a_state_of_an_adapter_is_loaded_before_work_on_its_layer() -> None:
         return model
 
     states = run(program, **FOUR).final_states
-    late = [state._replace(late=(Labels("OptState", 2, 6, rare=OF_ADAPTER),)) for state in states]
+    late = [state._replace(late=(Labels("OptState", 2, 6, extra=OF_ADAPTER),)) for state in states]
     with refuses(r"only after work on that layer.*model.opt_states\[l\] = model.load_adapter\(l\)"):
         check_layout("frozen_shards", FOUR, late)
 
@@ -536,7 +536,7 @@ def test_the_gradient_of_a_frozen_weight_is_not_even_computed(kind: str) -> None
     labels = Labels("Weight", 0, 1)
     frozen, beside, inp = (
         numbers.weight(labels),
-        numbers.weight(labels.changed(rare=OF_ADAPTER)),
+        numbers.weight(labels.changed(extra=OF_ADAPTER)),
         numbers.inputs(frozenset({0})),
     )
     for name, given in (("all", frozen), ("adapter", numbers.adapted(frozen, beside))):
@@ -604,11 +604,11 @@ def test_a_model_on_a_cluster_has_adapters_of_a_rank_and_frozen_weights_of_so_ma
     cost = gpu.cost(model, adapter_rank=64, frozen_bits=4, recompute="full")
     weights, adapters, states, gradients = (
         sum(
-            cost.elements(Labels(kind, layer, 80, batches=frozenset({0}), total_batches=1, rare=rare))
+            cost.elements(Labels(kind, layer, 80, batches=frozenset({0}), total_batches=1, extra=extra))
             for layer in range(80)
         )
-        for kind, rare in (
-            ("Weight", NOTHING_RARE),
+        for kind, extra in (
+            ("Weight", NO_EXTRA),
             *((kind, OF_ADAPTER) for kind in ("Weight", "OptState", "WeightGrad")),
         )
     )

@@ -1,4 +1,4 @@
-"""What is said of mistakes that Python itself finds, and of functions that stop half-way: each leads to its cure."""
+"""What is said of mistakes that Python itself finds, and of functions that stop half-way: each leads to its fix."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_mistake_leads_to_its_cure(line: str) -> None:
     exec(f"async def program(model):\n    {line}\n", names)
     with pytest.raises(PuzzleError) as failed:
         run(names["program"], ranks=2, batches=4)
-    assert (failed.value.problem, failed.value.cure) == LINES[line]
+    assert (failed.value.problem, failed.value.fix) == LINES[line]
     assert failed.value.place.rank == 0
 
 
@@ -69,7 +69,7 @@ def test_names_that_torch_has_lead_to_ours_and_are_not_ours() -> None:
         exec(f"def program(model):\n    model.{other}()\n", names)
         with pytest.raises(PuzzleError) as failed:
             run(names["program"])
-        assert failed.value.cure == f"did you mean {written(kind)}?"
+        assert failed.value.fix == f"did you mean {written(kind)}?"
 
 
 def test_a_reduction_whose_result_is_not_used_is_named() -> None:
@@ -99,10 +99,10 @@ async def program(model):
         "await model.scatterreduce(grad, 0)": unused.format("scatterreduce"),
         "pass": "add up the gradients of all micro-batches",
     }
-    for line, cure in lines.items():
+    for line, fix in lines.items():
         with pytest.raises(PuzzleError, match="the gradient is missing micro-batch 1") as failed:
             run(program(line), ranks=2, layers=1, batches=2)
-        assert failed.value.cure.startswith(cure), line
+        assert failed.value.fix.startswith(fix), line
 
 
 STEPS = [
@@ -142,10 +142,10 @@ def test_a_loop_of_awaits_that_never_ends_has_its_line() -> None:
 
     with pytest.raises(PuzzleError, match="did not end within") as failed:
         run(program, timeout=0.5)
-    assert "await asyncio.sleep(0)" in failed.value.line and "timeout" not in failed.value.cure
+    assert "await asyncio.sleep(0)" in failed.value.line and "timeout" not in failed.value.fix
     with pytest.raises(PuzzleError) as failed:
         run(program, timeout=0.5, ranks=100)
-    assert "a large machine may need a longer timeout" in failed.value.cure
+    assert "a large machine may need a longer timeout" in failed.value.fix
 
 
 OWN = "layer, model.rank, model.RANKS"
@@ -172,12 +172,12 @@ SHARDED = {
 
 @pytest.mark.parametrize("name", SHARDED)
 def test_mistakes_with_shards_lead_to_their_cure(name: str) -> None:
-    right, wrong, cure = SHARDED[name]
+    right, wrong, fix = SHARDED[name]
     source = (ROOT / "solutions" / "p03_wsdp.py").read_text(encoding="utf-8")
     assert right in source
     names, _ = load("mine.py", source.replace(right, wrong, 1))
     verdict = grade(names["wsdp"], "wsdp", seed=1)
-    assert verdict.status == "FAIL" and cure in verdict.message
+    assert verdict.status == "FAIL" and fix in verdict.message
 
 
 GRAD = "grad, model.grad_activations[layer] = model.backward("
@@ -247,10 +247,10 @@ TABLE = [
 
 @pytest.mark.parametrize("row", TABLE, ids=[row[0] for row in TABLE])
 def test_a_natural_mistake_leads_to_its_cure(row: tuple[str, str, list[tuple[str, str]], str, str, str]) -> None:
-    name, puzzle, edits, problem, cure, line = row
+    name, puzzle, edits, problem, fix, line = row
     program = changed(puzzle, name, *edits)
     names, _ = load("mine.py", program.source)
     verdict = grade(names[puzzle], puzzle, seed=1).verdict
     assert verdict.status == "FAIL" and verdict.error is not None, verdict.message
     assert any(words in verdict.message for words in problem.split("|")), verdict.message
-    assert cure in verdict.error.cure and line.strip() in verdict.message, verdict.message
+    assert fix in verdict.error.fix and line.strip() in verdict.message, verdict.message

@@ -16,7 +16,7 @@ from lib.basics.units import exact
 from lib.course import bounds as module
 from lib.course.bounds import Bounds, bounds, bounds_of
 from lib.course.layouts import Size
-from lib.course.sketches import elsewhere
+from lib.course.outlines import elsewhere
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import check
 from tests.corpus.honest import HONEST

@@ -274,7 +274,7 @@ def test_a_spec_may_name_a_cost_and_its_solution_is_played_at_it(tree: Path) -> 
     def built(text: str) -> tuple[build.Json, build.Json]:
         (tree / "solutions" / "p04_fsdp.py").write_text(text, encoding="utf-8")
         assert build.main([], tree) == 0
-        tables = (json.loads((tree / "lib" / name).read_text()) for name in ("specs.json", "sketches.json"))
+        tables = (json.loads((tree / "lib" / name).read_text()) for name in ("specs.json", "outlines.json"))
         spec, sketch = (table["fsdp"] for table in tables)
         return spec, sketch
 

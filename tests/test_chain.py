@@ -16,7 +16,7 @@ import pytest
 from lib import Cost, Model, PuzzleError, RingCost, run
 from lib.course.specs import cost_named, puzzles
 from lib.grading.submission import load
-from lib.machine.cost import Grains
+from lib.machine.cost import TimeUnits
 from lib.machine.network import Network
 from lib.record.chain import Chain, chain_of, slack_of
 from lib.record.events import Event
@@ -153,22 +153,22 @@ def longer(base: Cost, lane: str, nth: int, more: Fraction) -> Cost:
     asked = count()
 
     class Longer(type(base)):  # type: ignore[misc]
-        def extra(self, its_lane: str) -> Grains:
-            return self.grains(more) if its_lane == lane and next(asked) == nth else 0
+        def extra(self, its_lane: str) -> TimeUnits:
+            return self.in_time_units(more) if its_lane == lane and next(asked) == nth else 0
 
-        def compute(self, *what: Any) -> Grains:
+        def compute(self, *what: Any) -> TimeUnits:
             return super().compute(*what) + self.extra("compute")
 
-        def compute_on_host(self, *what: Any) -> Grains:
+        def compute_on_host(self, *what: Any) -> TimeUnits:
             return super().compute_on_host(*what) + self.extra("compute")
 
-        def meeting(self, *what: Any) -> Grains:
+        def meeting(self, *what: Any) -> TimeUnits:
             return super().meeting(*what) + self.extra("collective")
 
-        def transfer(self, *what: Any) -> Grains:
+        def transfer(self, *what: Any) -> TimeUnits:
             return super().transfer(*what) + self.extra("send")
 
-        def transfer_to_host(self, *what: Any) -> Grains:
+        def transfer_to_host(self, *what: Any) -> TimeUnits:
             return super().transfer_to_host(*what) + self.extra("send")
 
     made: Cost = Longer(**{field.name: getattr(base, field.name) for field in fields(base)})
@@ -187,7 +187,7 @@ def lengthened(
     class Slower:
         """The prices while one receive is worked out: its own is the first that is asked for."""
 
-        receiving = cost.receiving + cost.grains(more)
+        receiving = cost.receiving + cost.in_time_units(more)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(cost, name)
@@ -251,7 +251,7 @@ def check_slack(fn: Callable[[Model], Any], size: dict[str, Any], done: Run, cha
             TOLD["none or another"] += 1
             continue
         [room] = {rooms[at] for at in grown}  # one operation, or all parts of a collective
-        exact = Fraction(room).limit_denominator(max(5000, cost.grain))
+        exact = Fraction(room).limit_denominator(max(5000, cost.per_tick))
         within, beyond = (lengthened(fn, size, cost, lane, nth, exact + more) for more in (Fraction(0), LITTLE))
         if order_of(within) == order:
             assert within.time == done.time, (lane, nth, room)

@@ -18,12 +18,12 @@ from lib import Dist, Model, PuzzleError, Weight, run
 from lib.basics.errors import Deadlock, witnessed
 from lib.course.specs import machine_of
 from lib.grading.submission import load
-from lib.machine.books import LocalBooks
 from lib.machine.cost import Shape
 from lib.machine.outcome import Outcome
+from lib.machine.simulator import LocalSimulator
 from lib.remote.clerk import MOST_ERRORS, VERBS, Clerk
-from lib.remote.remote_books import remote_books
-from lib.remote.wire import LONGEST, LONGEST_TEXT, Garbled, Wire, pack, shown, unpack_error, unpack_event
+from lib.remote.remote_simulator import remote_simulator
+from lib.remote.wire import LONGEST, LONGEST_TEXT, ProtocolError, Wire, pack, shown, unpack_error, unpack_event
 from lib.running.execution import execute
 from tests.corpus import Program
 from tests.corpus.honest import HONEST
@@ -31,9 +31,9 @@ from tests.programs import SLACK, slack, small_size, solutions
 
 
 def through_a_wire(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
-    """Run a function with its books at the other end of a socket, in this process."""
+    """Run a function with its simulator at the other end of a socket, in this process."""
     shape = machine_of(size, "default")
-    clerk = Clerk(LocalBooks(shape, graded=True), size["layers"], size["batches"])
+    clerk = Clerk(LocalSimulator(shape, graded=True), size["layers"], size["batches"])
     ours, theirs = socket.socketpair()
     wire, trouble = Wire(theirs), []
 
@@ -48,7 +48,7 @@ def through_a_wire(fn: Callable[[Model], Any], size: dict[str, Any]) -> Outcome:
     server = threading.Thread(target=serve)
     server.start()
     try:
-        dist = Dist.of(shape, remote_books(wire))
+        dist = Dist.of(shape, remote_simulator(wire))
         execute(fn, [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.everyone)], 60)
         wire.send(["done"])
     finally:
@@ -288,12 +288,12 @@ def test_events_survive_the_wire() -> None:
 
 
 def clerk(ranks: int = 2) -> Clerk:
-    return Clerk(LocalBooks(Shape.of(ranks), graded=True), 2, 2)
+    return Clerk(LocalSimulator(Shape.of(ranks), graded=True), 2, 2)
 
 
 REST = ["", False]
 PLAIN = [[0], 1, *REST]
-"""The rare labels of a tensor that has none."""
+"""The extra labels of a tensor that has none."""
 
 NONSENSE: dict[str, list[Any]] = {
     "no verb": ["grade", 0, None],
@@ -353,14 +353,14 @@ NONSENSE_TOLD: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("name", NONSENSE_TOLD)
 def test_nonsense_cannot_be_told(name: str) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(ProtocolError):
         clerk().answer_all(NONSENSE_TOLD[name])
 
 
 def test_each_message_of_a_line_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lib.remote.clerk.MOST", 1000)
     line = json.dumps([["receive", 0, None, None]] * 200 + [["time", 0, None]]).encode() + b"\n"
-    with pytest.raises(Garbled, match="more than 1,000 messages"):
+    with pytest.raises(ProtocolError, match="more than 1,000 messages"):
         served(line * 6)
 
 
@@ -391,13 +391,13 @@ def test_what_was_fetched_already_cannot_be_told_to_be_waited_for() -> None:
     office = clerk()
     told = [["pass_to", 1, None, 0, None, "x"], ["wait", 1, None, 0], ["fetch", 1, None, 0]]
     assert office.answer_all([*told, ["time", 1, None]]) == [0, 0.2, [[0, None]]]
-    with pytest.raises(Garbled, match="what cannot be fetched"):
+    with pytest.raises(ProtocolError, match="what cannot be fetched"):
         office.answer_all([["wait", 1, None, 0], ["time", 1, None]])
 
 
 @pytest.mark.parametrize("name", NONSENSE)
 def test_nonsense_is_no_message(name: str) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(ProtocolError):
         clerk().answer(NONSENSE[name])
 
 
@@ -407,7 +407,7 @@ def test_every_verb_refuses_arguments_of_the_wrong_kind() -> None:
             for thing in ({}, [[]]):
                 arguments: list[Any] = [0] * len(kinds)
                 arguments[place] = thing
-                with pytest.raises(Garbled):
+                with pytest.raises(ProtocolError):
                     clerk().answer([verb, 0, None, *arguments])
 
 
@@ -450,17 +450,17 @@ def test_kinds_releases_and_ends_are_checked_at_this_end() -> None:
         ("meet", 0, "allgather", saved, 0, None),
         ("drop", 1, weight),
     ):
-        with pytest.raises(Garbled):
+        with pytest.raises(ProtocolError):
             ask(*message)
     assert "was never stored" in str(ask("drop", 0, weight))
     assert "belongs to rank 0" in str(ask("store", 1, weight))
     call = ask("receive", 0, None)
     for message in (("fetch", 0, call), ("fetch", 1, call), ("wait", 1, call)):
-        with pytest.raises(Garbled):
+        with pytest.raises(ProtocolError):
             ask(*message)
     ask("finish", 0)
     for message in (("finish", 0), ("load_weights", 0, 1, 0, 1), ("store", 0, inp)):
-        with pytest.raises(Garbled, match="a rank that has finished"):
+        with pytest.raises(ProtocolError, match="a rank that has finished"):
             ask(*message)
     assert ask("drop", 0, weight) is None  # an object that was freed late, in a program that may be honest
     assert ask("decide_next", 0) is False and ask("time", 0) == 0.0
@@ -471,7 +471,7 @@ def test_what_has_been_fetched_is_not_there_to_be_fetched_again() -> None:
     failed, send, _ = office.answer(["pass_to", 0, None, 1, None, "text"])
     assert not failed and not office.answer(["fetch", 0, None, send])[0]
     for verb in ("fetch", "wait"):
-        with pytest.raises(Garbled, match=r"what is not there|what cannot be fetched"):
+        with pytest.raises(ProtocolError, match=r"what is not there|what cannot be fetched"):
             office.answer([verb, 0, None, send])
     assert office.answer(["time", 0, None])[1] == 0.2
 
@@ -522,7 +522,7 @@ def test_a_layer_that_is_a_number_is_a_whole_one_in_the_books(layer: Any) -> Non
     inp = office.answer(["get_activation", 0, None, [0]])[1][1]
     failed, result, _ = office.answer(["compute", 0, None, "forward", layer, [inp, weight], {}])
     assert not failed and type(office.tensors[result[0][1]].labels.layer) is int
-    assert [type(event.layer) for event in office.books.events(office.ranks[0])] == [int, int, int]
+    assert [type(event.layer) for event in office.simulator.events(office.ranks[0])] == [int, int, int]
 
 
 def test_an_error_does_not_grow_with_what_it_is_about() -> None:
@@ -565,7 +565,7 @@ def test_random_messages_raise_nothing_else() -> None:
             try:
                 office.answer([verb, chance.choice([0, 1]), chance.choice([None, 1]), *arguments])
                 answered += 1
-            except Garbled:
+            except ProtocolError:
                 continue
         assert all(rank.held == [max(0, part) for part in rank.held] for rank in office.ranks)
     assert answered > 1000
@@ -596,12 +596,12 @@ def served(*lines: bytes) -> Any:
     "line", [b"PASS\n", b"\xff\xfe\n", b"[" * 5000 + b"\n", b"{}\n", b"[]\n", b"1\n", b"9" * 5000 + b"\n", b'"done"\n']
 )
 def test_what_is_no_message_ends_the_run(line: bytes) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(ProtocolError):
         served(line)
 
 
 def test_a_line_without_end_and_a_line_that_ends_too_soon() -> None:
-    with pytest.raises(Garbled, match=f"more than {LONGEST} bytes"):
+    with pytest.raises(ProtocolError, match=f"more than {LONGEST} bytes"):
         served(b"x" * (1 << 17))
     with pytest.raises(EOFError):
         served(b"[1")

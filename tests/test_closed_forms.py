@@ -498,7 +498,7 @@ def test_sequence_parallel_sends_one_gather_more_a_layer_and_keeps_a_piece(t: in
         )
         labels, group = of_batches("Activation", 1, layers, frozenset({0}), 1), Mesh(t).group(0, None)
         kinds = ("allreduce", "scatterreduce", "allgather")
-        both, add, join = (Fraction(cost.meeting(kind, labels, LONGER, group)) / cost.grain for kind in kinds)
+        both, add, join = (Fraction(cost.meeting(kind, labels, LONGER, group)) / cost.per_tick for kind in kinds)
         assert both == add + join
         assert sliced.time == pytest.approx(float(Fraction(str(plain.time)) + (layers + 1) * join), abs=1e-9)
         assert kept_whole.time == pytest.approx(float(Fraction(str(plain.time)) + join), abs=1e-9)

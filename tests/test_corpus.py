@@ -30,11 +30,11 @@ from lib.grading.submission import load
 from lib.grading.verdict import FAIL, PASS, TODO, Verdict
 from lib.machine.outcome import Outcome
 from lib.referee import sandbox, worker
+from lib.referee.attempts import Attempt
 from lib.referee.examiner import verdict_on
 from lib.referee.jail import children
 from lib.referee.referee import Referee, Submission
 from lib.referee.sandbox import MECHANISMS
-from lib.referee.shelf import Attempt
 from lib.remote.wire import Wire
 from tests.corpus import HEAD, Program
 from tests.corpus.cheats import APART, CHEATS
@@ -93,7 +93,8 @@ class StandIn(NamedTuple):
 
 
 class Near(Referee):
-    """A referee whose worker is this thread: the same tasks, line, books and verdicts, and no process for each run."""
+    """A referee whose worker is this thread: the same tasks, line, simulator and verdicts, and no process for each
+    run."""
 
     def run(self, submission: Submission, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
         ours, self.theirs = socket.socketpair()
@@ -137,7 +138,7 @@ def check_mistake(program: Program, verdict: Verdict) -> None:
     check(program, verdict)
     python_says = verdict.error and verdict.error.problem.startswith("the function raised")
     half_done = verdict.error and "not finished yet" in verdict.error.problem
-    assert verdict.error is None or python_says or half_done or verdict.error.cure, f"no cure: {verdict.message}"
+    assert verdict.error is None or python_says or half_done or verdict.error.fix, f"no fix: {verdict.message}"
 
 
 # -- at a shell ---------------------------------------------------------------------------------------------
@@ -305,7 +306,7 @@ DECIDING = [
     "course/layouts",
     "course/rules",
     "record/labels",
-    "machine/books",
+    "machine/simulator",
     "machine/network",
     "machine/rank_state",
     "learner/storage",

@@ -14,7 +14,7 @@ from lib import Cost, Dist, Model, PuzzleError, RingCost, run
 from lib.basics.units import exact
 from lib.course.layouts import mesh_of
 from lib.course.specs import COSTS
-from lib.machine.cost import Grains
+from lib.machine.cost import TimeUnits
 from lib.machine.mesh import Group
 from lib.record.labels import Labels
 from lib.record.table import in_lane
@@ -110,7 +110,7 @@ def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather() -> None:
 def test_of_slow_and_fast_links_the_least_bandwidth_counts() -> None:
     cost = RingCost(bandwidth=100, bandwidth_across=1000, latency_across=0)
     across = Group((0, 1), {0: 0, 1: 1}, 1, "")
-    assert cost.meeting("allgather", Labels("Weight", 0, 1), 1000, across) == cost.grains(5)
+    assert cost.meeting("allgather", Labels("Weight", 0, 1), 1000, across) == cost.in_time_units(5)
 
 
 @pytest.mark.parametrize("name", [spec["name"] for _, spec in solutions()])
@@ -206,14 +206,14 @@ def test_a_tensor_has_the_same_size_whatever_made_it() -> None:
 def test_prices_may_depend_on_anything_that_labels_say() -> None:
     @dataclass(frozen=True)
     class Slow(Cost):
-        def compute(self, kind: str, *labels: Labels) -> Grains:
+        def compute(self, kind: str, *labels: Labels) -> TimeUnits:
             return super().compute(kind, *labels) * (2 if labels[0].layer == 1 else 1)
 
-        def transfer(self, size: Any, across: bool) -> Grains:
-            return self.grains(Fraction(size) / 3_000_000)
+        def transfer(self, size: Any, across: bool) -> TimeUnits:
+            return self.in_time_units(Fraction(size) / 3_000_000)
 
         @property
-        def shortest_transfer(self) -> Grains:
+        def shortest_transfer(self) -> TimeUnits:
             return self.receiving
 
     fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == "basic")
@@ -242,15 +242,17 @@ def test_a_price_is_a_number_from_zero_up(wrong: Any) -> None:
     assert raised.value.got == repr(wrong)
     for price in (0, 0.0, 2, 0.3, Fraction(1, 3)):
         assert Cost(forward=price).compute("forward", Labels("Activation", 0, 1, batches=frozenset({0, 1}))) == (
-            exact(price) * 2 * Cost(forward=price).grain
+            exact(price) * 2 * Cost(forward=price).per_tick
         )
 
 
 def test_a_time_in_grains_is_that_time_whatever_the_grain() -> None:
     for cost in (Cost(), RingCost(), Cost(send=Fraction(1, 3), loss=0.125)):
         for ticks in (0, 1, 0.1, 0.3, *[Fraction(one, other) for one in range(1, 5) for other in range(1, 900, 7)]):
-            assert Fraction(cost.grains(ticks)) / cost.grain == exact(ticks)
-        assert all(type(cost.grains(price)) is int for price in (cost.forward, cost.update, cost.collective, cost.send))
+            assert Fraction(cost.in_time_units(ticks)) / cost.per_tick == exact(ticks)
+        assert all(
+            type(cost.in_time_units(price)) is int for price in (cost.forward, cost.update, cost.collective, cost.send)
+        )
 
 
 def test_links_between_boxes_are_five_times_slower() -> None:
@@ -261,7 +263,7 @@ def test_links_between_boxes_are_five_times_slower() -> None:
         == Fraction(ring.bandwidth) / Fraction(ring.bandwidth_across)
         == 5
     )
-    whole = [cost.transfer(W, across=False) / Fraction(cost.grain) for cost in (plain, ring)]
+    whole = [cost.transfer(W, across=False) / Fraction(cost.per_tick) for cost in (plain, ring)]
     assert whole == [Fraction(2, 10), Fraction(1, 100) + Fraction(W, 10**6)]
 
 
@@ -280,7 +282,7 @@ def test_docstrings_read_their_prices_off_the_default_cost() -> None:
     for kind in in_lane("compute", "collective", "message"):
         assert Cost().in_words(kind) in (getattr(Model, kind).__doc__ or "")
     assert Cost().in_words("forward") == "1 tick per micro-batch" and Cost().in_words("loss") == "no time"
-    assert Cost().in_words("update") == "0.5 ticks" and Cost().in_words("pass_to") == "0.2 ticks (1 between boxes)"
+    assert Cost().in_words("update") == "0.5 ticks" and Cost().in_words("pass_to") == "0.2 ticks (1 between nodes)"
 
 
 def test_no_price_stands_anywhere_else() -> None:

@@ -184,10 +184,10 @@ SPANS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 60), st.sampled_f
 
 
 @given(st.lists(SPANS, min_size=1, max_size=3), st.lists(SPANS, min_size=1, max_size=3), st.integers(1, 7))
-def test_parts_add_up_exactly_whatever_happens(one: Spans, other: Spans, grain: int) -> None:
+def test_parts_add_up_exactly_whatever_happens(one: Spans, other: Spans, per_tick: int) -> None:
     def made(ranks: Spans) -> Trace:
         rows = [
-            [event(rank, kind, start / grain, (start + length) / grain) for start, length, kind in row]
+            [event(rank, kind, start / per_tick, (start + length) / per_tick) for start, length, kind in row]
             for rank, row in enumerate(ranks)
         ]
         return trace(*rows)

@@ -12,7 +12,7 @@ from chalk.core import Primitive
 from drawing import draw_course, theme
 from drawing.marks import Bars
 from drawing.silhouette import COLORS, draw_silhouette
-from lib.course.sketches import CELLS, silhouette
+from lib.course.outlines import CELLS, silhouette
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.progress import Point
 from lib.record.events import MARKS

@@ -355,7 +355,7 @@ def test_groups_that_cross_one_another_have_lines_apart() -> None:
 
 
 def test_a_number_over_boxes_of_one_micro_batch_can_be_read() -> None:
-    """96 layers on 4 stages: a box has no room for its number, 24 of them have."""
+    """96 layers on 4 stages: a node has no room for its number, 24 of them have."""
     there, back = range(24), range(23, -1, -1)
     passes = [
         (kind, batch, layer)
@@ -628,7 +628,7 @@ async def _never_awaited(model: Model) -> Model:
 
 
 @pytest.mark.parametrize(
-    ("source", "cure"),
+    ("source", "fix"),
     [
         (None, "draw(run("),
         (17, "draw(run("),
@@ -639,10 +639,10 @@ async def _never_awaited(model: Model) -> Model:
         ([Model(), 3], "return model"),
     ],
 )
-def test_anything_else_is_refused_with_what_to_pass(source: object, cure: str) -> None:
+def test_anything_else_is_refused_with_what_to_pass(source: object, fix: str) -> None:
     with pytest.raises(PuzzleError, match="draw takes a Run, or the models of all ranks") as caught:
         draw(source)
-    assert cure in caught.value.cure
+    assert fix in caught.value.fix
 
 
 def test_a_coroutine_is_refused_without_a_warning_later() -> None:

@@ -198,7 +198,7 @@ def test_named_ranks_may_have_too_many_operations() -> None:
     assert len(data(play(long, ranks=range(20)))["rows"]) == 20
     with pytest.raises(PuzzleError, match="too many operations to play") as caught:
         play(long, ranks=range(21))
-    assert (caught.value.got, caught.value.cure) == ("21,000", "name fewer ranks")
+    assert (caught.value.got, caught.value.fix) == ("21,000", "name fewer ranks")
 
 
 def test_the_page_knows_where_the_rows_are_in_the_picture() -> None:

@@ -41,7 +41,7 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
     size = "ranks=1, layers=2, batches=1, mesh=None, node_size=None, cost=None"
     assert f"\n  run(fn, {size}, timeout=10.0, train='weights', hosts=0, engine=" in text
     assert "Needs the layer's complete weight, not yet updated" in text
-    assert "0.3 ticks (1.5 between boxes)" in text
+    assert "0.3 ticks (1.5 between nodes)" in text
     assert "``" not in text
 
 

@@ -153,7 +153,7 @@ def test_log_time_memory_and_fingerprints_are_those_of_the_simulated_run(fn: Any
 def test_what_is_really_stored_is_what_the_simulator_counts(
     fn: Any, size: dict[str, Any], layer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At every event. Once the books are given the counted numbers of every tensor instead of a formula's; and once
+    """At every event. Once the simulator are given the counted numbers of every tensor instead of a formula's; and once
     the ranks' dictionaries are gone through."""
     from lib.engines import numbers
     from lib.engines.layers import parameters, shapes_of_adapter

@@ -347,7 +347,7 @@ def test_whoever_is_killed_whenever_is_named() -> None:
 
         async def program(model: Model, victim: int = victim, after: int = after) -> None:
             if model.rank == victim:
-                real, count = model._books.ask, [0]  # type: ignore[attr-defined]
+                real, count = model._simulator.ask, [0]  # type: ignore[attr-defined]
 
                 def ask(*arguments: Any) -> Any:
                     count[0] += 1
@@ -355,7 +355,7 @@ def test_whoever_is_killed_whenever_is_named() -> None:
                         os.kill(os.getpid(), signal.SIGKILL)
                     return real(*arguments)
 
-                model._books.ask = ask  # type: ignore[attr-defined]
+                model._simulator.ask = ask  # type: ignore[attr-defined]
             await fn(model)
 
         with pytest.raises(PuzzleError, match=rf"rank {victim}: its process \(pid \d+\) was killed by SIGKILL"):
@@ -436,7 +436,7 @@ async def later(model):
     await model.allgather(model.weights[0], 0)
 
 async def the_others_first(model):
-    "As if torchrun ended the others before the books could see who was gone."
+    "As if torchrun ended the others before the simulator could see who was gone."
     if model.rank != 2:
         await model.pass_to(2, os.getpid())
     else:
@@ -474,7 +474,7 @@ async def wrong(model):
 def test_who_dies_under_torchrun_is_named_before_torchrun_says_anything(
     function: str, said: str, tmp_path: Path
 ) -> None:
-    """torchrun ends all ranks a tenth of a second after one has died, also the one that keeps the books."""
+    """torchrun ends all ranks a tenth of a second after one has died, also the one that keeps the simulator."""
     (tmp_path / "mine.py").write_text(DYING)
     done = under_torchrun(tmp_path / "mine.py", function)
     assert done.returncode != 0

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import lib.machine.books
+import lib.machine.simulator
 from lib import PuzzleError, Run, run
 from lib.course.specs import puzzles
 from lib.grading.submission import load
@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "800"))
-LIB = str(Path(lib.machine.books.__file__).parent)
+LIB = str(Path(lib.machine.simulator.__file__).parent)
 
 SIZES: dict[str, dict[str, Any]] = {
     **{name: puzzle.size for name, puzzle in puzzles().items()},  # where there is no smaller one
@@ -268,7 +268,7 @@ def right(result: Run | PuzzleError, size: dict[str, Any]) -> bool:
 def with_numbers(fn: Any, size: dict[str, Any], strict: bool) -> Run | PuzzleError:
     """A run whose tensors carry numbers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lib.machine.books, "Fingerprints", arithmetic.Numbers)
+        patch.setattr(lib.machine.simulator, "Fingerprints", arithmetic.Numbers)
         return outcome(fn, size, _strict=strict)
 
 

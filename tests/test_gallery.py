@@ -14,7 +14,7 @@ from drawing.gallery import draw_schedule
 from drawing.theme import ROLES
 from lib import Cost, Model, run
 from lib.basics.units import show_elements, show_ticks
-from lib.course.sketches import at_home
+from lib.course.outlines import at_home
 from lib.course.specs import puzzles
 from solutions import build, gallery
 from tests.browser import Browser, Scheme, keep, rgb

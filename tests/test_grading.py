@@ -24,8 +24,8 @@ import lib
 from lib import Model, PuzzleError, grade, hint, progress, run, solution, start_from
 from lib.basics.errors import show_set
 from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS, Size, check_layout, corners, show_size
+from lib.course.outlines import at_home, elsewhere
 from lib.course.rules import RULES
-from lib.course.sketches import at_home, elsewhere
 from lib.course.specs import Puzzle, cost_named, find, puzzles
 from lib.grading import page, seal
 from lib.grading.judge import judge, other_sizes, praise
@@ -283,7 +283,7 @@ def refused(layout: str, size: dict[str, Any], states: Sequence[FinalState], ran
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> None:
     size, states = ended(layout)
-    cures = {
+    fixes = {
         "finals": "model.set_final_weight({0}, weight)",
         "kept": "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)",
     }
@@ -302,14 +302,14 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
                 assert error.problem.startswith("it ends with")
                 wanted = f"shard {{{min(part.shards)}}} of {part.total}" if part.total > 1 else "all of it"
                 assert (error.expected, error.got) == (wanted, "nothing of it")
-                assert error.cure == cures[name].format(layer)
+                assert error.fix == fixes[name].format(layer)
                 other = part.changed(shards=frozenset({(min(part.shards) + 1) % 7}), total=7)
                 swapped: Any = less | {layer: final._replace(labels=other)}
                 if name == "kept":
                     swapped = (*rest, states_of[0]._replace(labels=other))
                 error = refused(layout, size, states, rank, **{name: swapped})
                 keep = "the part that this rank has loaded: what is gathered is for use, and not to be kept"
-                assert (error.got, error.cure) == (f"shard {show_set(other.shards)} of 7", keep)
+                assert (error.got, error.fix) == (f"shard {show_set(other.shards)} of 7", keep)
                 if name == "kept":  # of step 0 or 2, of another kind: not what its update has made
                     for wrong in (part.changed(step=0), part.changed(step=2), part.changed(kind="Weight")):
                         late = refused(layout, size, states, rank, kept=(*rest, states_of[0]._replace(labels=wrong)))
@@ -319,7 +319,7 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
             layout, size, states, rank, finals=state.finals | {9: more._replace(labels=more.labels.changed(layer=9))}
         )
         assert error.problem.endswith("the Weight of layer 9") and error.expected == "nothing of it"
-        assert error.cure == "layer 9 is not for this rank: leave it to those that hold it"
+        assert error.fix == "layer 9 is not for this rank: leave it to those that hold it"
 
 
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("stages", "anywhere")])
@@ -330,9 +330,9 @@ def test_a_rank_that_loads_other_pieces_is_named(layout: str) -> None:
             rest = tuple(one for one in state.began if one != part)
             weight, opt_state = [one for one in state.began if one.layer == part.layer]
             pieces = f", {min(weight.shards)}, {weight.total}" if weight.total > 1 else ""
-            cure = f"model.load_weights({part.layer}{pieces}) on this rank"
+            fix = f"model.load_weights({part.layer}{pieces}) on this rank"
             if finer := {"replica_sharded": 2, "states_sharded": 3}.get(layout):
-                cure = f"weight, opt_state = {cure}, then opt_state.shard({min(opt_state.shards) % finer}, {finer})"
+                fix = f"weight, opt_state = {fix}, then opt_state.shard({min(opt_state.shards) % finer}, {finer})"
             for began, got in (
                 (rest, "nothing of it"),
                 ((*rest, part.changed(shards=frozenset({2}), total=5)), "shard {2} of 5"),
@@ -341,7 +341,7 @@ def test_a_rank_that_loads_other_pieces_is_named(layout: str) -> None:
                 assert error.problem == (
                     f"it begins with (load_weights) the wrong pieces of the {part.kind} of layer {part.layer}"
                 )
-                assert (error.got, error.cure) == (got, cure)
+                assert (error.got, error.fix) == (got, fix)
 
 
 def test_a_piece_may_be_loaded_in_parts() -> None:
@@ -364,7 +364,7 @@ def test_a_stage_loads_its_own_layers_and_as_many_as_the_others() -> None:
     error = refused("stages", size, states, 1, began=both)
     assert error.problem == "it loads layers {0-3}, of which rank 0 has loaded {0, 1}"
     assert error.expected == "2 layers for each rank, each layer on one rank"
-    assert error.cure.startswith("share = model.LAYERS // model.RANKS")
+    assert error.fix.startswith("share = model.LAYERS // model.RANKS")
     error = refused("stages", size, states, 1, began=states[0].began)
     assert error.problem == "it loads layers {0, 1}, of which rank 0 has loaded {0, 1}"
     for few in (states[1].began[:2], states[1].began[2:]):
@@ -377,22 +377,22 @@ def test_a_stage_loads_its_own_layers_and_as_many_as_the_others() -> None:
 def test_the_ranks_of_a_stage_load_the_same_layers_and_other_stages_others() -> None:
     size, states = ended("sharded_stages")
     expected = "2 layers for each stage, each layer on one stage"
-    cure = 'range(model.axis_index("stage"), model.LAYERS, model.axis_size("stage")), on all ranks of a stage'
+    fix = 'range(model.axis_index("stage"), model.LAYERS, model.axis_size("stage")), on all ranks of a stage'
     first, second = states[:3], states[3:]
     for state in first[1:]:  # with the layers of the other stage
         error = refused("sharded_stages", size, states, state.rank, began=second[0].began)
         assert error.problem == "it loads layers {1, 3}, and rank 0, of the same stage, {0, 2}"
-        assert (error.expected, error.cure) == (expected, cure)
+        assert (error.expected, error.fix) == (expected, fix)
     for state in second:
         error = refused("sharded_stages", size, states, state.rank, began=first[0].began)
         assert error.problem == "it loads layers {0, 2}, of which rank 0 has loaded {0, 2}"
-        assert (error.expected, error.cure) == (expected, cure)
+        assert (error.expected, error.fix) == (expected, fix)
     for state in states:
         for few in (state.began[:2], state.began[2:], ()):
             error = refused("sharded_stages", size, states, state.rank, began=few)
             assert error.problem.startswith(f"it loads layers {show_set({part.layer for part in few})}")
             assert ("of the same stage" in error.problem) == (state not in (first[0], second[0]))
-            assert (error.expected, error.cure) == (expected, cure)
+            assert (error.expected, error.fix) == (expected, fix)
     moved = [state._replace(rank=rank) for rank, state in enumerate((*second, *first))]
     check_layout("sharded_stages", size, moved)  # which stage has which layers is free
 
@@ -415,7 +415,7 @@ def test_a_form_fells_a_verdict() -> None:
     ("owner", "name", "value"),
     [
         (lib.learner.model.Model, "load_weights", lambda *a: None),
-        (lib.machine.books.LocalBooks, "compute", lambda *a: None),
+        (lib.machine.simulator.LocalSimulator, "compute", lambda *a: None),
         (lib.machine.check, "check_finals", lambda *a: False),
         (lib.grading.judge, "check", lambda *a: None),
         (lib.machine.rank_state.RankState, "sample", lambda *a: ()),
@@ -1016,7 +1016,7 @@ def test_of_seconds_and_bytes_two_digits_count_and_are_told() -> None:
 def test_of_ticks_and_elements_every_digit_counts() -> None:
     puzzle = puzzles()["fsdp"]
     assert puzzle.scored(20.400001, 2359297) == (20.400001, 2359297)
-    assert puzzle.told(20.4, 2359296) == ("20.4 ticks", "2,359,296 elements")
+    assert puzzle.describe(20.4, 2359296) == ("20.4 ticks", "2,359,296 elements")
     assert puzzle.brief(20.4, 2359296) == ("20.4", "2,359,296")
     assert puzzles()["compose"].brief(13.6, 62e9) == ("13.6 s", "62 GB")
     verdict = judge(puzzle, lambda size: run(SOLUTIONS["fsdp"], **size), 0)
@@ -1052,7 +1052,7 @@ def test_all_ranks_together_begin_with_everything() -> None:
     ):
         with pytest.raises(PuzzleError, match=words) as caught:
             anywhere(begin)
-        assert caught.value.cure
+        assert caught.value.fix
 
 
 def test_pieces_of_any_form_may_be_anywhere_and_are_handed_in() -> None:

@@ -112,8 +112,8 @@ def test_hosts_that_do_not_fit_are_refused(hosts: Any) -> None:
 def test_so_many_hosts_say_which_fit() -> None:
     with pytest.raises(PuzzleError) as caught:
         run(offload, ranks=4, node_size=2, hosts=3)
-    assert caught.value.expected == "4, one for each device, or 2, one for each box"
-    assert caught.value.cure == "hosts=4"
+    assert caught.value.expected == "4, one for each device, or 2, one for each node"
+    assert caught.value.fix == "hosts=4"
 
 
 # -- what a run says ----------------------------------------------------------------------------------
@@ -221,9 +221,9 @@ REFUSED: dict[str, tuple[Callable[[Model], Any], str, str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_host_is_refused_what_is_for_devices(name: str) -> None:
-    act, says, cure = REFUSED[name]
+    act, says, fix = REFUSED[name]
     error = on_host(act)
-    assert says in error.problem and cure in error.cure, error
+    assert says in error.problem and fix in error.fix, error
     assert error.place.rank == 2  # the lower of the two hosts
 
 
@@ -236,7 +236,7 @@ def test_a_device_is_refused_another_device_s_host() -> None:
         run(program, ranks=2, hosts=2)
     assert caught.value.problem == "rank 3 is a host, linked to its own devices only: {1}"
     assert (caught.value.expected, caught.value.got) == ("rank=2", "rank=3")
-    assert "model.host" in caught.value.cure
+    assert "model.host" in caught.value.fix
 
 
 def test_a_host_is_on_no_axis() -> None:
@@ -245,7 +245,7 @@ def test_a_host_is_on_no_axis() -> None:
     for ask in (lambda: model.axis_index("shard"), lambda: model.rank_at(shard=1)):
         with pytest.raises(PuzzleError, match="host") as caught:
             ask()
-        assert caught.value.cure
+        assert caught.value.fix
     assert model.axis_size("shard") == 2 and model.rank_at(replica=1, shard=0) == 2
 
 
@@ -263,7 +263,7 @@ def test_a_cost_says_what_a_host_takes_for_what() -> None:
     cost = Cost()
     with pytest.raises(PuzzleError, match="no price for forward on a host"):
         cost.compute_on_host("forward")
-    assert cost.compute_on_host("update") == 2 * cost.grain
+    assert cost.compute_on_host("update") == 2 * cost.per_tick
     for price in ("host_update", "host_transfer"):
         with pytest.raises(PuzzleError, match=f"{price} is no price"):
             Cost(**{price: -1})
@@ -271,9 +271,10 @@ def test_a_cost_says_what_a_host_takes_for_what() -> None:
 
 def test_the_shortest_transfer_is_that_to_a_host_if_it_is() -> None:
     cost = Cost(host_transfer=0.1)
-    assert cost.shortest_transfer == cost.grains(0.1) + cost.receiving
+    assert cost.shortest_transfer == cost.in_time_units(0.1) + cost.receiving
     assert (
-        Cost(host_transfer=5).shortest_transfer == Cost().shortest_transfer * Cost(host_transfer=5).grain / Cost().grain
+        Cost(host_transfer=5).shortest_transfer
+        == Cost().shortest_transfer * Cost(host_transfer=5).per_tick / Cost().per_tick
     )
 
 
@@ -405,7 +406,7 @@ def test_a_host_has_no_states_of_another_host_s_devices() -> None:
         PuzzleError, match="begins with an optimizer state of layer 0 that none of its devices"
     ) as caught:
         laid_out("sharded", done, ranks=2, layers=1, batches=2, hosts=2)
-    assert caught.value.place.rank == 2 and caught.value.cure
+    assert caught.value.place.rank == 2 and caught.value.fix
 
 
 def test_a_size_names_its_hosts() -> None:

@@ -111,7 +111,7 @@ def test_a_sum_that_counts_twice_shows_up_to_eight_of_its_gradients_and_says_wha
     assert error.problem == "micro-batch 0 is in more than one gradient, and would be counted twice"
     shown = ", ".join(f"{{0, {place}}}" for place in range(1, min(count, 8) + 1))
     assert error.got == shown + (" ..." if count > 8 else "")
-    assert error.cure.startswith(
+    assert error.fix.startswith(
         "add the gradient of each micro-batch once" if where else "train each micro-batch on one"
     )
     assert total_of(grads, where, strict=False).batches == frozenset(range(count + 1))
@@ -145,7 +145,7 @@ def test_gradients_add_up_that_are_of_one_layer_and_one_piece(other: dict[str, A
 
 def test_labels_that_are_not_given_say_the_whole_of_step_0_and_no_micro_batches() -> None:
     given = {"step": 0, "batches": frozenset(), "total_batches": 0, "shards": frozenset({0}), "total": 1}
-    given["rare"] = (frozenset({0}), 1, "", False)
+    given["extra"] = (frozenset({0}), 1, "", False)
     assert Labels("Weight", 1, 2)._asdict() == {"kind": "Weight", "layer": 1, "layers": 2, **given}
     assert Labels("Weight", 1, 2).is_whole() and Labels("Weight", 1, 2) == Labels("Weight", 1, 2).coarse()
 

@@ -11,20 +11,20 @@ import pytest
 
 from drawing import draw, perfetto, play
 from lib import HIDDEN, LENGTH, Cost, Deadlock, Dist, Model, PuzzleError, RingCost, Run, Weight, run
+from lib.course.outlines import as_kept
 from lib.course.rules import layer_by_layer, no_whole_gradient
-from lib.course.sketches import as_kept
 from lib.course.specs import puzzles
 from lib.grading.judge import judge
 from lib.grading.submission import load
 from lib.grading.verdict import FAIL
-from lib.machine.books import LocalBooks
 from lib.machine.cost import Shape
+from lib.machine.simulator import LocalSimulator
 from lib.record.codes import Code, code_of, read_code
 from lib.record.events import MARKS, Event
 from lib.record.labels import Labels
 from lib.record.table import OPERATIONS
 from lib.remote.clerk import Clerk
-from lib.remote.wire import Garbled
+from lib.remote.wire import ProtocolError
 from tests.corpus.mistakes import MISTAKES
 from tests.drawing_events import event
 from tests.marks import needs_torch
@@ -193,7 +193,7 @@ def test_along_an_axis_and_by_hand() -> None:
         await model.allgather(model.load_weights(0)[0], [0])  # type: ignore[arg-type]
 
     models = asyncio.run(main())
-    assert [model.time for model in models] == [1.8] * 4  # 0.3 in a box and 1.5 between boxes
+    assert [model.time for model in models] == [1.8] * 4  # 0.3 in a box and 1.5 between nodes
     assert {one.group for one in models[3].log if one.layers} == {(2, 3), (1, 3)}
     with pytest.raises(PuzzleError, match="comes with the list of their tensors"):
         asyncio.run(single(Model()))
@@ -248,7 +248,7 @@ def test_a_cost_of_ones_own_hears_of_the_sum() -> None:
     class Heard(Cost):
         def meeting(self, kind: str, tensor: Labels, size: Any, group: Any) -> Any:
             heard.append((kind, tensor.layer, size, group.ranks))
-            return self.grains(2)
+            return self.in_time_units(2)
 
     heard: list[Any] = []
     assert run(gathered, ranks=2, layers=3, batches=1, cost=Heard()).time == 2
@@ -339,7 +339,7 @@ def test_a_sum_in_a_list_is_not_made_in_place() -> None:
         run(program(), ranks=2, layers=1, batches=2)
     with pytest.raises(PuzzleError, match="missing micro-batch") as in_list:
         run(program(0), ranks=2, layers=1, batches=2)
-    assert in_list.value.cure == alone.value.cure and "allreduce" in in_list.value.cure
+    assert in_list.value.fix == alone.value.fix and "allreduce" in in_list.value.fix
 
 
 def test_a_state_that_is_loaded_after_a_list_with_its_layer_is_late() -> None:
@@ -403,7 +403,7 @@ def test_what_is_no_list_is_refused_with_its_cure(name: str) -> None:
     with pytest.raises(PuzzleError) as near:
         bringing(call)()
     error = near.value
-    assert problem in error.problem and says in str(error) and error.cure
+    assert problem in error.problem and says in str(error) and error.fix
     assert error.place.rank == 0 and "test_lists.py" in error.line
 
     async def program(model: Model) -> None:
@@ -444,10 +444,10 @@ MIXED: dict[str, tuple[Any, Any, str, str]] = {
 
 @pytest.mark.parametrize("name", MIXED)
 def test_ranks_that_bring_other_lists_are_named_side_by_side(name: str) -> None:
-    one, other, problem, cure = MIXED[name]
+    one, other, problem, fix = MIXED[name]
     with pytest.raises(PuzzleError) as caught:
         bringing(one, other)()
-    assert caught.value.problem == problem and cure in caught.value.cure
+    assert caught.value.problem == problem and fix in caught.value.fix
     assert caught.value.run.failure.waits  # and it can be drawn
     assert "layers [" in draw(caught.value.run).svg()
 
@@ -635,7 +635,7 @@ def test_a_run_with_lists_through_the_wire_is_the_same_run() -> None:
 @pytest.fixture
 def office() -> Iterator[Clerk]:
     """A clerk whose two ranks have loaded their shards of two layers: tensors 0 to 3, and 4 to 7."""
-    clerk = Clerk(LocalBooks(Shape.of(2), graded=True), 2, 2)
+    clerk = Clerk(LocalSimulator(Shape.of(2), graded=True), 2, 2)
     for rank in range(2):
         for layer in range(2):
             assert not clerk.answer(["load_weights", rank, None, layer, rank, 2])[0]
@@ -662,7 +662,7 @@ GARBLED: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("name", GARBLED)
 def test_what_the_library_would_not_have_written_is_garbled(office: Clerk, name: str) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(ProtocolError):
         office.answer(["meet_list", 0, None, *GARBLED[name]])
     assert not office.calls and not office.ranks[0].lists
 
@@ -697,7 +697,7 @@ def test_a_list_is_fetched_once(office: Clerk) -> None:
     failed, result, _ = office.answer(["fetch", 0, None, calls[0]])
     assert not failed and [one[0] for one in result] == ["tensor", "tensor"]
     for again in (["fetch", 0, None, calls[0]], ["fetch", 0, None, calls[1]]):
-        with pytest.raises(Garbled):
+        with pytest.raises(ProtocolError):
             office.answer(again)
 
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import Cost, Deadlock, Dist, Model, PuzzleError, run
-from lib.machine.books import LocalBooks
 from lib.machine.cost import Shape
+from lib.machine.simulator import LocalSimulator
 
 
 def test_overlap_hides_communication() -> None:
@@ -336,7 +336,7 @@ def test_a_deadlock_says_what_to_do(program: Callable[[Model], Any]) -> None:
     mesh = {"replica": 2, "shard": 2} if program is _two_groups else None
     with pytest.raises(Deadlock) as caught:
         run(program, ranks=ranks, mesh=mesh)
-    assert caught.value.cure == WAYS_OUT[program]
+    assert caught.value.fix == WAYS_OUT[program]
 
 
 def test_of_many_waits_of_a_rank_three_are_told() -> None:
@@ -415,18 +415,18 @@ class Heard:
 
 def test_an_engine_hears_of_each_meeting_and_each_message_once() -> None:
     heard = Heard()
-    books = LocalBooks(Shape.of(3), graded=True, watcher=heard)
-    ranks = [books.open(rank, 1, 1) for rank in range(3)]
-    pieces = [books.load_weights(rank, 0, rank.rank, 3)[0] for rank in ranks]
+    simulator = LocalSimulator(Shape.of(3), graded=True, watcher=heard)
+    ranks = [simulator.open(rank, 1, 1) for rank in range(3)]
+    pieces = [simulator.load_weights(rank, 0, rank.rank, 3)[0] for rank in ranks]
     for place in (1, 0, 2):
         assert heard.meetings == []
-        books.meet(ranks[place], "allgather", pieces[place], 0, None)
+        simulator.meet(ranks[place], "allgather", pieces[place], 0, None)
     whole = pieces[0].labels.changed(shards=frozenset({0}), total=1)
     assert heard.meetings == [("allgather", [0, 1, 2], [piece.labels for piece in pieces], [whole] * 3)]
-    again = books.load_weights(ranks[0], 0, 1, 3)[0]
+    again = simulator.load_weights(ranks[0], 0, 1, 3)[0]
     for ends, tensor in (((0, 1), again), ((2, 0), None)):
-        books.pass_to(ranks[ends[0]], ends[1], tensor, None if tensor else "text")
-        books.wait(books.receive(ranks[ends[1]], ends[0]), lambda: None)
+        simulator.pass_to(ranks[ends[0]], ends[1], tensor, None if tensor else "text")
+        simulator.wait(simulator.receive(ranks[ends[1]], ends[0]), lambda: None)
     assert heard.messages == [
         ("pass_to", 0, "receive", 1, again.labels),
         ("pass_to", 2, "receive", 0, "text"),

@@ -16,9 +16,9 @@ from lib import Cost, Model, PuzzleError, run
 from lib.basics.errors import show_set
 from lib.course.specs import COSTS
 from lib.learner.dist import Dist
-from lib.machine.books import LocalBooks
 from lib.machine.cost import Shape
 from lib.machine.rank_state import RankState
+from lib.machine.simulator import LocalSimulator
 from lib.record.codes import read_code
 from lib.record.kinds import KINDS, MEMORY_KINDS, SLOT
 from lib.record.labels import Labels, of_batches
@@ -124,18 +124,18 @@ def test_to_other_collectives_everyone_brings_a_tensor() -> None:
 
 
 def test_the_books_ask_for_a_tensor_as_well() -> None:
-    books = LocalBooks(Shape.of(1), graded=True)
+    simulator = LocalSimulator(Shape.of(1), graded=True)
     with pytest.raises(PuzzleError, match="every rank brings a tensor to allreduce"):
-        books.meet(books.open(0, 2, 1), "allreduce", None, 0, None)
+        simulator.meet(simulator.open(0, 2, 1), "allreduce", None, 0, None)
 
 
 def test_operations_may_share_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OPERATIONS, "toy_forward", replace(FORWARD, kind="toy_forward", code="TF"))
-    books = LocalBooks(Shape.of(1), graded=True)
-    rank = books.open(0, 2, 1)
-    weight, _ = books.load_weights(rank, 0, 0, 1)
+    simulator = LocalSimulator(Shape.of(1), graded=True)
+    rank = simulator.open(0, 2, 1)
+    weight, _ = simulator.load_weights(rank, 0, 0, 1)
     with pytest.raises(PuzzleError, match=r"toy_forward\(layer 1\), .*the weight is that of layer 0"):
-        books.compute(rank, "toy_forward", 1, [books.get_activation(rank, frozenset({0})), weight])
+        simulator.compute(rank, "toy_forward", 1, [simulator.get_activation(rank, frozenset({0})), weight])
 
 
 @pytest.mark.usefixtures("new_operations")
@@ -170,11 +170,11 @@ def test_each_member_gets_its_own_result_and_the_largest_is_what_is_priced(ranks
             sizes.append(size)
             return super().meeting(kind, tensor, size, group)
 
-    books = LocalBooks(Shape.of(ranks, cost=Watched()), graded=True)
-    members = [books.open(rank, 1, 1) for rank in range(ranks)]
+    simulator = LocalSimulator(Shape.of(ranks, cost=Watched()), graded=True)
+    members = [simulator.open(rank, 1, 1) for rank in range(ranks)]
     add(row)
     try:
-        calls = [books.meet(one, row.kind, books.load_weights(one, 0, 0, 4)[0], 0, None) for one in members]
+        calls = [simulator.meet(one, row.kind, simulator.load_weights(one, 0, 0, 4)[0], 0, None) for one in members]
     finally:
         toys.remove(row)
     totals = [call.result.labels.total for call in calls if call.result]
@@ -187,13 +187,13 @@ def test_a_collective_that_gives_too_few_results_is_no_other_collective() -> Non
         return parts[:2]
 
     row = replace(toys.TOY_BROADCAST, kind="too_few", code="TF", everyone=True, result=too_few)
-    books = LocalBooks(Shape.of(4), graded=True)
-    members = [books.open(rank, 1, 1) for rank in range(4)]
+    simulator = LocalSimulator(Shape.of(4), graded=True)
+    members = [simulator.open(rank, 1, 1) for rank in range(4)]
     add(row)
     try:
         with pytest.raises(ValueError, match="shorter"):
             for place, one in enumerate(members):
-                books.meet(one, row.kind, books.load_weights(one, 0, place, 4)[0], 0, None)
+                simulator.meet(one, row.kind, simulator.load_weights(one, 0, place, 4)[0], 0, None)
     finally:
         toys.remove(row)
 
@@ -203,10 +203,10 @@ def test_a_computation_with_more_values_than_labels_is_refused(
 ) -> None:
     twice = replace(toys.REFRESH, value=lambda values, given: [*given, *given])
     monkeypatch.setitem(OPERATIONS, "refresh", twice)
-    books = LocalBooks(Shape.of(1, cost=toys.ToyCost()), graded=True)
-    rank = books.open(0, 1, 1)
+    simulator = LocalSimulator(Shape.of(1, cost=toys.ToyCost()), graded=True)
+    rank = simulator.open(0, 1, 1)
     with pytest.raises(ValueError, match="refresh makes 1 tensors of 2 values"):
-        books.compute(rank, "refresh", 0, [books.get_activation(rank, frozenset([0]))])
+        simulator.compute(rank, "refresh", 0, [simulator.get_activation(rank, frozenset([0]))])
 
 
 # -- what each of the compute lane insists on, and makes ----------------------------------------------
@@ -252,7 +252,7 @@ OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
 
 def middle(graded: bool = True) -> RankState:
     """A rank with three layers and two micro-batches."""
-    return LocalBooks(Shape.of(1), graded=graded).open(0, 3, 2)
+    return LocalSimulator(Shape.of(1), graded=graded).open(0, 3, 2)
 
 
 def layer_of(kind: str) -> Any:
@@ -319,11 +319,11 @@ def test_an_operation_makes_what_the_next_one_needs(kind: str, makes: list[Label
 
 @pytest.mark.parametrize("kind", ["refresh", "allreduce", "receive", "", None])
 def test_what_is_no_operation_of_the_compute_lane_is_refused(kind: Any) -> None:
-    books = LocalBooks(Shape.of(1), graded=True)
-    rank = books.open(0, 2, 1)
+    simulator = LocalSimulator(Shape.of(1), graded=True)
+    rank = simulator.open(0, 2, 1)
     says = f"{kind} is no operation of the compute lane" if kind in OPERATIONS else f"there is no operation {kind!r}"
     with pytest.raises(PuzzleError, match=says):
-        books.compute(rank, kind, 0, [])
+        simulator.compute(rank, kind, 0, [])
     with pytest.raises(PuzzleError, match=says) as raised:
         computation(kind)
     assert raised.value.expected.startswith("forward, loss, backward, backward_input, backward_weight, update")
@@ -331,12 +331,12 @@ def test_what_is_no_operation_of_the_compute_lane_is_refused(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["toy_broadcast", "forward", "receive", "", None])
 def test_what_is_no_collective_is_refused(kind: Any) -> None:
-    books = LocalBooks(Shape.of(1), graded=True)
-    rank = books.open(0, 2, 1)
-    weight, _ = books.load_weights(rank, 0, 0, 1)
+    simulator = LocalSimulator(Shape.of(1), graded=True)
+    rank = simulator.open(0, 2, 1)
+    weight, _ = simulator.load_weights(rank, 0, 0, 1)
     says = f"{kind} is no collective" if kind in OPERATIONS else f"there is no operation {kind!r}"
     with pytest.raises(PuzzleError, match=says):
-        books.meet(rank, kind, weight, 0, None)
+        simulator.meet(rank, kind, weight, 0, None)
     with pytest.raises(PuzzleError, match=says):
         collective(kind)
 

@@ -391,27 +391,27 @@ def refusals() -> list[Any]:
     """What by-hand tensors are refused with, by verb."""
     cases: list[tuple[str, Use, str, str]] = []
 
-    def add(name: str, problem: str, cure: str, use: Use) -> None:
-        cases.append((name, use, problem, cure))
+    def add(name: str, problem: str, fix: str, use: Use) -> None:
+        cases.append((name, use, problem, fix))
 
-    def with_part(said: str, part: dict[str, Any], problem: str, cure: str) -> None:
+    def with_part(said: str, part: dict[str, Any], problem: str, fix: str) -> None:
         for partial in (False, True):
             how: dict[str, Any] = {"partial": True} if partial else {}
             weight, end = (QUARTER if partial else WHOLE_WEIGHT), f"{said}{', partial' * partial}"
-            with_forward(end, part, problem, cure, weight, how)
+            with_forward(end, part, problem, fix, weight, how)
             for verb in BACKWARDS:
-                with_backward(verb, end, part, problem, cure, weight, how)
-        add(f"loss of a {said}", f"the input {problem}", cure, lambda m: m.loss(act(2, **part)))
+                with_backward(verb, end, part, problem, fix, weight, how)
+        add(f"loss of a {said}", f"the input {problem}", fix, lambda m: m.loss(act(2, **part)))
         sums = "only weight gradients add up on a rank"
         add(f"{said}s added by hand", sums, "allreduce", lambda m: act(1, **part) + act(1, **part))
 
-    def with_forward(end: str, part: Any, problem: str, cure: str, weight: Weight, how: Any) -> None:
-        add(f"forward of a {end}", f"the input {problem}", cure, lambda m: m.forward(0, act(**part), weight, **how))
+    def with_forward(end: str, part: Any, problem: str, fix: str, weight: Weight, how: Any) -> None:
+        add(f"forward of a {end}", f"the input {problem}", fix, lambda m: m.forward(0, act(**part), weight, **how))
 
-    def with_backward(verb: str, end: str, part: Any, problem: str, cure: str, weight: Weight, how: Any) -> None:
+    def with_backward(verb: str, end: str, part: Any, problem: str, fix: str, weight: Weight, how: Any) -> None:
         for name, operands in (("input", (act(**part), grad())), ("gradient", (act(), grad(**part)))):
             called = lambda m, operands=operands: getattr(m, verb)(0, *operands, weight, **how)  # noqa: E731
-            add(f"{verb} with {name} a {end}", f"the {name} {problem}", cure, called)
+            add(f"{verb} with {name} a {end}", f"the {name} {problem}", fix, called)
 
     with_part("summand", SUMMAND, NOT_SUMMED, "allreduce")
     with_part("slice", SLICE, NOT_JOINED, "allgather")
@@ -428,14 +428,14 @@ def refusals() -> list[Any]:
     return [pytest.param(*case[1:], id=case[0]) for case in cases]
 
 
-@pytest.mark.parametrize(("use", "says", "cure"), refusals())
+@pytest.mark.parametrize(("use", "says", "fix"), refusals())
 def test_a_summand_or_a_slice_is_refused_where_a_whole_is_wanted(
-    use: Callable[[Model], object], says: str, cure: str
+    use: Callable[[Model], object], says: str, fix: str
 ) -> None:
     model = Model(0, Dist(2), layers=2, batches=1)
     with pytest.raises(PuzzleError, match=says) as refused:
         use(model)
-    assert refused.value.cure and cure in refused.value.cure
+    assert refused.value.fix and fix in refused.value.fix
 
 
 async def met(model: Model, brought: Sequence[Any], verb: str, layers: Sequence[int] = (1, 1)) -> Model:
@@ -483,7 +483,7 @@ MET = [
 def test_what_does_not_add_up_or_join_is_refused_with_a_cure(verb: str, brought: Any, says: str) -> None:
     with pytest.raises(PuzzleError, match=says) as refused:
         run(lambda model: met(model, brought, verb), 2, 2, 2)
-    assert refused.value.cure
+    assert refused.value.fix
 
 
 async def updated_too_early(model: Model) -> Model:
@@ -495,7 +495,7 @@ async def updated_too_early(model: Model) -> Model:
 def test_a_piece_that_is_updated_is_refused() -> None:
     with pytest.raises(PuzzleError, match="the weight has been updated already") as refused:
         run(updated_too_early, 2, 1, 1)
-    assert refused.value.cure
+    assert refused.value.fix
 
 
 # -- with the rules off the values tell ------------------------------------------------------------------------------
@@ -652,11 +652,11 @@ def test_a_cut_inside_of_a_unit_names_the_hidden_size(hidden: int, ranks: int, f
         return
     with pytest.raises(PuzzleError, match=f"the weight is cut inside of a unit: with hidden={hidden}") as refused:
         run(pieces(even), ranks, 2, 1, engine="local", hidden=hidden)
-    assert "hidden=" in refused.value.cure
+    assert "hidden=" in refused.value.fix
 
 
 @needs_torch
 def test_a_block_is_not_computed_in_pieces() -> None:
     with pytest.raises(PuzzleError, match="a layer of kind 'block' is not computed in pieces here") as refused:
         run(pieces(even), 2, 2, 1, engine="local", layer="block", hidden=32)
-    assert refused.value.cure == 'layer="mlp"'
+    assert refused.value.fix == 'layer="mlp"'

@@ -14,7 +14,7 @@ import pytest
 from lib import Model, PuzzleError, Run, run
 from lib.basics.units import TICKS
 from lib.course.layouts import Size
-from lib.course.sketches import at_home, elsewhere
+from lib.course.outlines import at_home, elsewhere
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading import judge
 from lib.grading.submission import load
@@ -202,7 +202,7 @@ def test_the_star_takes_more_than_the_solution_and_can_be_had(puzzle: Puzzle) ->
     assert puzzle.has_star(*puzzle.scored(home.time, home.memory)) == (puzzle.name in ("grad_accum", "pipeline"))
     text = (build.ROOT / "solutions" / f"{puzzle.file}.py").read_text(encoding="utf-8")
     for figures in filter(None, (puzzle.target, puzzle.star)):  # named in the notebook, beside each other
-        time, memory = puzzle.told(figures["time"], figures["memory"])
+        time, memory = puzzle.describe(figures["time"], figures["memory"])
         if puzzle.unit is TICKS:
             assert re.search(rf"\*\*{figures['time']:g}(\.0)?\*\* ticks", text)
             assert f"**{figures['memory']:,}** elements" in text

@@ -298,7 +298,7 @@ DERIVED = [
     ("p08_replica_fsdp", {9: "nine times less"}[GB_IN // GB_BETWEEN]),
     ("p08_replica_fsdp", f"the {SMALL:.0f} GB of a 7.5-billion model"),
     ("p08_replica_fsdp", f"3 x 15 / 450 = {3 * SMALL / GB_IN:.1f} s inside a box"),
-    ("p08_replica_fsdp", f"and {3 * SMALL / GB_BETWEEN:.1f} s between boxes"),
+    ("p08_replica_fsdp", f"and {3 * SMALL / GB_BETWEEN:.1f} s between nodes"),
     ("p08_replica_fsdp", f"takes {operations(7.5 * BILLION, 4096) / PER_SECOND:.2f} s to compute"),
 ]
 """Where, and what is to stand there."""

@@ -25,7 +25,7 @@ from lib.real import (
 )
 from lib.real.prices import RealCost
 from lib.real.report import sent_by
-from lib.record.labels import NOTHING_RARE, Labels, Rare
+from lib.record.labels import NO_EXTRA, ExtraLabels, Labels
 from solutions.p01_grad_accum import grad_accum
 from solutions.p02_ddp import ddp
 from solutions.p04_fsdp import fsdp
@@ -409,7 +409,7 @@ def test_a_report_says_where_time_and_memory_go() -> None:
     # Three times a layer: forward, backward, and forward again.
     traffic = 3 * 96 * 8 * cost.traffic / 8 / done.time
     assert shares["of these, tensor-parallel traffic"] == pytest.approx(100 * traffic, abs=0.06)
-    assert shares["idle"] > 40 and "between boxes" in said and "does not fit" not in said
+    assert shares["idle"] > 40 and "between nodes" in said and "does not fit" not in said
     assert "opt states" in said and f"{done.memory / 1e9:.3g} GB at the peak" in said
 
 
@@ -458,7 +458,7 @@ def test_what_cannot_be_is_refused_with_what_would_do(make: Any, said: str) -> N
 
 def test_default_prices_know_nothing_of_this() -> None:
     cost = Cost()
-    assert cost.sent_as_stored and cost.leaves_nothing and cost.boxes is None and len(cost.tiers) == 1
+    assert cost.sent_as_stored and cost.leaves_nothing and cost.node_size is None and len(cost.tiers) == 1
     real = A100_MEGATRON.cost(MEGATRON_22B, tensor=8)
     assert not real.sent_as_stored and not real.leaves_nothing and len(real.tiers) == 2
     assert run(sequence_parallel, ranks=4, layers=8, batches=1).unit.name == "ticks"
@@ -517,15 +517,15 @@ def test_a_host_updates_at_the_bandwidth_of_its_memory_and_is_behind_a_link() ->
 def test_what_is_known_of_a_tensor_is_not_taken_for_another(cost: RealCost) -> None:
     """A size is computed once for all that are alike: asked alone, of a fresh cost, each is the same."""
     of_weights = [
-        Labels(kind, layer, layers, batches=batches, shards=shards, total=total, rare=rare)
+        Labels(kind, layer, layers, batches=batches, shards=shards, total=total, extra=extra)
         for kind in ("Weight", "OptState", "WeightGrad")
         for layer, layers in ((0, 12), (1, 12), (11, 12), (1, 2), (0, 1))
         for batches in (frozenset[int](), frozenset({0}))
         for shards, total in ((frozenset({0}), 1), (frozenset({0}), 4), (frozenset({1, 2}), 4))
-        for rare in (NOTHING_RARE, *([Rare(adapter=True)] if cost.adapter_rank else []))
+        for extra in (NO_EXTRA, *([ExtraLabels(adapter=True)] if cost.adapter_rank else []))
     ]
     inner = [
-        Labels(kind, 1, layers, batches=batches, shards=shards, total=4, rare=Rare(keep=keep))
+        Labels(kind, 1, layers, batches=batches, shards=shards, total=4, extra=ExtraLabels(keep=keep))
         for kind, keep in (("Activation", ""), ("ActivationGrad", ""), ("Saved", "selective"), ("Saved", "all"))
         for layers in (2, 12)
         for batches in (frozenset({0}), frozenset({0, 3}))

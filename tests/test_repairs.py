@@ -15,7 +15,7 @@ import pytest
 from drawing import draw
 from lib import Model, PuzzleError, Run, grade, hint, run, solution
 from lib.course.layouts import SIZES, check_layout
-from lib.course.sketches import elsewhere
+from lib.course.outlines import elsewhere
 from lib.course.specs import find, puzzles
 from lib.grading.progress import Progress
 from lib.grading.submission import load

@@ -11,7 +11,7 @@ from lib import Model, PuzzleError, Run, grade, run
 from lib.course.layouts import SIZES
 from lib.course.specs import Size, cost_named, puzzles
 from lib.real import A100_MEGATRON, Transformer, report
-from lib.represent.fold import Unlike
+from lib.represent.symmetry import Unlike
 from tests.bench import fsdp, hybrid
 from tests.programs import SOLUTIONS, small_size
 
@@ -186,9 +186,9 @@ def test_messages_that_stay_in_their_place_of_a_folded_axis() -> None:
 
 def test_links_that_are_not_the_same_everywhere_are_refused() -> None:
     size: dict[str, Any] = {"ranks": 18, "layers": 2, "batches": 27, "mesh": {"stage": 2, "copy": 9}}
-    with pytest.raises(Unlike, match="leave a box in some places only"):
+    with pytest.raises(Unlike, match="leave a node in some places only"):
         run(tree, **size, node_size=12, represent="copy")
-    with pytest.raises(Unlike, match="3 of shard: ranks 0, 1, 2 share a box, of shard: ranks 3, 4, 5 2"):
+    with pytest.raises(Unlike, match="3 of shard: ranks 0, 1, 2 share a node, of shard: ranks 3, 4, 5 2"):
         run(hybrid, 12, 2, 12, mesh={"replica": 4, "shard": 3}, node_size=4, represent="replica")
 
 
@@ -268,7 +268,7 @@ async def upper_half_does_more(model: Model) -> Model:
 def test_a_function_that_is_not_the_same_for_all_is_refused(program: Any, said: str) -> None:
     with pytest.raises(Unlike, match=said) as refused:
         run(program, 40, 3, 40, represent=True)
-    assert refused.value.cure
+    assert refused.value.fix
 
 
 async def with_questions(model: Model) -> Model:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from lib import HIDDEN, LENGTH, Activation, ActivationGrad, Cost, Dist, Model, PuzzleError, Saved, Weight, grade, run
 from lib.grading.verdict import FAIL
-from lib.machine.books import LocalBooks
 from lib.machine.check import check_finals
+from lib.machine.simulator import LocalSimulator
 from tests.marks import needs_torch
 
 A, WEIGHT = HIDDEN * LENGTH, HIDDEN * HIDDEN
@@ -151,7 +151,7 @@ def test_it_stays_where_it_was_made(use: Callable[[Model, Any], object], says: s
     model.activations["saved"] = saved
     with pytest.raises(PuzzleError, match=says) as refused:
         use(model, saved)
-    assert refused.value.cure
+    assert refused.value.fix
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_that_of_another_is_refused(given: Any, says: str, verb: str) -> None:
     inp, weight, _ = ended(model)
     with pytest.raises(PuzzleError, match=says) as refused:
         getattr(model, verb)(0, inp, ActivationGrad(0, 2, {0}, 2), weight, given)
-    assert refused.value.place.operation == verb and refused.value.cure
+    assert refused.value.place.operation == verb and refused.value.fix
 
 
 @pytest.mark.parametrize(
@@ -241,10 +241,10 @@ def test_what_is_kept_is_autograds_graph_and_goes_with_it(layer: str) -> None:
 
     kept: dict[str, int] = {}
     for keep in ("all", "selective"):
-        books = LocalBooks(Shape.of(1), values=Numbers(Workload(layers=1, layer=layer)))
-        rank = books.open(0, 1, 1)
-        weight, _ = books.load_weights(rank, 0, 0, 1)
-        inp = books.get_activation(rank, frozenset({0}))
+        simulator = LocalSimulator(Shape.of(1), values=Numbers(Workload(layers=1, layer=layer)))
+        rank = simulator.open(0, 1, 1)
+        weight, _ = simulator.load_weights(rank, 0, 0, 1)
+        inp = simulator.get_activation(rank, frozenset({0}))
         sizes: dict[int, int] = {}
 
         def pack(tensor: Any, sizes: dict[int, int] = sizes) -> Any:
@@ -252,14 +252,14 @@ def test_what_is_kept_is_autograds_graph_and_goes_with_it(layer: str) -> None:
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            out, saved = books.compute(rank, "forward", 0, [inp, weight], {"keep": keep})
+            out, saved = simulator.compute(rank, "forward", 0, [inp, weight], {"keep": keep})
         kept[keep] = sum(sizes.values())
         graphs = saved.value.data
         assert isinstance(graphs, Graphs) and not out.value.data[0].requires_grad
         lives = weakref.ref(graphs.by_batch[0][1])
         assert lives() is not None
         del graphs, saved, out
-        books.terms = rank = None  # type: ignore[assignment]
+        simulator.terms = rank = None  # type: ignore[assignment]
         gc.collect()
         assert lives() is None
     assert kept["all"] > kept["selective"] > 0

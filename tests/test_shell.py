@@ -25,10 +25,10 @@ from lib import PuzzleError
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.commandline import called
 from lib.referee import examiner, shell
+from lib.referee.attempts import Attempt
 from lib.referee.referee import Referee, Submission
 from lib.referee.sandbox import MECHANISMS
 from lib.referee.script import FINDS
-from lib.referee.shelf import Attempt
 from solutions import build
 from tests.programs import COURSE, QUIET
 from tests.test_referee import tried

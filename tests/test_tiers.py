@@ -22,13 +22,13 @@ LONG, SHORT = 50, 1
 
 @dataclass(frozen=True)
 class TwoTiers(Cost):
-    """Links in a box and links between boxes, each with a lane of its own."""
+    """Links in a box and links between nodes, each with a lane of its own."""
 
-    tiers: ClassVar[tuple[str, ...]] = ("in a box", "between boxes")
+    tiers: ClassVar[tuple[str, ...]] = ("in a box", "between nodes")
 
 
 async def one_long_many_short(model: Model) -> None:
-    """A gather between boxes is started first, and then eight small ones in the box, awaited one by one."""
+    """A gather between nodes is started first, and then eight small ones in the box, awaited one by one."""
     if model.rank % 4 == 0:
         model.weights[0], _ = model.load_weights(0, model.rank // 4, 2)
     for layer in range(1, 9):
@@ -64,7 +64,7 @@ def test_the_longest_chain_knows_the_tiers() -> None:
 
 
 def test_who_is_waited_for_knows_the_tiers() -> None:
-    """What goes on between boxes keeps nobody in a box waiting: rank 2 waits for rank 1, who computes longest."""
+    """What goes on between nodes keeps nobody in a box waiting: rank 2 waits for rank 1, who computes longest."""
     whole = {"op": ("sum",), "group": (0, 1, 2)}
     sums = [event(rank, "allreduce", 20, 21, **whole)._replace(issued=at) for rank, at in enumerate((10.0, 20.0, 0.0))]
     across = event(0, "allgather", 0, 50, op=("gather",), group=(0, 3))
@@ -95,10 +95,10 @@ class HalfSent(Cost):
         return self.elements(labels) // 2
 
     def meeting(self, kind: str, tensor: Labels, size: Elements, group: object) -> int:  # type: ignore[override]
-        return int(size) * self.grain
+        return int(size) * self.per_tick
 
     def transfer(self, size: Elements, across: bool) -> int:
-        return int(size) * self.grain
+        return int(size) * self.per_tick
 
 
 async def gather_and_pass(model: Model) -> None:

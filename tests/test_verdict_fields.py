@@ -12,7 +12,7 @@ import pytest
 
 from lib import Model, PuzzleError, grade, run
 from lib.basics.errors import Place
-from lib.course.sketches import work_at_home
+from lib.course.outlines import work_at_home
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading import page
 from lib.grading.judge import WAITING, costs_time, judge
@@ -52,7 +52,7 @@ def told(verdict: Verdict) -> str:
     """The message, put together from the parts."""
     assert verdict.error is not None
     problem, place, *texts = verdict.error
-    error = PuzzleError(problem, where=place, **dict(zip(("expected", "got", "cure", "line"), texts, strict=True)))
+    error = PuzzleError(problem, where=place, **dict(zip(("expected", "got", "fix", "line"), texts, strict=True)))
     held = f"right at its own size, but not with {verdict.failed_at}\n" if verdict.failed_at else ""
     return f"{held}{error}"
 
@@ -82,7 +82,7 @@ def test_the_place_is_told_in_fields() -> None:
         "problem": "the weight is that of layer 0",
         "expected": "layer 1",
         "got": "Weight(layer=0, layers=2, step=0, shards={0}, total=1)",
-        "cure": "by habit: model.weights[1]",
+        "fix": "by habit: model.weights[1]",
     }
     assert where.pop("text") in verdict.message
     assert where == {"rank": 0, "operation": "forward", "layer": 1, "micro_batches": [0], "tick": 1.0, "detail": ""}
@@ -147,7 +147,7 @@ def test_communication_comes_first_and_what_goes_between_boxes_is_told_apart() -
 
     puzzle = puzzles()["replica_fsdp"]
     assert costs_time(run(fsdp_on_boxes, **puzzle.size), puzzle) == (
-        "24 all-gathers between boxes, the target has 6; 12 reduce-scatters between boxes, the target has 6"
+        "24 all-gathers between nodes, the target has 6; 12 reduce-scatters between nodes, the target has 6"
     )
     puzzle = puzzles()["ddp"]
     assert costs_time(run(SOLUTIONS["basic"], **puzzle.size), puzzle) == (
@@ -287,7 +287,7 @@ def test_the_table_has_a_row_for_each_part_and_the_text_is_the_message(program: 
 
 
 def test_what_a_learner_writes_is_only_shown() -> None:
-    error = PuzzleError("<b>", where=Place(1, detail="<i>"), got="<u>", cure="<s>", line="<p>")
+    error = PuzzleError("<b>", where=Place(1, detail="<i>"), got="<u>", fix="<s>", line="<p>")
     verdict = Verdict(puzzles()["ddp"], FAIL, str(error), error=Mistake.of(error))
     assert rows(verdict) | {} == {"verdict": "<b>", "where": "rank 1, <i>", "got": "<u>", "instead": "<s>", "at": "<p>"}
 
@@ -360,7 +360,7 @@ def test_what_is_made_up_on_the_line_is_no_error(monkeypatch: pytest.MonkeyPatch
     source = "from lib import PuzzleError\n\ndef basic(model):\n    raise PuzzleError('oh')\n"
     verdict = near(Program("basic", "twisted", source))
     assert sent and verdict.error is not None and verdict.error.place == Place()
-    assert "garbled its error" in verdict.error.problem
+    assert "damaged its error" in verdict.error.problem
     assert pack_error(PuzzleError("oh")).keys() >= {"where", "problem"}
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from lib import Model, PuzzleError, run
 from lib.course.layouts import Size, two_each
+from lib.course.outlines import elsewhere
 from lib.course.rules import RULES
-from lib.course.sketches import elsewhere
 from lib.course.specs import puzzles
 from lib.grading.judge import check
 from tests.programs import solutions
@@ -334,7 +334,7 @@ def test_the_message_says_where_how_much_and_what_to_write(ranks: int, used: str
     error = refused(sharded(all_reduce), "fsdp", {"ranks": ranks, "layers": 3, "batches": ranks})
     assert (error.place.rank, error.place.operation, error.place.layer) == (0, "allreduce", 2)
     assert error.problem == f"{SAYS} {used} of it"
-    assert error.cure.startswith("grad = await model.scatterreduce(grad, 2)  #")
+    assert error.fix.startswith("grad = await model.scatterreduce(grad, 2)  #")
     late = refused(sharded(scatter_and_gather), "fsdp", {"ranks": ranks, "layers": 3, "batches": ranks})
     assert late.place.operation == "allgather"  # the last that it takes
 
@@ -437,7 +437,7 @@ WAYS = [pytest.param(True, id="after each micro-batch"), pytest.param(False, id=
 def test_no_box_sums_whole_gradients(name: str, each: int, states: bool, box: Reduce, sync: bool) -> None:
     for size in sizes(name):
         error = refused(boxes(box, scattered_across if states else summed_across, each, states, sync), name, size)
-        assert 'axis="shard")' in error.cure
+        assert 'axis="shard")' in error.fix
 
 
 async def everything_everywhere(model: Model, layer: int) -> None:

@@ -7,18 +7,18 @@ from operator import index
 from .errors import NOWHERE, Place, PuzzleError
 
 
-def whole_number(name: str, value: object, least: int = 1, where: Place = NOWHERE, cure: str = "") -> int:
+def whole_number(name: str, value: object, least: int = 1, where: Place = NOWHERE, fix: str = "") -> int:
     """Return the value as an int. Raise PuzzleError when it is no whole number, or below ``least``."""
     try:
         number = index(value)  # type: ignore[arg-type]
     except TypeError:
         number = least - 1
     if isinstance(value, bool) or number < least:
-        raise PuzzleError(f"{name} must be a whole number from {least} up", where=where, got=describe(value), cure=cure)
+        raise PuzzleError(f"{name} must be a whole number from {least} up", where=where, got=describe(value), fix=fix)
     return number
 
 
-def one_of(name: str, value: object, count: int, where: Place = NOWHERE, cure: str = "") -> int:
+def one_of(name: str, value: object, count: int, where: Place = NOWHERE, fix: str = "") -> int:
     """Return the value as an int from 0 to ``count - 1``. Raise PuzzleError when it is none of these."""
     try:
         number = index(value)  # type: ignore[arg-type]
@@ -26,7 +26,7 @@ def one_of(name: str, value: object, count: int, where: Place = NOWHERE, cure: s
         number = -1
     if isinstance(value, bool) or not 0 <= number < count:
         expected = f"a whole number from 0 to {count - 1}"
-        raise PuzzleError(f"{name} is out of range", where=where, expected=expected, got=describe(value), cure=cure)
+        raise PuzzleError(f"{name} is out of range", where=where, expected=expected, got=describe(value), fix=fix)
     return number
 
 
@@ -39,7 +39,7 @@ def one_of_names(option: str, value: object, known: tuple[str, ...]) -> None:
 def instance_of(name: str, value: object, kind: type, example: str) -> None:
     """Raise PuzzleError, with an example, unless a value is of a type."""
     if not isinstance(value, kind):
-        raise PuzzleError(f"{name} must be a {kind.__name__}", got=describe(value), cure=example)
+        raise PuzzleError(f"{name} must be a {kind.__name__}", got=describe(value), fix=example)
 
 
 def set_of(name: str, numbers: Iterable[int], count: int | None = None, where: Place = NOWHERE) -> frozenset[int]:
@@ -51,17 +51,17 @@ def set_of(name: str, numbers: Iterable[int], count: int | None = None, where: P
         instead = ""
         if isinstance(numbers, int):
             instead = f"[{numbers}]" + f" for this one, range({numbers}) for those before it" * (numbers > 0)
-        cure = forgotten_await(numbers) or instead
-        raise PuzzleError(problem, where=where, got=describe(numbers), cure=cure) from None
+        fix = forgotten_await(numbers) or instead
+        raise PuzzleError(problem, where=where, got=describe(numbers), fix=fix) from None
     if count is not None and not all(0 <= number < count for number in found):
         expected = f"numbers from 0 to {count - 1}"
-        cure = f"there are {count} of them, and the first has number 0"
-        raise PuzzleError(f"{name} out of range", where=where, expected=expected, got=describe(found), cure=cure)
+        fix = f"there are {count} of them, and the first has number 0"
+        raise PuzzleError(f"{name} out of range", where=where, expected=expected, got=describe(found), fix=fix)
     return found
 
 
 def forgotten_await(thing: object) -> str:
-    """Return the cure for something that should have been awaited, or an empty text."""
+    """Return the fix for something that should have been awaited, or an empty text."""
     return "did you forget `await`?" if inspect.isawaitable(thing) else ""
 
 

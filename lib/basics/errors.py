@@ -79,7 +79,7 @@ def show_layers(layer: int | Sequence[int]) -> str:
 class PuzzleError(AssertionError):
     """What a learner sees when something is not right.
 
-    Its parts stay apart to the end: ``problem`` (what is wrong), ``place`` (where), ``expected``, ``got``, ``cure``
+    Its parts stay apart to the end: ``problem`` (what is wrong), ``place`` (where), ``expected``, ``got``, ``fix``
     (what to write instead) and ``line`` (of your code). ``run`` is the Run up to the error, where there was one.
 
     It is an AssertionError, so code that catches AssertionError goes on working; it is raised under ``python -O``, too.
@@ -95,11 +95,11 @@ class PuzzleError(AssertionError):
         where: Place | str = NOWHERE,
         expected: str = "",
         got: str = "",
-        cure: str = "",
+        fix: str = "",
         line: str | None = None,
     ) -> None:
         super().__init__(problem)
-        self.problem, self.expected, self.got, self.cure = problem, expected, got, cure
+        self.problem, self.expected, self.got, self.fix = problem, expected, got, fix
         self.place = where if isinstance(where, Place) else Place(detail=where)
         self.line = learner_line() if line is None else line
         errors = witnessed.get()
@@ -116,7 +116,7 @@ class PuzzleError(AssertionError):
         return f"{place}: {self.problem}" if place else self.problem
 
     def _parts(self) -> list[tuple[str, str]]:
-        return [("expected", self.expected), ("got", self.got), ("instead", self.cure)]
+        return [("expected", self.expected), ("got", self.got), ("instead", self.fix)]
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows in place of a traceback, most of which would be ours: the message, and the
@@ -126,7 +126,7 @@ class PuzzleError(AssertionError):
         return [f"{type(self).__name__}: {self.head}", *_rows(*rows), *([f"\n{seen}"] if seen else [])]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = {"expected": self.expected, "got": self.got, "cure": self.cure, "line": self.line}
+        parts = {"expected": self.expected, "got": self.got, "fix": self.fix, "line": self.line}
         return partial(type(self), where=self.place, **parts), (self.problem,)
 
 

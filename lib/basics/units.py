@@ -1,8 +1,8 @@
 """Ticks and elements, the two units of the machine, kept exact; and milliseconds, where a clock has measured.
 
 Time is counted in *ticks* (one micro-batch forward through one layer = 1 tick), memory in *elements*. Neither is ever a
-sum of floats: times are whole numbers of a *grain* (the largest fraction of a tick that divides every cost), sizes are
-whole numbers or fractions. Only a time that leaves the simulator is a float, the one nearest to the exact value, so
+sum of floats: times are whole numbers of a *time unit* (the largest fraction of a tick that divides every cost), sizes
+are whole numbers or fractions. Only a time that leaves the simulator is a float, the one nearest to the exact value, so
 that 20.4 ticks compare equal to ``20.4``.
 """
 
@@ -27,10 +27,10 @@ def exact(number: int | float | Fraction) -> Fraction:
     return Fraction(str(number)) if isinstance(number, float) else Fraction(number)
 
 
-def common_grain(durations: list[Fraction]) -> int:
-    """Return how many grains a tick needs, so that every duration is a whole number of grains.
+def common_time_unit(durations: list[Fraction]) -> int:
+    """Return how many time units a tick needs, so that every duration is a whole number of time units.
 
-    >>> common_grain([Fraction(3, 10), Fraction(1, 2)])
+    >>> common_time_unit([Fraction(3, 10), Fraction(1, 2)])
     10
     """
     return lcm(*(duration.denominator for duration in durations))
@@ -125,7 +125,7 @@ def show_elements(elements: Elements | float) -> str:
 class SizeUnit(NamedTuple):
     """What the sizes of a run are counted in, and how they are told.
 
-    >>> ELEMENTS.told(2621440), BYTES.told(16_060_522_496)
+    >>> ELEMENTS.describe(2621440), BYTES.describe(16_060_522_496)
     ('2,621,440 elements', '16.1 GB')
     """
 
@@ -134,7 +134,7 @@ class SizeUnit(NamedTuple):
     says_itself: bool = False  # whether what is shown has its unit
     scored: Callable[[Elements | float], Elements | float] = lambda size: size  # what of it counts in grading
 
-    def told(self, size: Elements | float) -> str:
+    def describe(self, size: Elements | float) -> str:
         """Return a size with its unit."""
         return self.show(size) if self.says_itself else f"{self.show(size)} {self.name}"
 

@@ -5,6 +5,6 @@ layouts   what each rank begins and ends with, and at which sizes a puzzle is tr
 rules     what a puzzle asks of the log beyond layout, time and memory
 specs     the puzzles: size, target, layout, hints; and the costs that they may name
 bounds    what no schedule of a pipeline beats, computed from the prices
-sketches  what of a solution may be shown, and what it takes at other sizes
+outlines  what of a solution may be shown, and what it takes at other sizes
 ========  ======================================================================
 """

@@ -208,7 +208,7 @@ def _prices(size: Size, cost: Cost, words: Collection[str]) -> _Prices:
 def _message(size: Size, cost: Cost, elements: Elements) -> Fraction:
     """Return how long it takes to send and receive so many elements, over the quickest of the links."""
     links = (False, True) if size.get("node_size") else (False,)
-    return Fraction(min(cost.transfer(elements, across) for across in links) + cost.receiving) / cost.grain
+    return Fraction(min(cost.transfer(elements, across) for across in links) + cost.receiving) / cost.per_tick
 
 
 def _bring(size: Size, cost: Cost) -> Fraction:
@@ -222,4 +222,4 @@ def _bring(size: Size, cost: Cost) -> Fraction:
         for group in groups
         if len(group.ranks) > 1
     ]
-    return min([_message(size, cost, 0), *[Fraction(meeting) / cost.grain for meeting in meetings]])
+    return min([_message(size, cost, 0), *[Fraction(meeting) / cost.per_tick for meeting in meetings]])

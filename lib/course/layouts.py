@@ -63,21 +63,21 @@ def replica_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Want
 
 def stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     """Give each layer to the rank that loads it. Raise PuzzleError unless all load equally many, and different ones."""
-    cure = (
+    fix = (
         "share = model.LAYERS // model.RANKS; this rank loads layers model.rank * share and up, `share` of "
         "them; or, dealt out like cards, every RANKS-th: range(model.rank, model.LAYERS, model.RANKS)"
     )
-    return _by_stage(size, final_states, 1, "rank", cure)
+    return _by_stage(size, final_states, 1, "rank", fix)
 
 
 def sharded_stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
     """Give each layer to the stage that loads it, cut into pieces over ``shard``. Raise PuzzleError unless all stages
     load equally many, and different ones, and all ranks of a stage the same."""
-    cure = 'range(model.axis_index("stage"), model.LAYERS, model.axis_size("stage")), on all ranks of a stage'
-    return _by_stage(size, final_states, size["mesh"]["shard"], "stage", cure)
+    fix = 'range(model.axis_index("stage"), model.LAYERS, model.axis_size("stage")), on all ranks of a stage'
+    return _by_stage(size, final_states, size["mesh"]["shard"], "stage", fix)
 
 
-def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose: str, cure: str) -> list[Wanted]:
+def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose: str, fix: str) -> list[Wanted]:
     """Give each layer, in so many pieces, to the ranks of the stage that loads it; ``shards`` ranks that follow each
     other are one."""
     share = size["layers"] * shards // size["ranks"]
@@ -96,7 +96,7 @@ def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose
             elif layers != fellows:
                 problem += f", and rank {first}, of the same stage, {show_set(fellows)}"
             expected = f"{share} layer{'s' * (share > 1)} for each {whose}, each layer on one {whose}"
-            raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
+            raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, line="")
         owner.update(dict.fromkeys(layers, first))
         wanted.append(dict.fromkeys(layers, (_piece(shard, shards), _piece(shard, shards))))
     return wanted
@@ -110,12 +110,12 @@ def anywhere(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
         weights, states = (_parts(kind, state.began) for kind in ("Weight", "OptState"))
         for layer in sorted(weights.keys() ^ states.keys()):
             has, lacks = ("weight", "optimizer state") if layer in weights else ("optimizer state", "weight")
-            expected, cure = "a part of both on each rank that has one of them", f"model.load_weights({layer}, ...)"
+            expected, fix = "a part of both on each rank that has one of them", f"model.load_weights({layer}, ...)"
             raise PuzzleError(
                 f"it begins with the {has} of layer {layer} and no part of its {lacks}",
                 where=Place(state.rank),
                 expected=expected,
-                cure=cure,
+                fix=fix,
                 line="",
             )
         wanted.append({layer: (weights[layer], states[layer]) for layer in weights})
@@ -123,14 +123,14 @@ def anywhere(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
         parts = tuple(dict.fromkeys(own[layer][which] for own in wanted if layer in own))
         shards, total = union(parts)[0] if parts else (frozenset[int](), 1)
         if len(shards) < total:
-            cure = "each layer on some rank, or each of its pieces: model.load_weights(layer, shard, total)"
+            fix = "each layer on some rank, or each of its pieces: model.load_weights(layer, shard, total)"
             got = _show((shards, total) if shards else None)
             raise PuzzleError(
                 f"no rank begins with all of the {kind} of layer {layer}, and all together do not either",
                 where="all ranks",
                 expected="all of it",
                 got=got,
-                cure=cure,
+                fix=fix,
                 line="",
             )
     return wanted
@@ -186,8 +186,8 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
             problem = f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer"
             expected = "weight and state loaded before the first operation of their layer"
             store = 'weights["adapter", l]' if adapters else "weights[l]"
-            cure = f"model.{store}, model.opt_states[l] = model.{LOADS[adapters]}(l) before anything else with layer l"
-            raise PuzzleError(problem, where=Place(state.rank), expected=expected, cure=cure, line="")
+            fix = f"model.{store}, model.opt_states[l] = model.{LOADS[adapters]}(l) before anything else with layer l"
+            raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, line="")
         finals = [final.labels for final in state.finals.values()]
         _compare(state.rank, "Weight", False, want, finals, adapters)
         _compare(state.rank, "OptState", False, want, kept, adapters)
@@ -212,12 +212,12 @@ def _check_host(rank: int, begins: bool, of_devices: Sequence[Wanted], states: I
     for state in states:
         if not any(_is_part(state, wanted) for wanted in of_devices):
             when = "begins" if begins else "ends"
-            cure = "a host has the states of its own devices, in the pieces in which they would have them"
+            fix = "a host has the states of its own devices, in the pieces in which they would have them"
             raise PuzzleError(
                 f"this host {when} with an optimizer state of layer {state.layer} that none of its devices has",
                 where=Place(rank),
                 got=str(state),
-                cure=cure,
+                fix=fix,
                 line="",
             )
 
@@ -229,8 +229,8 @@ def _check_frozen(layout: Sequence[Wanted], final_states: Sequence[FinalState]) 
         for labels in began:
             if labels.kind == "OptState":
                 problem = f"it keeps the optimizer state of the frozen weight of layer {labels.layer}"
-                cure = f"model.weights[{labels.layer}], _ = model.load_weights(...): what is frozen needs none"
-                raise PuzzleError(problem, where=Place(state.rank), got=str(labels), cure=cure, line="")
+                fix = f"model.weights[{labels.layer}], _ = model.load_weights(...): what is frozen needs none"
+                raise PuzzleError(problem, where=Place(state.rank), got=str(labels), fix=fix, line="")
         _compare(state.rank, "Weight", True, wanted, began)
         kept = [piece.labels for piece in state.kept if piece.labels.kind == "Weight" and not piece.labels.adapter]
         _compare(state.rank, "Weight", False, wanted, kept, frozen=True)
@@ -258,14 +258,14 @@ def _compare(
             what = f"{kind} of the adapter" if adapters else kind
             problem = f"it {when} the wrong pieces of the {what} of layer {layer}"
             if layer not in wanted:
-                cure = f"layer {layer} is not for this rank: leave it to those that hold it"
+                fix = f"layer {layer} is not for this rank: leave it to those that hold it"
             elif begins:
-                cure = _load(LOADS[adapters], layer, *wanted[layer])
+                fix = _load(LOADS[adapters], layer, *wanted[layer])
             elif have is None:
-                cure = how.format(layer)
+                fix = how.format(layer)
             else:
-                cure = "the part that this rank has loaded: what is gathered is for use, and not to be kept"
-            raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), cure=cure, line="")
+                fix = "the part that this rank has loaded: what is gathered is for use, and not to be kept"
+            raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), fix=fix, line="")
 
 
 _ENDS = {

@@ -15,10 +15,10 @@ from ..record.labels import Labels
 from ..record.table import RECEIVE, SEND, makes_weight_grads, training
 
 
-def _broken(event: Event, problem: str, expected: str, cure: str = "") -> PuzzleError:
+def _broken(event: Event, problem: str, expected: str, fix: str = "") -> PuzzleError:
     """Return the error of an operation that breaks a rule."""
     place = Place(event.rank, event.kind, event.layer, tick=event.issued, detail=f"at tick {event.issued:g}")
-    return PuzzleError(problem, where=place, expected=expected, cure=cure, line="")
+    return PuzzleError(problem, where=place, expected=expected, fix=fix, line="")
 
 
 def one_micro_batch(outcome: Outcome) -> None:
@@ -27,8 +27,8 @@ def one_micro_batch(outcome: Outcome) -> None:
     for event in outcome.events:
         if event.kind in trains and len(event.batches) > 1:
             expected = "one micro-batch after the other, as the puzzle asks"
-            cure = "model.get_activation([micro_batch]) in a loop over the micro-batches"
-            raise _broken(event, f"it works on micro-batches {show_set(event.batches)} at once", expected, cure)
+            fix = "model.get_activation([micro_batch]) in a loop over the micro-batches"
+            raise _broken(event, f"it works on micro-batches {show_set(event.batches)} at once", expected, fix)
 
 
 def own_layers(outcome: Outcome) -> None:
@@ -39,8 +39,8 @@ def own_layers(outcome: Outcome) -> None:
     for event in outcome.events:
         if event.kind in trains and event.layer not in loaded[event.rank]:
             expected = "every rank runs its own layers; activations and their gradients are passed on"
-            cure = "load the weights that this rank uses, keep them, and pass on what the next layer needs"
-            raise _broken(event, f"it runs layer {event.layer}, whose weight it has not loaded", expected, cure)
+            fix = "load the weights that this rank uses, keep them, and pass on what the next layer needs"
+            raise _broken(event, f"it runs layer {event.layer}, whose weight it has not loaded", expected, fix)
 
 
 def four_stages(outcome: Outcome) -> None:
@@ -52,8 +52,8 @@ def four_stages(outcome: Outcome) -> None:
             mine.add(event.layer)
             if len(mine) > most:
                 expected = f"every rank is one of four stages and runs {most}"
-                cure = "pass the activation on to the rank that runs the next stage, and its gradient back"
-                raise _broken(event, f"it runs {len(mine)} of {outcome.layers} layers", expected, cure)
+                fix = "pass the activation on to the rank that runs the next stage, and its gradient back"
+                raise _broken(event, f"it runs {len(mine)} of {outcome.layers} layers", expected, fix)
 
 
 def weights_stay(outcome: Outcome) -> None:
@@ -62,8 +62,8 @@ def weights_stay(outcome: Outcome) -> None:
     for event in outcome.events:
         if event.tensor in ("Weight", "OptState"):
             expected = "weights and states stay where they are; activations are added up"
-            cure = f"out = model.forward({event.layer}, inp, model.weights[{event.layer}], partial=True)"
-            raise _broken(event, f"it moves the {KINDS[event.tensor].word} of layer {event.layer}", expected, cure)
+            fix = f"out = model.forward({event.layer}, inp, model.weights[{event.layer}], partial=True)"
+            raise _broken(event, f"it moves the {KINDS[event.tensor].word} of layer {event.layer}", expected, fix)
 
 
 def states_stay(outcome: Outcome) -> None:
@@ -71,8 +71,8 @@ def states_stay(outcome: Outcome) -> None:
     for event in outcome.events:
         if event.tensor == "OptState":
             expected = "optimizer states stay where they are: gradients come to them, and weights go back"
-            cure = f"await model.pass_to(model.host, grad), and model.update({event.layer}, ...) on the host"
-            raise _broken(event, f"it moves the optimizer state of layer {event.layer}", expected, cure)
+            fix = f"await model.pass_to(model.host, grad), and model.update({event.layer}, ...) on the host"
+            raise _broken(event, f"it moves the optimizer state of layer {event.layer}", expected, fix)
 
 
 class _Arrival(NamedTuple):
@@ -159,8 +159,8 @@ def no_whole_gradient(outcome: Outcome) -> None:
             problem = f"this is puzzle 3: the rank received a whole summed gradient and used {used} of it"
             expected = "no rank ever receives a whole gradient, neither at once nor piece by piece"
             axis = ', axis="shard"' if "shard" in (outcome.mesh or {}) else ""
-            cure = f"grad = await model.scatterreduce(grad, {layer}{axis})  # rank i receives piece i of the sum"
-            raise _broken(whole[-1].event, problem, expected, cure)
+            fix = f"grad = await model.scatterreduce(grad, {layer}{axis})  # rank i receives piece i of the sum"
+            raise _broken(whole[-1].event, problem, expected, fix)
 
 
 RULES: Mapping[str, Callable[[Outcome], None]] = {

@@ -62,14 +62,14 @@ class Puzzle(NamedTuple):
         known in seconds and bytes."""
         return self.unit.scored(time), self.size_unit.scored(memory)
 
-    def told(self, time: float, memory: Elements | float) -> tuple[str, str]:
+    def describe(self, time: float, memory: Elements | float) -> tuple[str, str]:
         """Return time and memory with their units."""
-        return self.unit.lasting(time), self.size_unit.told(memory)
+        return self.unit.lasting(time), self.size_unit.describe(memory)
 
     def brief(self, time: float, memory: Elements | float) -> tuple[str, str]:
         """Return time and memory for a table of ticks and elements: other units are named."""
         if self.unit is not TICKS:
-            return self.told(time, memory)
+            return self.describe(time, memory)
         return show_ticks(time), self.size_unit.show(memory)
 
     @property
@@ -127,8 +127,8 @@ def find(name: object) -> Puzzle:
     near = get_close_matches(str(name), known, n=1)
     problem = f"there is no puzzle {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
     expected = ", ".join(f"{puzzle.name} ({puzzle.number})" for puzzle in known.values())
-    cure = 'a name or a number; for a function of another name: grade(fn, puzzle="fsdp")'
-    raise PuzzleError(problem, expected=expected, cure=cure)
+    fix = 'a name or a number; for a function of another name: grade(fn, puzzle="fsdp")'
+    raise PuzzleError(problem, expected=expected, fix=fix)
 
 
 def before(puzzle: Puzzle) -> Puzzle | None:
@@ -157,7 +157,7 @@ COSTS: Mapping[str, Cost] = {
     "ring": RingCost(),
     "free_links": Cost(send=0, send_across=0, receive=0),
     "two_halves": Cost(allreduce=0.6, allreduce_across=3.0),  # an all-reduce is a reduce-scatter and an all-gather
-    "long_gathers": Cost(backward=2, collective=0.8),  # between boxes, with few tokens
+    "long_gathers": Cost(backward=2, collective=0.8),  # between nodes, with few tokens
     "inner_activations": Cost(
         # of a layer of GPT-3, whose input takes 2sbh bytes: 114sbh in all, and 34sbh without the scores of attention
         backward=2,
@@ -175,7 +175,7 @@ COSTS: Mapping[str, Cost] = {
         host_update=5.5,
     ),
     "long_hops": RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760),  # bytes as long as a backward
-    "two_speeds": RingCost(  # inside a box, and between boxes
+    "two_speeds": RingCost(  # inside a box, and between nodes
         backward=2, latency=0.03, bandwidth=2_457_600, latency_across=0.1, bandwidth_across=245_760
     ),
     "one_card": Cost(  # a box of 100 Gbit/s: whoever gathers across, the whole weight goes through its card

@@ -124,7 +124,7 @@ NONE = {
     "buckets": "PyTorch's DDP fills its buckets by bytes, 1 MiB first and then 25, and never by layers. What it does "
     "with layers of other sizes is in tests/torch_truth/TABLE.md.",
     "hierarchical": "PyTorch leaves it to NCCL how a sum goes over the links, and starts one all-reduce.",
-    "hpz": "PyTorch does this with fully_shard(..., reshard_after_forward=4), where a box has 4 ranks, and what that "
+    "hpz": "PyTorch does this with fully_shard(..., reshard_after_forward=4), where a node has 4 ranks, and what that "
     "starts is not recorded here.",
     "offload": "PyTorch's CPUOffloadPolicy keeps the weights on the processor, too, and updates after the whole "
     "backward pass. It has no way to keep weights on the GPU, and only states elsewhere.",

@@ -9,8 +9,8 @@ import torch
 from ..basics.errors import PuzzleError
 from ..learner.dist import Dist
 from ..learner.model import Model
-from ..machine.books import books_of
 from ..machine.cost import Shape
+from ..machine.simulator import new_simulator
 from ..running.execution import name_of
 from ..running.limits import collector_off
 from ..running.run import Run, Settings, train_on
@@ -23,10 +23,10 @@ SMALL = 256  # hidden size up to which one thread computes a layer faster than s
 
 
 def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> RealRun:
-    """Run as ``lib.run`` does, with the same loop and books, and values with numbers in them."""
+    """Run as ``lib.run`` does, with the same loop and simulator, and values with numbers in them."""
     if settings.pace or settings.meter:
-        raise PuzzleError("ranks in one process have no pace and no meter of their own", cure='engine="processes"')
-    dist = Dist.of(shape, books_of(shape, graded=True, strict=settings.strict, values=Numbers(work)))
+        raise PuzzleError("ranks in one process have no pace and no meter of their own", fix='engine="processes"')
+    dist = Dist.of(shape, new_simulator(shape, graded=True, strict=settings.strict, values=Numbers(work)))
     begun, threads = time.perf_counter(), torch.get_num_threads()
     if work.hidden <= SMALL:
         torch.set_num_threads(1)

@@ -1,8 +1,8 @@
 """What a tensor carries on an engine with real tensors: a fingerprint, and numbers.
 
-``Numbers`` has the methods of ``Fingerprints`` and stands in their place in the books. Each value has the fingerprint
-that it would have in the simulator, so that every rule and every check goes on working, and the numbers of the same
-tensor. The two are independent: each operation is carried out in both, and the end is checked in both.
+``Numbers`` has the methods of ``Fingerprints`` and stands in their place in the simulator. Each value has the
+fingerprint that it would have in the simulator, so that every rule and every check goes on working, and the numbers of
+the same tensor. The two are independent: each operation is carried out in both, and the end is checked in both.
 
 Numbers that an operation needs and that are missing are nan. That happens only if the rules are switched off.
 """
@@ -134,13 +134,13 @@ class Numbers:
             return self._complete(weight), lambda x, flat: apply(kind, x, flat, cheap)
         pieces, together = _pieces(weight), unit(kind, hidden)
         if together is None:
-            problem, cure = f"a layer of kind {kind!r} is not computed in pieces here", 'layer="mlp"'
-            raise PuzzleError(problem, where="partial=True", cure=cure)
+            problem, fix = f"a layer of kind {kind!r} is not computed in pieces here", 'layer="mlp"'
+            raise PuzzleError(problem, where="partial=True", fix=fix)
         if any(end % together for span in pieces.spans for end in span):
             units = self.parameters // together
             problem = f"the weight is cut inside of a unit: with hidden={hidden}, a layer has {units} units"
-            cure = f"a hidden size that is a multiple of twice the pieces of a layer, run(..., hidden={2 * units + 2})"
-            raise PuzzleError(problem, where="partial=True", expected="pieces of whole units", cure=cure)
+            fix = f"a hidden size that is a multiple of twice the pieces of a layer, run(..., hidden={2 * units + 2})"
+            raise PuzzleError(problem, where="partial=True", expected="pieces of whole units", fix=fix)
         bypass = bool(pieces.spans) and pieces.spans[0][0] == 0
         return pieces.flat[0], lambda x, flat: apply_units(kind, x, flat, bypass, cheap)
 

@@ -1,7 +1,7 @@
 """One process a rank, and torch.distributed between them: the proof that a function is truly distributed.
 
-This process keeps the books (see ``distributed.host``) and needs no torch. The ranks are forked by a zygote, which is
-started at the first run and stays for the next ones.
+This process keeps the simulator (see ``distributed.host``) and needs no torch. The ranks are forked by a zygote, which
+is started at the first run and stays for the next ones.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
 def keep_books(
     name: str, shape: Shape, work: Workload, settings: Settings, door: Door, supervisor: Supervisor
 ) -> ProcessRun:
-    """Keep the books for the ranks that come to a door. Return the run when all have ended."""
+    """Keep the simulator for the ranks that come to a door. Return the run when all have ended."""
     host = Host(name, shape, work, settings.timeout, door.admit(START, supervisor), supervisor)
     token = witnessed.set(host.clerk.errors)
     try:
@@ -94,7 +94,7 @@ def _pickled(thing: object, learners: object, name: str) -> str:
         raise PuzzleError(
             f"it cannot be sent to other processes: {type(error).__name__}: {error}",
             where=name,
-            cure="let it use only what can be pickled: functions, classes, constants",
+            fix="let it use only what can be pickled: functions, classes, constants",
             line="",
         ) from None
     finally:
@@ -134,7 +134,7 @@ class Zygote:
             self.end()
             raise PuzzleError(
                 "the process that starts the ranks did not come up",
-                cure="see what it says: python -c 'import torch, torch.distributed'",
+                fix="see what it says: python -c 'import torch, torch.distributed'",
                 line="",
             ) from None
         mine.settimeout(None)
@@ -163,7 +163,7 @@ class Zygote:
         except (BlockingIOError, TimeoutError):
             pass
         except (EOFError, OSError):
-            raise PuzzleError("the process that starts the ranks is gone", cure="run it again", line="") from None
+            raise PuzzleError("the process that starts the ranks is gone", fix="run it again", line="") from None
         finally:
             self.wire.end.settimeout(None)
         return self.dead

@@ -54,7 +54,7 @@ def _only_fingerprint(piece: Piece) -> Piece:
 class ProcessRun(RealRun):
     """A run whose ranks were processes.
 
-    Time and memory are the simulated ones, since the books were the same. ``measured``: the run by the clock on the
+    Time and memory are the simulated ones, since the simulator were the same. ``measured``: the run by the clock on the
     wall, in milliseconds; ``tick``: seconds of a tick in it, the pace or what a micro-batch took on average to go
     through a layer. ``stored``: the count of records of the log at which as many numbers were really stored as the
     labels say, and the count of all. ``live``: with a meter, for each rank the most numbers that were alive at once,

@@ -1,4 +1,4 @@
-"""One rank of a run as torchrun starts it, on one machine or many. Rank 0 keeps the books besides, in a thread."""
+"""One rank of a run as torchrun starts it, on one machine or many. Rank 0 keeps the simulator besides, in a thread."""
 
 import json
 import os
@@ -26,13 +26,14 @@ from .processes import keep_books
 from .result import ProcessRun
 
 LOOKING, LEAVING = 0.5, 1.5
-"""Seconds after SIGTERM for which the books look for a rank that was lost before it, and after which a rank ends."""
+"""Seconds after SIGTERM for which the simulator look for a rank that was lost before it, and after which a rank
+ends."""
 
 
 class Torchrun:
-    """What the books know of torchrun, which has started the ranks (``Supervisor``): that it ends them.
+    """What the simulator know of torchrun, which has started the ranks (``Supervisor``): that it ends them.
 
-    As soon as one rank has died, torchrun sends SIGTERM to all the others, also to the one with the books. So that
+    As soon as one rank has died, torchrun sends SIGTERM to all the others, also to the one with the simulator. So that
     these can say who it was, a rank that is sent SIGTERM ends a moment later.
     """
 
@@ -73,12 +74,12 @@ def work_for(
     torchrun = Torchrun()
     rank, ranks = int(os.environ["RANK"]), shape.everyone
     local_rank = int(os.environ.get("LOCAL_RANK", rank))
-    # The store comes first: through it the ranks learn where the books are kept.
+    # The store comes first: through it the ranks learn where the simulator are kept.
     store, _, _ = next(dist.rendezvous("env://", rank, ranks))
     gpus = _all_have_gpus(store, rank, shape.ranks, local_rank) and settings.device == "auto"
     if rank == 0:
         door = Door("", ranks)
-        store.set("books", json.dumps(door.place(os.environ["MASTER_ADDR"])))
+        store.set("simulator", json.dumps(door.place(os.environ["MASTER_ADDR"])))
 
         def keep() -> None:
             try:
@@ -87,17 +88,17 @@ def work_for(
                 print(error if isinstance(error, PuzzleError) else traceback.format_exc(), file=sys.stderr)
                 leave(False)
 
-        books = threading.Thread(target=keep, name="books", daemon=True)
-        books.start()
-    place = json.loads(store.get("books"))
+        simulator = threading.Thread(target=keep, name="simulator", daemon=True)
+        simulator.start()
+    place = json.loads(store.get("simulator"))
     device = f"cuda:{local_rank}" if gpus and rank < shape.ranks else "cpu"
     store = dist.PrefixStore("ranks", store)
     try:
         right = be_a_rank(place, rank, device, store, shape, work, settings, lambda: function)
-    except (EOFError, OSError):  # the books are closed: whoever keeps them has said why
+    except (EOFError, OSError):  # the simulator are closed: whoever keeps them has said why
         right = False
     if rank == 0:
-        books.join()
+        simulator.join()
         right = True  # or else it would have ended this process
     leave(right)
 

@@ -45,9 +45,9 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
         says = f"{what} (a puzzle's function: those of the puzzle)"
         parser.add_argument(f"--{name}", metavar="N", type=int, help=says)
     parser.add_argument("--mesh", metavar="M", type=_mesh, help="names and sizes of axes: replica=2,shard=4")
-    parser.add_argument("--node-size", metavar="N", type=int, help="ranks in a box")
+    parser.add_argument("--node-size", metavar="N", type=int, help="ranks in a node")
     parser.add_argument("--train", choices=TRAINED, help="what is trained: weights, or adapters beside them")
-    parser.add_argument("--hosts", metavar="N", type=int, help="hosts: one for each GPU, or one for each box (none)")
+    parser.add_argument("--hosts", metavar="N", type=int, help="hosts: one for each GPU, or one for each node (none)")
 
 
 def _mesh(text: str) -> dict[str, int]:

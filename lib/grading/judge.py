@@ -9,8 +9,8 @@ from random import Random, SystemRandom
 from ..basics.errors import Place, PuzzleError, show_call
 from ..course.bounds import bounds_of
 from ..course.layouts import Size, check_layout, corners, show_size
+from ..course.outlines import Elsewhere, at_home, elsewhere, work_at_home
 from ..course.rules import RULES
-from ..course.sketches import Elsewhere, at_home, elsewhere, work_at_home
 from ..course.specs import Puzzle, subject_of
 from ..learner.model import written
 from ..machine.check import TRAINED, check_finals
@@ -94,8 +94,8 @@ def check_words(outcome: Outcome, puzzle: Puzzle) -> None:
                     event.rank, event.kind, event.layer, tick=event.issued, detail=f"at {puzzle.unit.at(when)}"
                 )
                 problem = f"puzzle {puzzle.number} is solved without {IN_WORDS.get(word, f'`{word}`')}{about}"
-                cure = "`run` and `draw` take it, if you want to see what it would do"
-                raise PuzzleError(problem, where=place, cure=cure, line="")
+                fix = "`run` and `draw` take it, if you want to see what it would do"
+                raise PuzzleError(problem, where=place, fix=fix, line="")
 
 
 def comes_next(outcome: Outcome) -> str:
@@ -136,17 +136,17 @@ def check_limits(outcome: Outcome, puzzle: Puzzle, there: Elsewhere) -> None:
         target, known = puzzle.target[name], getattr(home, name)
         limit = math.ceil(ROOM * max(least * target / known, least + target - known))
         if took > limit:
-            took, limit, least = (puzzle.told(one, one)[place] for one in (took, limit, least))
+            took, limit, least = (puzzle.describe(one, one)[place] for one in (took, limit, least))
             expected = f"at most {limit}, where a solution takes {least}"
-            cure = "do the same at every size, whatever model.RANKS, model.LAYERS and model.BATCHES are"
-            raise PuzzleError(f"it takes {took}", expected=expected, cure=cure, line="")
+            fix = "do the same at every size, whatever model.RANKS, model.LAYERS and model.BATCHES are"
+            raise PuzzleError(f"it takes {took}", expected=expected, fix=fix, line="")
 
 
 def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
     """What is right but too slow or too big, and by how much."""
     target, over = puzzle.target, []
     time, memory = puzzle.scored(outcome.time, outcome.memory)
-    own, most = puzzle.told(time, memory), puzzle.brief(target["time"], target["memory"])
+    own, most = puzzle.describe(time, memory), puzzle.brief(target["time"], target["memory"])
     if time > target["time"]:
         over.append(f"{own[0]}, target {most[0]}")
     if memory > target["memory"]:
@@ -156,7 +156,7 @@ def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
 
 def longest_chain(outcome: Outcome, puzzle: Puzzle) -> str:
     """Of a run that is too slow, where its time goes: the longest chain of its operations, as a sum."""
-    return chain_of(outcome.events).told(puzzle.unit) if is_slow(outcome, puzzle) else ""
+    return chain_of(outcome.events).describe(puzzle.unit) if is_slow(outcome, puzzle) else ""
 
 
 def is_slow(outcome: Outcome, puzzle: Puzzle) -> bool:
@@ -196,7 +196,7 @@ def _times(kind: str, across: bool, count: int) -> str:
     """Return that something was done so often, in words."""
     row = OPERATIONS[kind]
     plural = ("es" if row.word.endswith("s") else "s") * (count != 1)
-    return f"{count} {row.word}{plural}{' of a micro-batch' * row.by_batch}{' between boxes' * across}"
+    return f"{count} {row.word}{plural}{' of a micro-batch' * row.by_batch}{' between nodes' * across}"
 
 
 def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
@@ -232,7 +232,7 @@ def praise(outcome: Outcome, puzzle: Puzzle) -> str:
     if star:
         ticks, elements = round(time - star["time"], 9), memory - star["memory"]
         missing = [puzzle.unit.lasting(ticks)] if ticks > 0 else []
-        missing += [puzzle.size_unit.told(elements)] if elements > 0 else []
+        missing += [puzzle.size_unit.describe(elements)] if elements > 0 else []
         said += [f"For the star, save another {' and '.join(missing)}."] if missing else []
     bound = bounds_of(puzzle)
     said += [met] if bound and (met := bound.praise(time)) else []

@@ -16,7 +16,7 @@ from typing import Any
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError, numbered
 from ..course.layouts import mesh_of
-from ..course.sketches import sketch
+from ..course.outlines import sketch
 from ..course.specs import Puzzle, after, cost_named, find, written
 from ..record.codes import code_of, grid, legend
 from ..record.table import OPERATIONS
@@ -72,10 +72,10 @@ def grade(
     """
     if not callable(fn):
         named = fn if isinstance(fn, str) else getattr(fn, "name", "fsdp")
-        raise PuzzleError("grade takes a function", got=describe(fn), cure=f"grade({named})")
+        raise PuzzleError("grade takes a function", got=describe(fn), fix=f"grade({named})")
     if represent is not None:
-        problem, cure = "a verdict is proved, and ranks that stand for others only tell the time", "leave represent out"
-        raise PuzzleError(problem, where="grade", got=f"represent={describe(represent)}", cure=cure)
+        problem, fix = "a verdict is proved, and ranks that stand for others only tell the time", "leave represent out"
+        raise PuzzleError(problem, where="grade", got=f"represent={describe(represent)}", fix=fix)
     spec = find(puzzle if puzzle is not None else getattr(fn, "__name__", fn))
     seed = new_seed() if seed is None else seed
     begun = time.perf_counter()
@@ -237,13 +237,13 @@ def start_from(puzzle: str, new: str = "") -> Answer:
     old = find(getattr(puzzle, "__name__", puzzle))
     into = find(getattr(new, "__name__", new)) if new else after(old)
     if into is None:
-        raise PuzzleError(f"no puzzle comes after {old.name}", cure=f'start_from("{old.name}", "fsdp")', line="")
+        raise PuzzleError(f"no puzzle comes after {old.name}", fix=f'start_from("{old.name}", "fsdp")', line="")
     path = Path(f"{old.file}.ipynb")
     code = answer_of(path, old.name) or Progress().answers.get(old.name, "")
     if not code:
         expected = f"a function {old.name} in {path} in the same folder, saved, or a pass of it"
-        cure = f"solve puzzle {old.number} first, save its notebook, and run this again"
-        raise PuzzleError(f"there is no answer of yours to {old.name} here", expected=expected, cure=cure, line="")
+        fix = f"solve puzzle {old.number} first, save its notebook, and run this again"
+        raise PuzzleError(f"there is no answer of yours to {old.name} here", expected=expected, fix=fix, line="")
     code = renamed(code, old.name, into.name)
     shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is None:
@@ -270,8 +270,8 @@ def solution(puzzle: str, sure: bool = False) -> Answer:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
-        got, cure = f"no {path.name} in a folder solutions beside lib", "it is in a clone of the project"
-        raise PuzzleError(f"the solution of {spec.name} is not here", got=got, cure=cure, line="") from None
+        got, fix = f"no {path.name} in a folder solutions beside lib", "it is in a clone of the project"
+        raise PuzzleError(f"the solution of {spec.name} is not here", got=got, fix=fix, line="") from None
     return Answer("\n\n".join([f"## {spec.title}", *_sections(text, spec.name)]))
 
 

@@ -51,11 +51,11 @@ def _in_a_line(verdict: Verdict) -> list[str]:
     """Return the puzzle, time and memory of a pass, and its star or what that asks for."""
     puzzle, star = verdict.puzzle, verdict.puzzle.star
     assert verdict.time is not None and verdict.memory is not None  # it passes
-    own, wanted = puzzle.told(verdict.time, verdict.memory), ("", "")
+    own, wanted = puzzle.describe(verdict.time, verdict.memory), ("", "")
     said = [f"{STAR} star"] * verdict.starred
     said += ["better than the best known"] * puzzle.beats_all(verdict.time, verdict.memory)
     if star and not verdict.starred:
-        wanted = puzzle.told(star["time"], star["memory"])
+        wanted = puzzle.describe(star["time"], star["memory"])
         said.append("the star asks for")
     return [f"puzzle {puzzle.number}", puzzle.name, *own, ", ".join(said), *wanted]
 

@@ -31,7 +31,7 @@ class Mistake(NamedTuple):
     place: Place = NOWHERE
     expected: str = ""
     got: str = ""
-    cure: str = ""
+    fix: str = ""
     line: str = ""
 
     @classmethod
@@ -40,7 +40,7 @@ class Mistake(NamedTuple):
         place = getattr(error, "place", None)
         if not isinstance(place, Place):
             return cls(str(error))
-        texts = map(str, (error.expected, error.got, error.cure, error.line))
+        texts = map(str, (error.expected, error.got, error.fix, error.line))
         return cls(str(error.problem), shown_place(place), *texts)
 
     @property
@@ -112,7 +112,7 @@ class Verdict:
             shown = [(name, *self.puzzle.brief(one["time"], one["memory"])) for name, one in wanted]
             ticks = ", ".join(f"{name} {one}" for name, one, _ in shown)
             sizes = ", ".join(f"{name} {one}" for name, _, one in shown)
-            time, memory = self.puzzle.told(self.time, self.memory)
+            time, memory = self.puzzle.describe(self.time, self.memory)
             facts = [("time", f"{time} ({ticks})")]
             if bound := bounds_of(self.puzzle):
                 facts.append(("bound", bound.in_words()))
@@ -145,7 +145,7 @@ class Verdict:
         return [*facts, *((name, text) for name, wanted, text in more if wanted)]
 
     def _in_words(self, point: dict[str, Any]) -> str:
-        return " with ".join(self.puzzle.told(point["time"], point["memory"]))
+        return " with ".join(self.puzzle.describe(point["time"], point["memory"]))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under the names of the fields."""

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from ..basics.errors import PuzzleError, line_at, show_call, show_line
-from ..machine.interface import AnyBooks, CallHandle, RankHandle, Token
+from ..machine.interface import AnySimulator, CallHandle, RankHandle, Token
 from .tensors import TENSORS, of_token
 from .watch import Watch
 
@@ -22,13 +22,13 @@ class Caller(NamedTuple):
     """What calls have to know of the rank that makes them."""
 
     rank: int
-    books: AnyBooks
+    simulator: AnySimulator
     handle: RankHandle
     watch: Watch | None  # who has to be told that a coroutine waits; None where the loop knows
 
     def share(self) -> None:
         """Several coroutines may run in this rank from now on."""
-        self.books.share(self.handle, running_task)
+        self.simulator.share(self.handle, running_task)
 
 
 def running_task() -> object:
@@ -59,7 +59,7 @@ class Call:
     def __await__(self) -> Generator[Any, None, Any]:
         if self._result is not _PENDING:
             return self._result
-        if not self._caller.books.wait(self._handle, self._wake):
+        if not self._caller.simulator.wait(self._handle, self._wake):
             yield from self._waiting()
         return self._take()
 
@@ -73,7 +73,7 @@ class Call:
         return future
 
     def _wake(self) -> None:
-        """The books: this call can be fetched."""
+        """The simulator: this call can be fetched."""
         future = self._future
         if future is not None and not future.done():
             future.set_result(None)
@@ -81,7 +81,7 @@ class Call:
     def _take(self) -> Any:
         if self._result is _PENDING:
             try:
-                result = self._caller.books.fetch(self._handle)
+                result = self._caller.simulator.fetch(self._handle)
             except PuzzleError as error:
                 error.line = error.line or self.line()
                 raise
@@ -133,7 +133,7 @@ class Call:
         if self._result is not _PENDING:
             asyncio.get_running_loop().call_soon(callback, self, context=context)
             return
-        self._caller.books.wait(self._handle, self._wake)
+        self._caller.simulator.wait(self._handle, self._wake)
         self._waiting().add_done_callback(_Forward(self, callback), context=context)
 
     def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
@@ -149,7 +149,7 @@ class Call:
         return f"<{show_call(handle.kind, handle.layers or handle.layer)} of rank {self.rank}, {state}>"
 
     def __add__(self, other: object = None) -> Any:
-        raise PuzzleError(f"{self!r} is no tensor yet", cure="did you forget `await`?")
+        raise PuzzleError(f"{self!r} is no tensor yet", fix="did you forget `await`?")
 
     __radd__ = __getitem__ = __iter__ = __add__
 
@@ -165,7 +165,7 @@ def _missing(name: str) -> property:
     """Return an attribute that a tensor has, and a call has not yet."""
 
     def refuse(call: Call) -> None:
-        raise AwaitMissing(f"{call!r} has no {name}", cure="did you forget `await`?")
+        raise AwaitMissing(f"{call!r} has no {name}", fix="did you forget `await`?")
 
     return property(refuse)
 

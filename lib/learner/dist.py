@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..machine.books import books_of
 from ..machine.cost import Cost, Shape
-from ..machine.interface import AnyBooks
+from ..machine.interface import AnySimulator
+from ..machine.simulator import new_simulator
 from .watch import Watch
 
 
@@ -15,7 +15,7 @@ class Dist:
 
     ``mesh={"replica": 2, "shard": 4}`` arranges the ranks along named axes, whose sizes multiply to ``ranks``; they are
     numbered along the last axis first.
-    ``node_size=4`` puts ranks 0 to 3 in one box, 4 to 7 in the next; links between boxes are slower.
+    ``node_size=4`` puts ranks 0 to 3 in one box, 4 to 7 in the next; links between nodes are slower.
     ``cost`` holds the prices. ``hosts``: so many processors beside the devices, one for each device or one for each
     box. They are ranks, too, numbered after the devices. Raises PuzzleError if all these do not fit together.
     """
@@ -29,19 +29,19 @@ class Dist:
         hosts: int = 0,
     ) -> None:
         shape = Shape.of(ranks, mesh, node_size, cost, hosts)
-        books = books_of(shape)
+        simulator = new_simulator(shape)
         # By hand, somebody has to watch a loop of the host's; in run, the loop knows when everyone waits.
-        self._assemble(shape, books, Watch(books))
+        self._assemble(shape, simulator, Watch(simulator))
 
     @classmethod
-    def of(cls, shape: Shape, books: AnyBooks) -> Dist:
-        """Return the machine of a run, whose books are these."""
+    def of(cls, shape: Shape, simulator: AnySimulator) -> Dist:
+        """Return the machine of a run, whose simulator are these."""
         dist = cls.__new__(cls)
-        dist._assemble(shape, books, None)
+        dist._assemble(shape, simulator, None)
         return dist
 
-    def _assemble(self, shape: Shape, books: AnyBooks, watch: Watch | None) -> None:
-        self._mesh, self._books, self._watch = shape.mesh, books, watch
+    def _assemble(self, shape: Shape, simulator: AnySimulator, watch: Watch | None) -> None:
+        self._mesh, self._simulator, self._watch = shape.mesh, simulator, watch
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
         self.hosts, self.cost = shape.mesh.hosts, shape.cost
 

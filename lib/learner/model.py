@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
 from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at
 from ..basics.units import Elements
-from ..machine.books import loading
 from ..machine.check import TRAINED, check_finals
 from ..machine.cost import Cost
 from ..machine.failure import Wait
 from ..machine.interface import CallHandle, FinalState
+from ..machine.simulator import loading
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import ACTIVATIONS, STORES
@@ -73,22 +73,22 @@ class Model(Verbs):
         if dist is None:
             dist = Dist(1)
         if not isinstance(dist, Dist):
-            raise PuzzleError("dist must be a Dist", where="Model", got=describe(dist), cure="dist=Dist(4)")
+            raise PuzzleError("dist must be a Dist", where="Model", got=describe(dist), fix="dist=Dist(4)")
         self.dist = dist
         self._rank = one_of("Model: rank", rank, dist._mesh.everyone)
         self._layers = whole_number("Model: layers", layers)
         self._batches = whole_number("Model: batches", batches)
-        self._books = dist._books
-        self._handle = self._books.open(self._rank, self._layers, self._batches)
+        self._simulator = dist._simulator
+        self._handle = self._simulator.open(self._rank, self._layers, self._batches)
         self._by_hand = dist._watch is not None
         self._shared = False
-        self._caller = Caller(self._rank, self._books, self._handle, dist._watch)
+        self._caller = Caller(self._rank, self._simulator, self._handle, dist._watch)
         # Where each record of the log was written: a place in the code costs less than a line.
         self._codes: list[CodeType] = []
         self._places = array("i")
         self.final_weights = Answers()
         for store in STORES:
-            setattr(self, store, Storage(self._books, self._handle, store))
+            setattr(self, store, Storage(self._simulator, self._handle, store))
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute of your own. Raises PuzzleError for what the machine has: it would no longer know of it."""
@@ -97,8 +97,8 @@ class Model(Verbs):
             stores = name in STORES
             where = Place(self._rank, detail=f"model.{name} = ...")
             instead = f"model.{name}.clear() empties it, model.{name}.update(...) stores several tensors"
-            cure = instead if stores else "choose another name for what is your own"
-            raise PuzzleError(f"model.{name} cannot be replaced", where=where, got=describe(value), cure=cure)
+            fix = instead if stores else "choose another name for what is your own"
+            raise PuzzleError(f"model.{name} cannot be replaced", where=where, got=describe(value), fix=fix)
         object.__setattr__(self, name, value)
 
     # -- what a rank knows of itself --------------------------------------------------------
@@ -142,18 +142,18 @@ class Model(Verbs):
     @property
     def time(self) -> float:
         """The rank's clock, in ticks."""
-        return self._books.time(self._handle)
+        return self._simulator.time(self._handle)
 
     @property
     def log(self) -> tuple[Event, ...]:
         """Everything that the rank has done so far, in the order of its calls."""
-        return tuple(self._books.events(self._handle))
+        return tuple(self._simulator.events(self._handle))
 
     def lines(self) -> list[Line | None]:
         """For each entry of ``log``, the line of your code that it comes from."""
         places = list(zip(self._codes, self._places, strict=True))
         known = {(code, at): Line(code, line_at(code, at)) if is_learners(code) else None for code, at in set(places)}
-        pending = {call.at for call in self._books.waiting(self._handle)}  # they have a line, and no record yet
+        pending = {call.at for call in self._simulator.waiting(self._handle)}  # they have a line, and no record yet
         lines = [known[place] for at, place in enumerate(places) if at not in pending]
         missing = len(self.log) - len(lines)
         if missing < 0:
@@ -163,7 +163,7 @@ class Model(Verbs):
     def _waits_for(self, place: Place) -> Wait | None:
         """Return the first call that has not ended and that the rank waits for, or that could not be held at a place,
         with its line."""
-        for call in self._books.waiting(self._handle):
+        for call in self._simulator.waiting(self._handle):
             layers = call.layers or (call.layer,)
             if call.awaited or (call.kind == place.operation and place.layer in layers):
                 code = self._codes[call.at] if call.at < len(self._codes) else None
@@ -178,12 +178,12 @@ class Model(Verbs):
 
     def memory(self) -> Elements:
         """Elements stored now, in all five dictionaries."""
-        return self._books.stored(self._handle)
+        return self._simulator.stored(self._handle)
 
     def status(self) -> None:
         """Prints the clock, the memory in use, and every stored tensor."""
         cost = self.dist.cost
-        when, held = cost.time_unit.at(f"{self.time:g}"), cost.size_unit.told(self.memory())
+        when, held = cost.time_unit.at(f"{self.time:g}"), cost.size_unit.describe(self.memory())
         lines = [f"[rank {self._rank}, {when}] {held} stored"]
         lines += [f"  {store._name}[{key!r}] = {tensor!r}" for store in self.storage() for key, tensor in store.items()]
         print("\n".join(lines))
@@ -198,8 +198,8 @@ class Model(Verbs):
         """The position of this rank on a mesh axis, from 0 up."""
         self.dist._mesh.size(axis)
         if self.is_host:
-            cure = "the place of a device: model.devices has the ranks of this host's"
-            raise PuzzleError(f"a host is on no axis, so not on {axis!r}", where=self._place("axis_index"), cure=cure)
+            fix = "the place of a device: model.devices has the ranks of this host's"
+            raise PuzzleError(f"a host is on no axis, so not on {axis!r}", where=self._place("axis_index"), fix=fix)
         if self._watched is not None:
             return self._watched(lambda rank: self.dist._mesh.coordinates(rank)[axis])
         return self.dist._mesh.coordinates(self._rank)[axis]
@@ -214,8 +214,8 @@ class Model(Verbs):
         for axis, place in coords.items():
             one_of(axis, place, mesh.size(axis), self._place("rank_at"))
         if self.is_host and (missing := mesh.axes.keys() - coords.keys()):
-            problem, cure = "a host has no coordinates of its own", f"name {', '.join(sorted(missing))} as well"
-            raise PuzzleError(problem, where=self._place("rank_at"), cure=cure)
+            problem, fix = "a host has no coordinates of its own", f"name {', '.join(sorted(missing))} as well"
+            raise PuzzleError(problem, where=self._place("rank_at"), fix=fix)
         return mesh.rank_at({**mesh.coordinates(self._rank), **coords}) if mesh.axes else self._rank
 
     # -- sources ------------------------------------------------------------------------------
@@ -224,8 +224,8 @@ class Model(Verbs):
         """A layer's weight and optimizer state, not yet updated. With ``shard`` and ``total`` it is one piece of each:
         number ``shard``, from 0, of ``total`` equal pieces. Takes no time. Each piece can be taken once."""
         if total.__class__ is not int or total < 1:
-            total = whole_number("total", total, where=self._place("load_weights"), cure=loading("load_weights"))
-        weight, state = self._books.load_weights(self._handle, layer, shard, total)
+            total = whole_number("total", total, where=self._place("load_weights"), fix=loading("load_weights"))
+        weight, state = self._simulator.load_weights(self._handle, layer, shard, total)
         self._note(sys._getframe(1))
         return of_token(weight), of_token(state)  # type: ignore[return-value]
 
@@ -233,15 +233,15 @@ class Model(Verbs):
         """The adapter of a layer and its optimizer state, not yet updated: two small matrices whose product is added to
         the layer's weight (LoRA). In all else it is like ``load_weights``. Only some puzzles allow it."""
         if total.__class__ is not int or total < 1:
-            total = whole_number("total", total, where=self._place("load_adapter"), cure=loading("load_adapter"))
-        weight, state = self._books.load_adapter(self._handle, layer, shard, total)
+            total = whole_number("total", total, where=self._place("load_adapter"), fix=loading("load_adapter"))
+        weight, state = self._simulator.load_adapter(self._handle, layer, shard, total)
         self._note(sys._getframe(1))
         return of_token(weight), of_token(state)  # type: ignore[return-value]
 
     def get_activation(self, batches: Iterable[int]) -> Activation:
         """The input of layer 0 for these micro-batches. Takes no time."""
         wanted = set_of("batches", batches, where=Place(self._rank, "get_activation"))
-        token = self._books.get_activation(self._handle, wanted)
+        token = self._simulator.get_activation(self._handle, wanted)
         self._note(sys._getframe(1))
         return of_token(token)  # type: ignore[return-value]
 
@@ -249,7 +249,7 @@ class Model(Verbs):
         """A made-up gradient, for demonstrations. With no micro-batches, ``[]``, it is zero, and allowed everywhere: a
         rank contributes it to an all-reduce or a reduce-scatter when it has nothing to add."""
         wanted = set_of("batches", batches, where=Place(self._rank, "fake_grad"))
-        return of_token(self._books.fake_grad(self._handle, layer, wanted))  # type: ignore[return-value]
+        return of_token(self._simulator.fake_grad(self._handle, layer, wanted))  # type: ignore[return-value]
 
     # -- operations ----------------------------------------------------------------------------
 
@@ -276,7 +276,7 @@ class Model(Verbs):
             return results[0] if keep is None else tuple(results)
         if type(inp) is not Activation or type(weight) is not Weight:
             self._refuse(FORWARD, layer, inp, weight)
-        made = self._books.compute(self._handle, FORWARD.kind, layer, (inp._token, weight._token))
+        made = self._simulator.compute(self._handle, FORWARD.kind, layer, (inp._token, weight._token))
         self._note(sys._getframe(1))
         return of_token(made[0])
 
@@ -285,7 +285,7 @@ class Model(Verbs):
         """The gradient of the loss with respect to the last activation (``inp.layer == LAYERS``). Takes {price}."""
         if type(inp) is not Activation:
             self._refuse(LOSS, None, inp)
-        made = self._books.compute(self._handle, LOSS.kind, None, (inp._token,))
+        made = self._simulator.compute(self._handle, LOSS.kind, None, (inp._token,))
         self._note(sys._getframe(1))
         return of_token(made[0])  # type: ignore[return-value]
 
@@ -313,7 +313,7 @@ class Model(Verbs):
             return of_weight, of_input
         if type(inp) is not Activation or type(grad) is not ActivationGrad or type(weight) is not Weight:
             self._refuse(BACKWARD, layer, inp, grad, weight)
-        made = self._books.compute(self._handle, BACKWARD.kind, layer, (inp._token, grad._token, weight._token))
+        made = self._simulator.compute(self._handle, BACKWARD.kind, layer, (inp._token, grad._token, weight._token))
         self._note(sys._getframe(1))
         return of_token(made[0]), of_token(made[1])  # type: ignore[return-value]
 
@@ -364,7 +364,7 @@ class Model(Verbs):
         if type(weight_grad) is not WeightGrad or type(weight) is not Weight or type(opt_state) is not OptState:
             self._refuse(UPDATE, layer, weight_grad, weight, opt_state)
         operands = (weight_grad._token, weight._token, opt_state._token)
-        made = self._books.compute(self._handle, UPDATE.kind, layer, operands)
+        made = self._simulator.compute(self._handle, UPDATE.kind, layer, operands)
         self._note(sys._getframe(1))
         return of_token(made[0]), of_token(made[1])  # type: ignore[return-value]
 
@@ -377,7 +377,7 @@ class Model(Verbs):
         self._refuse(row, layer, *operands)
         chosen = self._chosen(row, layer, options)
         tokens = [operand._token for operand in operands if operand is not None]
-        made = self._books.compute(self._handle, row.kind, layer, tokens, chosen)
+        made = self._simulator.compute(self._handle, row.kind, layer, tokens, chosen)
         self._note(sys._getframe(2))
         return [of_token(token) for token in made]
 
@@ -392,9 +392,9 @@ class Model(Verbs):
             if type(value) is not type(known[0]) or value not in known:
                 expected = " or ".join(map(repr, (*known, unsaid)))
                 where = self._place(row.kind, layer)
-                cure = f"model.{row.kind}(..., {name}={known[0]!r}), or leave {name} out"
+                fix = f"model.{row.kind}(..., {name}={known[0]!r}), or leave {name} out"
                 problem = f"{name} cannot be this"
-                raise PuzzleError(problem, where=where, expected=expected, got=describe(value), cure=cure)
+                raise PuzzleError(problem, where=where, expected=expected, got=describe(value), fix=fix)
             chosen[name] = value
         return chosen
 
@@ -411,7 +411,7 @@ class Model(Verbs):
         are trained. Takes no time, and does not store the weight."""
         if type(weight) is not Weight:
             expect(self._place("set_final_weight", layer), "weight", weight, "Weight")
-        self._books.set_final_weight(self._handle, layer, weight._token)
+        self._simulator.set_final_weight(self._handle, layer, weight._token)
         dict.__setitem__(self.final_weights, layer, weight)
 
     # -- communication ---------------------------------------------------------------------------
@@ -453,9 +453,9 @@ class Model(Verbs):
             self.dist._mesh.size(axis)  # says which axes there are
         if several:
             tokens = [None if one is None else one._token for one in v]
-            handle = self._books.meet_list(self._handle, row.kind, tokens, list(layer), axis)
+            handle = self._simulator.meet_list(self._handle, row.kind, tokens, list(layer), axis)
         else:
-            handle = self._books.meet(self._handle, row.kind, None if v is None else v._token, layer, axis)
+            handle = self._simulator.meet(self._handle, row.kind, None if v is None else v._token, layer, axis)
         self._note(frame := sys._getframe(2))
         return Call(self._caller, handle, frame)
 
@@ -468,9 +468,9 @@ class Model(Verbs):
             problem = "a list of tensors comes with the list of their layers"
             if type(v) not in LISTS:
                 problem = "a list of layers comes with the list of their tensors"
-            got, cure = f"{describe(v)}, {describe(layer)}", f"await model.{row.kind}([one, two], [0, 1])"
-            cure += ", or one tensor with its layer"
-            raise PuzzleError(problem, where=self._place(row.kind), got=got, cure=forgotten_await(v) or cure)
+            got, fix = f"{describe(v)}, {describe(layer)}", f"await model.{row.kind}([one, two], [0, 1])"
+            fix += ", or one tensor with its layer"
+            raise PuzzleError(problem, where=self._place(row.kind), got=got, fix=forgotten_await(v) or fix)
         for one, its_layer in zip_longest(v, layer[: len(v)]):
             self._refuse_brought(row, one, its_layer)
         return True
@@ -481,28 +481,28 @@ class Model(Verbs):
             return
         where = self._place(row.kind, layer if isinstance(layer, int) else None)
         kinds = [kind for kind in row.takes if kind not in ACTIVATIONS] or row.takes  # those are for few puzzles
-        problem, cure = f"{row.kind} takes a {' or '.join(kinds)}", forgotten_await(v) or written(row.kind)
+        problem, fix = f"{row.kind} takes a {' or '.join(kinds)}", forgotten_await(v) or written(row.kind)
         if v is None and sums(row.kind):
-            cure = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
+            fix = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
         elif isinstance(v, Storage):
-            cure = f"one tensor of it: model.{v._name}[{layer}]"
-        raise PuzzleError(problem, where=where, got=describe(v), cure=cure)
+            fix = f"one tensor of it: model.{v._name}[{layer}]"
+        raise PuzzleError(problem, where=where, got=describe(v), fix=fix)
 
     @priced
     def pass_to(self, rank: int, v: Any) -> Awaitable[None]:
         """Sends one tensor (or a small plain value: a text, a number, None) to a rank. Takes {price}."""
         tensor = type(v) in TENSORS
         if not tensor and type(v) not in PLAIN:
-            problem, cure = "pass_to sends one tensor, or a text, a number or None", "one pass_to for each tensor"
+            problem, fix = "pass_to sends one tensor, or a text, a number or None", "one pass_to for each tensor"
             where = self._place(f"pass_to({rank})")
-            raise PuzzleError(problem, where=where, got=describe(v), cure=forgotten_await(v) or cure)
+            raise PuzzleError(problem, where=where, got=describe(v), fix=forgotten_await(v) or fix)
         if not tensor and len(str(v)) > LONGEST:
             problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
-            cure = "tensors carry what is large; a message is for a word or a number beside them"
-            raise PuzzleError(problem, where=self._place(f"pass_to({rank})"), got=got, cure=cure)
+            fix = "tensors carry what is large; a message is for a word or a number beside them"
+            raise PuzzleError(problem, where=self._place(f"pass_to({rank})"), got=got, fix=fix)
         if self._by_hand:
             self._share()
-        call = self._books.pass_to(self._handle, rank, v._token if tensor else None, None if tensor else v)
+        call = self._simulator.pass_to(self._handle, rank, v._token if tensor else None, None if tensor else v)
         return self._call(call, sys._getframe(1))
 
     @priced
@@ -510,7 +510,7 @@ class Model(Verbs):
         """The next message from rank ``src``, or from any rank. Waits until it is there, then takes {price}."""
         if self._by_hand:
             self._share()
-        return self._call(self._books.receive(self._handle, src), sys._getframe(1))
+        return self._call(self._simulator.receive(self._handle, src), sys._getframe(1))
 
     # -- the answer --------------------------------------------------------------------------------
 
@@ -532,8 +532,8 @@ class Model(Verbs):
         except TypeError:
             models = []
         if not models or not all(isinstance(model, Model) for model in models):
-            cure = "let the function end in `return model`, and pass the list of what the ranks return"
-            raise PuzzleError("check takes the models of all ranks", got=describe(models), cure=cure)
+            fix = "let the function end in `return model`, and pass the list of what the ranks return"
+            raise PuzzleError("check takes the models of all ranks", got=describe(models), fix=fix)
         made_up = check_finals([model._final_state() for model in models], train)
         print("Correct!" + (" (But a made-up gradient is in it, which a puzzle refuses.)" if made_up else ""))
 
@@ -552,7 +552,9 @@ class Model(Verbs):
         return Call(self._caller, handle, frame)
 
     def _final_state(self) -> FinalState:
-        return self._books.final_state(self._handle, [token for store in self.storage() for token in store.tokens()])
+        return self._simulator.final_state(
+            self._handle, [token for store in self.storage() for token in store.tokens()]
+        )
 
     def _share(self) -> None:
         """Several coroutines may run in this rank from now on."""

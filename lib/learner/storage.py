@@ -1,4 +1,4 @@
-"""A rank's five dictionaries: its memory. They do all that a dict does, and tell the books."""
+"""A rank's five dictionaries: its memory. They do all that a dict does, and tell the simulator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import Place, PuzzleError
-from ..machine.interface import AnyBooks, RankHandle, Token
+from ..machine.interface import AnySimulator, RankHandle, Token
 from ..record.kinds import KINDS, SAVED
 from .tensors import FIRST, TENSORS, Saved, Tensor
 
@@ -19,22 +19,22 @@ ALL_BUT_SAVED = TENSORS - {Saved}
 class Storage(dict[Hashable, Any]):
     """A dictionary of tensors under keys of the learner's choice. Raises PuzzleError for what is no tensor."""
 
-    __slots__ = ("_books", "_drop", "_name", "_rank", "_store")
+    __slots__ = ("_simulator", "_drop", "_name", "_rank", "_store")
 
-    def __init__(self, books: AnyBooks, rank: RankHandle, name: str) -> None:
+    def __init__(self, simulator: AnySimulator, rank: RankHandle, name: str) -> None:
         super().__init__()
-        self._books, self._rank, self._name = books, rank, name
-        self._store, self._drop = books.store, books.drop
+        self._simulator, self._rank, self._name = simulator, rank, name
+        self._store, self._drop = simulator.store, simulator.drop
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
         if type(tensor) not in ALL_BUT_SAVED and (type(tensor) is not Saved or self._name != KINDS[SAVED].store):
             if type(tensor) is Saved:
-                cure = f"model.{KINDS[SAVED].store}[layer, micro_batch, 'saved'] = saved"
+                fix = f"model.{KINDS[SAVED].store}[layer, micro_batch, 'saved'] = saved"
                 problem = f"inner activations are not stored in {self._name}"
-                raise PuzzleError(problem, where=self._place(key), got=describe(tensor), cure=cure)
-            problem, cure = f"only tensors can be stored in {self._name}", forgotten_await(tensor)
-            cure = cure or self._cure(key, tensor)
-            raise PuzzleError(problem, where=self._place(key), got=describe(tensor), cure=cure)
+                raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=fix)
+            problem, fix = f"only tensors can be stored in {self._name}", forgotten_await(tensor)
+            fix = fix or self._cure(key, tensor)
+            raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=fix)
         old = self.get(key)
         if old is tensor:
             return
@@ -47,16 +47,16 @@ class Storage(dict[Hashable, Any]):
         self.pop(key)
 
     def __missing__(self, key: Hashable) -> Tensor:
-        cure = (
+        fix = (
             f"model.{self._name}[{key!r}] = ... before that; or was it taken out already, or stored under another key?"
         )
         if self._name == "grad_weights":
-            cure = FIRST
+            fix = FIRST
         elif near := next((one for one in self if isinstance(one, tuple) and key in one[:1]), None):
-            cure = f"did you mean model.{self._name}[{near!r}]?"
+            fix = f"did you mean model.{self._name}[{near!r}]?"
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
-        raise MissingTensor(problem, where=self._place(key), got=got, cure=cure)
+        raise MissingTensor(problem, where=self._place(key), got=got, fix=fix)
 
     def _cure(self, key: Hashable, thing: object) -> str:
         if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):
@@ -66,7 +66,7 @@ class Storage(dict[Hashable, Any]):
         return FIRST if self._name == "grad_weights" else "what an operation gives, or a message brought: a tensor"
 
     def _place(self, key: Hashable) -> Place:
-        return Place(self._rank.rank, tick=self._books.time(self._rank), detail=f"{self._name}[{key!r}]")
+        return Place(self._rank.rank, tick=self._simulator.time(self._rank), detail=f"{self._name}[{key!r}]")
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:
         """Take a tensor out: it may be held until the next operation of this coroutine."""
@@ -80,8 +80,8 @@ class Storage(dict[Hashable, Any]):
     def popitem(self) -> tuple[Hashable, Any]:
         """Take the latest tensor out, with its key."""
         if not self:
-            cure = f"while model.{self._name}: model.{self._name}.popitem()"
-            raise MissingTensor(f"{self._name} is empty", where=self._place(None), cure=cure)
+            fix = f"while model.{self._name}: model.{self._name}.popitem()"
+            raise MissingTensor(f"{self._name} is empty", where=self._place(None), fix=fix)
         key = next(reversed(self))
         return key, self.pop(key)
 
@@ -124,7 +124,7 @@ class Answers(dict[int, Any]):
     """What ``set_final_weight`` was given, by layer, to look at. Raises PuzzleError when it is changed."""
 
     def _refuse(self, *args: object, **kwargs: object) -> Any:
-        raise PuzzleError("final_weights only shows the answers", cure="model.set_final_weight(layer, weight)")
+        raise PuzzleError("final_weights only shows the answers", fix="model.set_final_weight(layer, weight)")
 
     __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse
 

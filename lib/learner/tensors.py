@@ -16,7 +16,7 @@ from ..basics.units import Elements
 from ..machine.interface import Token
 from ..machine.rank_state import made_by_hand
 from ..record.kinds import KINDS
-from ..record.labels import NONE, NOTHING_RARE, OF_ADAPTER, WHOLE, Labels, Rare, check_fineness, coarsest
+from ..record.labels import NO_EXTRA, NONE, OF_ADAPTER, WHOLE, ExtraLabels, Labels, check_fineness, coarsest
 from ..record.training import KEEP
 
 _new = object.__new__
@@ -49,10 +49,10 @@ class Tensor:
                 setattr(cls, name, property(attrgetter(f"_token.labels.{name}"), doc=""))
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise PuzzleError(f"tensors are frozen: {name} cannot be set", got=repr(self), cure=FROZEN)
+        raise PuzzleError(f"tensors are frozen: {name} cannot be set", got=repr(self), fix=FROZEN)
 
     def __delattr__(self, name: str) -> None:
-        raise PuzzleError(f"tensors are frozen: {name} cannot be deleted", got=repr(self), cure=FROZEN)
+        raise PuzzleError(f"tensors are frozen: {name} cannot be deleted", got=repr(self), fix=FROZEN)
 
     def __repr__(self) -> str:
         return str(self._token.labels)
@@ -69,8 +69,8 @@ class Tensor:
         return _unpickled, (self._token.labels._asdict(),)
 
     def __add__(self, other: object) -> Any:
-        cure = forgotten_await(other) or (FIRST if other is None else "of WeightGrads: grad + other_grad")
-        raise PuzzleError("only weight gradients add up", where=f"{self} + ...", got=describe(other), cure=cure)
+        fix = forgotten_await(other) or (FIRST if other is None else "of WeightGrads: grad + other_grad")
+        raise PuzzleError("only weight gradients add up", where=f"{self} + ...", got=describe(other), fix=fix)
 
     __radd__ = __add__
 
@@ -91,7 +91,7 @@ class Sharded(Tensor):
         Raises PuzzleError for an index out of range or a tensor with gaps.
         """
         total = whole_number(f"shard of {self}: total", total)
-        index = one_of(f"shard of {self}: index", index, total, cure=f"{total} pieces are numbered from 0")
+        index = one_of(f"shard of {self}: index", index, total, fix=f"{total} pieces are numbered from 0")
         return of_token(self._token.shard(index, total))
 
     def combine(self, other: Any) -> Any:
@@ -101,7 +101,7 @@ class Sharded(Tensor):
         """
         if type(other) is not type(self):
             problem = f"combine joins shards of one {type(self).__name__}"
-            raise PuzzleError(problem, got=describe(other), cure=forgotten_await(other) or "join each kind for itself")
+            raise PuzzleError(problem, got=describe(other), fix=forgotten_await(other) or "join each kind for itself")
         return of_token(self._token.combine(other._token))
 
 
@@ -116,7 +116,7 @@ class Stepped(Sharded):
     def __new__(
         cls, layer: int, layers: int, step: int, shards: Iterable[int] = WHOLE, total: int = 1, adapter: bool = False
     ) -> Self:
-        return _by_hand(cls, layer, layers, shards, total, step=step, rare=_of_adapter(cls, adapter))  # type: ignore[no-any-return]
+        return _by_hand(cls, layer, layers, shards, total, step=step, extra=_of_adapter(cls, adapter))  # type: ignore[no-any-return]
 
 
 class Weight(Stepped):
@@ -155,8 +155,8 @@ class WeightGrad(Sharded):
         total: int = 1,
         adapter: bool = False,
     ) -> WeightGrad:
-        rare = _of_adapter(cls, adapter)
-        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, rare=rare)  # type: ignore[no-any-return]
+        extra = _of_adapter(cls, adapter)
+        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, extra=extra)  # type: ignore[no-any-return]
 
     def __add__(self, other: object) -> WeightGrad:
         """The sum over the micro-batches of both. Raises PuzzleError when one is in both."""
@@ -192,14 +192,14 @@ class Batched(Sharded):
     ) -> Self:
         name, of = cls.__name__, whole_number(f"{cls.__name__}: of", of)
         check_fineness(of)
-        rare = Rare(*coarsest(set_of(f"{name}: parts", parts, of), of))
-        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, rare=rare)  # type: ignore[no-any-return]
+        extra = ExtraLabels(*coarsest(set_of(f"{name}: parts", parts, of), of))
+        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, extra=extra)  # type: ignore[no-any-return]
 
     def __add__(self, other: object) -> Any:
         if type(other) is type(self):
-            cure = f"the summands of several ranks are added up by await model.allreduce(..., {self.layer})"
+            fix = f"the summands of several ranks are added up by await model.allreduce(..., {self.layer})"
             raise PuzzleError(
-                "only weight gradients add up on a rank", where=f"{self} + ...", got=describe(other), cure=cure
+                "only weight gradients add up on a rank", where=f"{self} + ...", got=describe(other), fix=fix
             )
         return super().__add__(other)
 
@@ -242,13 +242,13 @@ class Saved(Tensor):
         total: int = 1,
     ) -> Saved:
         one_of_names("keep", keep, KEEP)
-        rare = Rare(keep=keep)
-        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, rare=rare)  # type: ignore[no-any-return]
+        extra = ExtraLabels(keep=keep)
+        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, extra=extra)  # type: ignore[no-any-return]
 
     def shard(self, index: int, total: int) -> Any:
         """Refused: what forward leaves behind stays as it is."""
-        cure = "a forward with a piece of the weight, partial=True, leaves behind that piece's share"
-        raise PuzzleError("inner activations are not cut", where=f"shard of {self}", cure=cure)
+        fix = "a forward with a piece of the weight, partial=True, leaves behind that piece's share"
+        raise PuzzleError("inner activations are not cut", where=f"shard of {self}", fix=fix)
 
 
 TENSORS = frozenset(CLASSES.values())
@@ -272,7 +272,7 @@ def _by_hand(
     step: int = 0,
     batches: Iterable[int] = NONE,
     total_batches: int = 0,
-    rare: Rare = NOTHING_RARE,
+    extra: ExtraLabels = NO_EXTRA,
 ) -> Any:
     name = cls.__name__
     layers, total = whole_number(f"{name}: layers", layers), whole_number(f"{name}: total", total)
@@ -289,36 +289,36 @@ def _by_hand(
         total_batches=total_batches,
         shards=pieces,
         total=total,
-        rare=_known(rare),
+        extra=_known(extra),
     )
     return of_token(made_by_hand(labels))
 
 
-def _of_adapter(cls: type[Any], adapter: bool) -> Rare:
-    """Return the rare labels of a tensor that is of an adapter, or is not."""
+def _of_adapter(cls: type[Any], adapter: bool) -> ExtraLabels:
+    """Return the extra labels of a tensor that is of an adapter, or is not."""
     if type(adapter) is not bool:
-        raise PuzzleError(f"{cls.__name__}: adapter is True or False", got=describe(adapter), cure="adapter=True")
-    return OF_ADAPTER if adapter else NOTHING_RARE
+        raise PuzzleError(f"{cls.__name__}: adapter is True or False", got=describe(adapter), fix="adapter=True")
+    return OF_ADAPTER if adapter else NO_EXTRA
 
 
-def _known(rare: Rare) -> Rare:
+def _known(extra: ExtraLabels) -> ExtraLabels:
     """Return these labels as the very ones that the machine asks for, if they are equal."""
-    return next((one for one in (NOTHING_RARE, OF_ADAPTER) if one == rare), rare)
+    return next((one for one in (NO_EXTRA, OF_ADAPTER) if one == extra), extra)
 
 
 def _unpickled(fields: dict[str, Any]) -> Tensor:
-    return of_token(made_by_hand(Labels(**{**fields, "rare": _known(Rare(*fields.get("rare", NOTHING_RARE)))})))
+    return of_token(made_by_hand(Labels(**{**fields, "extra": _known(ExtraLabels(*fields.get("extra", NO_EXTRA)))})))
 
 
 def expect(where: Place, name: str, thing: object, kind: str, verb: str = "") -> None:
     """Raise PuzzleError unless ``thing`` is a tensor of this kind. ``verb``: how the operation is called."""
     if type(thing) is not CLASSES[kind]:
-        cure = forgotten_await(thing)
+        fix = forgotten_await(thing)
         if isinstance(thing, dict):
-            cure = f"one tensor of it: model.{getattr(thing, '_name', 'activations')}[...]"
+            fix = f"one tensor of it: model.{getattr(thing, '_name', 'activations')}[...]"
         elif isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):
-            cure = "backward gives the gradient of the weight first, then that of the activation"
+            fix = "backward gives the gradient of the weight first, then that of the activation"
         elif isinstance(thing, Activation) and kind == "ActivationGrad":
-            cure = "model.loss makes the first gradient of the last activation, backward the others"
+            fix = "model.loss makes the first gradient of the last activation, backward the others"
         problem = f"{name} must be {'an' if kind[0] in 'AO' else 'a'} {kind}"
-        raise PuzzleError(problem, where=where, got=describe(thing), cure=cure or verb)
+        raise PuzzleError(problem, where=where, got=describe(thing), fix=fix or verb)

@@ -2,7 +2,7 @@
 
 ``run`` turns a loop of its own, which knows exactly. A host's loop is asked politely: when its queue
 of ready callbacks is empty and no task that holds a Model of this machine can go on by itself, the
-books decide what ends next, or that nobody can ever go on.
+simulator decide what ends next, or that nobody can ever go on.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from types import CoroutineType, FrameType
 from typing import Any, Protocol
 
 from ..basics.asyncio_private import gathered, ready_callbacks, waited_for
-from ..machine.interface import AnyBooks
+from ..machine.interface import AnySimulator
 
 PATIENCE = 0.005  # seconds between looks while a rank waits for something outside the machine
 
@@ -30,8 +30,8 @@ class Blocked(Protocol):
 class Watch:
     """Watches one machine's blocked calls; idle as long as there are none."""
 
-    def __init__(self, books: AnyBooks) -> None:
-        self.books = books
+    def __init__(self, simulator: AnySimulator) -> None:
+        self.simulator = simulator
         self.waiting: dict[asyncio.Future[None], Blocked] = {}
         self.looking = False
         self.quiet_looks = 0
@@ -54,7 +54,7 @@ class Watch:
             loop.call_soon(self._look, loop)
         elif self._someone_may_go_on(loop):
             loop.call_later(PATIENCE, self._look, loop)
-        elif self.books.decide_next():
+        elif self.simulator.decide_next():
             self.quiet_looks = 0
             loop.call_soon(self._look, loop)
         else:
@@ -90,13 +90,13 @@ class Watch:
 
     def _is_mine(self, value: object) -> bool:
         dist = getattr(value, "dist", None) if type(value).__name__ == "Model" else None
-        return dist is not None and dist._books is self.books
+        return dist is not None and dist._simulator is self.simulator
 
     def _report_deadlock(self) -> None:
         lines = {call.rank: call.line() for call in self.waiting.values()}
         for future in list(self.waiting):
             if not future.done():
-                future.set_exception(self.books.deadlock(lines))
+                future.set_exception(self.simulator.deadlock(lines))
         self.waiting.clear()
 
 

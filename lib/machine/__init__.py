@@ -11,8 +11,8 @@ in_flight     calls, messages and meetings on their way; a rank's lanes
 log           the log of a rank, whose records are made when they are read
 network       who meets whom, and when
 lists         what a rank may bring to one collective of several layers
-late_memory   memory of a sample that is known only afterwards
-books         the books of a machine in this process
+deferred_memory  memory of a sample that is known only afterwards
+simulator     everything that decides, of a machine in this process
 check         right or wrong
 outcome       what a run leaves behind
 ============  ======================================================================

@@ -35,8 +35,8 @@ def check_finals(states: Sequence[FinalState], train: str = TRAINED[0]) -> bool:
     for layer in range(layers):
         finals = [(state.rank, state.finals[layer]) for state in states if layer in state.finals]
         if any(final.value == NOT_COMPUTED for _, final in finals):
-            cure = "run all ranks, without represent=..., at a smaller size if need be"
-            raise PuzzleError("the final weights are not known", where=Place(layer=layer), cure=cure, line="")
+            fix = "run all ranks, without represent=..., at a smaller size if need be"
+            raise PuzzleError("the final weights are not known", where=Place(layer=layer), fix=fix, line="")
         _check_complete(layer, finals, adapters)
         for rank, final in finals:
             made_up = made_up or final.made_up
@@ -58,7 +58,7 @@ def _check_complete(layer: int, finals: Sequence[tuple[int, Piece]], adapters: b
                 where=Place(rank, layer=layer, detail="final weight"),
                 expected=f"a Weight with layer={layer}, step=1",
                 got=str(labels),
-                cure=f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)",
+                fix=f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)",
                 line="",
             )
     (have, total), _ = union(tuple((final.labels.shards, final.labels.total) for _, final in finals))
@@ -68,22 +68,22 @@ def _check_complete(layer: int, finals: Sequence[tuple[int, Piece]], adapters: b
             problem = "the final weight is not complete"
             expected = "all ranks' shards together make the whole weight"
             got = f"shards {show_set(frozenset(range(total)) - have)} of {total} are missing"
-        cure = f"after update: model.set_final_weight({layer}, weight)"
-        raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, cure=cure, line="")
+        fix = f"after update: model.set_final_weight({layer}, weight)"
+        raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
 
 
 def _wrong_value(rank: int, labels: Labels, adapters: bool) -> PuzzleError:
     """Return what to say of a final weight, or an adapter, that is not what plain training gives."""
-    cure = "look for a micro-batch that counts twice or not at all, a reduction over the wrong group, or a state or "
-    cure += "weight that went stale"
+    fix = "look for a micro-batch that counts twice or not at all, a reduction over the wrong group, or a state or "
+    fix += "weight that went stale"
     if adapters:
-        cure += ", or for a forward or a backward that was not given its layer's own adapter"
+        fix += ", or for a forward or a backward that was not given its layer's own adapter"
     return PuzzleError(
         "the final weight has a wrong value: it is not what plain training on one device gives",
         where=Place(rank, layer=labels.layer),
         expected="the weight of step 0, updated once with the gradient of every micro-batch exactly once",
         got=str(labels),
-        cure=cure,
+        fix=fix,
         line="",
     )
 
@@ -91,13 +91,13 @@ def _wrong_value(rank: int, labels: Labels, adapters: bool) -> PuzzleError:
 def _other_training(rank: int, labels: Labels) -> PuzzleError:
     """Return what to say of a final weight where adapters are trained, or the other way round."""
     problem, expected = "that is an adapter, and the layers' own weights are to be trained", "the updated weight"
-    cure = 'to train adapters only: run(..., train="adapters")'
+    fix = 'to train adapters only: run(..., train="adapters")'
     if not labels.adapter:
         problem, expected = "that is the layer's own weight, and only adapters are trained", "the updated adapter"
-        cure = f"adapter, opt_state = model.update({labels.layer}, grad, adapter, opt_state); "
-        cure += f"model.set_final_weight({labels.layer}, adapter)"
+        fix = f"adapter, opt_state = model.update({labels.layer}, grad, adapter, opt_state); "
+        fix += f"model.set_final_weight({labels.layer}, adapter)"
     where = Place(rank, layer=labels.layer, detail="final weight")
-    return PuzzleError(problem, where=where, expected=expected, got=str(labels), cure=cure, line="")
+    return PuzzleError(problem, where=where, expected=expected, got=str(labels), fix=fix, line="")
 
 
 def _check_frozen(states: Sequence[FinalState]) -> None:
@@ -110,5 +110,5 @@ def _check_frozen(states: Sequence[FinalState]) -> None:
                 if labels.step or mark != (began.weight(labels)[0], piece_of(labels)):
                     where, expected = Place(state.rank, layer=labels.layer), "the weight as it was loaded, of step 0"
                     problem = "a frozen weight has been changed"
-                    cure = "update the adapter only, and leave the layer's own weight as load_weights gave it"
-                    raise PuzzleError(problem, where=where, expected=expected, got=str(labels), cure=cure, line="")
+                    fix = "update the adapter only, and leave the layer's own weight as load_weights gave it"
+                    raise PuzzleError(problem, where=where, expected=expected, got=str(labels), fix=fix, line="")

@@ -19,13 +19,13 @@ from ..basics.units import (
     Elements,
     SizeUnit,
     Unit,
-    common_grain,
+    common_time_unit,
     divided,
     exact,
     show_ticks,
 )
 from ..record.kinds import KINDS, SAVED
-from ..record.labels import NOTHING_RARE, Labels, Rare
+from ..record.labels import NO_EXTRA, ExtraLabels, Labels
 from ..record.operations import Computation
 from ..record.table import OPERATIONS, collective, operation
 from .mesh import Group, Mesh
@@ -34,12 +34,12 @@ OF_WEIGHTS = frozenset(name for name, row in KINDS.items() if row.size == "weigh
 BATCHED = frozenset(name for name, row in KINDS.items() if row.batched)
 
 Ticks = int | float | Fraction
-Grains = int | Fraction
-"""A time inside the machine: so many grains, of which ``Cost.grain`` make a tick. A whole number, or a fraction where
-it must be, so nothing is ever rounded."""
+TimeUnits = int | Fraction
+"""A time inside the machine: so many time units, of which ``Cost.per_tick`` make a tick. A whole number, or a fraction
+where it must be, so nothing is ever rounded."""
 
 
-ACROSS = "_across"  # ends the name of a price between boxes
+ACROSS = "_across"  # ends the name of a price between nodes
 HOST = "host_"  # begins the name of a price on a host
 
 
@@ -60,16 +60,16 @@ class Cost:
     Raises PuzzleError for a price that is negative, or not a number.
 
     By default a layer takes a whole tick per micro-batch, and a message or collective inside a box a fraction of one.
-    Links between boxes are five times slower, which is on the gentle side of real machines.
+    Links between nodes are five times slower, which is on the gentle side of real machines.
 
     Another machine is a subclass: further fields are prices of operations of the same name, and the methods below
-    decide everything else. Durations are given in grains (``grains(ticks)``).
+    decide everything else. Durations are given in time units (``in_time_units(ticks)``).
     """
 
     time_unit: ClassVar[Unit] = TICKS  # what times are told in
     size_unit: ClassVar[SizeUnit] = ELEMENTS  # what sizes are told in
     tiers: ClassVar[tuple[str, ...]] = ("links",)
-    """The tiers of links that work at the same time, from those in a box to those between boxes: a rank has a network
+    """The tiers of links that work at the same time, from those in a box to those between nodes: a rank has a network
     lane for each."""
 
     forward: Ticks = 1
@@ -106,9 +106,9 @@ class Cost:
                 )
 
     @cached_property
-    def grain(self) -> int:
-        """Grains in a tick: every fixed price is a whole number of them."""
-        return common_grain([exact(self.price(field.name)) for field in fields(self)])
+    def per_tick(self) -> int:
+        """TimeUnits in a tick: every fixed price is a whole number of them."""
+        return common_time_unit([exact(self.price(field.name)) for field in fields(self)])
 
     def price(self, name: str) -> Ticks:
         """Return the price of this name: the field's, or what it is unless it is given."""
@@ -116,24 +116,24 @@ class Cost:
         other = _other(name)
         return exact(self.price(other[0])) / other[1] if given is None and other else given  # type: ignore[return-value]
 
-    def grains(self, ticks: Ticks) -> Grains:
-        """Return a time in grains, exactly."""
-        grains = exact(ticks) * self.grain
-        return grains.numerator if grains.denominator == 1 else grains
+    def in_time_units(self, ticks: Ticks) -> TimeUnits:
+        """Return a time in time units, exactly."""
+        time = exact(ticks) * self.per_tick
+        return time.numerator if time.denominator == 1 else time
 
     @cached_property
-    def _fixed(self) -> dict[str, Grains]:
-        """The prices that are fields, in grains: asked for at every operation. A backward makes again all that forward
-        left behind, unless it is given some of it."""
-        prices = {field.name: self.grains(self.price(field.name)) for field in fields(self)}
+    def _fixed(self) -> dict[str, TimeUnits]:
+        """The prices that are fields, in time units: asked for at every operation. A backward makes again all that
+        forward left behind, unless it is given some of it."""
+        prices = {field.name: self.in_time_units(self.price(field.name)) for field in fields(self)}
         for kind, row in OPERATIONS.items():
             if row.backward and kind in prices:
                 prices[kind] += prices["recompute"]
         return prices
 
     @cached_property
-    def _spared(self) -> dict[str, Grains]:
-        """What a backward is spared that is given so much of what forward left behind, in grains."""
+    def _spared(self) -> dict[str, TimeUnits]:
+        """What a backward is spared that is given so much of what forward left behind, in time units."""
         again = self._fixed["recompute"]
         return {"": 0, "selective": again - self._fixed["recompute_selective"], "all": again}
 
@@ -141,7 +141,7 @@ class Cost:
         """Return the size of a tensor, in elements: 0 for a gradient of no micro-batches."""
         kind, total = labels.kind, labels.total
         if kind in OF_WEIGHTS:
-            whole = self.adapter_elements if labels.rare.adapter else self.weight_elements
+            whole = self.adapter_elements if labels.extra.adapter else self.weight_elements
             whole = 0 if kind in BATCHED and not labels.batches else whole
         elif kind == SAVED:
             each = self.saved_elements if labels.keep == "all" else self.saved_selective_elements
@@ -150,37 +150,37 @@ class Cost:
             whole = self.activation_elements * len(labels.batches)
         return whole if total == 1 else divided(whole * len(labels.shards), total)
 
-    def compute(self, kind: str, *labels: Labels) -> Grains:
-        """Return how long an operation of the compute lane takes on operands with these labels, in grains: of one that
-        is done with a piece of a weight, the share of it. A backward without what forward left behind makes that again,
-        and one that trains an adapter leaves out the gradient of the weight.
+    def compute(self, kind: str, *labels: Labels) -> TimeUnits:
+        """Return how long an operation of the compute lane takes on operands with these labels, in time units: of one
+        that is done with a piece of a weight, the share of it. A backward without what forward left behind makes that
+        again, and one that trains an adapter leaves out the gradient of the weight.
         Raises PuzzleError for an operation without a price."""
         price = self._fixed.get(kind)
         if price is None:
-            raise PuzzleError(f"{type(self).__name__} has no price for {kind}", cure=f"a field {kind}", line="")
+            raise PuzzleError(f"{type(self).__name__} has no price for {kind}", fix=f"a field {kind}", line="")
         row = OPERATIONS[kind]
         if not row.by_batch:
             return price
         batches, last = len(labels[0].batches), labels[-1]
-        if last.total == 1 and last.rare is NOTHING_RARE:
+        if last.total == 1 and last.extra is NO_EXTRA:
             return price * batches if batches != 1 else price
-        if last.rare.adapter and row.trains:
+        if last.extra.adapter and row.trains:
             price, last = self._fixed[row.with_adapter or kind], labels[-2]
         if row.backward:
-            price -= self._spared[last.rare.keep]
+            price -= self._spared[last.extra.keep]
         if not row.trains:
             return price * batches
         # The last one is the weight, or what a forward has left behind, which is of the same piece.
         share = Fraction(price * batches * len(last.shards), last.total)
         return share.numerator if share.denominator == 1 else share
 
-    def compute_on_host(self, kind: str, *labels: Labels) -> Grains:
-        """Return how long an operation of the compute lane takes on a host, in grains. Raises PuzzleError for an
+    def compute_on_host(self, kind: str, *labels: Labels) -> TimeUnits:
+        """Return how long an operation of the compute lane takes on a host, in time units. Raises PuzzleError for an
         operation without a price there."""
         price = self._fixed.get(HOST + kind)
         if price is None:
             raise PuzzleError(
-                f"{type(self).__name__} has no price for {kind} on a host", cure=f"a field {HOST}{kind}", line=""
+                f"{type(self).__name__} has no price for {kind} on a host", fix=f"a field {HOST}{kind}", line=""
             )
         return price
 
@@ -207,7 +207,7 @@ class Cost:
         inp, _, weight, *more = labels
         saved = [one for one in more if one.kind == SAVED]
         again = Labels(SAVED, inp.layer, inp.layers, batches=inp.batches, shards=weight.shards, total=weight.total)
-        return self.elements(again.changed(rare=Rare(keep="all"))) - sum(map(self.elements, saved))
+        return self.elements(again.changed(extra=ExtraLabels(keep="all"))) - sum(map(self.elements, saved))
 
     @cached_property
     def leaves_nothing(self) -> bool:
@@ -219,46 +219,46 @@ class Cost:
         activations of a layer unless they are told not to. Here a program says what is kept."""
         return 0
 
-    def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> Grains:
-        """Return how long a collective takes, in grains. ``size``: elements of the largest tensor that a member brings
-        or gets; ``tensor``: labels of one that is brought."""
+    def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> TimeUnits:
+        """Return how long a collective takes, in time units. ``size``: elements of the largest tensor that a member
+        brings or gets; ``tensor``: labels of one that is brought."""
         fixed, across = self._fixed, ACROSS if group.across else ""
         return fixed[kind + across if kind + across in fixed else "collective" + across]
 
-    def transfer(self, size: Elements, across: bool) -> Grains:
-        """Return how long a send of so many elements takes its sender, in grains; ``across``: to another box."""
+    def transfer(self, size: Elements, across: bool) -> TimeUnits:
+        """Return how long a send of so many elements takes its sender, in time units; ``across``: to another node."""
         return self._fixed["send_across" if across else "send"]
 
-    def transfer_to_host(self, size: Elements) -> Grains:
-        """Return how long a send of so many elements between a device and its host takes its sender, in grains."""
+    def transfer_to_host(self, size: Elements) -> TimeUnits:
+        """Return how long a send of so many elements between a device and its host takes its sender, in time units."""
         return self._fixed["host_transfer"]
 
     @property
-    def boxes(self) -> int | None:
-        """How many ranks a box has, where the prices are those of a machine that knows; else None."""
+    def node_size(self) -> int | None:
+        """How many ranks a node has, where the prices are those of a machine that knows; else None."""
         return None
 
     def check_ranks(self, ranks: int, hosts: int) -> None:
         """Raise PuzzleError if the machine that these prices describe has fewer ranks."""
 
     @property
-    def shortest_transfer(self) -> Grains:
-        """The shortest time, in grains, from the start of any send to the end of its receive."""
+    def shortest_transfer(self) -> TimeUnits:
+        """The shortest time, in time units, from the start of any send to the end of its receive."""
         return min(map(self._fixed.__getitem__, ("send", "send_across", "host_transfer"))) + self.receiving
 
     @property
-    def receiving(self) -> Grains:
-        """How long a receive takes once its message is there, in grains."""
+    def receiving(self) -> TimeUnits:
+        """How long a receive takes once its message is there, in time units."""
         return self._fixed["receive"]
 
     def in_words(self, kind: str) -> str:
-        """Return the price of an operation for people: ``0.3 ticks (1.5 between boxes)``."""
+        """Return the price of an operation for people: ``0.3 ticks (1.5 between nodes)``."""
         row = operation(kind)
         name = kind if hasattr(self, kind) else row.price
         price, across = self.price(name), self.price(f"{name}_across") if hasattr(self, f"{name}_across") else None
         if isinstance(row, Computation) and row.by_batch and price:
             return f"{_ticks(price)} per micro-batch"
-        return _ticks(price) + ("" if across is None else f" ({show_ticks(float(across))} between boxes)")
+        return _ticks(price) + ("" if across is None else f" ({show_ticks(float(across))} between nodes)")
 
 
 def _other(name: str) -> tuple[str, int] | None:
@@ -281,7 +281,7 @@ class RingCost(Cost):
 
     A ring of n ranks takes (n - 1) x latency + (n - 1)/n x size/bandwidth, an all-reduce twice that; point to point
     takes latency + size/bandwidth, and receiving nothing more (the alpha-beta model; Thakur, Rabenseifner, Gropp,
-    "Optimization of Collective Communication Operations in MPICH", 2005). A ring that leaves a box is as slow as the
+    "Optimization of Collective Communication Operations in MPICH", 2005). A ring that leaves a node is as slow as the
     slowest of its links. Raises PuzzleError for a bandwidth of 0.
     """
 
@@ -296,29 +296,31 @@ class RingCost(Cost):
             if not getattr(self, name):
                 raise PuzzleError(f"{name} is no price", where="RingCost", expected="a number above 0", got="0")
 
-    def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> Grains:
-        """Return how long a collective takes as a ring, in grains."""
+    def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> TimeUnits:
+        """Return how long a collective takes as a ring, in time units."""
         ranks = len(group.ranks)
         latency, bandwidth = exact(self.latency), exact(self.bandwidth)
         if group.across:
             latency, bandwidth = exact(self.latency_across), min(bandwidth, exact(self.bandwidth_across))
         once = (ranks - 1) * latency + Fraction(ranks - 1, ranks) * size / bandwidth
-        return self.grains(collective(kind).rounds * once)
+        return self.in_time_units(collective(kind).rounds * once)
 
-    def transfer(self, size: Elements, across: bool) -> Grains:
-        """Return how long a send takes, in grains."""
+    def transfer(self, size: Elements, across: bool) -> TimeUnits:
+        """Return how long a send takes, in time units."""
         latency, bandwidth = self.latency, self.bandwidth
         if across:
             latency, bandwidth = self.latency_across, self.bandwidth_across
-        return self.grains(exact(latency) + size / exact(bandwidth))
+        return self.in_time_units(exact(latency) + size / exact(bandwidth))
 
     @property
-    def shortest_transfer(self) -> Grains:
-        """The time of a message of no size, in grains."""
-        return min(self.grains(self.latency), self.grains(self.latency_across), self._fixed["host_transfer"])
+    def shortest_transfer(self) -> TimeUnits:
+        """The time of a message of no size, in time units."""
+        return min(
+            self.in_time_units(self.latency), self.in_time_units(self.latency_across), self._fixed["host_transfer"]
+        )
 
     @property
-    def receiving(self) -> Grains:
+    def receiving(self) -> TimeUnits:
         """Nothing: a message is received when it is there."""
         return 0
 
@@ -342,11 +344,11 @@ class Shape:
         """Return the shape that a learner describes. Raise PuzzleError when the parts do not fit together."""
         if mesh is not None and not isinstance(mesh, Mapping):
             example = 'for example {"replica": 2, "shard": 4}'
-            raise PuzzleError("mesh must be a dict of axes", got=describe(mesh), cure=example)
+            raise PuzzleError("mesh must be a dict of axes", got=describe(mesh), fix=example)
         if cost is not None and not isinstance(cost, Cost):
-            raise PuzzleError("cost must be a Cost", got=describe(cost), cure="for example Cost(collective=0.5)")
+            raise PuzzleError("cost must be a Cost", got=describe(cost), fix="for example Cost(collective=0.5)")
         cost = Cost() if cost is None else cost
-        where = Mesh(ranks, mesh, cost.boxes if node_size is None else node_size, hosts)
+        where = Mesh(ranks, mesh, cost.node_size if node_size is None else node_size, hosts)
         cost.check_ranks(where.ranks, where.hosts)
         return cls(where, cost)
 

@@ -210,7 +210,7 @@ def trained_weights(layers: int, batches: int, adapters: bool = False) -> tuple[
     weights = [algebra.weight(labels) for labels in whole]
     trainable = weights
     if adapters:
-        whole = [labels.changed(rare=OF_ADAPTER) for labels in whole]
+        whole = [labels.changed(extra=OF_ADAPTER) for labels in whole]
         trainable = [algebra.weight(labels) for labels in whole]
         weights = [algebra.adapted(*pair) for pair in zip(weights, trainable, strict=True)]
     activations = [algebra.inputs(frozenset(range(batches)))]

@@ -12,7 +12,7 @@ from ..record.kinds import ACTIVATIONS
 from ..record.labels import HOSTS, LISTS, NONE, Labels
 from ..record.operations import Collective, Value
 from ..record.table import SEND
-from .cost import Grains
+from .cost import TimeUnits
 from .failure import Wait
 from .mesh import Group
 from .rank_state import Origin, RankState, Result, Results, TensorState
@@ -31,7 +31,7 @@ class InFlight:
     group: Group | None = None
     peer: int | None = None  # of a message: receiver of a send, sender that a receive insists on
     op: tuple[object, ...] = ()
-    start: Grains | None = None
+    start: TimeUnits | None = None
     with_host = False  # of a message: whether it is one between a device and its host
 
     def __init__(
@@ -65,7 +65,7 @@ class InFlight:
             else:
                 self.sent = operands[0].memory if len(operands) == 1 else sum([one.memory for one in operands])
         self.held = rank.sample(operands)
-        self.end: Grains | None = None
+        self.end: TimeUnits | None = None
         self.result: Result | Results | PuzzleError | None = None
         """What a collective has brought, or why it never will."""
         self.waiter: Callable[[], None] | None = None
@@ -82,7 +82,7 @@ class InFlight:
     @property
     def tick(self) -> float:
         """When it was issued, in ticks."""
-        return float(self.issued / self.rank.grain)
+        return float(self.issued / self.rank.per_tick)
 
     @property
     def over(self) -> bool:
@@ -99,11 +99,11 @@ class InFlight:
         """Whether it is a send."""
         return self.kind == SEND.kind
 
-    def event(self, rank: int, ticks: Callable[[Grains], float], awaited: tuple[int, ...]) -> Event:
+    def event(self, rank: int, ticks: Callable[[TimeUnits], float], awaited: tuple[int, ...]) -> Event:
         """Return its record, once its times are known. ``ticks`` gives a time in ticks."""
         assert self.start is not None and self.end is not None
         labels, group = self.labels, self.group
-        words = labels.words() if labels and (labels.kind in ACTIVATIONS or labels.rare.adapter) else ()
+        words = labels.words() if labels and (labels.kind in ACTIVATIONS or labels.extra.adapter) else ()
         words = (*words, HOSTS) if self.with_host else words
         ends = group.ranks if group else (rank, self.peer) if self.sends else (self.peer, rank)
         return make_event((
@@ -179,7 +179,7 @@ class Member(InFlight):
         return self.meeting.op
 
     @property
-    def start(self) -> Grains:  # type: ignore[override]
+    def start(self) -> TimeUnits:  # type: ignore[override]
         """When the collective starts, as far as is known."""
         return self.meeting.start
 
@@ -211,7 +211,7 @@ class ListMember(Member):
         """The labels of each tensor that it brings."""
         return labels_of_each(self.brought)
 
-    def event(self, rank: int, ticks: Callable[[Grains], float], awaited: tuple[int, ...]) -> Event:
+    def event(self, rank: int, ticks: Callable[[TimeUnits], float], awaited: tuple[int, ...]) -> Event:
         """Return its record, which names the layers of the list."""
         event = super().event(rank, ticks, awaited)
         return event._replace(words=(*event.words, LISTS), layers=self.layers)
@@ -234,7 +234,7 @@ class Message(InFlight):
         self.peer, self.op = peer, op
         self.memory: Elements = operands[0].memory if operands else 0
         self.with_host = lanes.with_host(peer)
-        self.start: Grains | None = None
+        self.start: TimeUnits | None = None
         self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
         self.origin: Origin = None  # and its tensor's
         self.message: Message | None = None  # the send that a receive has found
@@ -256,7 +256,7 @@ class Meeting:
         self.mixed = False  # whether the group has not all called the same
         self.calls: list[InFlight | None] = [None] * len(group.position)  # by place in the group
         self.at_head = 0
-        self.start: Grains = 0
+        self.start: TimeUnits = 0
 
 
 class Membership:
@@ -275,7 +275,7 @@ class Lane:
 
     def __init__(self) -> None:
         self.queue: deque[InFlight] = deque()
-        self.free: Grains = 0
+        self.free: TimeUnits = 0
 
 
 class Lanes:
@@ -289,7 +289,7 @@ class Lanes:
         self.rank, self.host = rank, host  # its host, if there is one; of a host it is the rank itself
         self.network = [Lane() for _ in rank.cost.tiers]  # collectives and sends, one lane for each tier of links
         self.receives: list[Message] = []  # receives that have no message yet, in order
-        self.receive_free: Grains = 0
+        self.receive_free: TimeUnits = 0
         self.open: dict[int, InFlight] = {}  # issued and not fetched, by place in the log
         self.sent: dict[int, int] = {}  # messages to each rank
         self.memberships: dict[str | None, Membership] = {}  # by axis

@@ -1,8 +1,8 @@
 """The narrow interface between what a learner touches and what decides.
 
 ``Model`` and tensors hold labels and opaque handles only. Everything that decides right or wrong (lives, values,
-clocks, log) is behind ``Books``: in this process (``books``), or at the other end of a line (``remote``). A handle is
-given out by the books and handed back to the same books; nobody else looks inside.
+clocks, log) is behind ``Simulator``: in this process (``simulator``), or at the other end of a line (``remote``). A
+handle is given out by the simulator and handed back to the same simulator; nobody else looks inside.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Token:
 
 
 class RankHandle(Protocol):
-    """A rank in the books."""
+    """A rank in the simulator."""
 
     rank: int
 
 
 class CallHandle(Protocol):
-    """A communication call in the books, from its issue to its end."""
+    """A communication call in the simulator, from its issue to its end."""
 
     kind: str  # the learner's verb
     layer: int | None  # the layer that it names, if any: of a list the first
@@ -89,12 +89,12 @@ T = TypeVar("T", bound=Token)
 C = TypeVar("C", bound=CallHandle)
 
 
-class Books(Protocol[R, T, C]):
-    """The books of all ranks of one machine: R, T and C are its handles of ranks, tensors and calls. Every method that
-    acts for a rank raises PuzzleError for what is wrong with it."""
+class Simulator(Protocol[R, T, C]):
+    """The simulator of all ranks of one machine: R, T and C are its handles of ranks, tensors and calls. Every method
+    that acts for a rank raises PuzzleError for what is wrong with it."""
 
     def open(self, rank: int, layers: int, batches: int) -> R:
-        """Open a rank's books, replacing those of an earlier run of the cell."""
+        """Open a rank's simulator, replacing those of an earlier run of the cell."""
 
     def load_weights(self, rank: R, layer: int, shard: int, total: int) -> Sequence[T]:
         """Return a piece of a layer's weight and of its optimizer state, of step 0."""
@@ -170,7 +170,7 @@ class Books(Protocol[R, T, C]):
         Their records may be made when they are first read."""
 
     def final_state(self, rank: R, stored: Iterable[T]) -> FinalState:
-        """Return what the rank ends with; ``stored`` names what its dictionaries hold, of which only what the books
+        """Return what the rank ends with; ``stored`` names what its dictionaries hold, of which only what the simulator
         know as stored counts."""
 
     def unfinished(self) -> PuzzleError | None:
@@ -184,4 +184,4 @@ class Books(Protocol[R, T, C]):
         have ended, if that is known (else all that have no line)."""
 
 
-AnyBooks = Books[RankHandle, Token, CallHandle]  # books whose handles nobody looks into
+AnySimulator = Simulator[RankHandle, Token, CallHandle]  # simulator whose handles nobody looks into

@@ -13,7 +13,7 @@ from typing import overload
 
 from ..basics.units import Elements
 from ..record.events import Event, make_event
-from .cost import Grains
+from .cost import TimeUnits
 from .in_flight import InFlight
 from .rank_state import Done
 
@@ -26,18 +26,24 @@ class Log(Sequence[Event]):
     """The records of a rank whose calls have all ended, as they stand now. ``end``: that of the last one, in ticks;
     ``peak``: the largest memory sample, in elements."""
 
-    def __init__(self, rank: int, entries: Sequence[Entry], fetched: array[int], grain: int) -> None:
-        self._rank, self._entries, self._count, self._fetched, self._grain = rank, entries, len(entries), fetched, grain
+    def __init__(self, rank: int, entries: Sequence[Entry], fetched: array[int], per_tick: int) -> None:
+        self._rank, self._entries, self._count, self._fetched, self._per_tick = (
+            rank,
+            entries,
+            len(entries),
+            fetched,
+            per_tick,
+        )
         self._events: list[Event] | None = None
         ends = [entry.end for entry in entries]
-        self.end = float(max(ends, default=0) / grain)  # type: ignore[type-var, operator]
+        self.end = float(max(ends, default=0) / per_tick)  # type: ignore[type-var, operator]
         self.peak: Elements = max([sum(entry.held) for entry in entries], default=0)
 
     def events(self) -> list[Event]:
         """Return the records, made at the first time that they are asked for."""
         if self._events is None:
             entries = list(islice(self._entries, self._count))  # more may have been done since
-            self._events = events_of(self._rank, entries, awaited_by(self._fetched), self._grain)
+            self._events = events_of(self._rank, entries, awaited_by(self._fetched), self._per_tick)
             self._entries = ()
         return self._events
 
@@ -69,12 +75,12 @@ def awaited_by(fetched: Sequence[int]) -> Awaited:
     return awaited
 
 
-def events_of(rank: int, entries: Sequence[Entry], awaited: Awaited, grain: int) -> list[Event]:
+def events_of(rank: int, entries: Sequence[Entry], awaited: Awaited, per_tick: int) -> list[Event]:
     """Return the records of what a rank has done, all of which has ended."""
 
     @lru_cache(maxsize=1 << 10)  # the same moment is the same float: a hundred bytes less for each record
-    def ticks(grains: Grains) -> float:
-        return float(grains / grain)
+    def ticks(time: TimeUnits) -> float:
+        return float(time / per_tick)
 
     events = []
     for place, entry in enumerate(entries):

@@ -15,13 +15,13 @@ class Group(NamedTuple):
 
     ranks: tuple[int, ...]
     position: dict[int, int]  # of each rank that is run its index: some may stand for others (``represent``)
-    per_box: int  # how many of its ranks, at the most, share a box
+    per_node: int  # how many of its ranks, at the most, share a node
     name: str
 
     @property
     def across(self) -> bool:
-        """Whether the group spans boxes."""
-        return self.per_box < len(self.ranks)
+        """Whether the group spans nodes."""
+        return self.per_node < len(self.ranks)
 
     def __str__(self) -> str:
         return f"{self.name}: ranks {', '.join(map(str, self.ranks))}" if self.name else "all ranks"
@@ -29,7 +29,7 @@ class Group(NamedTuple):
 
 class Mesh:
     """``ranks`` devices on named axes (last axis fastest), in boxes of ``node_size``, and beside them ``hosts`` hosts,
-    which are on no axis: their ranks follow those of the devices, one for each device, or one for each box. Raises
+    which are on no axis: their ranks follow those of the devices, one for each device, or one for each node. Raises
     PuzzleError when the axes do not multiply to the ranks, hosts do not fit, or a number is no number."""
 
     def __init__(
@@ -43,8 +43,8 @@ class Mesh:
         if self.axes and prod(self.axes.values()) != self.ranks:
             factors = " x ".join(f"{axis} {size}" for axis, size in self.axes.items())
             wrong = f"{factors} = {prod(self.axes.values())}, not {self.ranks}"
-            cure = "choose axis sizes whose product is the number of ranks"
-            raise PuzzleError(f"the mesh does not multiply to the ranks: {wrong}", where="mesh", cure=cure)
+            fix = "choose axis sizes whose product is the number of ranks"
+            raise PuzzleError(f"the mesh does not multiply to the ranks: {wrong}", where="mesh", fix=fix)
         self._groups: dict[tuple[str | None, int], Group] = {}
         self.run: frozenset[int] | None = None
         """The ranks that are run, if they stand for others (``represent``). None: all of them."""
@@ -58,9 +58,9 @@ class Mesh:
         boxes = [tuple(devices[first : first + size]) for first in range(0, self.ranks, size)]
         shares = [(device,) for device in devices] if self.hosts == self.ranks else boxes
         if self.hosts not in (0, len(shares)):
-            expected = f"{self.ranks}, one for each device, or {len(boxes)}, one for each box"
-            problem, cure = "hosts do not fit the devices", f"hosts={self.ranks}"
-            raise PuzzleError(problem, where="hosts", expected=expected, got=str(self.hosts), cure=cure)
+            expected = f"{self.ranks}, one for each device, or {len(boxes)}, one for each node"
+            problem, fix = "hosts do not fit the devices", f"hosts={self.ranks}"
+            raise PuzzleError(problem, where="hosts", expected=expected, got=str(self.hosts), fix=fix)
         return dict(zip(range(self.ranks, self.everyone), shares, strict=False))
 
     @property
@@ -97,8 +97,8 @@ class Mesh:
             example = 'a mesh, for example run(..., mesh={"replica": 2, "shard": 4})'
             expected = f"one of {', '.join(map(repr, self.axes))}" if self.axes else example
             near = get_close_matches(str(axis), self.axes, n=1)
-            cure = f"did you mean axis={near[0]!r}?" if near else " or ".join(f"axis={name!r}" for name in self.axes)
-            raise PuzzleError(f"there is no mesh axis {axis!r}", expected=expected, got=repr(axis), cure=cure)
+            fix = f"did you mean axis={near[0]!r}?" if near else " or ".join(f"axis={name!r}" for name in self.axes)
+            raise PuzzleError(f"there is no mesh axis {axis!r}", expected=expected, got=repr(axis), fix=fix)
         return self.axes[axis]
 
     def group(self, rank: int, axis: str | None) -> Group:
@@ -111,13 +111,13 @@ class Mesh:
         group = self._groups.get((axis, first))
         if group is None:
             ranks = tuple(range(first, first + count * step, step))
-            per_box = max(Counter(map(self.box, ranks)).values())
+            per_node = max(Counter(map(self.node, ranks)).values())
             present = (member for member in ranks if self.run is None or member in self.run)
             positions = {member: place for place, member in enumerate(present)}
-            group = self._groups[axis, first] = Group(ranks, positions, per_box, axis or "")
+            group = self._groups[axis, first] = Group(ranks, positions, per_node, axis or "")
         return group
 
-    def box(self, rank: int) -> int:
+    def node(self, rank: int) -> int:
         """The box that a rank sits in, a host in that of its devices."""
         device = self.beside[rank][0] if rank in self.beside else rank
         return device // self.node_size if self.node_size else 0

@@ -19,7 +19,7 @@ from ..record.kinds import IN_FLIGHT
 from ..record.labels import Labels
 from ..record.operations import Collective, Part
 from ..record.table import RECEIVE, SEND
-from .cost import Grains
+from .cost import TimeUnits
 from .in_flight import InFlight, Lanes, ListMember, Meeting, Member, Membership, Message
 from .mesh import Mesh
 from .rank_state import MADE_UP, RankState, Result, Results, TensorState, Terms
@@ -57,9 +57,9 @@ class Network:
         self.meetings: dict[tuple[object, ...], dict[int, Meeting]] = {}  # by axis and first rank, then by number
         self.mixed: list[Meeting] = []  # collectives that are not the same for all, and that nobody has been told of
         self.mailboxes: dict[int, dict[int, deque[Message]]] = {}  # messages, as sends, by receiver and sender
-        self.waits: list[tuple[Grains, int, int, InFlight]] = []
+        self.waits: list[tuple[TimeUnits, int, int, InFlight]] = []
         """Ends known, awaited in ranks with several coroutines: (end, rank, place in the log, call)."""
-        self.candidates: list[tuple[Grains, int, int, Message, int]] = []
+        self.candidates: list[tuple[TimeUnits, int, int, Message, int]] = []
         """(end, rank, version, receive, sender) of the receive that each rank could do next."""
 
     def open(self, rank: RankState) -> None:
@@ -180,10 +180,10 @@ class Network:
             outputs = self._outputs(meeting, everyone)
         except PuzzleError as error:
             error.place = _held_at(meeting, layer, error.place)
-            error.cure = error.cure or self._which_axis(axis)
+            error.fix = error.fix or self._which_axis(axis)
             if axis is not None:  # a rank's place in such a group is not its number
                 place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
-                error.cure = error.cure.replace("model.rank, model.RANKS", f"{place}, {size}")
+                error.fix = error.fix.replace("model.rank, model.RANKS", f"{place}, {size}")
             raise
         origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
         shared = all(map(is_, outputs, repeat(outputs[0])))  # where everyone gets the same, it is made once
@@ -229,7 +229,7 @@ class Network:
                     where=Place(call.rank.rank, call.kind, call.layer, tick=call.tick),
                     expected=f"{meeting.group} call the same collectives, for the same layers, in the same order",
                     got=f"number {meeting.op[2]} of their collectives, counted from 0, differs",
-                    cure=self._which_axis(meeting.op[0]) or _same_for_all(one, two),
+                    fix=self._which_axis(meeting.op[0]) or _same_for_all(one, two),
                     line="",
                 )
                 waiter, call.waiter = call.waiter, None
@@ -246,7 +246,7 @@ class Network:
         op = (lanes.rank.rank, receiver, number)
         call = Message(lanes, SEND.kind, receiver, op, () if operand is None else (operand,))
         call.value = plain
-        if self.mesh.box(lanes.rank.rank) != self.mesh.box(receiver):
+        if self.mesh.node(lanes.rank.rank) != self.mesh.node(receiver):
             call.lane = lanes.network[-1]
         queue = call.lane.queue
         queue.append(call)
@@ -254,7 +254,7 @@ class Network:
             self._advance(call)
         return call
 
-    def _transmit(self, call: Message, start: Grains, heads: list[InFlight]) -> None:
+    def _transmit(self, call: Message, start: TimeUnits, heads: list[InFlight]) -> None:
         """A send starts; it never waits for its receiver."""
         lanes, receiver = call.lanes, call.peer
         assert lanes is not None and receiver is not None
@@ -262,7 +262,7 @@ class Network:
         if call.with_host:
             end = start + self.cost.transfer_to_host(call.sent)
         else:
-            across = self.mesh.box(sender) != self.mesh.box(receiver)
+            across = self.mesh.node(sender) != self.mesh.node(receiver)
             end = start + self.cost.transfer(call.sent, across)
         call.start, call.end = start, end
         call.lane.free = end
@@ -306,7 +306,7 @@ class Network:
         to the lower sender; a message goes to the first receive that accepts it.
         """
         lanes.version += 1
-        best: tuple[tuple[Grains, Grains, int], Message] | None = None
+        best: tuple[tuple[TimeUnits, TimeUnits, int], Message] | None = None
         for sender, box in (self.mailboxes.get(lanes.rank.rank, {}) if lanes.receives else {}).items():
             if not box:
                 continue
@@ -400,7 +400,7 @@ class Network:
             return True
         return False
 
-    def _first_candidate(self) -> Grains | None:
+    def _first_candidate(self) -> TimeUnits | None:
         """Return the earliest end of a receive that could be next; drop what has changed since it was noted."""
         candidates = self.candidates
         while candidates and self.lanes[candidates[0][1]].version != candidates[0][2]:
@@ -447,14 +447,14 @@ class Network:
             for call in lanes.open.values():
                 if not call.awaited:
                     problem = f"{show_call(*call.what)} was started and never awaited"
-                    cure = f"await model.{call.kind}(...), on the spot or later"
-                    return PuzzleError(problem, where=Place(rank, tick=call.tick), cure=cure, line="")
+                    fix = f"await model.{call.kind}(...), on the spot or later"
+                    return PuzzleError(problem, where=Place(rank, tick=call.tick), fix=fix, line="")
             for sender, box in self.mailboxes.get(rank, {}).items():
                 if box:
                     problem = f"a message was sent and never received: {box[0].labels or repr(box[0].value)}"
-                    cure = f"rank {rank} must await model.receive() once for every pass_to"
+                    fix = f"rank {rank} must await model.receive() once for every pass_to"
                     where = Place(sender, f"{SEND.kind}({rank})", tick=box[0].tick)
-                    return PuzzleError(problem, where=where, cure=cure, line="")
+                    return PuzzleError(problem, where=where, fix=fix, line="")
         return None
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
@@ -480,8 +480,8 @@ class Network:
         if len(rows) > MOST_ROWS:
             kept = [*dict.fromkeys([*first.values(), *range(len(rows))])][:MOST_ROWS]
             rows = [*(rows[at] for at in sorted(kept)), f"and {len(rows) - MOST_ROWS} more like these"]
-        cure = _way_out([call for calls in waiting.values() for call in calls], ended)
-        deadlock = Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), cure=cure, line="")
+        fix = _way_out([call for calls in waiting.values() for call in calls], ended)
+        deadlock = Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), fix=fix, line="")
         deadlock.lines = lines
         return deadlock
 

@@ -107,7 +107,7 @@ class Outcome:
             return f"{self.name}: not attempted yet"
         return (
             f"{self.name} on {self.ranks} rank{'s' * (self.ranks > 1)}: time {self.unit.lasting(self.time)}, "
-            f"peak memory {self.size_unit.told(self.memory)}"
+            f"peak memory {self.size_unit.describe(self.memory)}"
             + (f", on hosts {self.size_unit.show(self.host_memory)}" if self.hosts else "")
             + (f" ({self.note})" if self.note else "")
         )

@@ -24,7 +24,7 @@ from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, overlap, total
 from ..record.operations import Computation, Value, Values
 from ..record.table import RECEIVE, makes_weight_grads, sums, work_on_layers
 from ..record.training import not_in_place
-from .cost import Cost, Grains
+from .cost import Cost, TimeUnits
 from .fingerprints import Fingerprints
 from .interface import FinalState, Piece, Token, make_piece
 
@@ -53,15 +53,16 @@ class Terms:
 
 
 class Done(NamedTuple):
-    """An operation of the compute lane, or a mark, as it stands in the log until somebody reads it (``late_memory``).
+    """An operation of the compute lane, or a mark, as it stands in the log until somebody reads it
+    (``deferred_memory``).
     To write no more than this takes half the time and memory of an Event."""
 
     kind: str
     layer: int | None
     batches: frozenset[int]
     words: tuple[str, ...]
-    issued: Grains
-    end: Grains
+    issued: TimeUnits
+    end: TimeUnits
     held: tuple[Elements, ...]
 
     @property
@@ -86,9 +87,9 @@ class Carrying(Protocol):
     layers: tuple[int, ...]  # of a collective that got a list
     labels: Labels | None  # of what it carries
     index: int  # where in the log it stands
-    issued: Grains
+    issued: TimeUnits
     held: tuple[Elements, ...]
-    end: Grains | None  # known at some time
+    end: TimeUnits | None  # known at some time
 
     @property
     def op(self) -> tuple[object, ...]:
@@ -122,7 +123,7 @@ class Results(NamedTuple):
         return cls(each, tuple(one.labels for one in each), sum(one.memory for one in each))
 
 
-class Hand:
+class Temporaries:
     """What one coroutine of a rank has in hand: what it has made or taken out since its last operation."""
 
     __slots__ = ("rank", "ended")
@@ -132,7 +133,7 @@ class Hand:
         self.ended = 0  # how long the log was after that operation: what came to hand before it is gone
 
 
-NO_HAND = Hand(None)
+NO_TEMPORARIES = Temporaries(None)
 
 
 class TensorState(Token):
@@ -140,7 +141,7 @@ class TensorState(Token):
     the hand of the coroutine that made it or took it out until that coroutine's next operation."""
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
-    __slots__ = ("slot", "value", "rank", "hand", "since", "origin", "stored", "carriers", "unstored")
+    __slots__ = ("slot", "value", "rank", "temporaries", "since", "origin", "stored", "carriers", "unstored")
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class TensorState(Token):
         value: Value,
         memory: Elements,
         rank: RankState | None,
-        hand: Hand = NO_HAND,
+        hand: Temporaries = NO_TEMPORARIES,
         since: int = 0,
         origin: Origin = None,
     ) -> None:
@@ -157,7 +158,7 @@ class TensorState(Token):
         self.memory = memory
         self.slot = SLOT[labels.kind]
         self.rank = rank
-        self.hand, self.since = hand, since
+        self.temporaries, self.since = hand, since
         """In whose hand it is, or was last, and how long the log was when it came there; below zero, an operation has
         used it up: ``-1 - since`` is that one's place in the log."""
         self.origin = origin
@@ -172,11 +173,11 @@ class TensorState(Token):
 
     def lives(self) -> bool:
         """Return whether it still exists."""
-        return self.stored > 0 or self.since >= self.hand.ended
+        return self.stored > 0 or self.since >= self.temporaries.ended
 
     def is_free(self, rank: RankState) -> bool:
         """Return whether this rank may use it with no question asked; ``rank.examine`` decides the others."""
-        return self.rank is rank and self.origin is None and (self.stored > 0 or self.since >= self.hand.ended)
+        return self.rank is rank and self.origin is None and (self.stored > 0 or self.since >= self.temporaries.ended)
 
     def piece(self) -> Piece:
         """Return it as it is now."""
@@ -242,36 +243,36 @@ def _one_rank(use: str, *tensors: TensorState, take: bool = False) -> RankState 
 
 def gone(tensor: TensorState, where: Place) -> PuzzleError:
     """Return the error that says why a tensor no longer exists."""
-    holder = tensor.hand.rank
+    holder = tensor.temporaries.rank
     rank = tensor.rank if tensor.since < 0 or holder is None else holder()
     assert rank is not None
     kind, layer = rank.ended_by(tensor)
     problem = f"{tensor.labels} was not stored when rank {rank.rank} issued {show_call(kind, layer)}"
-    cure = f"store it to keep it, in model.{KINDS[tensor.labels.kind].store}[...], as soon as it is made"
+    fix = f"store it to keep it, in model.{KINDS[tensor.labels.kind].store}[...], as soon as it is made"
     if tensor.labels.kind == "Weight" and not tensor.labels.step and tensor.labels.is_whole():
-        cure += (
+        fix += (
             ", which takes its memory; or gather it again where it is needed. An update takes the shard, not the whole"
         )
     if sums(kind) and rank.reduced(tensor.labels.layer, tensor.labels.batches) == kind:
-        cure = not_in_place(kind)
-    return PuzzleError(problem, where=where, cure=cure)
+        fix = not_in_place(kind)
+    return PuzzleError(problem, where=where, fix=fix)
 
 
 class RankState:
     """One rank: its clock, its tensors, its memory, its log."""
 
     __slots__ = (
-        "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "grain", "clock", "log",
-        "fetched", "held", "inner", "samples", "finals", "hand", "several", "holder", "hands", "writers", "taken",
-        "lists", "late", "kept_loose", "received", "carried", "__weakref__",
+        "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
+        "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
+        "writers", "taken", "lists", "late", "kept_loose", "received", "carried", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, rank: int, layers: int, batches: int, terms: Terms, is_host: bool = False) -> None:
         self.rank, self.layers, self.batches, self.is_host = rank, layers, batches, is_host
         self.graded, self.strict = terms.graded, terms.strict
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
-        self.grain = terms.cost.grain
-        self.clock: Grains = 0
+        self.per_tick = terms.cost.per_tick
+        self.clock: TimeUnits = 0
         self.log: list[Done | Carrying] = []
         self.fetched = array("i")  # of each call fetched: how long the log was, and the call's place in it
         self.held: list[Elements] = [0] * len(MEMORY_KINDS)  # what is stored now
@@ -280,23 +281,23 @@ class RankState:
         self.finals: dict[int, Piece] = {}
         # The coroutines of the rank: the only one, or what names the one that runs, the hand of each, and who wrote
         # what in the log.
-        self.hand = Hand(self)
+        self.temporaries = Temporaries(self)
         self.several = False
         self.holder: Callable[[], object] = lambda: None
-        self.hands: dict[object, Hand] = {}
-        self.writers: dict[int, Hand] = {}
+        self.all_temporaries: dict[object, Temporaries] = {}
+        self.writers: dict[int, Temporaries] = {}
         self.taken: dict[tuple[str, int, bool], list[tuple[Labels, int]]] = {}  # what was loaded: pieces, by which call
         self.lists: dict[object, tuple[Labels | None, ...]] = {}  # by ``op``: what it brought to a collective as a list
-        # Memory that only the future tells (see late_memory).
+        # Memory that only the future tells (see deferred_memory).
         self.late: list[Span] = []
         self.kept_loose: list[Span] = []
-        self.received: list[tuple[Grains, int, Elements]] = []  # arrival, sample after the last, elements
+        self.received: list[tuple[TimeUnits, int, Elements]] = []  # arrival, sample after the last, elements
         self.carried: list[tuple[TensorState, list[int]]] = []
 
     @property
     def tick(self) -> float:
         """The clock in ticks."""
-        return float(self.clock / self.grain)
+        return float(self.clock / self.per_tick)
 
     def place(self, operation: str, layer: int | None = None, batches: frozenset[int] | None = None) -> Place:
         """Return where this is, for an error."""
@@ -308,13 +309,13 @@ class RankState:
         """From now on several coroutines may run in this rank; ``holder()`` names the one that does."""
         if not self.several:
             self.several, self.holder = True, holder
-            self.hands[holder()] = self.hand
+            self.all_temporaries[holder()] = self.temporaries
 
-    def hand_of(self, coroutine: object) -> Hand:
+    def temporaries_of(self, coroutine: object) -> Temporaries:
         """Return what a coroutine has in hand."""
-        hand = self.hands.get(coroutine) if self.several else self.hand
+        hand = self.all_temporaries.get(coroutine) if self.several else self.temporaries
         if hand is None:
-            hand = self.hands[coroutine] = Hand(self)
+            hand = self.all_temporaries[coroutine] = Temporaries(self)
         return hand
 
     def mint(
@@ -323,10 +324,10 @@ class RankState:
         """Create the record of a new tensor. Until it is stored it is in the hand of the running coroutine (in a
         done-callback, where none runs, of the one that issued the ``call``, named by its place in the log).
         ``memory``: what the cost says of it, where that is known."""
-        hand = self.hand
+        hand = self.temporaries
         if self.several:
             running = self.holder()
-            hand = self.writers[call] if running is None and call in self.writers else self.hand_of(running)
+            hand = self.writers[call] if running is None and call in self.writers else self.temporaries_of(running)
         if memory is None:
             memory = self.cost.elements(labels)
         return TensorState(labels, value, memory, self, hand, len(self.log), origin)
@@ -334,7 +335,7 @@ class RankState:
     def store(self, tensor: TensorState) -> None:
         """A dictionary of this rank now holds the tensor, once more."""
         # As is_free has it, without the call.
-        if tensor.rank is not self or tensor.origin or not (tensor.stored or tensor.since >= tensor.hand.ended):
+        if tensor.rank is not self or tensor.origin or not (tensor.stored or tensor.since >= tensor.temporaries.ended):
             self.examine(tensor, "storing it")
         if self.several or tensor.unstored is not None:
             self.used(tensor)
@@ -347,12 +348,12 @@ class RankState:
         if not tensor.stored:
             problem, where = f"{tensor.labels} was never stored", self.place("taking it out")
             expected = "a tensor that was stored as model.weights[key] = tensor, and so counts as memory"
-            cure = "leave dict.__setitem__ and its kin alone: the dictionaries count what they hold"
-            raise PuzzleError(problem, where=where, expected=expected, cure=cure)
+            fix = "leave dict.__setitem__ and its kin alone: the dictionaries count what they hold"
+            raise PuzzleError(problem, where=where, expected=expected, fix=fix)
         tensor.stored -= 1
         self.held[tensor.slot] -= tensor.memory
         if not tensor.stored:
-            tensor.hand = self.hand_of(self.holder()) if self.several else self.hand
+            tensor.temporaries = self.temporaries_of(self.holder()) if self.several else self.temporaries
             tensor.since = len(self.log)
             if tensor.carriers:
                 self._carry_on(tensor, tensor.since)
@@ -387,13 +388,13 @@ class RankState:
         if tensor.origin is MADE_UP:
             problem = f"{tensor.labels} is made up: no operation of this run computed it"
             expected = "a tensor that came out of load_weights, get_activation or an operation"
-            cure = "fake_grad with micro-batches, and tensors made by hand, are for demonstrations; a rank that has "
-            cure += "nothing to add brings model.fake_grad(layer, [])"
-            raise PuzzleError(problem, where=self.place(operation, layer), expected=expected, cure=cure)
+            fix = "fake_grad with micro-batches, and tensors made by hand, are for demonstrations; a rank that has "
+            fix += "nothing to add brings model.fake_grad(layer, [])"
+            raise PuzzleError(problem, where=self.place(operation, layer), expected=expected, fix=fix)
         if tensor.rank is not self:
             owner = f"rank {tensor.rank.rank}" if tensor.rank else "no rank"
-            cure = "tensors get from rank to rank by communication only"
-            raise PuzzleError(f"{tensor.labels} belongs to {owner}", where=self.place(operation, layer), cure=cure)
+            fix = "tensors get from rank to rank by communication only"
+            raise PuzzleError(f"{tensor.labels} belongs to {owner}", where=self.place(operation, layer), fix=fix)
         if take and isinstance(tensor.origin, int):
             self._note_loaded(tensor, tensor.origin)
 
@@ -406,8 +407,8 @@ class RankState:
                 verb = LOADS[labels.adapter]
                 problem = f"this rank has taken that piece of the {labels.kind} from {verb} before"
                 where, expected = self.place(verb, labels.layer), "each piece loaded once"
-                cure = "keep it stored, or get it from another rank by communication"
-                raise PuzzleError(problem, where=where, expected=expected, got=f"{labels} after {other}", cure=cure)
+                fix = "keep it stored, or get it from another rank by communication"
+                raise PuzzleError(problem, where=where, expected=expected, got=f"{labels} after {other}", fix=fix)
         before.append((labels, load))
         tensor.origin = None
 
@@ -447,10 +448,10 @@ class RankState:
                 if tensor.carriers:
                     self._carry_on(tensor, now + 1)
         if self.several:
-            self.writers[now] = hand = self.hand_of(self.holder())
+            self.writers[now] = hand = self.temporaries_of(self.holder())
             hand.ended = now + 1
         else:
-            self.hand.ended = now + 1
+            self.temporaries.ended = now + 1
         if workspace:
             held = held.copy()
             held[INNER] += workspace
@@ -469,11 +470,11 @@ class RankState:
         batches: frozenset[int],
         words: tuple[str, ...],
         operands: Sequence[TensorState],
-        length: Grains,
+        length: TimeUnits,
         workspace: Elements = 0,
     ) -> None:
-        """Carry out an operation of the compute lane that takes ``length`` grains and ``workspace`` elements more than
-        its operands: sample, clock and log."""
+        """Carry out an operation of the compute lane that takes ``length`` time units and ``workspace`` elements more
+        than its operands: sample, clock and log."""
         held, start = self.sample(operands, workspace), self.clock
         self.clock = end = start + length
         words = (*words, HOSTS) if self.is_host else words
@@ -500,7 +501,7 @@ class RankState:
             record = self.log[-1 - tensor.since]
         else:
             at = tensor.since
-            while self.log[at].kind in MARKS or self.writers.get(at, tensor.hand) is not tensor.hand:
+            while self.log[at].kind in MARKS or self.writers.get(at, tensor.temporaries) is not tensor.temporaries:
                 at += 1
             record = self.log[at]
         return record.kind, None if record.kind == RECEIVE.kind else record.layers or record.layer

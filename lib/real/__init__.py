@@ -2,7 +2,7 @@
 
 ===========  ======================================================================
 transformer  weights, operations, and bytes of a transformer
-hardware     GPUs in boxes: how fast they compute and what links them
+hardware     GPUs in nodes: how fast they compute and what links them
 prices       a Cost of both, in seconds and bytes
 cluster      hardware that makes such a Cost
 report       where time and memory of a run go, as text

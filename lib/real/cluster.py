@@ -1,4 +1,4 @@
-"""A cluster: GPUs in boxes, and what a model costs on them."""
+"""A cluster: GPUs in nodes, and what a model costs on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .transformer import FORMULAS, RECOMPUTE, Transformer, check_widths
 
 @dataclass(frozen=True)
 class Cluster(Hardware):
-    """GPUs in boxes, and the software that runs on them (see Hardware for the numbers)."""
+    """GPUs in nodes, and the software that runs on them (see Hardware for the numbers)."""
 
     def cost(
         self,

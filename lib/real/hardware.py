@@ -14,14 +14,14 @@ FITS = 0.92
 
 @dataclass(frozen=True)
 class Hardware:
-    """GPUs in boxes, and the software that runs on them: how much of the sheet is reached depends on both.
+    """GPUs in nodes, and the software that runs on them: how much of the sheet is reached depends on both.
 
     ``peak``: operations a second in matrix products of 16-bit numbers, without sparsity; ``reached`` and
     ``attention_reached``: which part of it matrix products and attention come to (the same, unless given); ``memory``
     in bytes, ``memory_bandwidth`` in bytes a second, ``memory_reached``: the part of that; ``link``: bytes a second
-    from one GPU to the others of its box, in one direction; ``nic``: bytes a second between boxes *for each GPU* (a
+    from one GPU to the others of its box, in one direction; ``nic``: bytes a second between nodes *for each GPU* (a
     card that eight share counts as an eighth); ``link_reached``: the part of both that a ring comes to; ``latency`` and
-    ``latency_across``: seconds of a step of a ring in a box, and between boxes; ``fused``: whether norms and the like
+    ``latency_across``: seconds of a step of a ring in a box, and between nodes; ``fused``: whether norms and the like
     are compiled into one pass over memory; ``gpus``: how many there are, if that is limited. ``host_memory`` (bytes a
     box), ``host_bandwidth`` and ``host_link`` (bytes a second, the latter for each GPU) describe the processors beside
     the GPUs. Raises PuzzleError for a number that cannot be.
@@ -80,16 +80,16 @@ class Hardware:
         """Return the seconds that it takes to read and write so many bytes of the GPU's own memory."""
         return size / (self.memory_bandwidth * self.memory_reached)
 
-    def bandwidth(self, ranks: int, per_box: int) -> float:
-        """Return the bytes a second of a ring of so many ranks, of which at most ``per_box`` share a box. A ring that
+    def bandwidth(self, ranks: int, per_node: int) -> float:
+        """Return the bytes a second of a ring of so many ranks, of which at most ``per_node`` share a node. A ring that
         leaves the box goes over the cards of all its ranks there, which work side by side."""
-        sheet = self.link if per_box >= ranks else min(self.link, per_box * self.nic)
+        sheet = self.link if per_node >= ranks else min(self.link, per_node * self.nic)
         return sheet * self.link_reached
 
-    def ring_takes(self, size: float, ranks: int, per_box: int, rounds: int = 1) -> float:
+    def ring_takes(self, size: float, ranks: int, per_node: int, rounds: int = 1) -> float:
         """Return the seconds that a ring takes to gather or reduce so many bytes: all of them, put together."""
-        step = self.latency if per_box >= ranks else self.latency_across
-        return rounds * ((ranks - 1) * step + size * (ranks - 1) / ranks / self.bandwidth(ranks, per_box))
+        step = self.latency if per_node >= ranks else self.latency_across
+        return rounds * ((ranks - 1) * step + size * (ranks - 1) / ranks / self.bandwidth(ranks, per_node))
 
     def sending_takes(self, size: float, across: bool) -> float:
         """Return the seconds that a message of so many bytes takes."""
@@ -99,8 +99,8 @@ class Hardware:
     def check_gpus(self, gpus: int, what: str) -> None:
         """Raise PuzzleError if there are fewer GPUs."""
         if self.gpus is not None and gpus > self.gpus:
-            cure = f"fewer ranks, a smaller mesh, or replace(cluster, gpus={gpus})"
-            raise PuzzleError(f"{self.name} has {self.gpus:,} GPUs", where=what, got=f"{gpus:,} GPUs", cure=cure)
+            fix = f"fewer ranks, a smaller mesh, or replace(cluster, gpus={gpus})"
+            raise PuzzleError(f"{self.name} has {self.gpus:,} GPUs", where=what, got=f"{gpus:,} GPUs", fix=fix)
 
     def check_room(self, states: float, what: str) -> None:
         """Raise PuzzleError if all GPUs together have no room for states of so many bytes."""
@@ -108,8 +108,8 @@ class Hardware:
             need = -int(-states // self.room)
             problem = f"{what} fits nowhere on {self.name}: its states alone are more than the memory of all GPUs"
             expected = f"at most {self.gpus} x {show_bytes(self.room)}"
-            cure = f"{need:,} GPUs or more, an optimizer that remembers less, or adapters"
-            raise PuzzleError(problem, where="Cluster", expected=expected, got=show_bytes(states), cure=cure)
+            fix = f"{need:,} GPUs or more, an optimizer that remembers less, or adapters"
+            raise PuzzleError(problem, where="Cluster", expected=expected, got=show_bytes(states), fix=fix)
 
     def __str__(self) -> str:
         many = f"{self.gpus:,} x " if self.gpus else ""

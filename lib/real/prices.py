@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from ..basics.errors import PuzzleError
 from ..basics.units import BYTES, SECONDS, Elements, SizeUnit, Unit
-from ..machine.cost import OF_WEIGHTS, Cost, Grains
+from ..machine.cost import OF_WEIGHTS, Cost, TimeUnits
 from ..machine.mesh import Group
 from ..record.kinds import ACTIVATIONS, SAVED
 from ..record.labels import Labels
@@ -23,7 +23,7 @@ from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from .hardware import Hardware
 from .transformer import Transformer, divisors
 
-GRAIN = 10**9  # grains in a second
+NANOSECONDS = 10**9  # time units in a second
 FLASH_BACKWARD = 2.5
 """Backward of flash attention takes so many times the operations of forward: it makes the scores again."""
 BACKWARD_MOVES = 1.5  # times the bytes that forward moves besides its matrix products
@@ -52,7 +52,7 @@ class RealCost(Cost):
 
     time_unit: ClassVar[Unit] = SECONDS
     size_unit: ClassVar[SizeUnit] = BYTES
-    tiers: ClassVar[tuple[str, ...]] = ("in a box", "between boxes")
+    tiers: ClassVar[tuple[str, ...]] = ("in a box", "between nodes")
 
     cluster: Hardware
     model: Transformer
@@ -114,8 +114,8 @@ class RealCost(Cost):
         reduce-scatters, which take as long."""
         if self.tensor == 1:
             return 0.0
-        per_box = min(self.tensor, self.cluster.gpus_per_box)
-        return self.cluster.ring_takes(self.model.boundary_bytes(self.micro_batch), self.tensor, per_box, rounds=4)
+        per_node = min(self.tensor, self.cluster.gpus_per_box)
+        return self.cluster.ring_takes(self.model.boundary_bytes(self.micro_batch), self.tensor, per_node, rounds=4)
 
     def _forward(self, share: Fraction | int = 1) -> float:
         return sum(self._parts(share))
@@ -144,20 +144,20 @@ class RealCost(Cost):
         return "selective" if keep == "selective" and self.recomputed == "full" else self.recomputed
 
     @cached_property
-    def _known(self) -> dict[object, Grains]:
+    def _known(self) -> dict[object, TimeUnits]:
         return {}
 
-    def compute(self, kind: str, *labels: Labels) -> Grains:
-        if labels[-1].rare.adapter and OPERATIONS[kind].trains:  # the adapter's own products are next to nothing
+    def compute(self, kind: str, *labels: Labels) -> TimeUnits:
+        if labels[-1].extra.adapter and OPERATIONS[kind].trains:  # the adapter's own products are next to nothing
             kind, labels = OPERATIONS[kind].with_adapter or kind, labels[:-1]
         first, last = labels[0], labels[-1]
         key = (
             kind, first.layer if first.layer in (0, first.layers - 1) else None, first.layers, len(first.batches),
-            last.total, len(last.shards), last.rare.keep, last.rare.adapter,
+            last.total, len(last.shards), last.extra.keep, last.extra.adapter,
         )  # fmt: skip
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = round(self._seconds(kind, labels) * GRAIN)
+            known = self._known[key] = round(self._seconds(kind, labels) * NANOSECONDS)
         return known
 
     def _seconds(self, kind: str, labels: tuple[Labels, ...]) -> float:
@@ -166,7 +166,7 @@ class RealCost(Cost):
         many, share = len(first.batches), Fraction(len(last.shards), last.total)
         if row.trains:
             if row.backward:
-                once = self._backward(kind, share) + self._again(self._not_kept(last.rare.keep), share)
+                once = self._backward(kind, share) + self._again(self._not_kept(last.extra.keep), share)
             else:
                 once = self._forward(share)
             return once * many * self.together(first)
@@ -187,39 +187,39 @@ class RealCost(Cost):
         weights = self.stored if self.stored < 4 else 2 * self.stored  # only written, where there are main weights
         return self.cluster.moving_takes(parameters * (2 * states + weights + GRADIENT_TOUCHED * self.gradients))
 
-    def compute_on_host(self, kind: str, *labels: Labels) -> Grains:
+    def compute_on_host(self, kind: str, *labels: Labels) -> TimeUnits:
         if OPERATIONS[kind].by_batch:
             return super().compute_on_host(kind, *labels)  # which says that it has no price
         piece = labels[-1]
         states = self.model.optimizer_bytes(self.stored, self.optimizer)
         moved = self._parameters(piece) * Fraction(len(piece.shards), piece.total)
         moved *= 2 * states + self.stored + self.gradients
-        return round(moved / (self.cluster.host_bandwidth / self.cluster.gpus_per_box) * GRAIN)
+        return round(moved / (self.cluster.host_bandwidth / self.cluster.gpus_per_box) * NANOSECONDS)
 
-    def transfer_to_host(self, size: Elements) -> Grains:
+    def transfer_to_host(self, size: Elements) -> TimeUnits:
         seconds = self.cluster.latency + float(size) / (self.cluster.host_link * self.cluster.link_reached)
-        return round(seconds * GRAIN)
+        return round(seconds * NANOSECONDS)
 
-    def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> Grains:
+    def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> TimeUnits:
         rounds = collective(kind).rounds
         if tensor.kind in ACTIVATIONS:  # attention and the feed-forward part have one each
             rounds *= 2 * self.together(tensor)
-        return round(self.cluster.ring_takes(float(size), len(group.ranks), group.per_box, rounds) * GRAIN)
+        return round(self.cluster.ring_takes(float(size), len(group.ranks), group.per_node, rounds) * NANOSECONDS)
 
-    def transfer(self, size: Elements, across: bool) -> Grains:
-        return round(self.cluster.sending_takes(float(size), across) * GRAIN)
-
-    @property
-    def grain(self) -> int:
-        """Grains in a second: one is a nanosecond."""
-        return GRAIN
+    def transfer(self, size: Elements, across: bool) -> TimeUnits:
+        return round(self.cluster.sending_takes(float(size), across) * NANOSECONDS)
 
     @property
-    def shortest_transfer(self) -> Grains:
-        return round(min(self.cluster.latency, self.cluster.latency_across) * GRAIN)
+    def per_tick(self) -> int:
+        """TimeUnits in a second: one is a nanosecond."""
+        return NANOSECONDS
 
     @property
-    def receiving(self) -> Grains:
+    def shortest_transfer(self) -> TimeUnits:
+        return round(min(self.cluster.latency, self.cluster.latency_across) * NANOSECONDS)
+
+    @property
+    def receiving(self) -> TimeUnits:
         return 0
 
     # -- sizes, in bytes ----------------------------------------------------------------------
@@ -229,7 +229,7 @@ class RealCost(Cost):
         if self.model.layers % labels.layers:
             fits = ", ".join(map(str, divisors(self.model.layers)))
             problem = f"{self.model.name} has {self.model.layers} layers, which cannot be {labels.layers} equal ones"
-            raise PuzzleError(problem, where="run", cure=f"layers= one of {fits}", line="")
+            raise PuzzleError(problem, where="run", fix=f"layers= one of {fits}", line="")
         return self.model.layers // labels.layers
 
     def _parameters(self, labels: Labels) -> float:
@@ -243,8 +243,8 @@ class RealCost(Cost):
     def _of_adapter(self) -> float:
         """How many parameters the adapters of a layer of the model have on each GPU of a rank."""
         if self.adapter_rank is None:
-            problem, cure = "this cost does not say of which rank adapters are", "cluster.cost(model, adapter_rank=16)"
-            raise PuzzleError(problem, where="run", cure=cure, line="")
+            problem, fix = "this cost does not say of which rank adapters are", "cluster.cost(model, adapter_rank=16)"
+            raise PuzzleError(problem, where="run", fix=fix, line="")
         return self.model.adapter_parameters(self.adapter_rank) / self.model.layers / self.tensor
 
     def _bytes_of(self, labels: Labels, otherwise: float) -> float:
@@ -271,8 +271,8 @@ class RealCost(Cost):
         gpus = self.tensor / Fraction(share)
         if gpus.denominator > 1:
             problem = "on a cluster all tensor-parallel ranks have equal pieces of a layer"
-            cure = "model.load_weights(layer, i, n), for rank i of n"
-            raise PuzzleError(problem, where="run", got=f"{share} of a layer", cure=cure)
+            fix = "model.load_weights(layer, i, n), for rank i of n"
+            raise PuzzleError(problem, where="run", got=f"{share} of a layer", fix=fix)
         self.model.check_tensor(gpus.numerator)
         return gpus.numerator
 
@@ -293,7 +293,7 @@ class RealCost(Cost):
         """Return the bytes that a tensor has, or those that are sent of it: computed once for all that are alike."""
         key = (
             sent, labels.kind, labels.layer if labels.layer in (0, labels.layers - 1) else None, labels.layers,
-            len(labels.batches), labels.total, len(labels.shards), labels.rare.keep, labels.rare.adapter,
+            len(labels.batches), labels.total, len(labels.shards), labels.extra.keep, labels.extra.adapter,
         )  # fmt: skip
         known = self._known_sizes.get(key)
         if known is None:
@@ -356,8 +356,8 @@ class RealCost(Cost):
     # -- the machine --------------------------------------------------------------------------
 
     @property
-    def boxes(self) -> int | None:
-        """How many ranks a box has."""
+    def node_size(self) -> int | None:
+        """How many ranks a node has."""
         return max(1, self.cluster.gpus_per_box // self.tensor)
 
     def check_ranks(self, ranks: int, hosts: int) -> None:

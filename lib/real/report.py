@@ -26,8 +26,8 @@ def report(run: Outcome) -> str:
     cost = getattr(run, "cost", None)
     if not isinstance(cost, RealCost):
         got = repr(run) if isinstance(run, Outcome) else describe(run)
-        cure = "report(run(..., cost=cluster.cost(model)))"
-        raise PuzzleError("report takes a run on a cluster", where="report", got=got, cure=cure)
+        fix = "report(run(..., cost=cluster.cost(model)))"
+        raise PuzzleError("report takes a run on a cluster", where="report", got=got, fix=fix)
     if not run.attempted:
         return f"{run.name}: not attempted yet"
     gpus = run.ranks * cost.tensor

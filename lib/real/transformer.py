@@ -82,8 +82,8 @@ class Transformer:
             if of % count:
                 near = sorted(sorted(divisors(of), key=lambda n: abs(n - count))[:2])
                 problem = f"{other} is not a multiple of {name}, so they cannot all be of the same width"
-                cure = f"{name}={' or '.join(map(str, near))} divides {of}"
-                raise PuzzleError(problem, where="Transformer", got=f"{other} {of}, {name} {count}", cure=cure)
+                fix = f"{name}={' or '.join(map(str, near))} divides {of}"
+                raise PuzzleError(problem, where="Transformer", got=f"{other} {of}, {name} {count}", fix=fix)
 
     # -- weights ------------------------------------------------------------------------
 
@@ -292,8 +292,8 @@ class Transformer:
         if adapter_rank is not None:
             frozen, count = count * (8 * stored if bits is None else bits) / 8, self.adapter_parameters(adapter_rank)
         elif bits is not None:
-            problem, cure = "weights of so few bits are not trained", "adapter_rank=16, for example, trains adapters"
-            raise PuzzleError(problem, where="state_bytes", got=f"bits={describe(bits)}", cure=cure)
+            problem, fix = "weights of so few bits are not trained", "adapter_rank=16, for example, trains adapters"
+            raise PuzzleError(problem, where="state_bytes", got=f"bits={describe(bits)}", fix=fix)
         return {
             "Weight": frozen + count * stored,
             "WeightGrad": count * gradients,
@@ -318,8 +318,8 @@ class Transformer:
             fits = ", ".join(map(str, divisors(heads)))
             of = "heads" if heads == self.heads else "heads of keys and values"
             problem = f"{self.name} has {heads} {of}, which cannot be split over {tensor} tensor-parallel ranks"
-            cure = f"tensor= one of {fits}"
-            raise PuzzleError(problem, where="tensor", expected=f"a divisor of {heads}", got=str(tensor), cure=cure)
+            fix = f"tensor= one of {fits}"
+            raise PuzzleError(problem, where="tensor", expected=f"a divisor of {heads}", got=str(tensor), fix=fix)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.size / 1e9:.4g} billion parameters)"
@@ -331,7 +331,7 @@ def check_widths(unit: str, **widths: object) -> None:
     for name, width in widths.items():
         if isinstance(width, bool) or not isinstance(width, (int, float)) or not 0 < width <= most:
             problem, expected = f"{name} must be the {unit} of a number", f"above 0, at most {most}"
-            raise PuzzleError(problem, where="cost", expected=expected, got=describe(width), cure=f"{name}={usual}")
+            raise PuzzleError(problem, where="cost", expected=expected, got=describe(width), fix=f"{name}={usual}")
 
 
 def divisors(number: int) -> list[int]:

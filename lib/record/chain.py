@@ -70,13 +70,13 @@ class Chain:
         parts = [(round(fsum(each), ROUNDED), word) for word, each in lengths.items()]
         return sorted((part for part in parts if part[0]), key=lambda part: -part[0])
 
-    def told(self, unit: Unit = TICKS) -> str:
+    def describe(self, unit: Unit = TICKS) -> str:
         """Return the chain as a sum: ``33.8 = 14 forward + 14 backward + 4.8 messages + 1 update``."""
         said = [f"{unit.brief(length)} {word}" for length, word in self.parts]
         return f"{unit.brief(self.time)} = {' + '.join(said) or 'nothing'}"
 
     def __str__(self) -> str:
-        return self.told()
+        return self.describe()
 
 
 def _word(kind: str) -> str:
@@ -292,5 +292,5 @@ class Order:
 
 def _unexplained(event: Event) -> PuzzleError:
     where = f"rank {event.rank}, tick {show_ticks(event.start)}"
-    cure = "draw(run, chain=True), of a run of all its ranks on the simulated machine"
-    return PuzzleError(f"nothing explains why {event.kind} begins when it does", where=where, cure=cure, line="")
+    fix = "draw(run, chain=True), of a run of all its ranks on the simulated machine"
+    return PuzzleError(f"nothing explains why {event.kind} begins when it does", where=where, fix=fix, line="")

@@ -35,8 +35,8 @@ def allreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> lis
     brought = [labels for labels, _ in parts]
     kinds = {*map(kind_of, brought)}
     if len(kinds) > 1:
-        cure = "every rank of the group brings the same kind of tensor"
-        raise PuzzleError("tensors of several kinds do not add up", got=", ".join(sorted(kinds)), cure=cure)
+        fix = "every rank of the group brings the same kind of tensor"
+        raise PuzzleError("tensors of several kinds do not add up", got=", ".join(sorted(kinds)), fix=fix)
     labels = (total_of if kinds == {"WeightGrad"} else sum_of_parts)(brought, "", strict)
     return [(labels, values.add([value for _, value in parts]))] * len(parts)
 

@@ -25,7 +25,7 @@ carry (summands, slices of a sequence, several tensors in one call, adapters), a
 FINEST = 1 << 16  # the most pieces that a tensor is cut into, as sets of pieces are written out
 
 
-class Rare(NamedTuple):
+class ExtraLabels(NamedTuple):
     """The labels that few tensors have. ``parts``: which summands of how many an activation, or its gradient, is the
     sum of. ``keep``: how much of a layer's inner activations was kept. ``adapter``: whether it is of an adapter, and
     not of the layer's own weight."""
@@ -36,15 +36,15 @@ class Rare(NamedTuple):
     adapter: bool = False
 
 
-NOTHING_RARE, OF_ADAPTER = Rare(), Rare(adapter=True)
+NO_EXTRA, OF_ADAPTER = ExtraLabels(), ExtraLabels(adapter=True)
 
 
 class Labels(NamedTuple):
     """The labels of one tensor. ``step`` counts optimizer steps. Sets that do not apply are empty.
 
     Labels are made and changed by name only, so that a field which is added reaches every tensor. They are hashed and
-    copied at each operation: a label that few tensors have belongs in ``Rare``, not in a field of its own. The shards
-    of an activation are slices along the sequence; those of what forward leaves behind are the weight's.
+    copied at each operation: a label that few tensors have belongs in ``ExtraLabels``, not in a field of its own. The
+    shards of an activation are slices along the sequence; those of what forward leaves behind are the weight's.
     """
 
     kind: str
@@ -55,27 +55,27 @@ class Labels(NamedTuple):
     total_batches: int = 0
     shards: Shards = WHOLE
     total: int = 1
-    rare: Rare = NOTHING_RARE
+    extra: ExtraLabels = NO_EXTRA
 
     @property
     def parts(self) -> Shards:
         """Which summands it is the sum of."""
-        return self.rare.parts
+        return self.extra.parts
 
     @property
     def of(self) -> int:
         """How many summands there are."""
-        return self.rare.of
+        return self.extra.of
 
     @property
     def keep(self) -> str:
         """How much of a layer's inner activations was kept."""
-        return self.rare.keep
+        return self.extra.keep
 
     @property
     def adapter(self) -> bool:
         """Whether it is of an adapter, and not of the layer's own weight."""
-        return self.rare.adapter
+        return self.extra.adapter
 
     def __str__(self) -> str:
         row = KINDS[self.kind]
@@ -94,13 +94,13 @@ class Labels(NamedTuple):
 
     def is_whole(self) -> bool:
         """Return whether all shards are here, and all summands."""
-        return len(self.shards) == self.total and len(self.rare.parts) == self.rare.of
+        return len(self.shards) == self.total and len(self.extra.parts) == self.extra.of
 
     def words(self) -> tuple[str, ...]:
         """Return what a puzzle has to grant before a communication may carry this."""
         if KINDS[self.kind].size != "activation":
-            return (ADAPTER,) * self.rare.adapter
-        return (*(PARTIAL,) * (self.rare.of != 1), *(SLICES,) * (self.total != 1))
+            return (ADAPTER,) * self.extra.adapter
+        return (*(PARTIAL,) * (self.extra.of != 1), *(SLICES,) * (self.total != 1))
 
     def coarse(self) -> Labels:
         """Return the same labels with the shards in their coarsest form: equal for equal tensors."""
@@ -119,17 +119,17 @@ def of_batches(kind: str, layer: int, layers: int, batches: frozenset[int], tota
 
 
 def of_weight(
-    kind: str, layer: int, layers: int, step: int, shards: Shards, total: int, rare: Rare = NOTHING_RARE
+    kind: str, layer: int, layers: int, step: int, shards: Shards, total: int, extra: ExtraLabels = NO_EXTRA
 ) -> Labels:
     """Return the labels of a weight, or of its state. (By position, in a third of the time: every rank makes some for
     each of its layers.)"""
-    return _made((kind, layer, layers, step, NONE, 0, shards, total, rare))
+    return _made((kind, layer, layers, step, NONE, 0, shards, total, extra))
 
 
 def another_part(labels: Labels, shards: Shards, total: int) -> Labels:
     """Return the labels of another part of the same whole. (As ``changed`` does, in a third of the time.)"""
-    kind, layer, layers, step, batches, total_batches, _, _, rare = labels
-    return _made((kind, layer, layers, step, batches, total_batches, shards, total, rare))
+    kind, layer, layers, step, batches, total_batches, _, _, extra = labels
+    return _made((kind, layer, layers, step, batches, total_batches, shards, total, extra))
 
 
 def others_than(*names: str) -> Callable[[Labels], object]:
@@ -137,7 +137,7 @@ def others_than(*names: str) -> Callable[[Labels], object]:
     return itemgetter(*[place for place, name in enumerate(Labels._fields) if name not in names])
 
 
-_thing, _unsummed = others_than("shards", "total"), others_than("rare")
+_thing, _unsummed = others_than("shards", "total"), others_than("extra")
 _part = attrgetter("shards", "total")
 
 
@@ -162,8 +162,8 @@ def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
 def check_fineness(total: int) -> None:
     """Raise PuzzleError for a cut into more than FINEST pieces."""
     if total > FINEST:
-        problem, cure = f"a tensor is cut into at most {FINEST:,} pieces", "one piece for each rank is enough"
-        raise PuzzleError(problem, got=f"{total:,} pieces", cure=cure)
+        problem, fix = f"a tensor is cut into at most {FINEST:,} pieces", "one piece for each rank is enough"
+        raise PuzzleError(problem, got=f"{total:,} pieces", fix=fix)
 
 
 class Cuts:
@@ -179,7 +179,7 @@ class Cuts:
             common = lcm(self.common, total)
             if common > 1 << 256:
                 problem = f"tensors were cut into too many different numbers of pieces, now into {total}"
-                raise PuzzleError(problem, cure="cut everything into as many pieces, or into a multiple")
+                raise PuzzleError(problem, fix="cut everything into as many pieces, or into a multiple")
             self.common = common
 
 
@@ -243,8 +243,8 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
         raise PuzzleError(f"there is no piece {index} of {pieces}", where=where, expected=expected)
     count, first = len(labels.shards), min(labels.shards, default=0)
     if not count or max(labels.shards) - first + 1 != count:
-        problem, cure = "a part with gaps cannot be cut into equal pieces", "combine the missing shards first"
-        raise PuzzleError(problem, where=f"shard({index}, {pieces})", got=str(labels), cure=cure)
+        problem, fix = "a part with gaps cannot be cut into equal pieces", "combine the missing shards first"
+        raise PuzzleError(problem, where=f"shard({index}, {pieces})", got=str(labels), fix=fix)
     total = labels.total * pieces
     check_fineness(total)
     if count == 1:
@@ -261,26 +261,26 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
         part = next(part for part in parts if _thing(part) != thing)
         over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
         differ = part.kind == first.kind == "WeightGrad" and part.batches != first.batches
-        cure = "join shards of one kind, layer and step"
+        fix = "join shards of one kind, layer and step"
         if part.adapter != first.adapter:
-            cure = "gather adapters with adapters, and the layer's own weight in a call of its own"
-        elif part.rare != first.rare:
-            cure = "join slices of one and the same summand, or first add up the summands"
-        cure = f"gradients of different micro-batches are summed: {over}" if differ else cure
+            fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
+        elif part.extra != first.extra:
+            fix = "join slices of one and the same summand, or first add up the summands"
+        fix = f"gradients of different micro-batches are summed: {over}" if differ else fix
         problem, expected = "these are not parts of one thing", f"more of {first}"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
+        raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
     (shards, total), disjoint = union(tuple(map(_part, parts)))
     if not disjoint:
         load = f"model.load_{'adapter' if first.adapter else 'weights'}(layer, model.rank, model.RANKS)"
-        cure = f"let each rank load its own shard, {load}"
+        fix = f"let each rank load its own shard, {load}"
         if KINDS[first.kind].size == "activation":
-            cure = "each rank brings a slice of its own, as model.scatterreduce gives them"
+            fix = "each rank brings a slice of its own, as model.scatterreduce gives them"
         elif any(part.is_whole() for part in parts):
-            cure = f"one of them is whole already: {cure}, and do not store what was gathered over it"
+            fix = f"one of them is whole already: {fix}, and do not store what was gathered over it"
         elif any(part.shards != first.shards for part in parts):
-            cure = ""  # not the same for all: the group may be another than is meant
+            fix = ""  # not the same for all: the group may be another than is meant
         got = ", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts)
-        raise PuzzleError("a shard comes twice", where=where, expected="every shard once", got=got, cure=cure)
+        raise PuzzleError("a shard comes twice", where=where, expected="every shard once", got=got, fix=fix)
     return another_part(first, shards, total)
 
 
@@ -294,23 +294,23 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
     if not real:
         return parts[0]
     first = real[0]
-    layer, shards, total, rare, count = first.layer, first.shards, first.total, first.rare, 0
+    layer, shards, total, extra, count = first.layer, first.shards, first.total, first.extra, 0
     for part in real:
         count += len(part.batches)
         alike = (part.shards is shards or part.shards == shards) and part.total == total
         if strict and not alike and not same_pieces(part, first):
-            cure = "a sum is of the same piece of each: reduce over ranks that hold the same piece"
+            fix = "a sum is of the same piece of each: reduce over ranks that hold the same piece"
             problem = "gradients of different shards do not add up"
-            raise PuzzleError(problem, where=where, expected=str(first), got=str(part), cure=cure)
-        if strict and part.rare is not rare and part.rare != rare:
+            raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
+        if strict and part.extra is not extra and part.extra != extra:
             problem = "the gradient of an adapter and that of a weight do not add up"
-            cure = "give adapter=... to every forward and backward of a layer that has one"
-            raise PuzzleError(problem, where=where, expected=str(first), got=str(part), cure=cure)
+            fix = "give adapter=... to every forward and backward of a layer that has one"
+            raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
     if strict:
         for part in parts:
             if part.layer != layer:
-                problem, cure = "gradients of different layers do not add up", "add up the gradients of one layer"
-                raise PuzzleError(problem, where=where, expected=str(first), got=str(part), cure=cure)
+                problem, fix = "gradients of different layers do not add up", "add up the gradients of one layer"
+                raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
     if len(real) == 1:
         return first
     batches = NONE.union(*[part.batches for part in real])
@@ -322,7 +322,7 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
             where=where,
             expected="each micro-batch in one gradient",
             got=", ".join(show_set(part.batches) for part in real[:8]) + (" ..." if len(real) > 8 else ""),
-            cure="add the gradient of each micro-batch once: was it added before, or made of the same micro-batch?"
+            fix="add the gradient of each micro-batch once: was it added before, or made of the same micro-batch?"
             if where == "+"
             else "train each micro-batch on one rank, and reduce each gradient once: then everyone has the whole sum",
         )
@@ -339,18 +339,18 @@ def sum_of_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> La
     for part in parts:
         if _unsummed(part) != _unsummed(first):
             problem, expected = "these are not summands of one thing", f"another summand of {first}"
-            cure = "add up one layer, the same micro-batches and the same slice of each"
-            raise PuzzleError(problem, where=where, expected=expected, got=str(part), cure=cure)
-        if strict and part.rare.of == 1 and len(parts) > 1:
+            fix = "add up one layer, the same micro-batches and the same slice of each"
+            raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
+        if strict and part.extra.of == 1 and len(parts) > 1:
             whole = f"{KINDS[part.kind].word} is whole" if part.total == 1 else "slice is added up"
-            cure = "only forward and backward with partial=True give summands; use the whole one as it is"
+            fix = "only forward and backward with partial=True give summands; use the whole one as it is"
             if part.total != 1:
-                cure = f"slices are joined by await model.allgather(..., {part.layer})"
+                fix = f"slices are joined by await model.allgather(..., {part.layer})"
             problem = f"there is nothing to add to it: that {whole} already"
-            raise PuzzleError(problem, where=where, expected="summands", got=str(part), cure=cure)
-    (summands, of), disjoint = union(tuple([(part.rare.parts, part.rare.of) for part in parts]))
+            raise PuzzleError(problem, where=where, expected="summands", got=str(part), fix=fix)
+    (summands, of), disjoint = union(tuple([(part.extra.parts, part.extra.of) for part in parts]))
     if strict and not disjoint:
         got = ", ".join(f"{show_set(part.parts)} of {part.of}" for part in parts[:8])
-        cure = "let each rank of the group compute with its own piece of the weight, and reduce over those ranks only"
-        raise PuzzleError("a summand comes twice", where=where, expected="each summand once", got=got, cure=cure)
-    return first.changed(rare=Rare(summands, of) if of > 1 else NOTHING_RARE)
+        fix = "let each rank of the group compute with its own piece of the weight, and reduce over those ranks only"
+        raise PuzzleError("a summand comes twice", where=where, expected="each summand once", got=got, fix=fix)
+    return first.changed(extra=ExtraLabels(summands, of) if of > 1 else NO_EXTRA)

@@ -169,16 +169,16 @@ class Computation(Operation):
         names, count = self.following(kinds), len(self.takes)
         said = [f"{name}=True" if value is True else name for name, value in options.items()]
 
-        def told(function: Callable[..., Any]) -> Callable[..., Any]:
-            def tell(*given: Any) -> Any:
+        def knowing(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*given: Any) -> Any:
                 operands = given[-1]
                 more = dict(zip(names, operands[count:], strict=True))
                 return function(*given[:-1], operands[:count], **more, **options)
 
-            return tell
+            return call
 
         words = (*self.words, *names, *said)
-        return replace(self, words=words, rule=told(self.rule), makes=told(self.makes), value=told(self.value))
+        return replace(self, words=words, rule=knowing(self.rule), makes=knowing(self.makes), value=knowing(self.value))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from .kinds import MEMORY_KINDS
 from .table import OPERATIONS, RECEIVE
 
 Work = Mapping[tuple[str, bool], Mapping[int, int]]
-"""How often each rank did something, by its verb and whether it went from box to box."""
+"""How often each rank did something, by its verb and whether it went from node to node."""
 
 _end, _held = attrgetter("end"), attrgetter("held")
 
@@ -64,7 +64,7 @@ def idle_share(events: Sequence[Event], ranks: int, time: float | None = None) -
 
 
 def spans_boxes(event: Event, node_size: int | None, hosts: Container[int] = ()) -> bool:
-    """Return whether a communication leaves a box of ``node_size`` ranks. Groups are in order, so first and last tell.
+    """Return whether a communication leaves a node of ``node_size`` ranks. Groups are in order, so first and last tell.
     A host, one of ``hosts``, is in the box of its devices."""
     if node_size is None or len(event.group) < 2:
         return False

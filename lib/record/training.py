@@ -9,7 +9,7 @@ from typing import Any
 
 from ..basics.errors import Place, PuzzleError, numbered, show_set
 from .kinds import SAVED
-from .labels import NOTHING_RARE, OF_ADAPTER, Labels, Rare, coarsest, of_batches, of_weight, same_pieces, within
+from .labels import NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels, coarsest, of_batches, of_weight, same_pieces, within
 from .operations import Computation, Rank, Values
 
 # -- forward and backward -------------------------------------------------------------------------
@@ -29,7 +29,7 @@ def forward_rule(
     if adapter is not None:
         _adapter_fits(rank, rank.place("forward", layer, inp.batches), layer, adapter, partial)
     whole = len(weight.shards) == weight.total or partial
-    plain = inp.total == 1 and inp.rare.of == 1 and not weight.rare.adapter
+    plain = inp.total == 1 and inp.extra.of == 1 and not weight.extra.adapter
     if weight.layer != layer or inp.layer != layer or weight.step or not whole or not plain:
         where = rank.place("forward", layer, inp.batches)
         _weight_fits(rank, where, layer, weight, partial)
@@ -37,9 +37,9 @@ def forward_rule(
         if inp.layer != layer:
             given = f"what get_activation gives (layer 0) or forward({layer - 1}, ...) gives"
             problem, expected = f"the input is that of layer {inp.layer}", f"an Activation with layer={layer}: {given}"
-            cure = f"by habit: model.activations[{layer}], where forward({layer - 1}, ...) has stored what it gave"
-            cure = cure if layer else "what get_activation gives, by habit in model.activations[0]"
-            raise PuzzleError(problem, where=where, expected=expected, got=str(inp), cure=cure)
+            fix = f"by habit: model.activations[{layer}], where forward({layer - 1}, ...) has stored what it gave"
+            fix = fix if layer else "what get_activation gives, by habit in model.activations[0]"
+            raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
 
 
 def backward_rule(
@@ -59,8 +59,8 @@ def backward_rule(
         and (len(weight.shards) == weight.total or partial)
         and not weight.step
         and inp.total == grad.total == 1
-        and inp.rare is NOTHING_RARE is grad.rare
-        and not weight.rare.adapter
+        and inp.extra is NO_EXTRA is grad.extra
+        and not weight.extra.adapter
         and saved is adapter is None
     ):
         return
@@ -71,19 +71,19 @@ def backward_rule(
     _is_whole("input", where, inp)
     _is_whole("gradient", where, grad)
     if inp.layer != layer:
-        problem, cure = f"the input is that of layer {inp.layer}", f"by habit: model.activations[{layer}]"
+        problem, fix = f"the input is that of layer {inp.layer}", f"by habit: model.activations[{layer}]"
         expected = f"the Activation that forward({layer}, ...) read (layer={layer})"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(inp), cure=cure)
+        raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
     if grad.layer != layer:
         problem = f"the gradient is that of layer {grad.layer}"
         expected = f"what loss gives (the last layer) or backward({layer + 1}, ...) gives: layer={layer}"
-        cure = f"by habit: model.grad_activations[{layer + 1}]; run backward from the last layer down to the first"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(grad), cure=cure)
+        fix = f"by habit: model.grad_activations[{layer + 1}]; run backward from the last layer down to the first"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=fix)
     if inp.batches != grad.batches:
         expected, got = f"a gradient for micro-batches {show_set(inp.batches)}", show_set(grad.batches)
         problem = "input and gradient are of different micro-batches"
-        cure = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
-        raise PuzzleError(problem, where=where, expected=expected, got=got, cure=cure)
+        fix = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
+        raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
     if saved is not None:
         _saved_fits(where, saved, _left_behind(layer, inp, weight, saved.keep))
 
@@ -91,7 +91,7 @@ def backward_rule(
 def _left_behind(layer: int, inp: Labels, weight: Labels, keep: str) -> Labels:
     """Return the labels of the inner activations that a forward leaves behind."""
     labels = inp.changed(kind=SAVED, layer=layer, shards=weight.shards, total=weight.total)
-    return labels.changed(rare=Rare(keep=keep)).coarse()
+    return labels.changed(extra=ExtraLabels(keep=keep)).coarse()
 
 
 def _saved_fits(where: Place, saved: Labels, right: Labels) -> None:
@@ -101,9 +101,9 @@ def _saved_fits(where: Place, saved: Labels, right: Labels) -> None:
     differ = "layer" if saved.layer != right.layer else "micro-batch"
     if saved.layer == right.layer and saved.batches == right.batches:
         differ = "piece of the weight"
-    problem, cure = f"the inner activations are of another {differ}", "keep what forward gives under its layer and its "
-    cure += "micro-batch, model.activations[layer, mb, 'saved'], and take it out there for backward"
-    raise PuzzleError(problem, where=where, expected=str(right), got=str(saved), cure=cure)
+    problem, fix = f"the inner activations are of another {differ}", "keep what forward gives under its layer and its "
+    fix += "micro-batch, model.activations[layer, mb, 'saved'], and take it out there for backward"
+    raise PuzzleError(problem, where=where, expected=str(right), got=str(saved), fix=fix)
 
 
 def _is_whole(name: str, where: Place, labels: Labels) -> None:
@@ -111,36 +111,36 @@ def _is_whole(name: str, where: Place, labels: Labels) -> None:
     if labels.of != 1:
         call = f"await model.allreduce(..., {labels.layer})"
         problem, got = f"the {name} is not the whole sum", f"summand {show_set(labels.parts)} of {labels.of}"
-        cure = f"add up what all ranks of the group have computed with their pieces of the weight: {call}"
-        raise PuzzleError(problem, where=where, expected="all summands, added up", got=got, cure=cure)
+        fix = f"add up what all ranks of the group have computed with their pieces of the weight: {call}"
+        raise PuzzleError(problem, where=where, expected="all summands, added up", got=got, fix=fix)
     if labels.total != 1:
         call = f"await model.allgather(..., {labels.layer})"
         problem, got = f"the {name} is a slice of the sequence", f"slice {show_set(labels.shards)} of {labels.total}"
-        cure = f"gather the slices of all ranks of the group: {call}"
-        raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, cure=cure)
+        fix = f"gather the slices of all ranks of the group: {call}"
+        raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, fix=fix)
 
 
 def _adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial: bool) -> None:
     """Raise PuzzleError unless this is the complete adapter of the layer, not yet updated, of a layer that is computed
     as a whole."""
     if partial:
-        problem, cure = "a layer that is computed in pieces takes no adapter", "leave out partial=True, or adapter=..."
-        raise PuzzleError(problem, where=where, cure=cure)
+        problem, fix = "a layer that is computed in pieces takes no adapter", "leave out partial=True, or adapter=..."
+        raise PuzzleError(problem, where=where, fix=fix)
     if not adapter.adapter:
         problem, expected = "that is no adapter, but the layer's own weight", "a Weight with adapter=True"
-        cure = f"adapter, opt_state = model.load_adapter({layer}), and then adapter=adapter"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(adapter), cure=cure)
+        fix = f"adapter, opt_state = model.load_adapter({layer}), and then adapter=adapter"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(adapter), fix=fix)
     if adapter.layer != layer:
-        problem, cure = f"the adapter is that of layer {adapter.layer}", f"the one that load_adapter({layer}) has given"
-        raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(adapter), cure=cure)
+        problem, fix = f"the adapter is that of layer {adapter.layer}", f"the one that load_adapter({layer}) has given"
+        raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(adapter), fix=fix)
     if not adapter.is_whole():
         problem, expected = "the adapter is not complete", f"all shards of the adapter of layer {layer}"
-        cure = f"adapter = await model.allgather(adapter, {layer}), or load all of it: model.load_adapter({layer})"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(adapter), cure=cure)
+        fix = f"adapter = await model.allgather(adapter, {layer}), or load all of it: model.load_adapter({layer})"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(adapter), fix=fix)
     if adapter.step and rank.graded:
-        problem, cure = "the adapter has been updated already", "update it after the last backward that needs it"
+        problem, fix = "the adapter has been updated already", "update it after the last backward that needs it"
         expected = "the adapter of step 0, for every micro-batch of the batch"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(adapter), cure=cure)
+        raise PuzzleError(problem, where=where, expected=expected, got=str(adapter), fix=fix)
 
 
 def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: bool = False) -> None:
@@ -149,23 +149,23 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: 
             "an adapter is no weight of its own",
             f"the weight of layer {layer}, and beside it its adapter",
         )
-        cure = f"weight=model.weights[{layer}], adapter=...: the adapter comes beside the weight, not in its place"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(weight), cure=cure)
+        fix = f"weight=model.weights[{layer}], adapter=...: the adapter comes beside the weight, not in its place"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
     if weight.layer != layer:
         problem, expected = f"the weight is that of layer {weight.layer}", f"layer {layer}"
-        cure = f"by habit: model.weights[{layer}]"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(weight), cure=cure)
+        fix = f"by habit: model.weights[{layer}]"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
     if not partial and not weight.is_whole():
         missing = show_set(frozenset(range(weight.total)) - weight.shards)
         gather = f"weight = await model.allgather(model.weights[{layer}], {layer})"
-        cure = f"{gather}; together its ranks must have loaded shards {missing} of {weight.total} as well"
+        fix = f"{gather}; together its ranks must have loaded shards {missing} of {weight.total} as well"
         expected = f"all shards of the weight of layer {layer}"
-        raise PuzzleError("the weight is not complete", where=where, expected=expected, got=str(weight), cure=cure)
+        raise PuzzleError("the weight is not complete", where=where, expected=expected, got=str(weight), fix=fix)
     if weight.step and rank.graded:
         problem = "the weight has been updated already"
         expected = "the weight of step 0, for every micro-batch of the batch"
-        cure = "update a layer after the last forward and backward that need its weight"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(weight), cure=cure)
+        fix = "update a layer after the last forward and backward that need its weight"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
 
 
 def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
@@ -175,19 +175,17 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         where = rank.place("loss", None, inp.batches)
         problem = "the loss reads the output of the last layer"
         expected = f"an Activation with layer={rank.layers}: what forward({rank.layers - 1}, ...) gives"
-        cure = (
-            "run every layer from 0 to model.LAYERS - 1 first, by habit model.loss(model.activations[model.LAYERS]); "
-        )
-        cure += "in a pipeline only the last stage has that"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(inp), cure=cure)
-    if inp.total != 1 or inp.rare.of != 1:
+        fix = "run every layer from 0 to model.LAYERS - 1 first, by habit model.loss(model.activations[model.LAYERS]); "
+        fix += "in a pipeline only the last stage has that"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
+    if inp.total != 1 or inp.extra.of != 1:
         _is_whole("input", rank.place("loss", None, inp.batches), inp)
 
 
 def _summand(labels: Labels, weight: Labels) -> Labels:
     """Return the labels of what a piece of a weight gives: one summand of something."""
     parts, of = coarsest(weight.shards, weight.total)
-    return labels.changed(rare=Rare(parts, of))
+    return labels.changed(extra=ExtraLabels(parts, of))
 
 
 def _output(
@@ -233,7 +231,7 @@ def _gradients(
         shards, total = coarsest(weight.shards, weight.total)
         of_weight, of_input = of_weight.changed(shards=shards, total=total), _summand(of_input, weight)
     if adapter is not None:
-        of_weight = of_weight.changed(rare=OF_ADAPTER)
+        of_weight = of_weight.changed(extra=OF_ADAPTER)
     return [of_weight, of_input]
 
 
@@ -330,7 +328,7 @@ BACKWARD_WEIGHT = Computation(
 
 
 def not_in_place(verb: str) -> str:
-    """Return the cure where a gradient that went into a reduction is used as if it were the sum."""
+    """Return the fix where a gradient that went into a reduction is used as if it were the sum."""
     return (
         f"model.{verb} does not change the gradient that it is given, it returns a new one: "
         f"write grad = await model.{verb}(grad, layer), and update with that"
@@ -343,7 +341,7 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     grad, weight, opt_state = labels
     if (
         layer == grad.layer == weight.layer == opt_state.layer
-        and grad.rare == weight.rare == opt_state.rare
+        and grad.extra == weight.extra == opt_state.extra
         and len(grad.batches) == rank.batches
         and weight.step == opt_state.step
         and same_pieces(weight, opt_state)
@@ -355,47 +353,47 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
     if len(grad.batches) != rank.batches:
         missing = frozenset(range(rank.batches)) - grad.batches
         problem = f"the gradient is missing {numbered('micro-batch', missing)}"
-        cure = "add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update"
+        fix = "add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update"
         if verb := rank.reduced(layer, grad.batches):
-            cure = not_in_place(verb)
+            fix = not_in_place(verb)
         elif own := missing & rank.with_gradients(layer):
-            cure = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: add it "
-            cure += f"to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
+            fix = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: add it "
+            fix += f"to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
         expected, got = f"all of {show_set(range(rank.batches))}", show_set(grad.batches)
-        raise PuzzleError(problem, where=where, expected=expected, got=got, cure=cure)
+        raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
     if weight.step != opt_state.step:
         problem, expected = "weight and optimizer state are of different steps", f"step {weight.step}"
-        cure = f"each update makes both anew: store both, and take both, model.opt_states[{layer}] as well"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), cure=cure)
+        fix = f"each update makes both anew: store both, and take both, model.opt_states[{layer}] as well"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=fix)
     pieces = f"shards {show_set(weight.shards)} of {weight.total}"
     if not same_pieces(weight, opt_state):
         problem, expected = "weight and optimizer state hold different shards", f"{pieces}, as the weight"
-        cure = "cut both alike: weight.shard(i, n) and opt_state.shard(i, n)"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), cure=cure)
+        fix = "cut both alike: weight.shard(i, n) and opt_state.shard(i, n)"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=fix)
     problem = "the gradient does not cover the weight"
-    cure = "hold the piece of weight and state whose gradient this rank has, as a reduce-scatter gives piece i to the "
-    cure += "i-th rank of its group; after two of them, one after the other, it is piece j of piece i"
-    raise PuzzleError(problem, where=where, expected=f"at least {pieces}", got=str(grad), cure=cure)
+    fix = "hold the piece of weight and state whose gradient this rank has, as a reduce-scatter gives piece i to the "
+    fix += "i-th rank of its group; after two of them, one after the other, it is piece j of piece i"
+    raise PuzzleError(problem, where=where, expected=f"at least {pieces}", got=str(grad), fix=fix)
 
 
 def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
     """Raise PuzzleError unless a gradient, a weight and a state are all of this layer, and all of it or its adapter."""
     for name, one in labels.items():
         if one.layer != layer:
-            problem, cure = f"{name} is of layer {one.layer}", f"model.update({layer}, ...) takes all of layer {layer}"
-            raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), cure=cure)
+            problem, fix = f"{name} is of layer {one.layer}", f"model.update({layer}, ...) takes all of layer {layer}"
+            raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), fix=fix)
     grad = labels["weight_grad"]
     if len({one.adapter for one in labels.values() if one is not grad or one.batches}) > 1:
         problem = "an adapter is updated with its own gradient and state, and a weight with its own"
         got = ", ".join(f"{name} of {'an adapter' if one.adapter else 'a weight'}" for name, one in labels.items())
-        cure = f"what load_adapter({layer}) gave, with the gradient of a backward that was given adapter=..."
-        raise PuzzleError(problem, where=where, expected="all three of one and the same", got=got, cure=cure)
+        fix = f"what load_adapter({layer}) gave, with the gradient of a backward that was given adapter=..."
+        raise PuzzleError(problem, where=where, expected="all three of one and the same", got=got, fix=fix)
 
 
 def _stepped(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
     _, weight, opt_state = labels
     step, shards, total = weight.step + 1, weight.shards, weight.total
-    return [of_weight(one.kind, layer, rank.layers, step, shards, total, one.rare) for one in (weight, opt_state)]
+    return [of_weight(one.kind, layer, rank.layers, step, shards, total, one.extra) for one in (weight, opt_state)]
 
 
 UPDATE = Computation(

@@ -9,7 +9,7 @@ nursery    a process that has imported lib already, and forks workers
 start      starts a nursery, or an examiner
 sandbox    starts a worker, and ends all that is left of it
 referee    runs a submission in a worker
-shelf      which file attempts which puzzle
+attempts   which file attempts which puzzle
 examiner   a process that judges attempts
 session    several attempts, graded in parallel
 classroom  a folder of submissions, a student each

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ..course.specs import Puzzle
 from ..grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
+from .attempts import Attempt, Student, attempts_of, submissions
 from .session import Allowance, Bar, How, Turn, graded
-from .shelf import Attempt, Student, attempts_of, submissions
 
 MOST_TRIES = 5  # files of one student that are graded for the same puzzle, at most
 

@@ -21,9 +21,9 @@ from typing import Any
 from ..grading.judge import judge
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
 from ..remote.wire import shown
+from .attempts import Attempt
 from .referee import Missing, Referee
 from .sandbox import START
-from .shelf import Attempt
 
 LONGEST = 10_000  # characters of a message at most: it may repeat what the code has named, sent and raised
 MEMORY = 4 << 30  # bytes that an examiner may have, whatever a program lets it keep

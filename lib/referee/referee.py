@@ -1,4 +1,4 @@
-"""Runs a learner's code in a worker, and believes only what the books saw."""
+"""Runs a learner's code in a worker, and believes only what the simulator saw."""
 
 import os
 import tempfile
@@ -12,11 +12,11 @@ from typing import Any
 from ..basics.errors import PuzzleError
 from ..course.layouts import Size
 from ..course.specs import machine_of
-from ..machine.books import LocalBooks
 from ..machine.check import TRAINED
 from ..machine.outcome import Outcome
+from ..machine.simulator import LocalSimulator
 from ..remote.clerk import Clerk
-from ..remote.wire import Garbled, shown, unpack_error
+from ..remote.wire import ProtocolError, shown, unpack_error
 from ..running.execution import cause
 from ..running.limits import room
 from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available
@@ -88,8 +88,8 @@ class Referee:
         try:
             with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out below
                 worker.wire.send(task, time.monotonic() + PATIENCE)
-            books, train = LocalBooks(machine_of(size, cost), graded=True), size.get("train", TRAINED[0])
-            return self._serve(Clerk(books, size["layers"], size["batches"], train=train), worker, name, seconds)
+            simulator, train = LocalSimulator(machine_of(size, cost), graded=True), size.get("train", TRAINED[0])
+            return self._serve(Clerk(simulator, size["layers"], size["batches"], train=train), worker, name, seconds)
         finally:
             try:
                 worker.end()
@@ -125,8 +125,8 @@ class Referee:
             return worker
         if folder is not None and self._works(mechanism):
             problem = "the submission cannot be started in the sandbox, and is not run without it"
-            got, cure = said.rpartition("\n")[2], "a folder whose path is short, and can be read"
-            raise PuzzleError(problem, got=got, cure=cure, line="")
+            got, fix = said.rpartition("\n")[2], "a folder whose path is short, and can be read"
+            raise PuzzleError(problem, got=got, fix=fix, line="")
         raise RuntimeError(f"no worker could be started:\n{said}")
 
     def _try(
@@ -165,16 +165,16 @@ class Referee:
             ending = clerk.serve(worker.wire, time.monotonic() + seconds + GRACE)
         except TimeoutError:
             late = f"the run did not end within {seconds:g} seconds, and could not be interrupted"
-            cure = "look for a loop, or a call of something outside Python, that never ends"
-            raise PuzzleError(late, where=name, cure=cure, line="") from None
+            fix = "look for a loop, or a call of something outside Python, that never ends"
+            raise PuzzleError(late, where=name, fix=fix, line="") from None
         except (EOFError, ConnectionError):
             status = worker.end(GRACE)
             got = f"exit status {status}" if status <= 128 else f"ended by signal {status - 128}"
-            expected, cure = "the function returns on every rank", "a program of a puzzle does not end its process"
+            expected, fix = "the function returns on every rank", "a program of a puzzle does not end its process"
             gone = "the process ended before the function did"
-            raise PuzzleError(gone, where=name, expected=expected, got=got, cure=cure, line="") from None
-        except Garbled as garbled:
-            ending = ["garbled", str(garbled)]
+            raise PuzzleError(gone, where=name, expected=expected, got=got, fix=fix, line="") from None
+        except ProtocolError as error:
+            ending = ["garbled", str(error)]
         worker.end()
         match ending:
             case ["done"]:
@@ -185,18 +185,18 @@ class Referee:
                 raise PuzzleError(f"there is no function {name}", got=f"{UNTAKEN}: {_notes(trouble)}", line="")
             case ["failed", dict() as packed, list() as trouble, list() as left_out]:
                 raise _told(clerk, packed, trouble, left_out)
-        got, cure = shown(str(ending[-1]), 200), "use the methods of model only"
+        got, fix = shown(str(ending[-1]), 200), "use the methods of model only"
         said = "the program has written to the line between it and the grader"
-        raise PuzzleError(said, where=name, got=got, cure=cure, line="")
+        raise PuzzleError(said, where=name, got=got, fix=fix, line="")
 
 
 def _told(clerk: Clerk, packed: dict[Any, Any], trouble: list[Any], left_out: list[Any]) -> PuzzleError:
-    """Return the error of a failed run: of the one that the worker tells and those the books saw, that of which the
+    """Return the error of a failed run: of the one that the worker tells and those the simulator saw, that of which the
     others come. (A worker that tells another than the real one has failed all the same.)"""
     try:
         parts = unpack_error(packed)
-    except Garbled:
-        parts = {"problem": "the run failed, and the program has garbled its error"}
+    except ProtocolError:
+        parts = {"problem": "the run failed, and the program has damaged its error"}
     told = PuzzleError(**parts)
     if clerk.errors:
         first = cause([*clerk.errors, told])

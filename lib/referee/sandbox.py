@@ -15,7 +15,7 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from ..remote.wire import Garbled, Wire, shown
+from ..remote.wire import ProtocolError, Wire, shown
 from .jail import DEVICES
 from .nursery import CLEAR, FORK, READY
 
@@ -200,7 +200,7 @@ class Worker:
                 case ["ready", list() as found]:
                     self.found = found
                     return True
-        except (OSError, EOFError, Garbled):
+        except (OSError, EOFError, ProtocolError):
             pass
         return False
 

@@ -12,7 +12,7 @@ from ..course.specs import Puzzle, find, puzzles
 from ..grading.answers import answer_of, renamed
 from ..grading.commandline import Usage, called
 from ..grading.progress import Progress
-from .shelf import home, is_file
+from .attempts import home, is_file
 
 BLANKS = Path(__file__).resolve().parent.parent.parent / "puzzles"  # in a clone of the project
 FINDS = """\
@@ -39,7 +39,7 @@ def start(options: argparse.Namespace) -> int:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     except OSError:
         got = f"no {path.name} beside lib"
-        raise PuzzleError(f"there is no blank of {puzzle.name}", got=got, cure="run it in a clone", line="") from None
+        raise PuzzleError(f"there is no blank of {puzzle.name}", got=got, fix="run it in a clone", line="") from None
     mine = _mine(options.begin, puzzle, target.parent) if options.begin else ""
     others = [other for other in puzzles().values() if other.file == puzzle.file and other != puzzle]
     grades = f"{called()} watch {shlex.quote(str(target))}"
@@ -56,7 +56,7 @@ def start(options: argparse.Namespace) -> int:
         with open(target, "x", encoding="utf-8", newline="\n") as file:
             file.write("\n\n".join(texts) + "\n")
     except FileExistsError:
-        raise PuzzleError(f"{target} is there already, and stays as it is", cure="name another file", line="") from None
+        raise PuzzleError(f"{target} is there already, and stays as it is", fix="name another file", line="") from None
     except OSError as error:
         raise PuzzleError(f"{target} cannot be written: {error.strerror}", line="") from None
     print(f"Puzzle {puzzle.number}, {puzzle.title}, is in {target}. To grade it whenever you save it:")
@@ -79,8 +79,8 @@ def _mine(what: str, new: Puzzle, folder: Path) -> str:
     if len(old) == 1 and (code := Progress(home()).answers.get(old[0].name, "")):
         return renamed(code, old[0].name, new.name)
     searched = ", ".join(map(str, paths))
-    cure = "solve that puzzle first, or name the file with your answer: --from my_wsdp.py"
-    raise PuzzleError(f"there is no answer of yours to {what}", got=f"none in {searched}", cure=cure, line="")
+    fix = "solve that puzzle first, or name the file with your answer: --from my_wsdp.py"
+    raise PuzzleError(f"there is no answer of yours to {what}", got=f"none in {searched}", fix=fix, line="")
 
 
 def _cell(kind: str, source: str) -> str:

@@ -9,9 +9,9 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from ..grading.verdict import FAIL, PASS, Report, Verdict
+from .attempts import Attempt
 from .examiner import Examiner, failed, processors, verdict_on
 from .referee import Referee
-from .shelf import Attempt
 
 
 class How(NamedTuple):

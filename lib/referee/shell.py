@@ -24,10 +24,10 @@ from ..grading.page import STAR, report_text
 from ..grading.progress import Progress, next_hint
 from ..grading.verdict import ERROR, PASS, Report
 from . import files
+from .attempts import Unreadable, asked_for, home, is_file
 from .classroom import grade_class
 from .script import start
 from .session import How, session
-from .shelf import Unreadable, asked_for, home, is_file
 
 BUDGET = 12  # times the time limit: the seconds of one student of a class, unless --budget says otherwise
 
@@ -194,7 +194,7 @@ def _list() -> str:
     lines = []
     for puzzle in puzzles().values():
         wanted = [puzzle.target, *([puzzle.star] if puzzle.star else [])]
-        figures = [", ".join(puzzle.told(one["time"], one["memory"])) for one in wanted]
+        figures = [", ".join(puzzle.describe(one["time"], one["memory"])) for one in wanted]
         effort = f"{puzzle.difficulty}, {puzzle.minutes} min"
         both = f"  {STAR} ".join(f"{one:32}" for one in figures).rstrip()
         lines.append(f"{puzzle.number!s:>2}  {puzzle.name:15} {puzzle.title:32} {effort:14} {both}")

@@ -20,7 +20,7 @@ from ..course.specs import machine_of
 from ..grading.submission import load
 from ..learner.dist import Dist
 from ..learner.model import Model
-from ..remote.remote_books import remote_books
+from ..remote.remote_simulator import remote_simulator
 from ..remote.wire import Wire, pack_error
 from ..running.execution import execute
 from ..running.limits import TimeIsUp, alarm
@@ -111,7 +111,7 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         check_function(fn)
         size = task["size"]
         shape = machine_of(size, task["cost"])
-        dist = Dist.of(shape, remote_books(wire))
+        dist = Dist.of(shape, remote_simulator(wire))
         models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.mesh.everyone)]
         execute(fn, models, task["timeout"])
         wire.send(["done"])

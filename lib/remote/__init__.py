@@ -2,7 +2,7 @@
 
 ============  ======================================================================
 wire          one message a line
-clerk         the end with the books, which answers and believes nothing
-remote_books  the other end: books that ask for everything
+clerk         the end with the simulator, which answers and believes nothing
+remote_simulator  the other end: simulator that ask for everything
 ============  ======================================================================
 """

@@ -24,7 +24,7 @@ from ..basics.errors import Place, PuzzleError
 from ..basics.units import Elements
 from ..record.events import Event
 from ..record.kinds import KINDS
-from ..record.labels import FINEST, NOTHING_RARE, Labels, Rare
+from ..record.labels import FINEST, NO_EXTRA, ExtraLabels, Labels
 from ..record.training import KEEP
 
 LONGEST = 1 << 15  # bytes of a line from a worker, at most
@@ -41,7 +41,7 @@ def written(value: Any) -> str:
     return "null" if value is None else encode(value)
 
 
-class Garbled(Exception):
+class ProtocolError(Exception):
     """Raised for a message that this library would not have written."""
 
 
@@ -63,10 +63,10 @@ class Wire:
         self.end.sendall(text.encode() + b"\n")
 
     def receive(self, deadline: float | None = None, longest: int | None = LONGEST) -> Any:
-        """Return the next line. Raise Garbled, EOFError if the other end is closed, or TimeoutError."""
+        """Return the next line. Raise ProtocolError, EOFError if the other end is closed, or TimeoutError."""
         while (stop := self.buffer.find(b"\n")) < 0:
             if longest is not None and len(self.buffer) > longest:
-                raise Garbled(f"a line of more than {longest} bytes")
+                raise ProtocolError(f"a line of more than {longest} bytes")
             self._wait_until(deadline)
             piece = self.end.recv(1 << 16)
             if not piece:
@@ -78,7 +78,7 @@ class Wire:
         try:
             return decode(line.decode())
         except (ValueError, RecursionError) as error:
-            raise Garbled(f"no JSON: {error}") from None
+            raise ProtocolError(f"no JSON: {error}") from None
 
     def _wait_until(self, deadline: float | None) -> None:
         if deadline is not None:
@@ -114,61 +114,61 @@ def pack(value: Any) -> Any:
 
 def pack_labels(labels: Labels) -> list[Any]:
     """Return labels as JSON carries them. (As ``pack`` does, in a third of the time.)"""
-    kind, layer, layers, step, batches, total_batches, shards, total, rare = labels
-    packed = None if rare == NOTHING_RARE else pack(rare)
+    kind, layer, layers, step, batches, total_batches, shards, total, extra = labels
+    packed = None if extra == NO_EXTRA else pack(extra)
     return [kind, layer, layers, step, sorted(batches), total_batches, sorted(shards), total, packed]
 
 
 def read_labels(packed: list[Any]) -> Labels:
     """Return labels that the grader has packed. What a worker has packed is to be read by ``unpack_labels``."""
-    kind, layer, layers, step, batches, total_batches, shards, total, rare = packed
-    known = NOTHING_RARE if rare is None else Rare(frozenset(rare[0]), *rare[1:])
+    kind, layer, layers, step, batches, total_batches, shards, total, extra = packed
+    known = NO_EXTRA if extra is None else ExtraLabels(frozenset(extra[0]), *extra[1:])
     return Labels(kind, layer, layers, step, frozenset(batches), total_batches, frozenset(shards), total, known)
 
 
 def unpack_labels(packed: Any) -> Labels:
-    """Return labels from a list. Raise Garbled for anything that no tensor could have."""
+    """Return labels from a list. Raise ProtocolError for anything that no tensor could have."""
     if type(packed) is not list or len(packed) != len(Labels._fields):
-        raise Garbled("no labels")
+        raise ProtocolError("no labels")
     labels = Labels(*[check(value) for check, value in zip(CHECKS, packed, strict=True)])
     if not 1 <= labels.total <= FINEST:
-        raise Garbled("no labels")
+        raise ProtocolError("no labels")
     return labels
 
 
 def _kind(packed: Any) -> str:
     if type(packed) is not str or packed not in KINDS:
-        raise Garbled("no labels")
+        raise ProtocolError("no labels")
     return packed
 
 
-def _unpack_rare(packed: Any) -> Rare:
+def _unpack_rare(packed: Any) -> ExtraLabels:
     if packed is None:
-        return NOTHING_RARE
-    if type(packed) is not list or len(packed) != len(Rare._fields):
-        raise Garbled("no labels")
+        return NO_EXTRA
+    if type(packed) is not list or len(packed) != len(ExtraLabels._fields):
+        raise ProtocolError("no labels")
     parts, of, keep, adapter = packed
     if keep not in ("", *KEEP) or not 1 <= number(of) <= FINEST or type(adapter) is not bool:
-        raise Garbled("no labels")
-    return Rare(numbers(parts), of, keep, adapter)
+        raise ProtocolError("no labels")
+    return ExtraLabels(numbers(parts), of, keep, adapter)
 
 
 def number(value: Any) -> int:
-    """Return a whole number of a sensible size. Raise Garbled for anything else."""
+    """Return a whole number of a sensible size. Raise ProtocolError for anything else."""
     if type(value) is not int or not -(1 << 62) < value < 1 << 62:
-        raise Garbled("no number")
+        raise ProtocolError("no number")
     return value
 
 
 def numbers(values: Any) -> frozenset[int]:
-    """Return a set of whole numbers. Raise Garbled for anything else."""
+    """Return a set of whole numbers. Raise ProtocolError for anything else."""
     if type(values) is not list:
-        raise Garbled("no list of numbers")
+        raise ProtocolError("no list of numbers")
     return frozenset(map(number, values))
 
 
 CHECKS: list[Any] = [
-    {"kind": _kind, "rare": _unpack_rare}.get(name)
+    {"kind": _kind, "extra": _unpack_rare}.get(name)
     or (numbers if isinstance(Labels._field_defaults.get(name), frozenset) else number)
     for name in Labels._fields
 ]
@@ -194,7 +194,7 @@ def unpack_event(packed: list[Any]) -> Event:
     return event._replace(**sets, held=held, op=op, group=group, elements=elements)  # type: ignore[arg-type]
 
 
-TEXTS = ("problem", "expected", "got", "cure", "line")  # the parts of an error that are texts
+TEXTS = ("problem", "expected", "got", "fix", "line")  # the parts of an error that are texts
 LONGEST_TEXT = 4000
 
 
@@ -205,19 +205,19 @@ def pack_error(error: PuzzleError) -> dict[str, Any]:
 
 
 def unpack_error(packed: Any) -> dict[str, Any]:
-    """Return the parts of an error, as PuzzleError takes them. Raise Garbled if they are none."""
+    """Return the parts of an error, as PuzzleError takes them. Raise ProtocolError if they are none."""
     if type(packed) is not dict or not all(type(packed.get(part)) is str for part in TEXTS):
-        raise Garbled("no error")
+        raise ProtocolError("no error")
     texts = {part: shown(packed[part], LONGEST_TEXT) for part in TEXTS}
     return {"where": _unpack_place(packed.get("where")), **texts}
 
 
 def _unpack_place(packed: Any) -> Place:
     if type(packed) is not list or len(packed) != len(Place._fields):
-        raise Garbled("no place")
+        raise ProtocolError("no place")
     rank, operation, layer, batches, tick, detail = packed
     if type(operation) is not str or type(detail) is not str or not (tick is None or type(tick) in (int, float)):
-        raise Garbled("no place")
+        raise ProtocolError("no place")
     rank, layer = (None if value is None else number(value) for value in (rank, layer))
     return shown_place(Place(rank, operation, layer, None if batches is None else numbers(batches), tick, detail))
 

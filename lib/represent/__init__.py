@@ -2,7 +2,7 @@
 
 ==========  ======================================================================
 coordinate  a rank's number that knows what it would be on other ranks
-fold        which ranks are run, for whom they stand, and what they foretell
+symmetry    which ranks are run, for whom they stand, and what they determines
 links       the links between them, at which the others are thought of
 ==========  ======================================================================
 """

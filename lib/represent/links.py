@@ -6,23 +6,25 @@ from functools import partial
 from typing import Any, cast
 
 from ..basics.errors import Place
-from ..machine.books import LocalBooks
 from ..machine.check import NOT_COMPUTED
 from ..machine.cost import Shape
 from ..machine.in_flight import Lanes, Meeting, Membership, Message
-from ..machine.interface import AnyBooks
+from ..machine.interface import AnySimulator
 from ..machine.mesh import Mesh
 from ..machine.network import Network, Watcher
 from ..machine.rank_state import TensorState, Terms
+from ..machine.simulator import LocalSimulator
 from ..record.operations import Part, Values
-from .fold import Fold, Unlike
+from .symmetry import Fold, Unlike
 
 
-def books_of_few(shape: Shape, fold: Fold, strict: bool) -> AnyBooks:
-    """Return the books of a machine of which only some ranks are run."""
+def books_of_few(shape: Shape, fold: Fold, strict: bool) -> AnySimulator:
+    """Return the simulator of a machine of which only some ranks are run."""
     values = cast(Values, Nothing())
-    books: object = LocalBooks(shape, graded=True, strict=strict, values=values, network=partial(Represented, fold))
-    return cast(AnyBooks, books)
+    simulator: object = LocalSimulator(
+        shape, graded=True, strict=strict, values=values, network=partial(Represented, fold)
+    )
+    return cast(AnySimulator, simulator)
 
 
 class Nothing:
@@ -65,7 +67,7 @@ class Represented(Network):
         key = (meeting.row.kind, axis, first, of_layer_0)
         if key not in self.known:
             try:
-                everyone = self.fold.foretold(group, axis, labels)  # type: ignore[arg-type]
+                everyone = self.fold.derived(group, axis, labels)  # type: ignore[arg-type]
             except Unlike as error:
                 error.place = where
                 raise

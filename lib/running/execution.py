@@ -132,7 +132,7 @@ class Execution:
         self, fn: Callable[[Model], Any], models: Sequence[Model], timeout: float | None, late: list[str]
     ) -> None:
         self.fn, self.models, self.timeout, self.late = fn, models, timeout, late
-        self.books = models[0]._books
+        self.simulator = models[0]._simulator
         self.tasks: dict[int, asyncio.Task[None]] = {}
         self.started: dict[int, list[asyncio.Task[Any]]] = {}  # by the ranks' own code, which need not wait for them
         self.finished: set[int] = set()
@@ -157,12 +157,12 @@ class Execution:
                 raise cause(wrong)
             if self.late or self.raised:
                 problem = f"the run did not end within {self.timeout:.3g} seconds"
-                cure = "look for a loop that never ends"
-                cure += "; a large machine may need a longer timeout" * (len(self.models) > MANY)
+                fix = "look for a loop that never ends"
+                fix += "; a large machine may need a longer timeout" * (len(self.models) > MANY)
                 where = Place(detail=name_of(self.fn))
                 if self.busy is not None:
                     where = where._replace(rank=self.busy.rank)
-                raise PuzzleError(problem, where=where, cure=cure, line=self.late[0] if self.late else "")
+                raise PuzzleError(problem, where=where, fix=fix, line=self.late[0] if self.late else "")
         finally:
             self.over = True
             for task in asyncio.all_tasks(loop):
@@ -194,7 +194,7 @@ class Execution:
             for task in self.started.get(model.rank, ()):
                 if failed_unasked(task):
                     task.result()
-            self.books.finish(model._handle)
+            self.simulator.finish(model._handle)
             self.finished.add(model.rank)
         except asyncio.CancelledError:
             if not self.done.done():
@@ -224,7 +224,7 @@ class Execution:
             self.done.set_result(None)
 
     def _quiet(self) -> bool:
-        return self.done.done() or self.books.decide_next()
+        return self.done.done() or self.simulator.decide_next()
 
     def _stuck(self) -> None:
         if self.done.done():
@@ -236,7 +236,7 @@ class Execution:
             self._fail(TimeIsUp())
             return
         lines = {rank: waiting_line(task) for rank, task in self.tasks.items() if not task.done()}
-        self._fail(self.books.deadlock(lines, frozenset(self.finished)))
+        self._fail(self.simulator.deadlock(lines, frozenset(self.finished)))
 
     def _started(self, task: asyncio.Task[Any]) -> None:
         model = _rank.get()
@@ -254,10 +254,10 @@ def _explained(error: BaseException, model: Model) -> BaseException:
     if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
         return error
     lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]
-    problem, cure = advice(error)
+    problem, fix = advice(error)
     problem = problem or f"the function raised {type(error).__name__}{_says(error)}"
     line = show_line(*lines[-1]) if lines else ""
-    explained = PuzzleError(problem, where=Place(model.rank, tick=model.time), cure=cure, line=line)
+    explained = PuzzleError(problem, where=Place(model.rank, tick=model.time), fix=fix, line=line)
     explained.__cause__ = error
     return explained
 

@@ -115,8 +115,8 @@ def plan(
     instance_of("cluster", cluster, Cluster, "replace(A100_MEGATRON, gpus=64), with A100_MEGATRON from lib.real")
     batch = whole_number("batch", batch)
     if cluster.gpus is None:
-        cure = "replace(cluster, gpus=64), with replace from dataclasses"
-        raise PuzzleError("plan needs the number of GPUs", where="plan", got=describe(str(cluster)), cure=cure)
+        fix = "replace(cluster, gpus=64), with replace from dataclasses"
+        raise PuzzleError("plan needs the number of GPUs", where="plan", got=describe(str(cluster)), fix=fix)
     programs = {"sharded": sharded, "pipeline": pipeline, "interleaved": interleaved}
     for fn in programs.values():
         if fn is not None:
@@ -137,8 +137,8 @@ def plan(
         problem = f"no mesh of {cluster.gpus:,} GPUs holds {model.name} with a batch of {batch:,}"
         expected = f"at most {show_bytes(cluster.room)} on a GPU"
         got = f"{show_bytes(smallest)} at the least" if ways else "no mesh into which layers and batch can be divided"
-        cure = "more GPUs, a batch that they divide, or all of sharded=, pipeline= and interleaved="
-        raise PuzzleError(problem, where="plan", expected=expected, got=got, cure=cure)
+        fix = "more GPUs, a batch that they divide, or all of sharded=, pipeline= and interleaved="
+        raise PuzzleError(problem, where="plan", expected=expected, got=got, fix=fix)
     return Plans(found, len(ways))
 
 
@@ -233,7 +233,7 @@ class Search:
             seconds += (longer.seconds - short.seconds) * (batches - few) / (more - few)
             size = longer.bytes
         gradients = 2 * self.model.size / way.stages / way.tensor
-        per_box = max(1, self.cluster.gpus_per_box // (way.tensor * way.stages))
+        per_node = max(1, self.cluster.gpus_per_box // (way.tensor * way.stages))
         if way.replicas > 1:
-            seconds += self.cluster.ring_takes(gradients, way.replicas, min(per_box, way.replicas), rounds=2)
+            seconds += self.cluster.ring_takes(gradients, way.replicas, min(per_node, way.replicas), rounds=2)
         return seconds, size

@@ -14,18 +14,18 @@ from ..basics.arguments import describe, one_of_names
 from ..basics.errors import NOWHERE, Deadlock, Place, PuzzleError
 from ..learner.dist import Dist
 from ..learner.model import Model
-from ..machine.books import books_of
 from ..machine.check import TRAINED
 from ..machine.cost import Cost, Shape
 from ..machine.failure import Failure, Wait
 from ..machine.mesh import Mesh
 from ..machine.outcome import Outcome
+from ..machine.simulator import new_simulator
 from ..real.prices import Mfu, RealCost
 from ..record.events import END, MARKS, Event
 from ..record.score import makespan
 from ..represent.coordinate import MOST
-from ..represent.fold import ASKS_NOTHING, Fold, Unlike, axes_of
 from ..represent.links import books_of_few
+from ..represent.symmetry import ASKS_NOTHING, Fold, Unlike, axes_of
 from .execution import execute, name_of
 from .limits import TIMEOUT, collector_off, room
 from .workload import Workload
@@ -52,7 +52,7 @@ class Run(Outcome):
         super().__init__(name, Shape(dist._mesh, dist.cost), states, self._logs_of(models), train)
 
     def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
-        return models[0]._books.finish_logs([model._handle for model in models])
+        return models[0]._simulator.finish_logs([model._handle for model in models])
 
     @property
     def writers(self) -> list[Model]:
@@ -89,8 +89,8 @@ class Run(Outcome):
     def _on_a_cluster(self, asked: str) -> RealCost:
         if not isinstance(self.cost, RealCost):
             problem = f"this run is in {self.unit.name} and {self.size_unit.name}, so it has no {asked}"
-            cure = "run(..., cost=cluster.cost(model)), for example of A100_MEGATRON and GPT_175B from lib.real"
-            raise PuzzleError(problem, where="Run", cure=cure)
+            fix = "run(..., cost=cluster.cost(model)), for example of A100_MEGATRON and GPT_175B from lib.real"
+            raise PuzzleError(problem, where="Run", fix=fix)
         return self.cost
 
     def verify(self) -> str:
@@ -119,7 +119,7 @@ class Settings:
             raise PuzzleError("timeout must be a number of seconds, or None", got=describe(self.timeout))
         one_of_names("device", self.device, ("auto", "cpu"))
         if not isinstance(self.pace, (int, float)) or not 0 <= self.pace < float("inf"):
-            raise PuzzleError("pace must be a number of seconds for a tick", got=describe(self.pace), cure="pace=0.03")
+            raise PuzzleError("pace must be a number of seconds for a tick", got=describe(self.pace), fix="pace=0.03")
 
 
 def run(
@@ -178,12 +178,12 @@ def run(
     settings.check()
     if represent is not None and represent is not False:
         if engine != "simulated":
-            problem, cure = "real tensors are computed by every rank", 'represent=... is for engine="simulated"'
-            raise PuzzleError(problem, where="run", got=f"engine={engine!r}", cure=cure)
+            problem, fix = "real tensors are computed by every rank", 'represent=... is for engine="simulated"'
+            raise PuzzleError(problem, where="run", got=f"engine={engine!r}", fix=fix)
         return _timed(fn, shape, work, settings, represent)
     if engine != "simulated":
         return _engine(engine).run(fn, shape, work, settings)  # type: ignore[no-any-return]
-    dist = Dist.of(shape, books_of(shape, graded=True, strict=_strict))
+    dist = Dist.of(shape, new_simulator(shape, graded=True, strict=_strict))
     models = train_on(fn, dist, work, settings)
     with collector_off():
         return Run(name_of(fn), models, train)
@@ -234,7 +234,7 @@ def _timed(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: S
             break
         also |= fold.wanted
         if len(also) >= MOST:
-            raise Unlike("the code asks in more than a few ways which rank it is", cure=ASKS_NOTHING)
+            raise Unlike("the code asks in more than a few ways which rank it is", fix=ASKS_NOTHING)
     with collector_off():
         return Timed(name_of(fn), models, work.train, fold)
 
@@ -250,7 +250,7 @@ def train_on(
             model._watch(fold.watched(model._rank))
     try:
         execute(fn, models, settings.timeout, settings.order)
-        if (unfinished := dist._books.unfinished()) is not None:
+        if (unfinished := dist._simulator.unfinished()) is not None:
             raise unfinished
     except PuzzleError as error:
         keep_run(error, name_of(fn), models, work.train)
@@ -301,8 +301,8 @@ def _engine(name: str) -> Any:
         needed = (missing.name or "").split(".")[0]
         if needed not in ("torch", "cloudpickle"):
             raise
-    cure = "pip install torch cloudpickle (torch's CPU build is enough; pytorch.org says how to choose it)"
-    raise PuzzleError(f'engine="{name}" needs {needed}, which is not installed here: {cure}', line="")
+    fix = "pip install torch cloudpickle (torch's CPU build is enough; pytorch.org says how to choose it)"
+    raise PuzzleError(f'engine="{name}" needs {needed}, which is not installed here: {fix}', line="")
 
 
 def check_function(fn: object) -> None:
@@ -310,18 +310,18 @@ def check_function(fn: object) -> None:
     if not callable(fn) or isinstance(fn, type):
         if inspect.iscoroutine(fn):
             fn.close()
-        cure = "pass the function itself: run(fsdp, ...), not run(fsdp(...), ...)"
-        raise PuzzleError("run takes a function of one model", got=describe(fn), cure=cure)
+        fix = "pass the function itself: run(fsdp, ...), not run(fsdp(...), ...)"
+        raise PuzzleError("run takes a function of one model", got=describe(fn), fix=fix)
     try:
         inspect.signature(fn).bind(object())
     except TypeError:
-        problem, cure = "run calls the function with one argument, the model", "async def fsdp(model): ..."
+        problem, fix = "run calls the function with one argument, the model", "async def fsdp(model): ..."
         where = f"{getattr(fn, '__name__', fn)}{inspect.signature(fn)}"
-        raise PuzzleError(problem, where=where, cure=cure) from None
+        raise PuzzleError(problem, where=where, fix=fix) from None
     except ValueError:
         pass  # a builtin without a signature: the call will tell
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise PuzzleError(f"{name_of(fn)} has a yield in it, so nobody runs it to its end", cure="await, not yield")
+        raise PuzzleError(f"{name_of(fn)} has a yield in it, so nobody runs it to its end", fix="await, not yield")
 
 
 def allow_nested_loops() -> None:
@@ -348,5 +348,5 @@ def allow_nested_loops() -> None:
         return
     else:
         problem = "neither nest_asyncio2 nor nest_asyncio is installed"
-    cure = f"await asyncio.gather(...) instead of asyncio.run(...){or_else}"
-    raise PuzzleError(problem, where="allow_nested_loops", cure=cure)
+    fix = f"await asyncio.gather(...) instead of asyncio.run(...){or_else}"
+    raise PuzzleError(problem, where="allow_nested_loops", fix=fix)

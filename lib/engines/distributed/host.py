@@ -1,7 +1,7 @@
-"""Keeps the books of a run whose ranks are processes.
+"""Keeps the simulator of a run whose ranks are processes.
 
 Every rank asks here before it computes and before it sends, as a worker asks the grader, and the same clerk answers
-from the same books. So rules, clock, memory, log and messages are those of the simulated machine. Numbers never
+from the same simulator. So rules, clock, memory, log and messages are those of the simulated machine. Numbers never
 come here. When a collective is complete, or a message has found its receiver, the ranks are told to move the real
 tensors among themselves, all in the same order.
 """
@@ -22,16 +22,16 @@ from ...basics.errors import Place, PuzzleError, show_call, show_set
 from ...basics.units import Elements
 from ...learner.dist import Dist
 from ...learner.model import Model
-from ...machine.books import LocalBooks
 from ...machine.check import TRAINED
 from ...machine.cost import Cost, Shape
 from ...machine.in_flight import InFlight
-from ...machine.interface import AnyBooks
+from ...machine.interface import AnySimulator
 from ...machine.rank_state import RankState
+from ...machine.simulator import LocalSimulator
 from ...record.events import LOADS
 from ...record.table import SEND
 from ...remote.clerk import Clerk
-from ...remote.wire import Garbled, Wire, pack, unpack_error
+from ...remote.wire import ProtocolError, Wire, pack, unpack_error
 from ...running.execution import cause
 from ...running.workload import Workload
 
@@ -102,11 +102,11 @@ class Host:
     ) -> None:
         self.name, self.timeout, self.supervisor = name, timeout, supervisor
         self.ranks = {client.rank: client for client in ranks}
-        self.books = LocalBooks(shape, graded=True, watcher=self)
-        dist = Dist.of(shape, cast(AnyBooks, self.books))
+        self.simulator = LocalSimulator(shape, graded=True, watcher=self)
+        dist = Dist.of(shape, cast(AnySimulator, self.simulator))
         self.models = [Model(rank, dist, work.layers, work.batches) for rank in range(shape.everyone)]
         handles = [cast(RankState, model._handle) for model in self.models]
-        self.clerk = Clerk(self.books, work.layers, work.batches, handles, work.train)
+        self.clerk = Clerk(self.simulator, work.layers, work.batches, handles, work.train)
         self.numbers: dict[object, int] = {}  # the clerk's numbers of calls
         self.moves: list[tuple[str, Sequence[InFlight], Sequence[Any], Sequence[Any]]] = []
         """Tensors that can now be moved: a verb, the calls of a group in its order or a send and its receive, and the
@@ -240,13 +240,13 @@ class Host:
             if not left or not all(state.waits for state in left):
                 return
             self.clerk.woken = []
-            if not self.books.decide_next():
+            if not self.simulator.decide_next():
                 break
             self._wake_and_move()
         timed = next((state for state in left if state.timer), None)
         if timed is None:
             lines = {state.rank: state.waiting for state in left}
-            raise self.books.deadlock(lines, frozenset(self.clerk.finished))
+            raise self.simulator.deadlock(lines, frozenset(self.clerk.finished))
         timed.waits = False
         _tell(timed.ask, [0, False, []])
 
@@ -280,7 +280,7 @@ class Host:
             f"nothing was heard of it for {self.timeout:g} seconds; {state.came_to()}",
             where=Place(state.rank),
             got="; ".join(waiting[:8]),
-            cure="look for a loop that never ends; slow machines and large layers need a longer timeout",
+            fix="look for a loop that never ends; slow machines and large layers need a longer timeout",
             line=state.line,
         )
 
@@ -317,7 +317,7 @@ def open_standard_streams() -> None:
 
 
 def _check_descriptors(ranks: int) -> None:
-    """Raise PuzzleError unless the books and each rank, which has a line to each other one, may open all that they
+    """Raise PuzzleError unless the simulator and each rank, which has a line to each other one, may open all that they
     take."""
     limit, needed = os.sysconf("SC_OPEN_MAX"), len(os.listdir("/dev/fd")) + 4 * ranks + 16
     if 0 <= limit < needed:
@@ -326,7 +326,7 @@ def _check_descriptors(ranks: int) -> None:
             where="starting the processes",
             expected=f"at least {needed:,}",
             got=f"a limit of {limit:,}",
-            cure=f"ulimit -n {needed}, in the shell, before Python is started; or take fewer ranks",
+            fix=f"ulimit -n {needed}, in the shell, before Python is started; or take fewer ranks",
             line="",
         )
 
@@ -359,8 +359,8 @@ class Door:
             if time.monotonic() > deadline:
                 missing = sorted(set(range(self.ranks)) - {rank for rank, _ in lines})
                 problem = f"ranks {show_set(missing)} did not come within {timeout:g} seconds"
-                cure = "see whether this machine is short of memory or very busy, and run it again"
-                raise PuzzleError(problem, where="starting the processes", cure=cure, line="")
+                fix = "see whether this machine is short of memory or very busy, and run it again"
+                raise PuzzleError(problem, where="starting the processes", fix=fix, line="")
             try:
                 end, _ = self.listener.accept()
             except TimeoutError:
@@ -371,7 +371,7 @@ class Door:
                 hello = wire.receive(time.monotonic() + 5)
                 token = hello.get("token") if isinstance(hello, dict) else None
                 known = hmac.compare_digest(str(token).encode(), self.token.encode())
-            except (EOFError, OSError, Garbled):
+            except (EOFError, OSError, ProtocolError):
                 known = False
             if not known:
                 end.close()  # some other program

@@ -49,7 +49,7 @@ class Lane(threading.Thread):
     # -- the learner's thread ---------------------------------------------------------------------
 
     def offer(self, call: int, value: Any) -> None:
-        """Hand over what a call carries; None if it brings nothing."""
+        """Temporaries over what a call carries; None if it brings nothing."""
         self._note(self.offered, call, value)
 
     def result(self, call: int) -> Any:

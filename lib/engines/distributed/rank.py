@@ -1,6 +1,6 @@
 """One rank of a run, in a process of its own: the learner's function, real tensors, and a line to the host.
 
-The methods of its books are those of ``machine.interface.Books``, where they are explained.
+The methods of its simulator are those of ``machine.interface.Simulator``, where they are explained.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ...basics.errors import Place, PuzzleError, learner_line
 from ...learner.dist import Dist
 from ...learner.model import Model
 from ...machine.cost import Shape
-from ...machine.interface import AnyBooks, Token
+from ...machine.interface import AnySimulator, Token
 from ...machine.mesh import Mesh
 from ...record.operations import NO_OPTIONS, Options
 from ...record.table import computation
-from ...remote.remote_books import RemoteBooks, RemoteCall, RemoteRank, RemoteTensor
+from ...remote.remote_simulator import RemoteCall, RemoteRank, RemoteSimulator, RemoteTensor
 from ...remote.wire import Wire, encode, pack, pack_error
 from ...running.execution import execute, waiting_line
 from ...running.run import Settings, check_function
@@ -48,29 +48,29 @@ class Telling(Wire):
 
 
 class RealTensor(RemoteTensor):
-    """A tensor of the host's books, with its numbers."""
+    """A tensor of the host's simulator, with its numbers."""
 
     data: Any = None
-    books: RankBooks
+    simulator: RankSimulator
 
     def shard(self, index: int, total: int) -> Any:
         made = super().shard(index, total)
-        made.data = self.books.numbers.cut(self.data, made.labels)
+        made.data = self.simulator.numbers.cut(self.data, made.labels)
         return made
 
     def combine(self, other: Any) -> Any:
         made = super().combine(other)
-        made.data = self.books.numbers.join([self.data, other.data])
+        made.data = self.simulator.numbers.join([self.data, other.data])
         return made
 
     def add(self, other: Any) -> Any:
         made = super().add(other)
-        made.data = self.books.numbers.add([self.data, other.data])
+        made.data = self.simulator.numbers.add([self.data, other.data])
         return made
 
 
-class RankBooks(RemoteBooks):
-    """Books that ask the host, and compute what it allows. ``pace``: seconds that a tick takes at least, or 0."""
+class RankSimulator(RemoteSimulator):
+    """Simulator that ask the host, and compute what it allows. ``pace``: seconds that a tick takes at least, or 0."""
 
     tensor_type = RealTensor
 
@@ -298,7 +298,7 @@ def be_a_rank(
         _, said_at = lane_wire.receive(longest=None)  # "start": all are there
         clock = time.monotonic() - said_at if place["boot"] != this_machine() else 0.0
         with redirect_stdout(Printing(ask)):
-            report = _train(RankBooks(ask, lane, settings.pace), shape, fn)
+            report = _train(RankSimulator(ask, lane, settings.pace), shape, fn)
         live = meter.peak // numbers.dtype.itemsize if meter else None
         said: list[object] = ["done", {**report, "clock": clock, "live": live}]
     except PuzzleError as error:
@@ -313,10 +313,10 @@ def be_a_rank(
     return said[0] == "done"
 
 
-def _train(books: RankBooks, shape: Shape, fn: Callable[[], Callable[[Model], Any]]) -> dict[str, Any]:
+def _train(simulator: RankSimulator, shape: Shape, fn: Callable[[], Callable[[Model], Any]]) -> dict[str, Any]:
     """Run the learner's function. Return what there is to report of it."""
-    lane, work = books.lane, books.numbers.work
-    model = Model(lane.rank, Dist.of(shape, cast(AnyBooks, books)), work.layers, work.batches)
+    lane, work = simulator.lane, simulator.numbers.work
+    model = Model(lane.rank, Dist.of(shape, cast(AnySimulator, simulator)), work.layers, work.batches)
     function = fn()
     check_function(function)
     lane.start()
@@ -324,8 +324,8 @@ def _train(books: RankBooks, shape: Shape, fn: Callable[[], Callable[[Model], An
         execute(function, [model], None)
     sys.stdout.flush()
     return {
-        "took": books.took,
-        "stored": books.stored_at,
+        "took": simulator.took,
+        "stored": simulator.stored_at,
         "finals": [[layer, pack(weight.labels)] for layer, weight in lane.finals.items()],
     }
 

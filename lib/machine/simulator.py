@@ -1,4 +1,4 @@
-"""The books of a machine in this process: everything that decides right or wrong (see ``interface``)."""
+"""The simulator of a machine in this process: everything that decides right or wrong (see ``interface``)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
@@ -10,15 +10,15 @@ from ..basics.errors import PuzzleError, show_set
 from ..basics.units import Elements
 from ..record.events import END, Event
 from ..record.kinds import SAVED
-from ..record.labels import ADAPTER, FINEST, NONE, NOTHING_RARE, OF_ADAPTER, Labels, Rare, of_weight, one_shard
+from ..record.labels import ADAPTER, FINEST, NO_EXTRA, NONE, OF_ADAPTER, ExtraLabels, Labels, of_weight, one_shard
 from ..record.operations import NO_OPTIONS, Operation, Options, Values
 from ..record.table import collective, computation
-from . import late_memory
+from . import deferred_memory
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
 from .in_flight import InFlight, labels_of_each
-from .interface import AnyBooks, Books, FinalState
+from .interface import AnySimulator, FinalState, Simulator
 from .lists import check_list
 from .mesh import Mesh
 from .network import Network, Watcher
@@ -35,21 +35,23 @@ def loading(verb: str) -> str:
     return f"model.{verb}(layer, shard, total): number `shard` of `total` equal pieces"
 
 
-def books_of(shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None) -> AnyBooks:
-    """Return new books of a machine, for a learner's side that looks into no handle."""
-    books: Books[RankState, TensorState, InFlight] = LocalBooks(shape, graded, strict, values)
-    return cast(AnyBooks, books)
+def new_simulator(
+    shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None
+) -> AnySimulator:
+    """Return new simulator of a machine, for a learner's side that looks into no handle."""
+    simulator: Simulator[RankState, TensorState, InFlight] = LocalSimulator(shape, graded, strict, values)
+    return cast(AnySimulator, simulator)
 
 
 def second_model(rank: int) -> PuzzleError:
     """Return what to say to somebody who makes a Model of a machine that is running."""
     return PuzzleError(
-        f"rank {rank} of this machine has its Model", where="Model", cure="use the model that the function is given"
+        f"rank {rank} of this machine has its Model", where="Model", fix="use the model that the function is given"
     )
 
 
-class LocalBooks:
-    """The books of all ranks of one machine.
+class LocalSimulator:
+    """The simulator of all ranks of one machine.
 
     ``graded``: the rules of ``run`` (one owner, nothing made up, each piece loaded once). ``strict``: whether
     sets are checked at each operation; off, only the values can tell. ``values``: what tensors carry, fingerprints
@@ -82,35 +84,35 @@ class LocalBooks:
     # -- sources ------------------------------------------------------------------------
 
     def load_weights(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
-        return self._load(rank, "load_weights", layer, shard, total, NOTHING_RARE)
+        return self._load(rank, "load_weights", layer, shard, total, NO_EXTRA)
 
     def load_adapter(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
         return self._load(rank, "load_adapter", layer, shard, total, OF_ADAPTER)
 
     def _load(
-        self, rank: RankState, verb: str, layer: int, shard: int, total: int, rare: Rare
+        self, rank: RankState, verb: str, layer: int, shard: int, total: int, extra: ExtraLabels
     ) -> tuple[TensorState, TensorState]:
         """Return a piece of a weight, or of an adapter, and of its state."""
         if not 1 <= total <= FINEST:
             where, expected = rank.place(verb, layer), f"a number from 1 to {FINEST:,}"
-            problem, cure = f"a weight cannot be cut into {total} shards", "one piece for each rank is enough"
-            raise PuzzleError(problem, where=where, expected=expected, cure=cure)
+            problem, fix = f"a weight cannot be cut into {total} shards", "one piece for each rank is enough"
+            raise PuzzleError(problem, where=where, expected=expected, fix=fix)
         layer = self._layer(rank, layer, verb)
         if shard.__class__ is not int or not 0 <= shard < total:
             shard = one_of("shard", shard, total, rank.place(verb, layer), loading(verb))
         rank.cuts.check(total)
-        rank.mark(verb, layer, NONE, (ADAPTER,) * rare.adapter)
+        rank.mark(verb, layer, NONE, (ADAPTER,) * extra.adapter)
         origin = len(rank.log) if rank.graded else None
-        weight = of_weight("Weight", layer, rank.layers, 0, one_shard(shard), total, rare)
-        state = of_weight("OptState", layer, rank.layers, 0, one_shard(shard), total, rare)
+        weight = of_weight("Weight", layer, rank.layers, 0, one_shard(shard), total, extra)
+        state = of_weight("OptState", layer, rank.layers, 0, one_shard(shard), total, extra)
         values = rank.values
         return rank.mint(weight, values.weight(weight), origin), rank.mint(state, values.opt_state(state), origin)
 
     def get_activation(self, rank: RankState, batches: frozenset[int]) -> TensorState:
         batches = self._batches(rank, batches, "get_activation")
         if not batches:
-            where, cure = rank.place("get_activation"), "for example [model.rank], or range(model.BATCHES)"
-            raise PuzzleError("get_activation needs at least one micro-batch", where=where, cure=cure)
+            where, fix = rank.place("get_activation"), "for example [model.rank], or range(model.BATCHES)"
+            raise PuzzleError("get_activation needs at least one micro-batch", where=where, fix=fix)
         rank.mark("get_activation", 0, batches)
         labels = Labels("Activation", 0, rank.layers, batches=batches, total_batches=rank.batches)
         return rank.mint(labels, rank.values.inputs(batches))
@@ -140,7 +142,11 @@ class LocalBooks:
         origin: Origin = None
         for tensor in operands:
             # As is_free has it, without the call.
-            if tensor.rank is not rank or tensor.origin or not (tensor.stored or tensor.since >= tensor.hand.ended):
+            if (
+                tensor.rank is not rank
+                or tensor.origin
+                or not (tensor.stored or tensor.since >= tensor.temporaries.ended)
+            ):
                 rank.examine(tensor, kind, layer if row.layered else None)
                 origin = origin or tensor.origin
         if not row.layered:
@@ -157,7 +163,7 @@ class LocalBooks:
         results = row.value(rank.values, values)
         if len(made) != len(results):
             raise ValueError(f"{kind} makes {len(made)} tensors of {len(results)} values")
-        words = (*row.words, ADAPTER) if labels[-1].rare.adapter and ADAPTER not in row.words else row.words
+        words = (*row.words, ADAPTER) if labels[-1].extra.adapter and ADAPTER not in row.words else row.words
         cost = rank.cost
         workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
         length = cost.compute_on_host(kind, *labels) if rank.is_host else cost.compute(kind, *labels)
@@ -188,7 +194,7 @@ class LocalBooks:
             if (
                 operand.rank is not rank
                 or operand.origin
-                or not (operand.stored or operand.since >= operand.hand.ended)
+                or not (operand.stored or operand.since >= operand.temporaries.ended)
             ):
                 rank.examine(operand, kind, layer)
             if rank.strict and rank.graded and operand.labels.layer != layer:
@@ -219,13 +225,13 @@ class LocalBooks:
 
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
         if operand is not None and operand.labels.kind == SAVED:
-            problem, cure = "what forward leaves behind is not sent", "use it on the rank that has computed the layer"
-            raise PuzzleError(problem, where=rank.place(f"pass_to({receiver})"), got=str(operand.labels), cure=cure)
+            problem, fix = "what forward leaves behind is not sent", "use it on the rank that has computed the layer"
+            raise PuzzleError(problem, where=rank.place(f"pass_to({receiver})"), got=str(operand.labels), fix=fix)
         # From device to device the text costs more than the check.
         if rank.is_host or receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks:
             receiver = self._other_rank("rank", receiver, rank, "pass_to")
         if receiver == rank.rank:
-            raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), cure="keep it stored")
+            raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), fix="keep it stored")
         if operand is not None and not operand.is_free(rank):
             rank.examine(operand, f"pass_to({receiver})")
         return self.network.send(self.network.lanes[rank.rank], receiver, operand, plain)
@@ -235,11 +241,11 @@ class LocalBooks:
             if rank.is_host or src.__class__ is not int or not 0 <= src < self.mesh.ranks:
                 src = self._other_rank("src", src, rank, "receive")
             if src == rank.rank:
-                where, cure = (
+                where, fix = (
                     rank.place("receive"),
                     "what is stored can be used as it is; from a neighbor: src=model.rank - 1",
                 )
-                raise PuzzleError("a rank cannot receive from itself", where=where, cure=cure)
+                raise PuzzleError("a rank cannot receive from itself", where=where, fix=fix)
         return self.network.receive(self.network.lanes[rank.rank], src)
 
     # -- storage and figures ------------------------------------------------------------------
@@ -255,7 +261,7 @@ class LocalBooks:
         return sum(rank.held)
 
     def events(self, rank: RankState) -> list[Event]:
-        return late_memory.events_so_far(self.network.lanes[rank.rank])
+        return deferred_memory.events_so_far(self.network.lanes[rank.rank])
 
     def waiting(self, rank: RankState) -> list[Wait]:
         return [call.wait() for call in rank.log if isinstance(call, InFlight) and call.end is None]
@@ -266,7 +272,7 @@ class LocalBooks:
         rank.mark(END, None)
 
     def finish_logs(self, ranks: Iterable[RankState]) -> list[Sequence[Event]]:
-        logs = [late_memory.finish_log(self.network.lanes[rank.rank]) for rank in ranks]
+        logs = [deferred_memory.finish_log(self.network.lanes[rank.rank]) for rank in ranks]
         self.terms.samples.clear()  # nobody will take another one
         return logs
 
@@ -278,8 +284,8 @@ class LocalBooks:
     def _layer(self, rank: RankState, layer: int, operation: str) -> int:
         if layer.__class__ is int and 0 <= layer < rank.layers:
             return layer  # the text below costs more than the check
-        cure = "for layer in range(model.LAYERS), whatever their number is at this size"
-        return one_of("layer", layer, rank.layers, rank.place(operation), cure)
+        fix = "for layer in range(model.LAYERS), whatever their number is at this size"
+        return one_of("layer", layer, rank.layers, rank.place(operation), fix)
 
     def _other_rank(self, name: str, other: int, rank: RankState, operation: str) -> int:
         """Return the number of the rank that a message goes to, or comes from. Raise PuzzleError where there is no way:
@@ -294,14 +300,14 @@ class LocalBooks:
                     where=where,
                     expected=f"{name}={mesh.beside[rank.rank][0]}",
                     got=got,
-                    cure="model.devices has the ranks of its devices",
+                    fix="model.devices has the ranks of its devices",
                 )
             raise PuzzleError(
                 f"rank {known} is a host, linked to its own devices only: {show_set(mesh.beside[known])}",
                 where=where,
                 expected=f"{name}={mesh.host_of(rank.rank)}",
                 got=got,
-                cure="this device's own host is model.host; from device to device: model.pass_to",
+                fix="this device's own host is model.host; from device to device: model.pass_to",
             )
         return known
 
@@ -309,9 +315,9 @@ class LocalBooks:
         if all(0 <= index(batch) < rank.batches for batch in batches):
             return batches
         where, expected = rank.place(operation), f"micro-batches from 0 to {rank.batches - 1}"
-        cure = "for batch in range(model.BATCHES), whatever their number is at this size"
+        fix = "for batch in range(model.BATCHES), whatever their number is at this size"
         raise PuzzleError(
-            "a micro-batch is out of range", where=where, expected=expected, got=show_set(batches), cure=cure
+            "a micro-batch is out of range", where=where, expected=expected, got=show_set(batches), fix=fix
         )
 
 
@@ -319,15 +325,15 @@ def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleEr
     """Return what to say of an operation of the devices that a host calls."""
     if row.lane == "compute":
         problem = f"a host computes no {row.word}: that is for devices"
-        cure = "`if model.is_host:` begins what is for hosts only, `if not model.is_host:` what is for devices"
+        fix = "`if model.is_host:` begins what is for hosts only, `if not model.is_host:` what is for devices"
     else:
         problem = f"a host takes part in no {row.word}: that is among devices"
-        cure = "a host sends and receives: model.pass_to(device, v), model.receive(device), for device in model.devices"
-    return PuzzleError(problem, where=rank.place(row.kind, layer), got=f"rank {rank.rank}, a host", cure=cure)
+        fix = "a host sends and receives: model.pass_to(device, v), model.receive(device), for device in model.devices"
+    return PuzzleError(problem, where=rank.place(row.kind, layer), got=f"rank {rank.rank}, a host", fix=fix)
 
 
 def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:
     where, own = rank.place(kind, layer), tensor.labels.layer
-    cure = f"name the layer of the tensor, {own}, or take the tensor of layer {layer}"
+    fix = f"name the layer of the tensor, {own}, or take the tensor of layer {layer}"
     problem, expected = f"{problem} {own}", f"layer {layer}"
-    return PuzzleError(problem, where=where, expected=expected, got=str(tensor.labels), cure=cure)
+    return PuzzleError(problem, where=where, expected=expected, got=str(tensor.labels), fix=fix)

@@ -9,8 +9,8 @@ from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import MS
 from lib.course.layouts import mesh_of
-from lib.course.sketches import Outline, Sketch, Span, outline
-from lib.course.sketches import sketch as sketch_of
+from lib.course.outlines import Outline, Sketch, Span, outline
+from lib.course.outlines import sketch as sketch_of
 from lib.course.specs import Puzzle, cost_named, find, written
 from lib.record.codes import below_devices
 from lib.record.events import Event
@@ -98,14 +98,14 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
     """Return the puzzle whose target a run can be drawn beside, or raise PuzzleError."""
     if not isinstance(source, Run):
         raise PuzzleError(
-            "beside_target takes a run", got=describe(source), cure="beside_target(run(fsdp, ranks=4, ...))"
+            "beside_target takes a run", got=describe(source), fix="beside_target(run(fsdp, ranks=4, ...))"
         )
     spec = find(source.name if puzzle is None else puzzle)
     if source.unit is not spec.unit:
-        cure = "beside_target(run), not beside_target(run.measured)"
-        cure = cure if source.unit is MS else f"a run at the puzzle's own prices, cost={written(spec.cost)}"
+        fix = "beside_target(run), not beside_target(run.measured)"
+        fix = fix if source.unit is MS else f"a run at the puzzle's own prices, cost={written(spec.cost)}"
         problem = f"the target is in {spec.unit.name}, and this run is in {source.unit.name}"
-        raise PuzzleError(problem, where="beside_target", cure=cure)
+        raise PuzzleError(problem, where="beside_target", fix=fix)
     size, wanted = size_of_run(source), spec.size
     if size != wanted:
         raise PuzzleError(
@@ -116,7 +116,7 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
         )
     if source.models[0].dist.cost != cost_named(spec.cost):
         raise PuzzleError(
-            f"the target of {spec.name} is for other prices", where="beside_target", cure=f"cost={written(spec.cost)}"
+            f"the target of {spec.name} is for other prices", where="beside_target", fix=f"cost={written(spec.cost)}"
         )
     return spec
 

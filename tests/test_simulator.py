@@ -1,4 +1,5 @@
-"""What the books decide alone: whatever the learner's side has let through, or a worker has sent, they check again."""
+"""What the simulator decides alone: whatever the learner's side has let through, or a worker has sent, is checked
+again."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from typing import Any
 import pytest
 
 from lib import Model, PuzzleError, run
-from lib.machine.books import LocalBooks
 from lib.machine.cost import Shape
 from lib.machine.rank_state import MADE_UP, RankState, TensorState
+from lib.machine.simulator import LocalSimulator
 from lib.record.labels import FINEST, Labels
 from tests.programs import solved
 
@@ -19,28 +20,32 @@ RANKS, LAYERS, BATCHES = 4, 3, 2
 BOTH = frozenset(range(BATCHES))
 
 
-def opened(graded: bool = True) -> tuple[LocalBooks, list[RankState]]:
-    """Books with ranks of three layers and two micro-batches."""
-    books = LocalBooks(Shape.of(RANKS), graded)
-    return books, [books.open(rank, LAYERS, BATCHES) for rank in range(RANKS)]
+def opened(graded: bool = True) -> tuple[LocalSimulator, list[RankState]]:
+    """Simulator with ranks of three layers and two micro-batches."""
+    simulator = LocalSimulator(Shape.of(RANKS), graded)
+    return simulator, [simulator.open(rank, LAYERS, BATCHES) for rank in range(RANKS)]
 
 
-Ask = Callable[[LocalBooks, RankState, Any], Any]
+Ask = Callable[[LocalSimulator, RankState, Any], Any]
 NUMBERS: dict[str, tuple[str, int, Ask]] = {  # the operation, how many numbers there are, and how it is asked
-    "load_weights, layer": ("load_weights", LAYERS, lambda books, rank, n: books.load_weights(rank, n, 0, 1)),
-    "load_weights, shard": ("load_weights", 5, lambda books, rank, n: books.load_weights(rank, 0, n, 5)),
-    "get_activation": ("get_activation", BATCHES, lambda books, rank, n: books.get_activation(rank, frozenset({n}))),
-    "fake_grad, layer": ("fake_grad", LAYERS, lambda books, rank, n: books.fake_grad(rank, n, frozenset())),
-    "fake_grad": ("fake_grad", BATCHES, lambda books, rank, n: books.fake_grad(rank, 0, frozenset({0, n}))),
+    "load_weights, layer": ("load_weights", LAYERS, lambda simulator, rank, n: simulator.load_weights(rank, n, 0, 1)),
+    "load_weights, shard": ("load_weights", 5, lambda simulator, rank, n: simulator.load_weights(rank, 0, n, 5)),
+    "get_activation": (
+        "get_activation",
+        BATCHES,
+        lambda simulator, rank, n: simulator.get_activation(rank, frozenset({n})),
+    ),
+    "fake_grad, layer": ("fake_grad", LAYERS, lambda simulator, rank, n: simulator.fake_grad(rank, n, frozenset())),
+    "fake_grad": ("fake_grad", BATCHES, lambda simulator, rank, n: simulator.fake_grad(rank, 0, frozenset({0, n}))),
     "set_final_weight": (
         "set_final_weight",
         LAYERS,
-        lambda books, rank, n: books.set_final_weight(
-            rank, n, books.load_weights(rank, n if n in range(LAYERS) else 0, 0, 1)[0]
+        lambda simulator, rank, n: simulator.set_final_weight(
+            rank, n, simulator.load_weights(rank, n if n in range(LAYERS) else 0, 0, 1)[0]
         ),
     ),
-    "pass_to": ("pass_to", RANKS, lambda books, rank, n: books.pass_to(rank, n, None, "text")),
-    "receive": ("receive", RANKS, lambda books, rank, n: books.receive(rank, n)),
+    "pass_to": ("pass_to", RANKS, lambda simulator, rank, n: simulator.pass_to(rank, n, None, "text")),
+    "receive": ("receive", RANKS, lambda simulator, rank, n: simulator.receive(rank, n)),
 }
 
 
@@ -48,12 +53,12 @@ NUMBERS: dict[str, tuple[str, int, Ask]] = {  # the operation, how many numbers 
 def test_numbers_go_from_zero_to_one_below_how_many_there_are(name: str) -> None:
     operation, how_many, ask = NUMBERS[name]
     for number in range(how_many):
-        books, ranks = opened()
-        ask(books, ranks[2 if number < 2 else 1], number)  # not to itself
+        simulator, ranks = opened()
+        ask(simulator, ranks[2 if number < 2 else 1], number)  # not to itself
     for number in (-1, how_many, how_many + 1):
-        books, ranks = opened()
+        simulator, ranks = opened()
         with pytest.raises(PuzzleError, match="out of range") as raised:
-            ask(books, ranks[3], number)
+            ask(simulator, ranks[3], number)
         assert (raised.value.place.rank, raised.value.place.operation) == (3, operation)
         assert raised.value.expected.endswith(f"from 0 to {how_many - 1}")
         assert ranks[3].log == [] or operation == "set_final_weight"  # a refusal leaves no trace
@@ -72,12 +77,12 @@ class Index:
 def test_what_is_no_whole_number_is_refused_and_what_is_as_good_as_one_is_one(name: str) -> None:
     operation, _, ask = NUMBERS[name]
     for other in (True, False, 1.0, 0.5, "1", [1]):
-        books, ranks = opened()
+        simulator, ranks = opened()
         with pytest.raises(PuzzleError, match="out of range") as raised:
-            ask(books, ranks[3], other)
+            ask(simulator, ranks[3], other)
         assert (raised.value.place.operation, raised.value.got) == (operation, repr(other))
-    books, ranks = opened()
-    made = ask(books, ranks[3], Index())
+    simulator, ranks = opened()
+    made = ask(simulator, ranks[3], Index())
     if operation in ("pass_to", "receive"):
         assert made.peer == 1 and type(made.peer) is int
     else:
@@ -88,8 +93,8 @@ def test_what_is_no_whole_number_is_refused_and_what_is_as_good_as_one_is_one(na
 
 @pytest.mark.parametrize("pieces", [1, 2, FINEST])
 def test_a_weight_is_cut_into_one_piece_up_to_the_finest(pieces: int) -> None:
-    books, ranks = opened()
-    weight, state = books.load_weights(ranks[0], 2, pieces - 1, pieces)
+    simulator, ranks = opened()
+    weight, state = simulator.load_weights(ranks[0], 2, pieces - 1, pieces)
     assert (weight.labels.kind, state.labels.kind) == ("Weight", "OptState")
     assert {(one.labels.layer, one.labels.shards, one.labels.total) for one in (weight, state)} == {
         (2, frozenset({pieces - 1}), pieces)
@@ -98,9 +103,9 @@ def test_a_weight_is_cut_into_one_piece_up_to_the_finest(pieces: int) -> None:
 
 @pytest.mark.parametrize("pieces", [-1, 0, FINEST + 1])
 def test_a_weight_is_cut_into_no_other_number_of_pieces(pieces: int) -> None:
-    books, ranks = opened()
+    simulator, ranks = opened()
     with pytest.raises(PuzzleError, match=f"a weight cannot be cut into {pieces} shards"):
-        books.load_weights(ranks[0], 0, 0, pieces)
+        simulator.load_weights(ranks[0], 0, 0, pieces)
 
 
 def primes() -> Iterator[int]:
@@ -111,15 +116,15 @@ def primes() -> Iterator[int]:
 @pytest.mark.parametrize("way", ["load_weights", "shard"])
 def test_numbers_of_pieces_that_do_not_go_together_are_refused_before_sizes_grow_without_end(way: str) -> None:
     """Of a weight in thirds, one in fifths and so on, the sum of sizes is a fraction: of 256 binary digits at most."""
-    books, ranks = opened()
-    whole, _ = books.load_weights(ranks[0], 0, 0, 1)
+    simulator, ranks = opened()
+    whole, _ = simulator.load_weights(ranks[0], 0, 0, 1)
     common, chosen = 1, primes()
 
     def cut(pieces: int) -> None:
         if way == "shard":
             whole.shard(0, pieces)
         else:
-            books.load_weights(ranks[1], 1, 0, pieces)
+            simulator.load_weights(ranks[1], 1, 0, pieces)
 
     while common * (prime := next(chosen)) <= 1 << 256:
         cut(prime)
@@ -133,88 +138,88 @@ def test_numbers_of_pieces_that_do_not_go_together_are_refused_before_sizes_grow
 
 
 def test_a_rank_sends_itself_nothing() -> None:
-    books, ranks = opened()
+    simulator, ranks = opened()
     with pytest.raises(PuzzleError, match="rank 1, pass_to: a rank cannot pass to itself"):
-        books.pass_to(ranks[1], 1, None, "text")
+        simulator.pass_to(ranks[1], 1, None, "text")
     with pytest.raises(PuzzleError, match="rank 1, receive: a rank cannot receive from itself"):
-        books.receive(ranks[1], 1)
+        simulator.receive(ranks[1], 1)
 
 
 def test_an_activation_is_of_some_micro_batch_and_a_gradient_of_none_is_no_lie() -> None:
     for graded in (True, False):
-        books, ranks = opened(graded)
+        simulator, ranks = opened(graded)
         with pytest.raises(PuzzleError, match="at least one micro-batch"):
-            books.get_activation(ranks[0], frozenset())
-        assert books.fake_grad(ranks[0], 0, frozenset()).origin is None
-        assert books.fake_grad(ranks[0], 0, frozenset({1})).origin == MADE_UP
+            simulator.get_activation(ranks[0], frozenset())
+        assert simulator.fake_grad(ranks[0], 0, frozenset()).origin is None
+        assert simulator.fake_grad(ranks[0], 0, frozenset({1})).origin == MADE_UP
 
 
 def test_a_graded_machine_has_one_model_a_rank_and_by_hand_a_new_one_takes_its_place() -> None:
-    books, ranks = opened()
+    simulator, ranks = opened()
     with pytest.raises(PuzzleError, match="rank 2 of this machine has its Model"):
-        books.open(2, LAYERS, BATCHES)
-    books, ranks = opened(graded=False)
-    again = books.open(2, LAYERS, BATCHES)
+        simulator.open(2, LAYERS, BATCHES)
+    simulator, ranks = opened(graded=False)
+    again = simulator.open(2, LAYERS, BATCHES)
     assert again is not ranks[2] and again.log == []
 
 
-WAYS: dict[str, Callable[[LocalBooks, RankState, TensorState], Any]] = {
-    "set_final_weight": lambda books, rank, weight: books.set_final_weight(rank, 1, weight),
-    "allgather": lambda books, rank, weight: books.meet(rank, "allgather", weight, 1, None),
+WAYS: dict[str, Callable[[LocalSimulator, RankState, TensorState], Any]] = {
+    "set_final_weight": lambda simulator, rank, weight: simulator.set_final_weight(rank, 1, weight),
+    "allgather": lambda simulator, rank, weight: simulator.meet(rank, "allgather", weight, 1, None),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_weight_of_another_layer_is_refused(way: str) -> None:
-    books, ranks = opened()
+    simulator, ranks = opened()
     for layer in (0, 2):
         with pytest.raises(PuzzleError, match=f"of layer {layer}$|of layer {layer}\n") as raised:
-            WAYS[way](books, ranks[0], books.load_weights(ranks[0], layer, 0, 2)[0])
+            WAYS[way](simulator, ranks[0], simulator.load_weights(ranks[0], layer, 0, 2)[0])
         assert (raised.value.place.operation, raised.value.place.layer) == (way, 1)
         assert raised.value.expected == "layer 1"
-    WAYS[way](books, ranks[0], books.load_weights(ranks[0], 1, 0, 2)[0])
+    WAYS[way](simulator, ranks[0], simulator.load_weights(ranks[0], 1, 0, 2)[0])
 
 
 def test_by_hand_and_with_the_rules_off_a_gather_names_what_it_likes() -> None:
     """By hand layers are often left as they are; with the rules off, the values have to tell."""
     for graded, strict in ((False, True), (True, False)):
-        books = LocalBooks(Shape.of(1), graded, strict)
-        rank = books.open(0, LAYERS, BATCHES)
-        books.meet(rank, "allgather", books.load_weights(rank, 0, 0, 1)[0], 1, None)
-    books.set_final_weight(rank, 2, books.load_weights(rank, 1, 0, 1)[0])
+        simulator = LocalSimulator(Shape.of(1), graded, strict)
+        rank = simulator.open(0, LAYERS, BATCHES)
+        simulator.meet(rank, "allgather", simulator.load_weights(rank, 0, 0, 1)[0], 1, None)
+    simulator.set_final_weight(rank, 2, simulator.load_weights(rank, 1, 0, 1)[0])
 
 
-USES: dict[str, tuple[Any, Callable[[LocalBooks, RankState, TensorState], Any]]] = {  # the layer that is named
-    "forward": (0, lambda books, rank, one: books.compute(rank, "forward", 0, [one, one])),
-    "loss": (None, lambda books, rank, one: books.compute(rank, "loss", None, [one])),
-    "allgather": (0, lambda books, rank, one: books.meet(rank, "allgather", one, 0, None)),
-    "set_final_weight": (0, lambda books, rank, one: books.set_final_weight(rank, 0, one)),
-    "pass_to(3)": (None, lambda books, rank, one: books.pass_to(rank, 3, one, None)),
-    "storing it": (None, lambda books, rank, one: books.store(rank, one)),
+USES: dict[str, tuple[Any, Callable[[LocalSimulator, RankState, TensorState], Any]]] = {  # the layer that is named
+    "forward": (0, lambda simulator, rank, one: simulator.compute(rank, "forward", 0, [one, one])),
+    "loss": (None, lambda simulator, rank, one: simulator.compute(rank, "loss", None, [one])),
+    "allgather": (0, lambda simulator, rank, one: simulator.meet(rank, "allgather", one, 0, None)),
+    "set_final_weight": (0, lambda simulator, rank, one: simulator.set_final_weight(rank, 0, one)),
+    "pass_to(3)": (None, lambda simulator, rank, one: simulator.pass_to(rank, 3, one, None)),
+    "storing it": (None, lambda simulator, rank, one: simulator.store(rank, one)),
 }
 
 
 @pytest.mark.parametrize("use", USES)
 def test_whoever_uses_a_tensor_that_is_not_its_own_is_told(use: str) -> None:
     layer, ask = USES[use]
-    books, ranks = opened()
-    for foreign in (books.load_weights(ranks[1], 0, 0, 1)[0], books.fake_grad(ranks[1], 0, frozenset())):
+    simulator, ranks = opened()
+    for foreign in (simulator.load_weights(ranks[1], 0, 0, 1)[0], simulator.fake_grad(ranks[1], 0, frozenset())):
         with pytest.raises(PuzzleError, match="belongs to rank 1") as raised:
-            ask(books, ranks[2], foreign)
+            ask(simulator, ranks[2], foreign)
         assert (raised.value.place.rank, raised.value.place.operation, raised.value.place.layer) == (2, use, layer)
     with pytest.raises(PuzzleError, match="is made up"):
-        ask(books, ranks[2], books.fake_grad(ranks[2], 0, BOTH))
-    for lost in (books.load_weights(ranks[2], 0, 0, 1)[0], books.fake_grad(ranks[2], 0, frozenset())):
-        books.compute(ranks[2], "loss", None, [last(books, ranks[2])])
+        ask(simulator, ranks[2], simulator.fake_grad(ranks[2], 0, BOTH))
+    for lost in (simulator.load_weights(ranks[2], 0, 0, 1)[0], simulator.fake_grad(ranks[2], 0, frozenset())):
+        simulator.compute(ranks[2], "loss", None, [last(simulator, ranks[2])])
         with pytest.raises(PuzzleError, match=r"was not stored when rank 2 issued loss") as raised:
-            ask(books, ranks[2], lost)
+            ask(simulator, ranks[2], lost)
         assert (raised.value.place.rank, raised.value.place.operation, raised.value.place.layer) == (2, use, layer)
 
 
 def test_what_is_cut_joined_or_added_is_the_ranks_own_and_alive() -> None:
-    books, ranks = opened()
-    zero, other = (books.fake_grad(rank, 0, frozenset()) for rank in ranks[2:])
-    piece, missing = (books.load_weights(rank, 0, place, 2)[0] for place, rank in enumerate(ranks[2:]))
+    simulator, ranks = opened()
+    zero, other = (simulator.fake_grad(rank, 0, frozenset()) for rank in ranks[2:])
+    piece, missing = (simulator.load_weights(rank, 0, place, 2)[0] for place, rank in enumerate(ranks[2:]))
     for ask, operation in (
         (lambda: zero.add(other), "+"),
         (lambda: piece.combine(missing), "combine"),
@@ -222,8 +227,8 @@ def test_what_is_cut_joined_or_added_is_the_ranks_own_and_alive() -> None:
         with pytest.raises(PuzzleError, match="belongs to rank 3") as raised:
             ask()
         assert (raised.value.place.rank, raised.value.place.operation) == (2, operation)
-    books.compute(ranks[2], "loss", None, [last(books, ranks[2])])
-    own = books.load_weights(ranks[2], 0, 1, 2)[0]
+    simulator.compute(ranks[2], "loss", None, [last(simulator, ranks[2])])
+    own = simulator.load_weights(ranks[2], 0, 1, 2)[0]
     for ask, operation in (
         (lambda: zero.add(zero), "+"),
         (lambda: piece.shard(0, 2), "shard"),
@@ -234,49 +239,49 @@ def test_what_is_cut_joined_or_added_is_the_ranks_own_and_alive() -> None:
         assert (raised.value.place.rank, raised.value.place.operation) == (2, operation)
 
 
-def last(books: LocalBooks, rank: RankState) -> TensorState:
+def last(simulator: LocalSimulator, rank: RankState) -> TensorState:
     """What the last layer gives."""
     labels = Labels("Activation", LAYERS, LAYERS, batches=BOTH, total_batches=BATCHES)
     return rank.mint(labels, rank.values.inputs(BOTH))
 
 
 def test_what_comes_of_something_made_up_is_made_up() -> None:
-    books, [rank, *_] = opened(graded=False)
-    weight, state = books.load_weights(rank, 0, 0, 1)
-    books.store(rank, weight)
-    books.store(rank, state)
-    fake, zero = books.fake_grad(rank, 0, BOTH), books.fake_grad(rank, 0, frozenset())
+    simulator, [rank, *_] = opened(graded=False)
+    weight, state = simulator.load_weights(rank, 0, 0, 1)
+    simulator.store(rank, weight)
+    simulator.store(rank, state)
+    fake, zero = simulator.fake_grad(rank, 0, BOTH), simulator.fake_grad(rank, 0, frozenset())
     for one in (fake.shard(0, 2), fake.shard(0, 2).combine(fake.shard(1, 2)), fake.add(zero), zero.add(fake)):
         assert one.origin == MADE_UP
     for one in (zero.shard(0, 2), zero.shard(0, 2).combine(zero.shard(1, 2)), zero.add(zero)):
         assert one.origin is None
-    new = books.compute(rank, "update", 0, [fake, weight, state])
+    new = simulator.compute(rank, "update", 0, [fake, weight, state])
     assert [one.origin for one in new] == [MADE_UP, MADE_UP]
-    books.set_final_weight(rank, 0, new[0])
+    simulator.set_final_weight(rank, 0, new[0])
     assert rank.finals[0].made_up
 
 
 def test_what_is_stored_is_counted_as_often_as_it_is_in_memory() -> None:
-    books, ranks = opened()
-    weight, state = books.load_weights(ranks[0], 0, 0, 1)
-    assert books.stored(ranks[0]) == 0
-    books.store(ranks[0], weight)
-    books.store(ranks[0], state)
-    books.store(ranks[0], weight)
-    assert books.stored(ranks[0]) == 3 * weight.memory
-    books.drop(ranks[0], weight)
-    assert books.stored(ranks[0]) == 2 * weight.memory
-    assert books.stored(ranks[1]) == 0
+    simulator, ranks = opened()
+    weight, state = simulator.load_weights(ranks[0], 0, 0, 1)
+    assert simulator.stored(ranks[0]) == 0
+    simulator.store(ranks[0], weight)
+    simulator.store(ranks[0], state)
+    simulator.store(ranks[0], weight)
+    assert simulator.stored(ranks[0]) == 3 * weight.memory
+    simulator.drop(ranks[0], weight)
+    assert simulator.stored(ranks[0]) == 2 * weight.memory
+    assert simulator.stored(ranks[1]) == 0
 
 
 def test_of_what_is_said_to_be_stored_in_the_end_only_what_is_counts() -> None:
-    books, ranks = opened(graded=False)
-    stored, dropped, never, fake = (books.fake_grad(ranks[0], 0, some) for some in (BOTH, BOTH, BOTH, frozenset()))
-    foreign = books.fake_grad(ranks[1], 0, BOTH)
+    simulator, ranks = opened(graded=False)
+    stored, dropped, never, fake = (simulator.fake_grad(ranks[0], 0, some) for some in (BOTH, BOTH, BOTH, frozenset()))
+    foreign = simulator.fake_grad(ranks[1], 0, BOTH)
     for rank, one in ((0, stored), (0, dropped), (0, fake), (1, foreign)):
-        books.store(ranks[rank], one)
-    books.drop(ranks[0], dropped)
-    state = books.final_state(ranks[0], iter([stored, dropped, never, foreign, fake]))
+        simulator.store(ranks[rank], one)
+    simulator.drop(ranks[0], dropped)
+    state = simulator.final_state(ranks[0], iter([stored, dropped, never, foreign, fake]))
     assert [(piece.labels.batches, piece.made_up) for piece in state.kept] == [(BOTH, True), (frozenset(), False)]
     assert (state.rank, state.layers, state.batches) == (0, LAYERS, BATCHES)
     assert state.began == state.late == () and state.finals == {}
@@ -284,27 +289,27 @@ def test_of_what_is_said_to_be_stored_in_the_end_only_what_is_counts() -> None:
 
 def test_a_log_that_is_finished_stays_as_it_is() -> None:
     """What was in flight, carried or in the inbox is in it, once, however often it is asked for."""
-    books, ranks = opened()
+    simulator, ranks = opened()
     for rank in ranks:
-        books.meet(rank, "allgather", books.load_weights(rank, 0, rank.rank, RANKS)[0], 0, None)
-    message, kept = (books.get_activation(rank, BOTH) for rank in ranks[:2])
-    books.pass_to(ranks[0], 1, message, None)
-    books.store(ranks[1], kept)
-    books.pass_to(ranks[1], 0, kept, None)
-    books.drop(ranks[1], kept)
-    call = books.receive(ranks[1], 0)
-    assert books.wait(call, lambda: None)
-    books.fetch(call)
+        simulator.meet(rank, "allgather", simulator.load_weights(rank, 0, rank.rank, RANKS)[0], 0, None)
+    message, kept = (simulator.get_activation(rank, BOTH) for rank in ranks[:2])
+    simulator.pass_to(ranks[0], 1, message, None)
+    simulator.store(ranks[1], kept)
+    simulator.pass_to(ranks[1], 0, kept, None)
+    simulator.drop(ranks[1], kept)
+    call = simulator.receive(ranks[1], 0)
+    assert simulator.wait(call, lambda: None)
+    simulator.fetch(call)
     for rank in ranks:
-        books.finish(rank)
+        simulator.finish(rank)
     for rank in ranks:
-        [log] = books.finish_logs([rank])
-        assert [log] == [books.events(rank)] == books.finish_logs([rank])
+        [log] = simulator.finish_logs([rank])
+        assert [log] == [simulator.events(rank)] == simulator.finish_logs([rank])
         assert log[-1].kind == "end" and log[-1].held[5] >= kept.memory
     weight = Shape.of(1).cost.weight_elements
     gather = weight + weight // RANKS  # what it has made, and until its end what it carries
     carried = [0, 0, gather, gather, gather + kept.memory, weight]
-    assert [event.held[5] for event in books.events(ranks[1])] == carried
+    assert [event.held[5] for event in simulator.events(ranks[1])] == carried
 
 
 @pytest.mark.parametrize("name", ["fsdp", "gpipe", "one_f_one_b", "offload"])

@@ -1,7 +1,7 @@
 """What of a solution may be shown to those who have not solved the puzzle: half of a schedule, when ranks are idle, a
 silhouette as small as a stamp, and what it takes at other sizes.
 
-It is read from sketches.json, which the build makes by running the solutions. These themselves are not in lib.
+It is read from outlines.json, which the build makes by running the solutions. These themselves are not in lib.
 """
 
 import math
@@ -50,7 +50,7 @@ class Outline(NamedTuple):
 
 def sketch(puzzle: Puzzle) -> Sketch:
     """Return half of the schedule of a puzzle's solution."""
-    table = kept("sketches.json")[puzzle.name]["sketch"]
+    table = kept("outlines.json")[puzzle.name]["sketch"]
     everyone = range(mesh_of(puzzle.size).everyone)
     ranks = table.get("ranks", everyone)
     # each has a row, also one that is idle all the time
@@ -75,23 +75,23 @@ class Elsewhere(NamedTuple):
 
 def at_home(puzzle: Puzzle) -> Elsewhere:
     """Return what the solution takes at the puzzle's own size."""
-    return Elsewhere(puzzle.size, *kept("sketches.json")[puzzle.name]["at_home"])
+    return Elsewhere(puzzle.size, *kept("outlines.json")[puzzle.name]["at_home"])
 
 
 def work_at_home(puzzle: Puzzle) -> dict[tuple[str, bool], int]:
     """Return how often a rank of the solution at most does what (see ``score.work``), at the puzzle's own size."""
-    return {(kind, across): count for kind, across, count in kept("sketches.json")[puzzle.name]["work"]}
+    return {(kind, across): count for kind, across, count in kept("outlines.json")[puzzle.name]["work"]}
 
 
 def elsewhere(puzzle: Puzzle) -> list[Elsewhere]:
     """Return the other sizes at which a puzzle is graded."""
-    rows = kept("sketches.json")[puzzle.name]["elsewhere"]
+    rows = kept("outlines.json")[puzzle.name]["elsewhere"]
     return [Elsewhere(puzzle.size | changed, time, memory) for changed, time, memory in rows]
 
 
 def outline(puzzle: Puzzle) -> Outline:
     """Return when the ranks of a puzzle's solution work."""
-    table = kept("sketches.json")[puzzle.name]["outline"]
+    table = kept("outlines.json")[puzzle.name]["outline"]
     compute, busy = (
         {rank: [(start, end) for start, end in spans] for ranks, spans in table[key] for rank in ranks}
         for key in ("compute", "busy")
@@ -101,11 +101,11 @@ def outline(puzzle: Puzzle) -> Outline:
 
 def silhouette(puzzle: Puzzle) -> list[str]:
     """Return what each rank of a puzzle's solution does, in a text of CELLS letters: what fills most of each cell."""
-    return list(kept("sketches.json")[puzzle.name]["silhouette"])
+    return list(kept("outlines.json")[puzzle.name]["silhouette"])
 
 
 def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
-    """Return sketch, outline and silhouette of a run as sketches.json keeps them: the build makes it of the solutions'
+    """Return sketch, outline and silhouette of a run as outlines.json keeps them: the build makes it of the solutions'
     runs."""
     work = [event for event in events if event.kind not in MARKS]
     digits = FINE - math.floor(math.log10(time or 1.0))

@@ -2,10 +2,10 @@
 
 A tensor's labels say which micro-batches, shards and summands it has. Where all ranks of an axis do the same, these
 move on by the same step from each rank to the next, as they do in ``load_weights(layer, model.rank, model.RANKS)`` and
-in ``range(model.rank, model.BATCHES, model.RANKS)``. So what the first two ranks of an axis bring and record foretells
-all others; some more are run only to see that they are as foretold.
+in ``range(model.rank, model.BATCHES, model.RANKS)``. So what the first two ranks of an axis bring and record determines
+all others; some more are run only to see that they are as derived.
 
-Values are not foretold: a run with such ranks is timed, and nothing is proved of its final weights.
+Values are not derived: a run with such ranks is timed, and nothing is proved of its final weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..basics.errors import Place as Where
 from ..machine.log import Log
 from ..machine.mesh import Group, Mesh
 from ..record.events import Event, make_event
-from ..record.labels import Labels, Rare, Shards, coarsest, refined
+from ..record.labels import ExtraLabels, Labels, Shards, coarsest, refined
 from .coordinate import Coordinate, Place, Questions
 
 RANKS = "ranks"
@@ -42,9 +42,9 @@ place in a group), and how often the step from the first to the second has to be
 class Unlike(PuzzleError):
     """The ranks of a folded axis do not all do the same."""
 
-    def __init__(self, differs: str, where: Where = NOWHERE, cure: str = CURE) -> None:
+    def __init__(self, differs: str, where: Where = NOWHERE, fix: str = CURE) -> None:
         problem = f"the ranks of a folded axis do not all do the same: {differs}"
-        super().__init__(problem, where=where, cure=cure, line="")
+        super().__init__(problem, where=where, fix=fix, line="")
 
 
 def axes_of(mesh: Mesh, represent: object) -> tuple[str, ...]:
@@ -56,8 +56,8 @@ def axes_of(mesh: Mesh, represent: object) -> tuple[str, ...]:
     named = (represent,) if isinstance(represent, str) else represent
     if not isinstance(named, Iterable) or not (axes := tuple(named)) or any(axis not in known for axis in axes):
         expected = " or ".join([*map(repr, known), "True, for all axes"])
-        cure = f"represent={known[0]!r}"
-        raise PuzzleError("represent names no axis", where="run", expected=expected, got=describe(represent), cure=cure)
+        fix = f"represent={known[0]!r}"
+        raise PuzzleError("represent names no axis", where="run", expected=expected, got=describe(represent), fix=fix)
     return axes
 
 
@@ -128,11 +128,11 @@ class Fold:
             group = self.mesh.group(rank, axis)
             first = self.moved(group.ranks[0], dict.fromkeys(self.axes, 0))
             other = known.setdefault(first, group)
-            if other.per_box != group.per_box:
-                raise Unlike(f"{other.per_box} of {other} share a box, of {group} {group.per_box}")
+            if other.per_node != group.per_node:
+                raise Unlike(f"{other.per_node} of {other} share a node, of {group} {group.per_node}")
 
     def check_message(self, sender: int, receiver: int, where: Where) -> None:
-        """Raise Unlike for a message along a folded axis, and for one that leaves a box on some ranks only."""
+        """Raise Unlike for a message along a folded axis, and for one that leaves a node on some ranks only."""
         if (sender, receiver) in self._allowed:
             return
         here, there = self.place(sender), self.place(receiver)
@@ -142,15 +142,15 @@ class Fold:
         across = set()
         for place in product(*[range(self.grid.axes[axis]) for axis in self.axes]):
             to = dict(zip(self.axes, place, strict=True))
-            across.add(self.mesh.box(self.moved(sender, to)) == self.mesh.box(self.moved(receiver, to)))
+            across.add(self.mesh.node(self.moved(sender, to)) == self.mesh.node(self.moved(receiver, to)))
         if len(across) > 1:
-            said = f"messages as from rank {sender} to rank {receiver} leave a box in some places only"
+            said = f"messages as from rank {sender} to rank {receiver} leave a node in some places only"
             raise Unlike(said, where)
         self._allowed.add((sender, receiver))
 
     # -- what a whole group brings ----------------------------------------------------------
 
-    def foretold(self, group: Group, axis: str | None, brought: Sequence[Labels]) -> list[Labels]:
+    def derived(self, group: Group, axis: str | None, brought: Sequence[Labels]) -> list[Labels]:
         """Return what all ranks of a group bring to a collective, given what those of them bring that are run. Raise
         Unlike where these do not follow from each other."""
         paths = self._paths.get((axis, group.ranks[0]))
@@ -184,11 +184,11 @@ class Fold:
         from each other."""
         story = Story(self, own)
         for rank, log in own.items():
-            foretold = story.events(rank)
-            for told, is_so in zip(foretold, log, strict=False):  # the last record, the end, comes nowhere else
+            derived = story.events(rank)
+            for told, is_so in zip(derived, log, strict=False):  # the last record, the end, comes nowhere else
                 if told != is_so:
                     raise Unlike(_difference(told, is_so))
-        return [own[rank] if rank in own else Foretold(story, rank) for rank in range(self.mesh.everyone)]
+        return [own[rank] if rank in own else Derived(story, rank) for rank in range(self.mesh.everyone)]
 
 
 class Story:
@@ -242,7 +242,7 @@ class Story:
         return events
 
 
-class Foretold(Log):
+class Derived(Log):
     """The log of a rank that was not run, made when it is first read."""
 
     def __init__(self, story: Story, rank: int) -> None:
@@ -268,9 +268,9 @@ class _Step:
         batches = _distance(first.batches, second.batches)
         shards = _distance(*[refined(one.shards, one.total, self.total) for one in (first, second)])
         parts = _distance(*[refined(one.parts, one.of, self.of) for one in (first, second)])
-        alike = first.changed(batches=second.batches, shards=second.shards, total=second.total, rare=second.rare)
-        others = first.rare._replace(parts=second.parts, of=second.of)
-        if batches is None or shards is None or parts is None or alike != second or others != second.rare:
+        alike = first.changed(batches=second.batches, shards=second.shards, total=second.total, extra=second.extra)
+        others = first.extra._replace(parts=second.parts, of=second.of)
+        if batches is None or shards is None or parts is None or alike != second or others != second.extra:
             raise Unlike(f"one brings {first}, the next {second}")
         self.batches, self.shards, self.parts = batches, shards, parts
 
@@ -283,8 +283,8 @@ def _moved_on(labels: Labels, steps: Sequence[tuple[_Step, int]]) -> Labels:
         parts, of = _further(labels.parts, labels.of, step.parts * count, step.of)
         if batches and not 0 <= min(batches) <= max(batches) < labels.total_batches:
             raise Unlike(f"after {labels} there would be micro-batches that are none, such as {max(batches)}")
-        rare = labels.rare if not step.parts else Rare(parts, of, labels.rare.keep, labels.rare.adapter)
-        labels = labels.changed(batches=batches, shards=shards, total=total, rare=rare)
+        extra = labels.extra if not step.parts else ExtraLabels(parts, of, labels.extra.keep, labels.extra.adapter)
+        labels = labels.changed(batches=batches, shards=shards, total=total, extra=extra)
     return labels
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lib.referee import shelf
+from lib.referee import attempts
+from lib.referee.attempts import LARGEST, MOST_FILES, Student, Unreadable, attempts_in, attempts_of, read, submissions
 from lib.referee.referee import Submission
-from lib.referee.shelf import LARGEST, MOST_FILES, Student, Unreadable, attempts_in, attempts_of, read, submissions
 
 ATTEMPTED = {
     "def fsdp(model): pass": "fsdp",
@@ -189,12 +189,12 @@ def test_folders_without_end_and_files_without_number(deep: Path) -> None:
 
 
 def test_a_students_files_are_read_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf, "MOST_TEXT", 40)
+    monkeypatch.setattr(attempts, "MOST_TEXT", 40)
     paths = [tmp_path / name for name in ("a.py", "b.py", "c.py")]
     for path in paths:
         path.write_text("def fsdp(model): pass")
-    attempts, trouble = attempts_of(Student("anna", paths, []), tmp_path)
-    assert [attempt.submission.file for attempt in attempts if attempt.submission] == ["a.py"]
+    found, trouble = attempts_of(Student("anna", paths, []), tmp_path)
+    assert [attempt.submission.file for attempt in found if attempt.submission] == ["a.py"]
     assert "b.py and others are not read" in trouble
 
 

@@ -1,6 +1,7 @@
-"""The worker's end of the line: ``Books`` that ask for everything, so that only labels and numbers are in this process.
+"""The worker's end of the line: ``Simulator`` that ask for everything, so that only labels and numbers are in this
+process.
 
-Its methods are those of ``machine.interface.Books``, where they are explained.
+Its methods are those of ``machine.interface.Simulator``, where they are explained.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any, cast
 from ..basics.arguments import describe
 from ..basics.errors import Deadlock, PuzzleError, learner_frame, line_at, show_line
 from ..basics.units import Elements
-from ..machine.books import second_model
 from ..machine.failure import Wait
 from ..machine.fingerprints import piece_of
-from ..machine.interface import AnyBooks, Books, FinalState, Piece, Token
+from ..machine.interface import AnySimulator, FinalState, Piece, Simulator, Token
+from ..machine.simulator import second_model
 from ..record.events import Event
 from ..record.labels import Labels
 from ..record.operations import NO_OPTIONS, Options
@@ -39,24 +40,24 @@ class RemoteRank:
 
 
 class RemoteTensor(Token):
-    """The handle of a tensor: its number in the grader's books."""
+    """The handle of a tensor: its number in the grader's simulator."""
 
-    def __init__(self, books: RemoteBooks, rank: RemoteRank, number: int, labels: Labels, memory: Elements):
-        self.books, self.rank, self.number = books, rank, number
+    def __init__(self, simulator: RemoteSimulator, rank: RemoteRank, number: int, labels: Labels, memory: Elements):
+        self.simulator, self.rank, self.number = simulator, rank, number
         self.labels, self.memory = labels, memory
 
     def shard(self, index: int, total: int) -> Any:
-        return self.books.ask("shard", self.rank, self.number, index, total)
+        return self.simulator.ask("shard", self.rank, self.number, index, total)
 
     def combine(self, other: Token) -> Any:
-        return self.books.ask("combine", self.rank, self.number, self.books.number(other))
+        return self.simulator.ask("combine", self.rank, self.number, self.simulator.number(other))
 
     def add(self, other: Token) -> Any:
-        return self.books.ask("add", self.rank, self.number, self.books.number(other))
+        return self.simulator.ask("add", self.rank, self.number, self.simulator.number(other))
 
 
 class RemoteCall:
-    """The handle of a call: its number in the grader's books."""
+    """The handle of a call: its number in the grader's simulator."""
 
     waiter: Callable[[], None]
 
@@ -89,17 +90,17 @@ class Told:
         return "" if at is None else show_line(at[0], line_at(*at))
 
 
-def remote_books(wire: Wire) -> AnyBooks:
-    """Return books at the other end of a line, for a learner's side that looks into no handle."""
-    books: Books[RemoteRank, RemoteTensor, RemoteCall] = RemoteBooks(wire)
-    return cast(AnyBooks, books)
+def remote_simulator(wire: Wire) -> AnySimulator:
+    """Return simulator at the other end of a line, for a learner's side that looks into no handle."""
+    simulator: Simulator[RemoteRank, RemoteTensor, RemoteCall] = RemoteSimulator(wire)
+    return cast(AnySimulator, simulator)
 
 
-class RemoteBooks:
-    """Books that ask the grader. What has no result is told with the next question."""
+class RemoteSimulator:
+    """Simulator that ask the grader. What has no result is told with the next question."""
 
     tensor_type: type[RemoteTensor] = RemoteTensor
-    counts = True  # whether no other worker makes tensors in the same books, so that their numbers are known
+    counts = True  # whether no other worker makes tensors in the same simulator, so that their numbers are known
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -195,7 +196,7 @@ class RemoteBooks:
 
     def number(self, token: Token) -> int:
         """Return the number of a tensor. One made by hand, or of another machine, is first entered as made up."""
-        if isinstance(token, RemoteTensor) and token.books is self:
+        if isinstance(token, RemoteTensor) and token.simulator is self:
             return token.number
         if id(token) not in self.by_hand:
             made = self.ask("by_hand", RemoteRank(0), pack(token.labels))
@@ -301,7 +302,7 @@ class RemoteBooks:
         return [self.events(rank) for rank in ranks]  # the grader keeps its own
 
     def final_state(self, rank: RemoteRank, stored: Iterable[Token]) -> FinalState:
-        """Return what the rank has handed in, for the learner's own check. What counts is in the grader's books."""
+        """Return what the rank has handed in, for the learner's own check. What counts is in the grader's simulator."""
         finals = {}
         for layer, packed, whole, made_up in self.ask("finals", rank):
             labels = unpack_labels(packed)
@@ -328,7 +329,7 @@ class RemoteBooks:
 
 
 def plain(value: Any) -> Any:
-    """Return the argument as JSON can carry it. What is no number is sent as its repr, and refused by the books."""
+    """Return the argument as JSON can carry it. What is no number is sent as its repr, and refused by the simulator."""
     if value is None or type(value) in (int, float, bool):
         return value
     try:

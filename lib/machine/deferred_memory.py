@@ -14,7 +14,7 @@ from typing import cast
 from ..basics.units import Elements
 from ..record.events import MARKS, Event
 from ..record.kinds import IN_FLIGHT, INBOX, MEMORY_KINDS
-from .cost import Grains
+from .cost import TimeUnits
 from .in_flight import Lanes
 from .log import Entry, Log, awaited_by, events_of
 from .rank_state import END, Done, Result, Results, Span, TensorState
@@ -35,7 +35,7 @@ def events_so_far(lanes: Lanes) -> list[Event]:
         for before, calls in awaited_by(rank.fetched).items()
         if before < len(log) and known[before]
     }
-    events = events_of(rank.rank, [entry for entry in log if entry.end is not None], awaited, rank.grain)
+    events = events_of(rank.rank, [entry for entry in log if entry.end is not None], awaited, rank.per_tick)
     for at, held in samples.items():
         if known[at]:
             events[place[at]] = events[place[at]]._replace(held=held)
@@ -68,7 +68,7 @@ def finish_log(lanes: Lanes) -> Sequence[Event]:
         return events_so_far(lanes)
     lanes.network.clear()
     lanes.memberships.clear()
-    return Log(rank.rank, log, rank.fetched, rank.grain)
+    return Log(rank.rank, log, rank.fetched, rank.per_tick)
 
 
 def _samples(lanes: Lanes) -> dict[int, Held]:
@@ -129,7 +129,7 @@ def _spans(lanes: Lanes) -> Iterator[Span]:
                 yield max(first, start), min(last, stop), IN_FLIGHT, tensor.memory
 
 
-def _journeys(tensor: TensorState, clocks: Sequence[Grains]) -> list[tuple[int, int]]:
+def _journeys(tensor: TensorState, clocks: Sequence[TimeUnits]) -> list[tuple[int, int]]:
     """Return the samples in which some unfinished call carries a tensor: (first, after the last), apart from each
     other."""
     journeys: list[tuple[int, int]] = []

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from drawing import perfetto
-from drawing.alike import MARK, Form, Gaps, Said, columns_of, renaming
 from drawing.perfetto import Writer
+from drawing.templates import MARK, Form, Gaps, Said, columns_of, renaming
 from lib.course.specs import puzzles
 from lib.record.events import Event
 from tests.drawing_events import event, sharded_run, staged_run, trace

@@ -12,7 +12,7 @@ from drawing import Figure, beside_target, draw_sketch
 from drawing.notebook import _show_hint
 from lib import Model, PuzzleError, RingCost, grade, hint, run
 from lib.course.layouts import mesh_of
-from lib.course.sketches import MOST, as_kept, outline, sketch
+from lib.course.outlines import MOST, as_kept, outline, sketch
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.notebook import Hint
 from lib.record.events import MARKS, Event

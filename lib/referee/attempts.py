@@ -168,7 +168,7 @@ def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt]:
     attempts = []
     for path in files:
         if os.path.isdir(path):
-            raise PuzzleError(f"{path.name} is a folder", cure=f"--each {path.name}", line="")
+            raise PuzzleError(f"{path.name} is a folder", fix=f"--each {path.name}", line="")
         if not os.path.lexists(path):
             raise Unreadable(f"there is no file {path}")
         found = [attempt for attempt in attempts_in(read(path, path.parent)) if attempt.puzzle in wanted]
