@@ -22,7 +22,7 @@
 # 5. [Pipeline parallel](p05_pipeline.ipynb): each GPU holds some of the layers
 # 6. [GPipe](p06_gpipe.ipynb): pieces of the batch follow one another through the pipeline
 # 7. [Pipeline and FSDP](p07_pipeline_fsdp.ipynb): both at once
-# 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two boxes of GPUs, with slow links between them
+# 8. [Replica-FSDP](p08_replica_fsdp.ipynb): two nodes of GPUs, with slow links between them
 # 9. [ZeRO-1](p09_zero1.ipynb): only the optimizer states are sharded, with no more communication than in puzzle 2
 # 10. [ZeRO-2](p10_zero2.ipynb): the gradients are sharded as well
 # 11. [Activation checkpointing](p11_checkpointing.ipynb): what is inside a layer is computed again instead of kept
@@ -35,8 +35,8 @@
 # 17. [Tensor parallel](p17_tensor_parallel.ipynb): every layer in pieces, so that all ranks work on one sequence
 # 18. [Sequence parallel](p18_sequence_parallel.ipynb): and each rank keeps only a slice of the sequence
 # 19. [Buckets](p19_buckets.ipynb): one call for several layers, since every call pays for its hops
-# 20. [Hierarchical all-reduce](p20_hierarchical.ipynb): first in the box, then between nodes, then in the box again
-# 21. [hpZ](p21_hpz.ipynb): a second copy of the weights in each box, so that only one gather leaves it
+# 20. [Hierarchical all-reduce](p20_hierarchical.ipynb): first in the node, then between nodes, then in the node again
+# 21. [hpZ](p21_hpz.ipynb): a second copy of the weights in each node, so that only one gather leaves it
 # 22. [Offload](p22_offload.ipynb): optimizer states in the memory of the processor, which updates while the GPU computes
 # 23. [LoRA](p23_lora.ipynb): when almost nothing is trained, what of all this is still needed?
 # 24. [Compose](p24_compose.ipynb): GPT-3 on 1,024 GPUs, in seconds and bytes; you choose what the axes of the mesh are for

@@ -214,7 +214,7 @@ draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, band
 #
 # PyTorch users nearly always choose **one transformer block as the unit**: `fully_shard` on every block and then on
 # the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with 70 billion parameters is
-# 1.75 GB. Over NVLink, the fast link between the GPUs of one box, at 450 GB/s, it takes 3.9 ms to gather, so the
+# 1.75 GB. Over NVLink, the fast link between the GPUs of one node, at 450 GB/s, it takes 3.9 ms to gather, so the
 # latency of a call hardly matters. And two such blocks fit into memory, as they must if the next one is to be
 # gathered ahead. For models with many small layers, `size_based_auto_wrap_policy` groups layers until a unit has 100
 # million parameters. If you forget to make units of the blocks (to *wrap* them), the whole model is a single unit, as

@@ -155,12 +155,12 @@ grade(pipeline)
 # %% [markdown]
 # ## On real GPUs
 #
-# GPT-3 on 64 GPUs. A stage is a box of 8 GPUs, which share each of its layers among them (puzzle 17), and the twelve
+# GPT-3 on 64 GPUs. A stage is a node of 8 GPUs, which share each of its layers among them (puzzle 17), and the twelve
 # layers of a stage are one layer of this run.
 #
 # ![What a step takes](picture:priced)
 #
-# Seven of eight boxes wait at any time. And since all 64 sequences go along together, the first stage has to keep what
+# Seven of eight nodes wait at any time. And since all 64 sequences go along together, the first stage has to keep what
 # they leave behind in its layers: that does not fit.
 
 # %% tags=["priced"]

@@ -334,7 +334,7 @@ compare(
 # %% [markdown]
 # ## On real GPUs
 #
-# The same model on the same 64 GPUs as in puzzle 5: a stage is a box of 8 GPUs, and its twelve layers are one layer of
+# The same model on the same 64 GPUs as in puzzle 5: a stage is a node of 8 GPUs, and its twelve layers are one layer of
 # this run.
 #
 # ![What a step takes](picture:priced)

@@ -267,7 +267,7 @@ draw(run(pipeline_fsdp_in_11_7, ranks=16, layers=4, batches=4))
 # %% [markdown]
 # ## On real GPUs
 #
-# Llama 3 70B, whose states would take 1.1 TB on a single GPU, on two boxes.
+# Llama 3 70B, whose states would take 1.1 TB on a single GPU, on two nodes.
 #
 # ![What a step takes](picture:priced)
 #

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Puzzle 8: Replica-FSDP, also called hybrid sharding
 #
-# Until now all links were equally fast. In a real cluster they are not. Inside a box of H100s a GPU sends 450 GB a
+# Until now all links were equally fast. In a real cluster they are not. Inside a node of H100s a GPU sends 450 GB a
 # second over NVLink; to another node it sends 50 over its network card (400 Gbit/s), nine times less. FSDP gathers the
 # 15 GB of a 7.5-billion model twice for each micro-batch and reduces its gradients once. That takes 3 x 15 / 450 =
-# 0.1 s inside a box and 0.9 s between nodes, and a micro-batch of 4,096 tokens takes 0.46 s to compute. In the box,
+# 0.1 s inside a node and 0.9 s between nodes, and a micro-batch of 4,096 tokens takes 0.46 s to compute. In the node,
 # communication hides behind the computing. Between nodes, every rank waits for it.
 #
-# Here are eight ranks in two boxes, and all the puzzles so far come together.
+# Here are eight ranks in two nodes, and all the puzzles so far come together.
 
 # %%
 from drawing import beside_target, compare, draw, draw_group, play
@@ -38,10 +38,10 @@ PUZZLE = {
     "difficulty": "hard",
     "minutes": 60,
     "hints": [
-        "Start from the FSDP above. Which of its collectives have to cross the boxes? Which could stay inside, if "
-        "each box held all weights? And how often do the others have to cross?",
+        "Start from the FSDP above. Which of its collectives have to cross the nodes? Which could stay inside, if "
+        "each node held all weights? And how often do the others have to cross?",
         'For each micro-batch everything is as above, but with `axis="shard"`. That leaves you a quarter of each gradient, '
-        'summed over your box and both micro-batches. After the last one, a reduce-scatter with `axis="replica"` '
+        'summed over your node and both micro-batches. After the last one, a reduce-scatter with `axis="replica"` '
         "gives you the eighth of it that belongs to your state, summed over everything. Which weight do you "
         "update with it?",
         "Begin: `model.weights[layer], state = model.load_weights(layer, shard, shards)` and "
@@ -53,17 +53,17 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## New tools: boxes and a mesh
+# ## New tools: nodes and a mesh
 #
-# `node_size=4` puts ranks 0 to 3 in one box and 4 to 7 in the next. A collective whose ranks are all in one box takes
+# `node_size=4` puts ranks 0 to 3 in one node and 4 to 7 in the next. A collective whose ranks are all in one node takes
 # 0.3 ticks; one that spans nodes takes **1.5**.
 #
-# `mesh={"replica": 2, "shard": 4}` arranges the ranks as a grid, row by row: `replica` counts the rows (the boxes),
+# `mesh={"replica": 2, "shard": 4}` arranges the ranks as a grid, row by row: `replica` counts the rows (the nodes),
 # `shard` the places in a row. `model.axis_index("shard")` tells you where you are, `model.axis_size("shard")` how
 # many places there are. A collective with `axis="shard"` joins the ranks that differ from you *in that coordinate
-# only*: your row. `axis="replica"` joins your column: your twin in the other box.
+# only*: your row. `axis="replica"` joins your column: your twin in the other node.
 #
-# Here is a grid of 2 x 2, two boxes of two. Each rank has one piece of four, and gathers it once along each axis.
+# Here is a grid of 2 x 2, two nodes of two. Each rank has one piece of four, and gathers it once along each axis.
 
 
 # %%
@@ -83,8 +83,8 @@ draw_group({f"rank {m.rank}": m.weights for m in tiny.models})
 # %%
 # What slow links do to FSDP: puzzle 4 over all 8 ranks, with two micro-batches for each, one after the other. It takes
 # 81.0 ticks and 1,769,472 elements. Each rank computes for 27 ticks. For the other 54 it waits for 36 collectives,
-# all of which cross the boxes.
-async def fsdp_on_boxes(model: Model) -> Model:
+# all of which cross the nodes.
+async def fsdp_on_nodes(model: Model) -> Model:
     """Everything sharded over all ranks, as if all links were the same."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(
@@ -117,18 +117,18 @@ async def fsdp_on_boxes(model: Model) -> Model:
     return model
 
 
-boxes = {"mesh": {"replica": 2, "shard": 4}, "node_size": 4}
-draw(run(fsdp_on_boxes, ranks=8, layers=6, batches=16, **boxes), memory=False)
+nodes = {"mesh": {"replica": 2, "shard": 4}, "node_size": 4}
+draw(run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes), memory=False)
 
 # %% [markdown]
 # ## Your task
 #
-# Weights are sharded over `shard`: a quarter for each rank, so that *each box has all of them*. Optimizer states are
+# Weights are sharded over `shard`: a quarter for each rank, so that *each node has all of them*. Optimizer states are
 # sharded over both axes: an eighth for each rank, piece `shard_index * 2 + replica_index` of 8. Rank `r` trains on
 # micro-batches `2r` and `2r + 1`, one after the other.
 #
-# - For each micro-batch: gather each weight in the box, then forward. Gather it again, then backward, reduce-scatter
-#   in the box, and add the result to your own piece of the gradient.
+# - For each micro-batch: gather each weight in the node, then forward. Gather it again, then backward, reduce-scatter
+#   in the node, and add the result to your own piece of the gradient.
 # - After the last one, for each layer: reduce-scatter across the replicas, update the eighth whose state you have,
 #   and all-gather across the replicas. (An all-reduce across the replicas passes, too, since our machine charges the
 #   same for it. On real links it sends twice as much, and you would update with half of what you received.)
@@ -140,13 +140,13 @@ draw(run(fsdp_on_boxes, ranks=8, layers=6, batches=16, **boxes), memory=False)
 # counts gradients twice. Never doing it leaves you with two models that drift apart.
 #
 # Target: **55.8** ticks, peak memory **2,162,688** elements. The grader tries other meshes, so ask the model for
-# their sizes. A box always holds one replica, and each rank has two micro-batches. The star: **49.8** ticks,
+# their sizes. A node always holds one replica, and each rank has two micro-batches. The star: **49.8** ticks,
 # **2,162,688** elements.
 
 
 # %%
 async def replica_fsdp(model: Model) -> Model:
-    """Weights sharded in each box, the boxes as replicas, states sharded over everything."""
+    """Weights sharded in each node, the nodes as replicas, states sharded over everything."""
     ### BEGIN SOLUTION
     shard, shards = model.axis_index("shard"), model.axis_size("shard")
     replica, replicas = model.axis_index("replica"), model.axis_size("replica")
@@ -215,8 +215,8 @@ grade(replica_fsdp)
 # %% [markdown] tags=["solution"]
 # ## Faster: the slow links work while no rank waits
 #
-# A gather across the boxes is slow because every rank stands still for it. So start the sum of a layer across as soon
-# as its last micro-batch is through, and fetch it when all layers are on their way. In the box, gather the next
+# A gather across the nodes is slow because every rank stands still for it. So start the sum of a layer across as soon
+# as its last micro-batch is through, and fetch it when all layers are on their way. In the node, gather the next
 # weight while this layer is computed. In the backward pass, do so where there is room: for the lowest layers, whose
 # turn comes when the activations are gone. That takes 45.0 ticks, and not an element more.
 
@@ -280,42 +280,42 @@ async def replica_fsdp_in_45(model: Model) -> Model:
     return model
 
 
-draw(run(replica_fsdp_in_45, ranks=8, layers=6, batches=16, **boxes))
+draw(run(replica_fsdp_in_45, ranks=8, layers=6, batches=16, **nodes))
 
 # %%
-# Side by side with plain FSDP: the same machine, the same batch. Look at what goes between the boxes.
+# Side by side with plain FSDP: the same machine, the same batch. Look at what goes between the nodes.
 compare(
-    run(fsdp_on_boxes, ranks=8, layers=6, batches=16, **boxes),
-    run(replica_fsdp, ranks=8, layers=6, batches=16, **boxes),
+    run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes),
+    run(replica_fsdp, ranks=8, layers=6, batches=16, **nodes),
 )
 
 # %% [markdown]
 # ## Where real systems do this
 #
-# The name "replica FSDP" is from issue 325 of Levanter. What you have built, with weights over the box and states
+# The name "replica FSDP" is from issue 325 of Levanter. What you have built, with weights over the node and states
 # over all ranks, is what Megatron-FSDP calls HFSDP: ZeRO-1 outside, ZeRO-3 inside. MiCS (arXiv 2205.00119), which
-# shards over groups of ranks, is a relative, and PyTorch's FSDP has `HYBRID_SHARD`: full sharding in the box,
-# replicas across. PyTorch shards the states over the box only, which takes 16/s bytes for each parameter with s ranks
-# in a box. With states over all N ranks, as here, it is 4/s + 12/N.
+# shards over groups of ranks, is a relative, and PyTorch's FSDP has `HYBRID_SHARD`: full sharding in the node,
+# replicas across. PyTorch shards the states over the node only, which takes 16/s bytes for each parameter with s ranks
+# in a node. With states over all N ranks, as here, it is 4/s + 12/N.
 #
 # With r replicas, a rank sends 2(r - 1)/r of its *piece* of the gradient between nodes, *once a step*. And the trap
-# is real. On two boxes of eight A100, with Ethernet in between, a step of four micro-batches took 88.8 s when
-# gradients were reduced between the boxes every time, and 54.3 to 54.9 s when they were reduced once (NVIDIA
+# is real. On two nodes of eight A100, with Ethernet in between, a step of four micro-batches took 88.8 s when
+# gradients were reduced between the nodes every time, and 54.3 to 54.9 s when they were reduced once (NVIDIA
 # cosmos-framework, issue 161). In PyTorch you call `set_requires_all_reduce(False)` for all micro-batches but the
-# last: the reduce-scatter in the box stays, only the all-reduce across waits. torchtitan did the slow thing until
+# last: the reduce-scatter in the node stays, only the all-reduce across waits. torchtitan did the slow thing until
 # 2026. The trap is the default: with six layers and two micro-batches, a rank of PyTorch 2.13 makes 12 all-reduces
-# across the boxes, and 6 with that call, each right after the reduce-scatter of its layer in the last backward pass
-# (`tests/torch_truth/TABLE.md`). An all-reduce it is because every box has all states: nothing is gathered across.
+# across the nodes, and 6 with that call, each right after the reduce-scatter of its layer in the last backward pass
+# (`tests/torch_truth/TABLE.md`). An all-reduce it is because every node has all states: nothing is gathered across.
 
 # %% [markdown]
 # ## On real GPUs
 #
-# Two boxes with eight GPUs each, which share one connection of 400 Gbit/s. That is slow beside NVLink, so here it
-# matters what goes between the boxes.
+# Two nodes with eight GPUs each, which share one connection of 400 Gbit/s. That is slow beside NVLink, so here it
+# matters what goes between the nodes.
 #
 # ![What a step takes](picture:priced)
 #
-# Run your puzzle 4 on the same two boxes, and all its gathers and sums go over the slow connection: with `from lib import
+# Run your puzzle 4 on the same two nodes, and all its gathers and sums go over the slow connection: with `from lib import
 # attempt`, `fsdp = attempt("fsdp")` takes it out of its notebook.
 
 # %% tags=["priced"]
@@ -335,9 +335,9 @@ print(report(priced))
 # ## When to combine what
 #
 # - Everything fits on one GPU: plain data parallel (2). It sends little, and hides it well.
-# - It does not: shard (4), first inside a box, where links are fast. Shard over more boxes only as far as memory
+# - It does not: shard (4), first inside a node, where links are fast. Shard over more nodes only as far as memory
 #   demands, and make the rest replicas (8).
-# - Links are too slow even for that, or one box is too small for the model: cut it into stages (5, 6). A pipeline
+# - Links are too slow even for that, or one node is too small for the model: cut it into stages (5, 6). A pipeline
 #   sends the least. It wants many micro-batches, sharding wants large ones, and the two have to share the batch that
 #   training tolerates (7).
 # - Gradient accumulation (1) goes with all of them, and makes everything cheaper that is sent once a step.

@@ -253,7 +253,7 @@ draw(run(zero1_overlap, ranks=4, layers=6, batches=8, cost=prices))
 # %% [markdown]
 # ## On real GPUs
 #
-# Llama 3 8B on two boxes, as in puzzles 2 to 4, with two micro-batches a rank.
+# Llama 3 8B on two nodes, as in puzzles 2 to 4, with two micro-batches a rank.
 #
 # ![What a step takes](picture:priced)
 #

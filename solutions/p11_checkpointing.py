@@ -511,7 +511,7 @@ compare(
 # %% [markdown]
 # ## On real GPUs
 #
-# 22 billion parameters on one box of A100, whose 8 GPUs are one rank here: they share each layer among them. What
+# 22 billion parameters on one node of A100, whose 8 GPUs are one rank here: they share each layer among them. What
 # forward leaves behind, and what it takes to make it again, follow from the model's sizes: `recompute="full"` says
 # that nothing is kept but what the program keeps.
 #

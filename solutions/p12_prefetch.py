@@ -54,7 +54,7 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# The same as in puzzle 4, with two other prices: a collective takes 0.8 ticks, as between those boxes, and a backward
+# The same as in puzzle 4, with two other prices: a collective takes 0.8 ticks, as between those nodes, and a backward
 # pass takes twice as long as a forward pass, as on a real GPU: `cost=Cost(backward=2, collective=0.8)`. Rank `r`
 # holds shard `r` of every weight and state, trains on micro-batch `r`, and no rank ever receives a whole summed
 # gradient. All collectives of puzzle 4 are still needed. It's up to you when they begin.
@@ -308,7 +308,7 @@ draw(run(prefetch_in_21_8, ranks=4, layers=6, batches=4, cost=prices))
 # %% [markdown]
 # ## On real GPUs
 #
-# Llama 3 8B on two boxes, the same as in puzzle 4.
+# Llama 3 8B on two nodes, the same as in puzzle 4.
 #
 # ![What a step takes](picture:priced)
 #

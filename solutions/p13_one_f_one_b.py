@@ -347,7 +347,7 @@ draw(run(one_f_one_b_in_47_4, ranks=4, layers=8, batches=8))
 # %% [markdown]
 # ## On real GPUs
 #
-# The same model on the same 64 GPUs as in puzzles 5 and 6: a stage is a box of 8 GPUs, and its twelve layers are one
+# The same model on the same 64 GPUs as in puzzles 5 and 6: a stage is a node of 8 GPUs, and its twelve layers are one
 # layer of this run.
 #
 # ![What a step takes](picture:priced)

@@ -334,12 +334,12 @@ compare(*map(at_no_price, (never_split, split_at_once, zero_bubble, zb_h1)))
 # %% [markdown]
 # ## On real GPUs
 #
-# Llama 3 70B on 64 GPUs: a stage is a box of 8 GPUs, and its ten layers are one layer of this run. Everything is kept,
+# Llama 3 70B on 64 GPUs: a stage is a node of 8 GPUs, and its ten layers are one layer of this run. Everything is kept,
 # and nothing computed again, so that the two halves of a backward share its work.
 #
 # ![What a step takes](picture:priced)
 #
-# On real GPUs the halves are not equally long: the half for the input has attention in it, and the traffic of the box,
+# On real GPUs the halves are not equally long: the half for the input has attention in it, and the traffic of the node,
 # and the half for the weight has matrix products only.
 
 # %% tags=["priced"]

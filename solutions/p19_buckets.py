@@ -2,7 +2,7 @@
 # # Puzzle 19: Buckets
 #
 # Data parallel sums one gradient after the other while the next is computed, as in puzzle 2, and so the sums cost
-# hardly any time. Or do they? Take 16 GPUs in two boxes, and layers of a million parameters: the gradient of one is 2
+# hardly any time. Or do they? Take 16 GPUs in two nodes, and layers of a million parameters: the gradient of one is 2
 # MB. A ring of 16 passes pieces of it around in 30 hops. Between nodes a link carries 25 GB a second, so the bytes
 # take 150 µs, as long as the backward pass of a layer. That would be hidden. But each hop has a *latency* of 7.5 µs,
 # however little it carries, and 30 of them are another 225 µs.
@@ -21,7 +21,7 @@ PUZZLE = {
     "name": "buckets",
     "title": "Buckets",
     "size": {"ranks": 16, "layers": 24, "batches": 16, "node_size": 8},
-    "other_sizes": "two_boxes",
+    "other_sizes": "two_nodes",
     "target": {"time": 101.0, "memory": 23068672},
     "star": {"time": 95.0, "memory": 20971520},
     "frontier": [
@@ -100,7 +100,7 @@ compare(one_call.models[0], two_calls.models[0], titles=["one call", "two calls"
 # bandwidth_across=245_760)`. An all-reduce of n layers takes **3 ticks for its 30 hops, and 2n for its bytes**. The
 # network makes one call at a time.
 #
-# Target, for 16 ranks in 2 boxes and 24 layers: **101** ticks, peak memory **23,068,672** elements.
+# Target, for 16 ranks in 2 nodes and 24 layers: **101** ticks, peak memory **23,068,672** elements.
 # The star: **95** ticks, **20,971,520** elements.
 
 
@@ -318,7 +318,7 @@ draw(with_buckets([2, 3, 5, 6, 8]).models[0])
 # %% [markdown]
 # ## On real GPUs
 #
-# A small model on two boxes with a slow connection, in seconds and bytes. This puzzle's prices know latency and sizes
+# A small model on two nodes with a slow connection, in seconds and bytes. This puzzle's prices know latency and sizes
 # already; these are those of 48 layers with 31 million parameters each.
 #
 # ![What a step takes](picture:priced)

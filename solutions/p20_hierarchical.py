@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Puzzle 20: Hierarchical all-reduce
 #
-# Sum 64 MB of gradients over 64 GPUs, in 8 boxes of 8. One ring through all of them has 126 hops, and goes at the pace
+# Sum 64 MB of gradients over 64 GPUs, in 8 nodes of 8. One ring through all of them has 126 hops, and goes at the pace
 # of its slowest link: 126 hops of 10 µs, and 126 MB over a network card that carries 25 GB a second. That is 6.3 ms. In
-# the meantime the links inside the boxes, which carry 240 GB a second, are idle nine tenths of the time, and of the 8
-# cards of each box 7 do nothing at all.
+# the meantime the links inside the nodes, which carry 240 GB a second, are idle nine tenths of the time, and of the 8
+# cards of each node 7 do nothing at all.
 #
 # The sum of 64 gradients is the sum of 8 sums of 8. Can you use that?
 
@@ -40,11 +40,11 @@ PUZZLE = {
     "difficulty": "medium",
     "minutes": 30,
     "hints": [
-        'A collective takes an axis, as in puzzle 8: `axis="shard"` are the ranks of your box, and `axis="replica"` '
-        "those at your place in all boxes. Which of them are fast? To sum in the box and then between nodes is right, "
+        'A collective takes an axis, as in puzzle 8: `axis="shard"` are the ranks of your node, and `axis="replica"` '
+        "those at your place in all nodes. Which of them are fast? To sum in the node and then between nodes is right, "
         "but all of the gradient then crosses the slow links. How little of it must a single rank send there?",
-        "Three calls instead of one: a reduce-scatter in the box, after which each rank has a quarter of the box's sum; "
-        "an all-reduce of this quarter with the same quarter of the other boxes; and an all-gather in the box.",
+        "Three calls instead of one: a reduce-scatter in the node, after which each rank has a quarter of the node's sum; "
+        "an all-reduce of this quarter with the same quarter of the other nodes; and an all-gather in the node.",
         'After backward: `grad = await model.scatterreduce(grad, layer, axis="shard")`, `grad = await '
         'model.allreduce(grad, layer, axis="replica")`, `grad = await model.allgather(grad, layer, axis="shard")`. '
         "Take activations and gradients out of their dictionaries once they are used. For the star, start the first of "
@@ -55,22 +55,22 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Data parallel: 16 ranks in 4 boxes of 4, a micro-batch on each, every rank with all weights and all optimizer states,
-# and in the end all of them updated on all ranks. The axis `shard` of the mesh is the four ranks of a box; the axis
-# `replica` is four ranks at the same place of their boxes.
+# Data parallel: 16 ranks in 4 nodes of 4, a micro-batch on each, every rank with all weights and all optimizer states,
+# and in the end all of them updated on all ranks. The axis `shard` of the mesh is the four ranks of a node; the axis
+# `replica` is four ranks at the same place of their nodes.
 #
-# The layers and the links between nodes are those of puzzle 19, where a tick is 75 µs. Inside a box a hop takes less
+# The layers and the links between nodes are those of puzzle 19, where a tick is 75 µs. Inside a node a hop takes less
 # than a third of the time, and bytes a tenth: `cost=RingCost(backward=2, latency=0.03, bandwidth=2_457_600,
 # latency_across=0.1, bandwidth_across=245_760)`. A collective takes one layer here, not a list, and a ring that leaves
-# a box is as slow as the links between nodes all the way round.
+# a node is as slow as the links between nodes all the way round.
 #
-# Target, for 4 boxes of 4 and 8 layers: **38.72** ticks, peak memory **5,898,240** elements.
+# Target, for 4 nodes of 4 and 8 layers: **38.72** ticks, peak memory **5,898,240** elements.
 # The star: **29.51** ticks, **5,898,240** elements.
 
 
 # %%
 async def hierarchical(model: Model) -> Model:
-    """Data parallel, with sums that are made in the boxes first."""
+    """Data parallel, with sums that are made in the nodes first."""
     ### BEGIN SOLUTION
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
@@ -101,8 +101,8 @@ async def hierarchical(model: Model) -> Model:
 prices = RingCost(
     backward=2, latency=0.03, bandwidth=2_457_600, latency_across=0.1, bandwidth_across=245_760
 )
-boxes = {"ranks": 16, "layers": 8, "batches": 16, "node_size": 4}
-done = run(hierarchical, mesh={"replica": 4, "shard": 4}, cost=prices, **boxes)
+nodes = {"ranks": 16, "layers": 8, "batches": 16, "node_size": 4}
+done = run(hierarchical, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes)
 draw(done)
 
 # %%
@@ -120,36 +120,36 @@ grade(hierarchical)
 #
 # ![One ring: 68 ticks](picture:one_ring)
 #
-# ![In the box, across, in the box: 38.72 ticks](picture:three_calls)
+# ![In the node, across, in the node: 38.72 ticks](picture:three_calls)
 #
 # | the sum of a layer | hops | bytes | together |
 # |---|---|---|---|
 # | one ring of 16 | 30 x 0.1 | 2 | 5 |
-# | all-reduce in the box, then of everything across | 6 x 0.03 + 6 x 0.1 | 0.16 + 1.6 | 2.54 |
+# | all-reduce in the node, then of everything across | 6 x 0.03 + 6 x 0.1 | 0.16 + 1.6 | 2.54 |
 # | reduce-scatter, all-reduce of a quarter, all-gather | 6 x 0.03 + 6 x 0.1 | 0.16 + 0.4 | 1.34 |
 #
 # There are two gains. Only 6 of 12 hops are slow ones, instead of 30 of 30. And there are four rings across, one
-# for each place in the box, at the same time: each carries a quarter, over a card of its own.
+# for each place in the node, at the same time: each carries a quarter, over a card of its own.
 #
-# **Half of this is the simulation's way of counting, so be careful with it.** One ring through all boxes uses one card
-# of each box, and so does ours. But NCCL, the library that does this on NVIDIA's GPUs, runs *a ring for each card*, and
+# **Half of this is the simulation's way of counting, so be careful with it.** One ring through all nodes uses one card
+# of each node, and so does ours. But NCCL, the library that does this on NVIDIA's GPUs, runs *a ring for each card*, and
 # then no card is idle. What your program gains over that is latency alone, and large sums hardly care about latency. In
 # figures, for the 64 GPUs from above:
 #
 # | | 64 MB | 1 GB |
 # |---|---|---|
-# | one ring, one card of each box | 6.30 ms | 80.0 ms |
+# | one ring, one card of each node | 6.30 ms | 80.0 ms |
 # | eight rings, eight cards | 1.89 ms | 11.1 ms |
-# | in the box, across, in the box | 1.21 ms | 16.2 ms |
+# | in the node, across, in the node | 1.21 ms | 16.2 ms |
 #
-# For 1 GB the eight flat rings win: they use the links in the boxes and the cards at the same time, while of your three
-# calls each waits for the one before. For small sums, for many boxes, and where eight GPUs share a card, the hierarchy
+# For 1 GB the eight flat rings win: they use the links in the nodes and the cards at the same time, while of your three
+# calls each waits for the one before. For small sums, for many nodes, and where eight GPUs share a card, the hierarchy
 # wins.
 
 # %% [markdown] tags=["solution"]
 # ## The programs above
 #
-# Puzzle 2 on this machine, and the program between the two: it sums in the box and then sums everything across.
+# Puzzle 2 on this machine, and the program between the two: it sums in the node and then sums everything across.
 
 # %% tags=["solution"]
 from collections.abc import Callable
@@ -190,11 +190,11 @@ async def flat_ring(model: Model) -> Model:
 
 
 async def everything_across(model: Model) -> Model:
-    """A ring in the box, then one across, with all of the gradient."""
+    """A ring in the node, then one across, with all of the gradient."""
     return await summed_by(model, ("allreduce", "shard"), ("allreduce", "replica"))
 
 
-def in_boxes(fn: Callable[[Model], Any]) -> Run:
+def in_nodes(fn: Callable[[Model], Any]) -> Run:
     """A run at the puzzle's size and prices."""
     cost = RingCost(
         backward=2,
@@ -209,18 +209,18 @@ def in_boxes(fn: Callable[[Model], Any]) -> Run:
 
 def one_ring(static: bool = False) -> Figure:
     """One call for each layer."""
-    first = in_boxes(flat_ring).models[0]
+    first = in_nodes(flat_ring).models[0]
     return draw(first, title="one ring", memory=False, static=static)
 
 
 def three_calls(static: bool = False) -> Figure:
     """Three calls for each layer."""
-    first = in_boxes(hierarchical).models[0]
+    first = in_nodes(hierarchical).models[0]
     return draw(first, title="three calls", memory=False, static=static)
 
 
 compare(
-    *[in_boxes(fn).models[0] for fn in (flat_ring, everything_across, hierarchical)],
+    *[in_nodes(fn).models[0] for fn in (flat_ring, everything_across, hierarchical)],
     titles=["one ring", "everything across", "a quarter across"],
 )
 
@@ -280,15 +280,15 @@ async def hierarchical_overlap(model: Model) -> Model:
     return model
 
 
-draw(in_boxes(hierarchical_overlap).models[0])
+draw(in_nodes(hierarchical_overlap).models[0])
 
 # %% [markdown]
 # ## Where real systems do this
 #
 # Horovod has these three steps, as `HOROVOD_HIERARCHICAL_ALLREDUCE`. NCCL decides by itself: for small sums it has trees,
 # since version 2.4, whose hops grow with the logarithm of the ranks, and for large ones its many rings. Hybrid sharding
-# (puzzle 8) has the same three steps by its nature: a reduce-scatter in the box, an all-reduce of each piece across, and
-# an all-gather in the box, of weights instead of gradients. ZeRO++ (arXiv 2306.10209) reduces its gradients in two
+# (puzzle 8) has the same three steps by its nature: a reduce-scatter in the node, an all-reduce of each piece across, and
+# an all-gather in the node, of weights instead of gradients. ZeRO++ (arXiv 2306.10209) reduces its gradients in two
 # levels, too.
 
 # %% [markdown]

@@ -1,9 +1,9 @@
 # %% [markdown]
-# # Puzzle 21: hpZ, a second copy in the box
+# # Puzzle 21: hpZ, a second copy in the node
 #
-# Four boxes of eight A100 train a model of 13 billion parameters, and each box has a single network card, which carries
+# Four nodes of eight A100 train a model of 13 billion parameters, and each node has a single network card, which carries
 # 12.5 GB a second (100 Gbit/s). A layer has 315 million weights, 629 MB. A ring through all 32 GPUs that gathers them
-# takes 31/32 of that over the card of every box: 49 ms. A ring inside a box, at 240 GB a second, takes 2.3. To
+# takes 31/32 of that over the card of every node: 49 ms. A ring inside a node, at 240 GB a second, takes 2.3. To
 # compute the layer forward takes 6.2 ms, for 2,048 tokens and at two thirds of the GPU's peak, and backward, which
 # computes it again, 18.6.
 #
@@ -20,7 +20,7 @@ from lib import Cost, Model, grade, hint, run, solution
 PUZZLE = {
     "number": 21,
     "name": "hpz",
-    "title": "hpZ, a second copy in the box",
+    "title": "hpZ, a second copy in the node",
     "size": {
         "ranks": 16,
         "layers": 6,
@@ -44,13 +44,13 @@ PUZZLE = {
     "minutes": 30,
     "hints": [
         "A rank of FSDP drops the gathered weight after forward, and keeps its sixteenth. What would it have to keep "
-        'instead, so that the four ranks of a box can put the weight together by themselves? `axis="shard"` are '
-        "the ranks of your box.",
-        "After the gather across, each rank of a box keeps another quarter of the weight, beside its sixteenth of "
-        "all. The gather before backward is then one in the box. The gradient goes across to all ranks as before, since "
+        'instead, so that the four ranks of a node can put the weight together by themselves? `axis="shard"` are '
+        "the ranks of your node.",
+        "After the gather across, each rank of a node keeps another quarter of the weight, beside its sixteenth of "
+        "all. The gather before backward is then one in the node. The gradient goes across to all ranks as before, since "
         "their sixteenths of the states are updated.",
-        'Forward: `model.weights["box", layer] = weight.shard(model.axis_index("shard"), model.axis_size("shard"))`. '
-        'Backward: `await model.allgather(model.weights.pop(("box", layer)), layer, axis="shard")`. Take activations and '
+        'Forward: `model.weights["node", layer] = weight.shard(model.axis_index("shard"), model.axis_size("shard"))`. '
+        'Backward: `await model.allgather(model.weights.pop(("node", layer)), layer, axis="shard")`. Take activations and '
         "gradients out of their dictionaries once they are used. For the star, start the gather across of the next layer "
         "before you compute this one, and await the sum of a layer only after all of backward.",
     ],
@@ -59,13 +59,13 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Here are 16 ranks in 4 boxes of 4, a micro-batch on each. The axis `shard` of the mesh is the four ranks of a box.
+# Here are 16 ranks in 4 nodes of 4, a micro-batch on each. The axis `shard` of the mesh is the four ranks of a node.
 # Everything is sharded over *all* ranks, as in puzzle 4: rank `r` begins with piece `r` of 16 of every weight and every
 # state, and ends with them updated. What else a rank stores in between is up to you, and so is which gathers leave
-# the box. As in puzzle 4, no rank ever receives a whole summed gradient.
+# the node. As in puzzle 4, no rank ever receives a whole summed gradient.
 #
 # A tick is 6.2 ms. A collective takes 8 ticks where it leaves a node, and 0.4 inside. It doesn't matter how large a part
-# of the weight it moves, or how many ranks of a box take part in it: in the end the whole weight, or the whole
+# of the weight it moves, or how many ranks of a node take part in it: in the end the whole weight, or the whole
 # gradient, has to go through the one card. In code: `cost=Cost(backward=3, collective=0.4, collective_across=8,
 # activation_elements=16_384, allreduce=0.8, allreduce_across=16)`.
 #
@@ -75,7 +75,7 @@ PUZZLE = {
 
 # %%
 async def hpz(model: Model) -> Model:
-    """FSDP over all boxes, whose backward gathers in the box."""
+    """FSDP over all nodes, whose backward gathers in the node."""
     ### BEGIN SOLUTION
     shard, shards = model.axis_index("shard"), model.axis_size("shard")
     for layer in range(model.LAYERS):
@@ -86,13 +86,13 @@ async def hpz(model: Model) -> Model:
     model.activations[0] = model.get_activation([model.rank])
     for layer in range(model.LAYERS):
         weight = await model.allgather(model.weights[layer], layer)
-        model.weights["box", layer] = weight.shard(shard, shards)
+        model.weights["node", layer] = weight.shard(shard, shards)
         model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
     model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
 
     for layer in reversed(range(model.LAYERS)):
-        in_box = model.weights.pop(("box", layer))
-        weight = await model.allgather(in_box, layer, axis="shard")
+        in_node = model.weights.pop(("node", layer))
+        weight = await model.allgather(in_node, layer, axis="shard")
         inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
         grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
         grad = await model.scatterreduce(grad, layer)
@@ -113,8 +113,8 @@ prices = Cost(
     allreduce=0.8,
     allreduce_across=16,
 )
-boxes = {"ranks": 16, "layers": 6, "batches": 16, "node_size": 4}
-done = run(hpz, mesh={"replica": 4, "shard": 4}, cost=prices, **boxes)
+nodes = {"ranks": 16, "layers": 6, "batches": 16, "node_size": 4}
+done = run(hpz, mesh={"replica": 4, "shard": 4}, cost=prices, **nodes)
 draw(done)
 
 # %%
@@ -132,20 +132,20 @@ grade(hpz)
 #
 # ![FSDP: 171 ticks, 573,440 elements](picture:all_across)
 #
-# ![hpZ: 125.4 ticks, 950,272 elements](picture:copy_in_the_box)
+# ![hpZ: 125.4 ticks, 950,272 elements](picture:copy_in_the_node)
 #
-# In the forward pass memory climbs as stairs: with every layer, a quarter of a weight is left in the box. In
+# In the forward pass memory climbs as stairs: with every layer, a quarter of a weight is left in the node. In
 # the backward pass it goes down the same way. And of three slow columns for each layer, two are left.
 #
-# Why not leave the whole model in each box from the start? Because then each box must hold all gradients, too, until the
+# Why not leave the whole model in each node from the start? Because then each node must hold all gradients, too, until the
 # end of the step (puzzle 8), if not all optimizer states. For the model from above, with 16 bytes for each parameter:
 #
 # | | GB for each GPU | trips across, for each layer |
 # |---|---|---|
 # | FSDP over 32 GPUs | 6.5 | 3 for each micro-batch |
-# | hpZ: and the weights once more in each box | 9.75 | 2 for each micro-batch |
-# | puzzle 8: weights and gradients over the box, states over all | 11.4 | 2 for each step |
-# | everything over the box (HSDP) | 26 | 2 for each step |
+# | hpZ: and the weights once more in each node | 9.75 | 2 for each micro-batch |
+# | puzzle 8: weights and gradients over the node, states over all | 11.4 | 2 for each step |
+# | everything over the node (HSDP) | 26 | 2 for each step |
 #
 # (A *trip* is a gather or a reduce-scatter. An all-reduce makes two.) With one micro-batch in a step, as here, the last
 # three make the same trips, and the smallest of them is the best. With gradient accumulation it is a matter of how
@@ -157,7 +157,7 @@ grade(hpz)
 # %% [markdown] tags=["solution"]
 # ## The programs above
 #
-# Puzzle 4 on this machine, and HSDP: sums in the box first, then an all-reduce across of the quarter that is left.
+# Puzzle 4 on this machine, and HSDP: sums in the node first, then an all-reduce across of the quarter that is left.
 
 # %% tags=["solution"]
 from collections.abc import Callable
@@ -193,7 +193,7 @@ async def fsdp_through_one_card(model: Model) -> Model:
 
 
 async def hsdp(model: Model) -> Model:
-    """Everything over the box, and the boxes as replicas."""
+    """Everything over the node, and the nodes as replicas."""
     shard, shards = model.axis_index("shard"), model.axis_size("shard")
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer, shard, shards)
@@ -235,11 +235,11 @@ def with_one_card(fn: Callable[[Model], Any]) -> Run:
 
 
 def all_across(static: bool = False) -> Figure:
-    """FSDP on these boxes."""
+    """FSDP on these nodes."""
     return draw(with_one_card(fsdp_through_one_card).models[0], title="FSDP", static=static)
 
 
-def copy_in_the_box(static: bool = False) -> Figure:
+def copy_in_the_node(static: bool = False) -> Figure:
     """The puzzle's program."""
     return draw(with_one_card(hpz).models[0], title="hpZ", static=static)
 
@@ -254,7 +254,7 @@ compare(
 #
 # The card has 12 trips of 8 ticks to make. That is 96 ticks, and in the meantime a rank computes for 27. So start the gather of
 # the next layer before you compute this one, and the sum of a layer before the backward of the next. The gathers in the
-# box need care: all collectives of a rank wait in one line, and one that is started behind a sum comes 8 ticks later.
+# node need care: all collectives of a rank wait in one line, and one that is started behind a sum comes 8 ticks later.
 # So each is started before the sum of the layer above. The last layer is not dropped at all between forward and
 # backward. That makes 102.5 ticks.
 #
@@ -266,7 +266,7 @@ compare(
 
 
 # %% tags=["solution"]
-async def overlapped(model: Model, in_box: bool, ahead: int, beside: int) -> Model:
+async def overlapped(model: Model, in_node: bool, ahead: int, beside: int) -> Model:
     """In the lowest ``ahead`` layers, the next weight is on its way during forward; in the lowest ``beside``, the sum of
     the layer above during backward."""
     shard, shards = model.axis_index("shard"), model.axis_size("shard")
@@ -283,8 +283,8 @@ async def overlapped(model: Model, in_box: bool, ahead: int, beside: int) -> Mod
         coming = None
         if layer < min(ahead, top):
             coming = model.allgather(model.weights[layer + 1], layer + 1)
-        if layer < top and in_box:
-            model.weights["box", layer] = weight.shard(shard, shards)
+        if layer < top and in_node:
+            model.weights["node", layer] = weight.shard(shard, shards)
         model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
         if layer < top:
             del model.weights["whole"]
@@ -292,8 +292,8 @@ async def overlapped(model: Model, in_box: bool, ahead: int, beside: int) -> Mod
 
     async def gather_again(layer: int) -> None:
         """Gather a weight a second time."""
-        piece = model.weights.pop(("box", layer)) if in_box else model.weights[layer]
-        axis = "shard" if in_box else None
+        piece = model.weights.pop(("node", layer)) if in_node else model.weights[layer]
+        axis = "shard" if in_node else None
         model.weights["whole"] = await model.allgather(piece, layer, axis=axis)
 
     for layer in reversed(range(model.LAYERS)):
@@ -320,18 +320,18 @@ async def overlapped(model: Model, in_box: bool, ahead: int, beside: int) -> Mod
 
 async def hpz_overlapped(model: Model) -> Model:
     """With the second copy, and everything overlapped."""
-    return await overlapped(model, in_box=True, ahead=model.LAYERS, beside=model.LAYERS)
+    return await overlapped(model, in_node=True, ahead=model.LAYERS, beside=model.LAYERS)
 
 
 async def hpz_where_there_is_room(model: Model) -> Model:
     """Overlapped in the lower half only: where the copies are not there yet, or not any more."""
     few = model.LAYERS // 2
-    return await overlapped(model, in_box=True, ahead=few - 1, beside=few)
+    return await overlapped(model, in_node=True, ahead=few - 1, beside=few)
 
 
 async def fsdp_ahead(model: Model) -> Model:
     """Overlapped, without the second copy: every gather goes across."""
-    return await overlapped(model, in_box=False, ahead=model.LAYERS, beside=model.LAYERS)
+    return await overlapped(model, in_node=False, ahead=model.LAYERS, beside=model.LAYERS)
 
 
 draw(with_one_card(hpz_overlapped).models[0])
@@ -340,7 +340,7 @@ draw(with_one_card(hpz_overlapped).models[0])
 # ## Where real systems do this
 #
 # hpZ, *hierarchical partitioning*, is one of the three parts of ZeRO++ (arXiv 2306.10209). In DeepSpeed you set
-# `zero_hpz_partition_size` to the number of GPUs in a box. The other two parts send less: weights go in 8 bits instead
+# `zero_hpz_partition_size` to the number of GPUs in a node. The other two parts send less: weights go in 8 bits instead
 # of 16, and gradients in 4. So of 3 trips with 16 bits each, hpZ takes away one, and the other two become a half and
 # a quarter. Altogether that is a quarter of what ZeRO-3 sends between nodes: 3 trips become 0.75.
 #
@@ -350,7 +350,7 @@ draw(with_one_card(hpz_overlapped).models[0])
 # %% [markdown]
 # ## On real GPUs
 #
-# Here are 32 GPUs in nodes of 8. The links between the boxes carry 50 GB a second, four times what the puzzle's card
+# Here are 32 GPUs in nodes of 8. The links between the nodes carry 50 GB a second, four times what the puzzle's card
 # does, so less of the step is spent waiting for them.
 #
 # ![What a step takes](picture:priced)

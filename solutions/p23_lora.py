@@ -326,7 +326,7 @@ draw(run(lora_overlap, ranks=4, layers=6, batches=4, train="adapters"))
 # %% [markdown]
 # ## On real GPUs
 #
-# Llama 2 7B in one box, with adapters of rank 16 at all seven matrices of a layer.
+# Llama 2 7B in one node, with adapters of rank 16 at all seven matrices of a layer.
 #
 # ![What a step takes](picture:priced)
 #

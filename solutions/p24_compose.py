@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Puzzle 24: Compose
 #
-# GPT-3 has 175 billion parameters, and read 300 billion tokens. You have 1,024 A100 in 128 boxes of eight, and a batch of
+# GPT-3 has 175 billion parameters, and read 300 billion tokens. You have 1,024 A100 in 128 nodes of eight, and a batch of
 # 1,024 sequences of 2,048 tokens. That is 143,051 steps. Each second that a step takes is 40 hours of your life.
 #
 # Data parallel needs 3,150 GB on each GPU, and a GPU has 80. FSDP shares that, but the activations of the eight sequences of
-# a box do not fit beside it. A pipeline of 128 stages has more stages than GPT-3 has layers. So compose them. You choose
+# a node do not fit beside it. A pipeline of 128 stages has more stages than GPT-3 has layers. So compose them. You choose
 # what the axes of the mesh are for, you write the function, and the score is in seconds.
 
 # %%
@@ -42,10 +42,10 @@ PUZZLE = {
     "minutes": 90,
     "hints": [
         "What has to go over the network, and how often? Weights are large here, and what goes from stage to stage is small: "
-        "so the boxes become a pipeline. With 16 stages the bubble is large, with 2 the memory is full. Try 8 stages or "
+        "so the nodes become a pipeline. With 16 stages the bubble is large, with 2 the memory is full. Try 8 stages or "
         "4, thin ones (puzzle 14), and replicas of the whole pipeline on the axis that is left.",
         "If the data axis is `x`, rank `r` is stage `r % 8` of pipeline `r // 8`. Each pipeline takes its share of the "
-        "batch, in rounds of as many micro-batches as there are stages. The weights of a stage fit in a box as they are. What "
+        "batch, in rounds of as many micro-batches as there are stages. The weights of a stage fit in a node as they are. What "
         "does not fit are whole optimizer states: each replica needs only a part of them (puzzle 9).",
         'Take puzzle 14\'s answer. `replica, replicas = model.axis_index("x"), model.axis_size("x")`, and `stages = '
         "model.RANKS // replicas` instead of `model.RANKS`. Keep `state.shard(replica, replicas)`, and at the end, for each "
@@ -57,7 +57,7 @@ PUZZLE = {
 }
 
 # %% [markdown]
-# ## A rank is a box
+# ## A rank is a node
 #
 # This puzzle is not in ticks and elements, but in seconds and bytes. The prices are those of a real model on real
 # machines:
@@ -75,7 +75,7 @@ prices = A100_MEGATRON.cost(
 prices
 
 # %% [markdown]
-# - **A rank is a box** of eight GPUs, which share each layer (tensor and sequence parallel, puzzles 17 and 18). All eight
+# - **A rank is a node** of eight GPUs, which share each layer (tensor and sequence parallel, puzzles 17 and 18). All eight
 #   do the same at the same time, so one rank can stand for them. What they send each other is in the price of a layer.
 #   This much of the mesh is chosen for you. Memory is that of one GPU.
 # - **A layer of the run is six of the 96** of the model. A micro-batch is two sequences; there are 512 of them.
@@ -92,7 +92,7 @@ prices
 # over the other. If everything is sharded over all ranks, that is FSDP.
 #
 # Anything goes that trains the model: each rank begins with the weights and states that you choose, whole or in pieces, and ends with
-# the same ones, updated. All ranks together have all of them. What this machine is not good for is a third digit: its seconds are
+# the same ones, updated. All ranks together have all of them. Seconds here are accurate to about two digits: they are
 # within 8 percent of what was measured. So time and memory count in two digits: 14.6 seconds are 15.
 #
 # Target: **15** seconds, peak memory **73 GB**, which is what fits (92 percent of 80 GB).
@@ -160,8 +160,8 @@ async def compose(model: Model) -> Model:
 
 
 # %%
-boxes = {"ranks": 128, "layers": 16, "batches": 512, "mesh": {"x": 16, "y": 2, "z": 4}}
-done = run(compose, cost=prices, **boxes)
+nodes = {"ranks": 128, "layers": 16, "batches": 512, "mesh": {"x": 16, "y": 2, "z": 4}}
+done = run(compose, cost=prices, **nodes)
 draw(done)
 
 # %%
@@ -177,7 +177,7 @@ grade(compose)
 #
 # | | seconds | GB for each GPU | |
 # |---|---|---|---|
-# | data parallel, 128 replicas of a box | | 394 and more | does not fit |
+# | data parallel, 128 replicas of a node | | 394 and more | does not fit |
 # | FSDP, a micro-batch after the other | 39 | 27 | |
 # | FSDP, all four at once | 19 | 85 | does not fit |
 # | FSDP, all four at once, gathered ahead | 13 | 89 | does not fit |
@@ -195,13 +195,13 @@ grade(compose)
 # fastest, if the links can hide behind enough tokens, and then these tokens take all memory; with half of them at a time it fits,
 # and is held up by its links. A pipeline hardly needs links, and pays with its bubble: with m micro-batches of each pipeline, p stages
 # and v thin pieces of each it is (p - 1)/(v m) of the time. Sharded states cost nothing at all, since a reduce-scatter and an
-# all-gather are an all-reduce. And tensor parallelism makes everything eight times smaller, as long as it stays in the box.
+# all-gather are an all-reduce. And tensor parallelism makes everything eight times smaller, as long as it stays in the node.
 #
-# The replicas all do the same. With `run(compose, represent="x", cost=prices, **boxes)` only four of the 16 are run and stand for
+# The replicas all do the same. With `run(compose, represent="x", cost=prices, **nodes)` only four of the 16 are run and stand for
 # all of them. That takes a third of the time, and is good for trying things out: it is timed, and not proved.
 
 # %% [markdown] tags=["solution"]
-# ## Faster: the network works while the boxes compute
+# ## Faster: the network works while the nodes compute
 #
 # Four stages instead of eight have half the bubble, and twice the weights and gradients. These fit if the sum of the
 # gradients is in pieces, too: after each round of a layer its gradient goes into a reduce-scatter over `x`, and is added to
@@ -333,7 +333,7 @@ async def compose_overlapped(model: Model) -> Model:
     return await laid_out(model, axes="xy", pieces=True, each_round=True)
 
 
-draw(run(compose_overlapped, represent="x", cost=prices, **boxes))
+draw(run(compose_overlapped, represent="x", cost=prices, **nodes))
 
 # %% [markdown] tags=["solution"]
 # ## The programs of the table
@@ -363,7 +363,7 @@ async def whole_states(model: Model) -> Model:
 
 
 async def sharded(model: Model, at_once: int, ahead: bool) -> Model:
-    """FSDP over all boxes; so many micro-batches of a rank go through the layers together."""
+    """FSDP over all nodes; so many micro-batches of a rank go through the layers together."""
     top = model.LAYERS - 1
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(
@@ -433,7 +433,7 @@ async def fsdp_two_at_once_ahead(model: Model) -> Model:
     return await sharded(model, at_once=2, ahead=True)
 
 
-def on_all_boxes(fn: Callable[[Model], Any], represent: str | bool = False) -> Run:
+def on_all_nodes(fn: Callable[[Model], Any], represent: str | bool = False) -> Run:
     """A run at the puzzle's size and prices. Along an axis where all do the same, some ranks may stand for all."""
     cost = A100_MEGATRON.cost(
         GPT_175B,
@@ -451,10 +451,10 @@ def on_all_boxes(fn: Callable[[Model], Any], represent: str | bool = False) -> R
 def four_ways(static: bool = False) -> Figure:
     """Rank 0 of FSDP, and of three pipelines with replicas."""
     shown = {
-        "FSDP, two at once": on_all_boxes(fsdp_two_at_once_ahead, represent="x"),
-        "16 stages, 8 replicas": on_all_boxes(sixteen_stages),
-        "8 thin stages, 16 replicas": on_all_boxes(compose, represent="x"),
-        "4 thin stages, 32 replicas": on_all_boxes(compose_overlapped, represent="x"),
+        "FSDP, two at once": on_all_nodes(fsdp_two_at_once_ahead, represent="x"),
+        "16 stages, 8 replicas": on_all_nodes(sixteen_stages),
+        "8 thin stages, 16 replicas": on_all_nodes(compose, represent="x"),
+        "4 thin stages, 32 replicas": on_all_nodes(compose_overlapped, represent="x"),
     }
     first = [done.models[0] for done in shown.values()]
     return compare(*first, titles=list(shown), static=static)
@@ -465,7 +465,7 @@ four_ways()
 # %% [markdown]
 # ## Where real systems do this
 #
-# Megatron-LM has tensor parallelism in the box, an interleaved pipeline of boxes, and replicas of it (arXiv 2104.04473).
+# Megatron-LM has tensor parallelism in the node, an interleaved pipeline of nodes, and replicas of it (arXiv 2104.04473).
 # NVIDIA's measurements of it are what our prices are fitted to (arXiv 2205.05198). Llama 3 405B had tensor parallelism of 8, 16 stages, and FSDP over the rest of 16,384 GPUs (arXiv 2407.21783). What the
 # whole course comes to is what they write down first: tensor parallelism where links are quickest, replicas where
 # they are slowest, the pipeline between.

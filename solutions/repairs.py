@@ -531,11 +531,11 @@ grade(repair_skip)
 # after ten minutes, with NCCL, there is a timeout.
 
 # %% [markdown]
-# ## R7. Two boxes of four
+# ## R7. Two nodes of four
 #
-# *Take it after puzzle 8.* Hybrid sharding, in its simple form: two boxes of four ranks. Every box has a replica of everything, in four
+# *Take it after puzzle 8.* Hybrid sharding, in its simple form: two nodes of four ranks. Every node has a replica of everything, in four
 # pieces, weight *and* state: rank `r` has piece `model.axis_index("shard")`. Each rank trains on the micro-batch of its own number.
-# Whole weights are gathered inside a box. A gradient is reduce-scattered inside the box, and what comes out is
+# Whole weights are gathered inside a node. A gradient is reduce-scattered inside the node, and what comes out is
 # summed over the replicas, a fourth of the size, across the slow links. That is the plan. Everybody
 # went to a meeting, twice, and nobody was late. And still, somebody came home with the wrong papers.
 #
@@ -545,7 +545,7 @@ grade(repair_skip)
 PUZZLE = {
     "number": "R7",
     "name": "repair_groups",
-    "title": "Two boxes of four",
+    "title": "Two nodes of four",
     "size": {
         "ranks": 8,
         "layers": 2,
@@ -575,7 +575,7 @@ PUZZLE = {
 
 # %%
 async def repair_groups(model: Model) -> Model:
-    """Sharded inside a box, replicated across boxes."""
+    """Sharded inside a node, replicated across nodes."""
     shard, shards = model.axis_index("shard"), model.axis_size("shard")
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer, shard, shards)
@@ -628,8 +628,8 @@ grade(repair_groups)
 # %% [markdown]
 # ## R8. By the book
 #
-# *Take it after puzzle 8, and best after R7.* The same two boxes, hybrid sharding as in R7, and now every rank trains four
-# micro-batches, one after the other. Each gradient is reduce-scattered inside the box, summed across the boxes, and
+# *Take it after puzzle 8, and best after R7.* The same two nodes, hybrid sharding as in R7, and now every rank trains four
+# micro-batches, one after the other. Each gradient is reduce-scattered inside the node, summed across the nodes, and
 # added up. Nobody makes a mistake, no gradient is lost, none is counted twice; a well-known library does exactly this
 # unless it is told otherwise. It is also a third slower than it has to be. Where does the time go?
 #
@@ -663,14 +663,14 @@ PUZZLE = {
         "A sum of sums is the same sum, in whatever order. Which of the two has to be there before the next "
         "micro-batch begins, and which only before the update?",
         "Take the `allreduce` over `replica` out of the loop. Each rank adds up its own reduce-scattered gradients, and "
-        "sums the total across the boxes once, right before `update`.",
+        "sums the total across the nodes once, right before `update`.",
     ],
 }
 
 
 # %%
 async def repair_book(model: Model) -> Model:
-    """Sharded inside a box, replicated across boxes, with several micro-batches for each rank."""
+    """Sharded inside a node, replicated across nodes, with several micro-batches for each rank."""
     shard, shards = model.axis_index("shard"), model.axis_size("shard")
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer, shard, shards)
@@ -713,21 +713,21 @@ async def repair_book(model: Model) -> Model:
 
 
 # %%
-boxes = {"mesh": {"replica": 2, "shard": 4}, "node_size": 4}
-draw(run(repair_book, ranks=8, layers=4, batches=32, **boxes))
+nodes = {"mesh": {"replica": 2, "shard": 4}, "node_size": 4}
+draw(run(repair_book, ranks=8, layers=4, batches=32, **nodes))
 
 # %%
-beside_target(run(repair_book, ranks=8, layers=4, batches=32, **boxes))
+beside_target(run(repair_book, ranks=8, layers=4, batches=32, **nodes))
 
 # %%
 grade(repair_book)
 
 # %% [markdown] tags=["solution"]
-# An all-reduce across the boxes takes 1.5 ticks, and there was one for each layer *and* each micro-batch: 16 of them, 24
+# An all-reduce across the nodes takes 1.5 ticks, and there was one for each layer *and* each micro-batch: 16 of them, 24
 # ticks of 72.4 in which everyone stands still. The sum is needed once, for the update: 4 of them, 6 ticks. The more
 # micro-batches, the worse: with sixteen a rank it is 283.6 ticks instead of 193.6. Memory is the same.
 #
 # The well-known library is PyTorch. Give `fully_shard` a mesh with two axes, and each backward ends with a reduce-scatter in
-# the box and an all-reduce across. `set_requires_all_reduce(False)` leaves out the second, and is meant for all
+# the node and an all-reduce across. `set_requires_all_reduce(False)` leaves out the second, and is meant for all
 # micro-batches but the last. (`set_requires_gradient_sync(False)` leaves out both, and keeps whole gradients: as fast, but
 # fat.) You have to know that, for nothing is wrong with the result. What it costs on real machines is at the end of puzzle 8.

@@ -30,14 +30,14 @@ RUN = importlib.import_module("lib.running.run")  # in `lib`, that name is the f
 def examples() -> list[Any]:
     """The solutions, and the programs that the notebooks show besides them."""
     cases = [pytest.param(fn, spec["size"], id=spec["name"]) for fn, spec in solutions(small=True)]
-    four, boxes = {"ranks": 4, "batches": 4}, {"mesh": {"replica": 2, "shard": 4}, "node_size": 4}
+    four, nodes = {"ranks": 4, "batches": 4}, {"mesh": {"replica": 2, "shard": 4}, "node_size": 4}
     cube = {"mesh": {"replica": 2, "shard": 2, "tensor": 2}, "node_size": 4}
     for module, name, size in (
         ("p02_ddp", "ddp_overlap", {**four, "layers": 2}),
         ("p03_wsdp", "wsdp_prefetch", {**four, "layers": 6}),
         ("p06_gpipe", "one_forward_one_backward", {**four, "layers": 8}),
         ("p06_gpipe", "pipeline", {**four, "layers": 8}),
-        ("p08_replica_fsdp", "fsdp_on_boxes", {"ranks": 8, "layers": 6, "batches": 16, **boxes}),
+        ("p08_replica_fsdp", "fsdp_on_nodes", {"ranks": 8, "layers": 6, "batches": 16, **nodes}),
         ("p17_tensor_parallel", "replica_fsdp_tensor", {"ranks": 8, "layers": 3, "batches": 8, **cube}),
     ):
         program = getattr(importlib.import_module(f"solutions.{module}"), name)

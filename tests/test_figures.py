@@ -57,9 +57,9 @@ def test_what_the_slack_allows_gives_the_table(kind: str) -> None:
     assert (result.time, result.memory) == TABLE[kind][:2]
 
 
-def test_plain_fsdp_on_two_boxes() -> None:
+def test_plain_fsdp_on_two_nodes() -> None:
     module = importlib.import_module("solutions.p08_replica_fsdp")
-    result = run(module.fsdp_on_boxes, 8, 6, 16, {"replica": 2, "shard": 4}, 4)
+    result = run(module.fsdp_on_nodes, 8, 6, 16, {"replica": 2, "shard": 4}, 4)
     result.check()
     assert (result.time, result.memory) == (81.0, 1769472)
 

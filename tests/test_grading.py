@@ -97,7 +97,7 @@ TRIED: dict[str, dict[str, Any]] = {
         "layers a rank": {1, 2},
         "batches a rank": {2, 4},
     },
-    "two_boxes": {"ranks": {4, 6, 10}, "layers": {1, 2, 5, 13}, "batches a rank": {1}, "ranks a box": {2, 3, 5}},
+    "two_nodes": {"ranks": {4, 6, 10}, "layers": {1, 2, 5, 13}, "batches a rank": {1}, "ranks a node": {2, 3, 5}},
     "two_stages": {"ranks": {2}, "layers a rank": {1, 2, 4}, "batches": {1, 2, 3, 8}},
     "one_layer_each": {"ranks": {2, 3, 5, 6}, "layers a rank": {1}, "batches": (2, 13)},
     "pipeline_fsdp": {"ranks": {16}, "layers": {8, 12}, "batches": {4}},
@@ -106,7 +106,7 @@ TRIED: dict[str, dict[str, Any]] = {
         "layers": {1, 2, 5},
         "replica": {2, 3, 4},
         "shard": {2, 3, 4},
-        "ranks a box": {2, 3, 4},
+        "ranks a node": {2, 3, 4},
     },
 }
 """Of every way to vary a size: all numbers that there are, or the least and the most."""
@@ -134,7 +134,7 @@ def test_an_attempt_has_to_hold_from_one_layer_and_one_micro_batch_on(name: str)
             assert mesh["replica"] * mesh["shard"] == size["ranks"] and size["node_size"] == mesh["shard"]
             assert size["batches"] * own["ranks"] == own["batches"] * size["ranks"]  # as many a rank
         more = {f"{what} a rank": Fraction(size[what], size["ranks"]) for what in ("layers", "batches")}
-        for what, number in (size | mesh | more | {"ranks a box": size.get("node_size")}).items():
+        for what, number in (size | mesh | more | {"ranks a node": size.get("node_size")}).items():
             seen.setdefault(what, set()).add(number if not isinstance(number, dict) else None)
     for what, wanted in TRIED[name].items():
         assert (seen[what] if isinstance(wanted, set) else (min(seen[what]), max(seen[what]))) == wanted, what
@@ -143,8 +143,8 @@ def test_an_attempt_has_to_hold_from_one_layer_and_one_micro_batch_on(name: str)
 def test_a_size_is_told_in_words() -> None:
     assert show_size({"ranks": 1, "layers": 1, "batches": 1}) == "1 rank, 1 layer, 1 micro-batch"
     assert show_size({"ranks": 4, "layers": 6, "batches": 8}) == "4 ranks, 6 layers, 8 micro-batches"
-    boxes = {"ranks": 6, "layers": 2, "batches": 12, "mesh": {"replica": 2, "shard": 3}}
-    assert show_size(boxes) == "6 ranks, 2 layers, 12 micro-batches, mesh replica 2 x shard 3"
+    nodes = {"ranks": 6, "layers": 2, "batches": 12, "mesh": {"replica": 2, "shard": 3}}
+    assert show_size(nodes) == "6 ranks, 2 layers, 12 micro-batches, mesh replica 2 x shard 3"
 
 
 def test_every_word_of_a_spec_is_known() -> None:

@@ -26,7 +26,7 @@ ONE_STAGE = "with one rank a pipeline is one stage, and its micro-batches are ac
 ONE_F_ONE_B = ("one_f_one_b", "one_f_one_b_overlapped")
 REPAIRED = "the repaired program is that of this puzzle"
 ROUND_THE_RING = "stages in thin pieces are the better schedule"
-FSDP_OF_BOXES = ("fsdp_one_by_one", "fsdp_at_once", "fsdp_at_once_ahead", "fsdp_two_at_once_ahead")
+FSDP_OF_NODES = ("fsdp_one_by_one", "fsdp_at_once", "fsdp_at_once_ahead", "fsdp_two_at_once_ahead")
 MEANT = {
     ("grad_accum", "basic"): "the batch may travel in pieces",
     ("one_forward_one_backward", "basic"): ONE_STAGE,
@@ -66,7 +66,7 @@ MEANT = {
     ("repair_bargain", "fsdp"): REPAIRED,
     ("fsdp", "repair_bargain"): REPAIRED,
     ("fsdp_overlapped", "repair_bargain"): REPAIRED,
-    ("fsdp_on_boxes", "repair_bargain"): "with one micro-batch a rank it is puzzle 4's program",
+    ("fsdp_on_nodes", "repair_bargain"): "with one micro-batch a rank it is puzzle 4's program",
     ("pipeline_fsdp", "repair_bargain"): "with as many micro-batches as ranks there is one stage: puzzle 4's program",
     ("pipeline_fsdp_overlapped", "repair_bargain"): "with as many micro-batches as ranks there is one stage",
     ("repair_book", "repair_groups"): "it is the same work, with any number of micro-batches a rank",
@@ -78,14 +78,14 @@ MEANT = {
     ("fsdp_through_one_card", "fsdp"): "it is puzzle 4's program, to be compared",
     ("fsdp_through_one_card", "repair_bargain"): REPAIRED,
     ("hsdp", "repair_groups"): REPAIRED,
-    **{(name, "wsdp"): "gradients in pieces are the better technique" for name in FSDP_OF_BOXES},
-    **{(name, "fsdp"): "it is puzzle 4's program, to be compared" for name in FSDP_OF_BOXES[:2]},
-    **{(name, "repair_bargain"): REPAIRED for name in FSDP_OF_BOXES[:2]},
+    **{(name, "wsdp"): "gradients in pieces are the better technique" for name in FSDP_OF_NODES},
+    **{(name, "fsdp"): "it is puzzle 4's program, to be compared" for name in FSDP_OF_NODES[:2]},
+    **{(name, "repair_bargain"): REPAIRED for name in FSDP_OF_NODES[:2]},
     ("fsdp_at_once_ahead", "prefetch"): "it is puzzle 12's program, to be compared",
     ("fsdp_two_at_once_ahead", "prefetch"): "so is this, where each rank has two micro-batches",
-    ("fsdp_on_boxes", "wsdp"): "with one micro-batch a rank it is puzzle 4's program",
+    ("fsdp_on_nodes", "wsdp"): "with one micro-batch a rank it is puzzle 4's program",
     ("pipeline_fsdp", "wsdp"): "with as many micro-batches as ranks there is one stage, and it is puzzle 4's program",
-    ("fsdp_on_boxes", "fsdp"): "with one micro-batch a rank it is puzzle 4's program",
+    ("fsdp_on_nodes", "fsdp"): "with one micro-batch a rank it is puzzle 4's program",
     ("pipeline_fsdp", "fsdp"): "with as many micro-batches as ranks there is one stage, and it is puzzle 4's program",
     ("pipeline of p06_gpipe", "pipeline"): "it is this puzzle's program, to be compared",
     ("gpipe", "pipeline"): "micro-batches one by one are the better schedule",

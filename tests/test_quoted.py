@@ -27,7 +27,7 @@ BILLION, YEAR = 10**9, 365.25 * 86_400
 PER_SECOND = 4e14
 """Operations of one GPU: 40 percent of the 989 x 10^12 of an H100 in 16 bits."""
 GB_IN, GB_BETWEEN = 450, 50
-"""A second, from one GPU: NVLink in a box of H100s (900 both ways), and a network card of 400 Gbit/s."""
+"""A second, from one GPU: NVLink in a node of H100s (900 both ways), and a network card of 400 Gbit/s."""
 
 
 def operations(parameters: float, tokens: float) -> float:
@@ -72,7 +72,7 @@ def ring(ranks: int, size: float, hop: float, links: float) -> float:
 
 
 def three_ways(size: float) -> list[float]:
-    """Milliseconds of a sum over 8 boxes of 8: with one ring, with a ring for each card, and in the box and across."""
+    """Milliseconds of a sum over 8 nodes of 8: with one ring, with a ring for each card, and in the node and across."""
     one, eight = (2 * ring(64, size, 10e-6, cards * 25e9) for cards in (1, 8))
     return [one, eight, 2 * ring(8, size, 3e-6, 240e9) + 2 * ring(8, size / 8, 10e-6, 25e9)]
 
@@ -86,11 +86,11 @@ DERIVED = [
     ("p24_compose", f"That is {STEPS:,.0f} steps."),
     ("p24_compose", f"Each second that a step takes is {STEPS / 3600:.0f} hours of your life."),
     ("p24_compose", f"Data parallel needs {18 * 175:,} GB on each GPU"),
-    ("p24_compose", f"| data parallel, 128 replicas of a box | | {18 * 175 / 8:.0f} and more | does not fit |"),
+    ("p24_compose", f"| data parallel, 128 replicas of a node | | {18 * 175 / 8:.0f} and more | does not fit |"),
     ("p24_compose", {6: "A layer of the run is six of the 96"}[96 // 16]),
     ("p24_compose", f"**{int(FITS * 80)} GB**, which is what fits ({100 * FITS:.0f} percent of 80 GB)"),
     ("p21_hpz", f"A layer has {HPZ_LAYER / 1e6:.0f} million weights, {2 * HPZ_LAYER / 1e6:.0f} MB."),
-    ("p21_hpz", f"over the card of every box: {TRIP:.0f} ms."),
+    ("p21_hpz", f"over the card of every node: {TRIP:.0f} ms."),
     ("p21_hpz", f"240 GB a second, takes {ring(8, 2 * HPZ_LAYER, 0, 240e9):.1f}. To"),
     ("p21_hpz", f"compute the layer forward takes {HPZ_TICK:.1f} ms, for"),
     ("p21_hpz", f"computes it again, {3 * HPZ_TICK:.1f}."),
@@ -98,9 +98,9 @@ DERIVED = [
     ("p21_hpz", f"A tick is {HPZ_TICK:.1f} ms. A collective takes {TRIP / HPZ_TICK:.0f} ticks where"),
     ("p21_hpz", f"and {ring(8, 2 * HPZ_LAYER, 0, 240e9) / HPZ_TICK:.1f} inside"),
     ("p21_hpz", f"| FSDP over 32 GPUs | {16 * 13 / 32:g} | 3 for each micro-batch |"),
-    ("p21_hpz", f"once more in each box | {16 * 13 / 32 + 2 * 13 / 8:g} | 2 for each micro-batch |"),
+    ("p21_hpz", f"once more in each node | {16 * 13 / 32 + 2 * 13 / 8:g} | 2 for each micro-batch |"),
     ("p21_hpz", f"states over all | {4 * 13 / 8 + 12 * 13 / 32:.1f} | 2 for each step |"),
-    ("p21_hpz", f"| everything over the box (HSDP) | {16 * 13 / 8:g} | 2 for each step |"),
+    ("p21_hpz", f"| everything over the node (HSDP) | {16 * 13 / 8:g} | 2 for each step |"),
     ("p21_hpz", f"all of the model on each GPU: {2 * 13} GB"),
     ("p21_hpz", f"has {2 * 6} trips of 8 ticks to make. That is {2 * 6 * 8} ticks"),
     ("p21_hpz", f"a rank computes for {6 * (1 + 3 + 0.5):g}"),
@@ -112,12 +112,12 @@ DERIVED = [
     ("p20_hierarchical", f"That is {three_ways(64e6)[0]:.1f} ms. In the"),
     (
         "p20_hierarchical",
-        f"| one ring, one card of each box | {three_ways(64e6)[0]:.2f} ms | {three_ways(1e9)[0]:.1f} ms |",
+        f"| one ring, one card of each node | {three_ways(64e6)[0]:.2f} ms | {three_ways(1e9)[0]:.1f} ms |",
     ),
     ("p20_hierarchical", f"| eight rings, eight cards | {three_ways(64e6)[1]:.2f} ms | {three_ways(1e9)[1]:.1f} ms |"),
     (
         "p20_hierarchical",
-        f"| in the box, across, in the box | {three_ways(64e6)[2]:.2f} ms | {three_ways(1e9)[2]:.1f} ms |",
+        f"| in the node, across, in the node | {three_ways(64e6)[2]:.2f} ms | {three_ways(1e9)[2]:.1f} ms |",
     ),
     ("p20_hierarchical", f"takes {8 * (1 + 2 + 0.5):g}, and no program can be faster"),
     ("index", f"takes {state(70 * BILLION) / 1e12:.1f} TB of memory"),
@@ -149,7 +149,7 @@ DERIVED = [
     ("p04_fsdp", f"they take {2 * 70} GB on a GPU that has 80"),
     (
         "p04_fsdp",
-        f"of one box, at {GB_IN} GB/s, it takes {2 * LAYER / GB_IN / 1e6:.1f} ms to gather",
+        f"of one node, at {GB_IN} GB/s, it takes {2 * LAYER / GB_IN / 1e6:.1f} ms to gather",
     ),
     ("p04_fsdp", f"all {2 * 70} GB of its weights"),
     ("p05_pipeline", f"3 x 140 = {3 * 2 * 70} GB"),
@@ -198,7 +198,7 @@ DERIVED = [
     ),
     ("p12_prefetch", f"million weights, {2 * LAYER / 1e9:.2f} GB: {2 * LAYER / GB_BETWEEN / 1e6:.0f} ms to gather"),
     ("p12_prefetch", f"on 10,000 tokens takes {2 * LAYER * 10_000 / PER_SECOND * 1000:.0f} ms"),
-    ("p12_prefetch", f"takes {2 / GB_BETWEEN / (2 * 10_000 / PER_SECOND * 1e9):.1f} ticks, as between those boxes"),
+    ("p12_prefetch", f"takes {2 / GB_BETWEEN / (2 * 10_000 / PER_SECOND * 1e9):.1f} ticks, as between those nodes"),
     ("p12_prefetch", f"4 x 10¹⁴ / (50 x 10⁹) = {PER_SECOND / GB_BETWEEN / 1e9:,.0f} tokens"),
     ("p12_prefetch", f"a second, {round(PER_SECOND / GB_IN / 1e9, -2):.0f} would do"),
     ("p13_one_f_one_b", f"4 of them leave {3 / 7:.0%} of".replace("%", " percent")),
@@ -297,7 +297,7 @@ DERIVED = [
     ("p07_pipeline_fsdp", f"1.12 TB / 16 = {state(70) / 16:.0f} GB"),
     ("p08_replica_fsdp", {9: "nine times less"}[GB_IN // GB_BETWEEN]),
     ("p08_replica_fsdp", f"the {SMALL:.0f} GB of a 7.5-billion model"),
-    ("p08_replica_fsdp", f"3 x 15 / 450 = {3 * SMALL / GB_IN:.1f} s inside a box"),
+    ("p08_replica_fsdp", f"3 x 15 / 450 = {3 * SMALL / GB_IN:.1f} s inside a node"),
     ("p08_replica_fsdp", f"and {3 * SMALL / GB_BETWEEN:.1f} s between nodes"),
     ("p08_replica_fsdp", f"takes {operations(7.5 * BILLION, 4096) / PER_SECOND:.2f} s to compute"),
 ]
@@ -329,7 +329,7 @@ LONG = FOUR | {"cost": cost_named("long_gathers")}
 ROUNDS = EIGHT | {"batches": 8}
 QUICK = ROUNDS | {"cost": cost_named("quick_messages")}
 RING = {"ranks": 8, "layers": 8, "batches": 16, "mesh": {"stage": 4, "shard": 2}, "cost": LARGE}
-BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
+NODES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
 ONE: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 1}
 ALONE = ONE | {"ranks": 1, "cost": Cost(collective=0)}
 SLICES = ONE | {"cost": LONGER}
@@ -365,7 +365,7 @@ MEASURED = [
     ("p21_hpz", "hpz_where_there_is_room", ONE_CARD, "it makes {time:g} ticks and {memory:,} elements: fewer"),
     ("p21_hpz", "fsdp_ahead", ONE_CARD, "The same can be done with FSDP: {time:g} ticks, which is more"),
     ("p20_hierarchical", "flat_ring", LEVELS, "[One ring: {time:g} ticks]"),
-    ("p20_hierarchical", "hierarchical", LEVELS, "[In the box, across, in the box: {time:g} ticks]"),
+    ("p20_hierarchical", "hierarchical", LEVELS, "[In the node, across, in the node: {time:g} ticks]"),
     ("p20_hierarchical", "hierarchical_overlap", LEVELS, "That makes {time:g} ticks."),
     ("p19_buckets", "buckets", HOPPING, "[Four buckets of six layers: {time:g} ticks]"),
     ("p19_buckets", "buckets_growing", HOPPING, "15 ticks, and is 19 behind instead of 24: {time:g} ticks"),
@@ -495,7 +495,7 @@ MEASURED = [
     ("p13_one_f_one_b", "one_f_one_b", ROUNDS, "forwards at the start, {time:g} ticks and {memory:,} elements."),
     ("p13_one_f_one_b", "one_f_one_b_in_47_4", ROUNDS, "the star asks for, it is {time:g} and {memory:,}, and"),
     ("p16_zero_bubble", "zb_h1", ZERO, "which takes {time:g} ticks and {memory:,} elements here"),
-    ("p08_replica_fsdp", "fsdp_on_boxes", BOXES, "It takes {time:g}.0 ticks and {memory:,} elements."),
+    ("p08_replica_fsdp", "fsdp_on_nodes", NODES, "It takes {time:g}.0 ticks and {memory:,} elements."),
 ]
 """Where, a program and its size, and the sentence with its figures."""
 
@@ -793,7 +793,7 @@ def test_pytorch_begins_with_a_small_bucket_as_quoted() -> None:
     assert f"the calls have 1, {38 - 14 + 1} and {13 + 1} layers" in text_of("p19_buckets")
 
 
-def test_the_sums_in_boxes_take_what_their_table_says() -> None:
+def test_the_sums_in_nodes_take_what_their_table_says() -> None:
     """A layer waits for its sum, so a step takes eight of them, besides computing; hops and bytes are the formula's."""
     text = text_of("p20_hierarchical")
     for name, row in (

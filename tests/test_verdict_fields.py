@@ -142,11 +142,11 @@ def test_where_only_one_rank_does_more_it_is_named_and_a_message_counts_once() -
     assert costly("ddp", "", (SUM, twice + SUM)) == "6 sends on rank 2, the target has none"
 
 
-def test_communication_comes_first_and_what_goes_between_boxes_is_told_apart() -> None:
-    from solutions.p08_replica_fsdp import fsdp_on_boxes
+def test_communication_comes_first_and_what_goes_between_nodes_is_told_apart() -> None:
+    from solutions.p08_replica_fsdp import fsdp_on_nodes
 
     puzzle = puzzles()["replica_fsdp"]
-    assert costs_time(run(fsdp_on_boxes, **puzzle.size), puzzle) == (
+    assert costs_time(run(fsdp_on_nodes, **puzzle.size), puzzle) == (
         "24 all-gathers between nodes, the target has 6; 12 reduce-scatters between nodes, the target has 6"
     )
     puzzle = puzzles()["ddp"]

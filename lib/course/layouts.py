@@ -15,7 +15,7 @@ from ..record.events import LOADS
 from ..record.labels import Labels, Shards, coarsest, union, within
 
 Size = dict[str, Any]
-"""Arguments of ``run``: ranks, layers, batches, mesh and node_size where there are boxes, train where adapters are
+"""Arguments of ``run``: ranks, layers, batches, mesh and node_size where there are nodes, train where adapters are
 trained, hosts where there are any."""
 Part = tuple[Shards, int]  # (shards, total): shards of ``total``, as few and as large as can be
 Wanted = dict[int, tuple[Part, Part]]
@@ -358,8 +358,8 @@ def one_layer_each(size: Size) -> list[Size]:
     return [size | {"ranks": n, "layers": n, "batches": batches} for n in ranks for batches in (n, n + 1, 2 * n, 13)]
 
 
-def two_boxes(size: Size) -> list[Size]:
-    """Return sizes with two boxes of other ranks, one micro-batch for each rank, and other layers."""
+def two_nodes(size: Size) -> list[Size]:
+    """Return sizes with two nodes of other ranks, one micro-batch for each rank, and other layers."""
     machines = [size | {"ranks": 2 * each, "batches": 2 * each, "node_size": each} for each in (2, 3, 5)]
     return [machine | {"layers": layers} for machine in machines for layers in (1, 2, 5, 13)]
 
@@ -386,7 +386,7 @@ def grid(size: Size) -> list[Size]:
 
 
 def replica_fsdp(size: Size) -> list[Size]:
-    """Return sizes with another mesh, a box for each replica, other layers, and as many micro-batches a rank."""
+    """Return sizes with another mesh, a node for each replica, other layers, and as many micro-batches a rank."""
     each, found = size["batches"] // size["ranks"], []
     for replica, shard in ((2, 2), (2, 3), (3, 2), (3, 4), (4, 2)):
         ranks, mesh = replica * shard, {"replica": replica, "shard": shard}
@@ -400,7 +400,7 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
     for way in (
         *(one_rank, data_parallel, two_each, one_or_three_each, uneven),
         *(pipeline, rounds, rings, two_stages, one_layer_each, pipeline_fsdp, replica_fsdp),
-        *(one_for_all, two_boxes, grid),
+        *(one_for_all, two_nodes, grid),
     )
 }
 

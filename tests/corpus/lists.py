@@ -39,7 +39,7 @@ REDUCE_PAIR = """        model.grad_weights[layer] = grad
                 model.grad_weights[other] = total
 """
 BACKWARDS = "    for layer in reversed(range(model.LAYERS)):\n"
-# Replica-FSDP: across the boxes, one sum and one gather of all layers.
+# Replica-FSDP: across the nodes, one sum and one gather of all layers.
 ACROSS = function("replica_fsdp").partition("        del model.grad_activations[0]\n\n")[2].partition("    ### END")[0]
 ALL_ACROSS = """    layers = range(model.LAYERS)
     sums = await model.scatterreduce([model.grad_weights.pop(layer) for layer in layers], layers, axis="replica")
@@ -61,7 +61,7 @@ MISTAKES: list[Program] = [
     changed("ddp", "lists of one", (SUM, "        [grad] = await model.allreduce([grad], [layer])\n"), says=SAYS),
     changed("wsdp", "a list of one, once", (SUM, SUM.replace("await model.allreduce(grad, layer)", "(await model.allreduce((grad,), (layer,)))[0] if layer == 0 else await model.allreduce(grad, layer)")), says=SAYS),
     changed("fsdp", "layers in pairs", (BACKWARDS + GATHER, BACKWARDS + BACKWARD_PAIR), (GATHER, FORWARD_PAIR), (REDUCE, REDUCE_PAIR), says=SAYS),
-    changed("replica_fsdp", "two lists across the boxes", (ACROSS, ALL_ACROSS), says=SAYS),
+    changed("replica_fsdp", "two lists across the nodes", (ACROSS, ALL_ACROSS), says=SAYS),
     changed("fsdp", "gathers of one", ("weight = await model.allgather(model.weights[layer], layer)", "[weight] = await model.allgather([model.weights[layer]], [layer])"), says=SAYS),
     changed("pipeline_fsdp", "gathers of one", ("weight = await model.allgather(model.weights[layer], layer)", "[weight] = await model.allgather([model.weights[layer]], [layer])"), says=SAYS),
 ]  # fmt: skip

@@ -106,7 +106,7 @@ MISTAKES: list[Program] = [
     changed("ddp", "sharded", base="fsdp", says="begins with (load_weights) the wrong pieces"),
     changed("gpipe", "the pipeline without micro-batches", base="pipeline", says="one micro-batch after the other|over the target"),
     changed("grad_accum", "all at once", base="basic", says="one micro-batch after the other"),
-    changed("replica_fsdp", "sharded over everything", base="fsdp_on_boxes", says="begins with (load_weights) the wrong pieces"),
+    changed("replica_fsdp", "sharded over everything", base="fsdp_on_nodes", says="begins with (load_weights) the wrong pieces"),
     changed("replica_fsdp", "states over the shard axis only", ("state.shard(replica, replicas)", "state"), ("model.weights[layer].shard(replica, replicas), model.opt_states[layer]", "model.weights[layer], model.opt_states[layer]"), ('await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="replica")', 'await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")'), ('await model.allgather(weight, layer, axis="replica")', "weight"), says="wrong pieces of the OptState"),
     changed("replica_fsdp", "the axes changed places", ('model.axis_index("shard"), model.axis_size("shard")', 'model.axis_index("replica"), model.axis_size("replica")'), says="these are not parts of one thing|a shard comes twice"),
     changed("pipeline_fsdp", "a stage with every layer", ("if first <= layer <= last", "if layer <= last"), says="nothing is stored in activations|the function raised"),
@@ -118,8 +118,8 @@ MISTAKES: list[Program] = [
     changed("fsdp", "piece by piece", (REDUCE, "        model.grad_weights[layer] = grad\n        for part in range(model.RANKS):\n            model.grad_weights[part, layer] = await model.allreduce(model.grad_weights[layer].shard(part, model.RANKS), layer)\n        for part in range(model.RANKS):\n            grad = model.grad_weights.pop((part, layer))\n            if part == model.rank:\n                model.grad_weights[layer] = grad\n"), says=WHOLE),
     changed("fsdp", "one rank sums for all", (REDUCE, "        model.grad_weights[layer] = grad\n        if model.rank:\n            await model.pass_to(0, model.grad_weights.pop(layer))\n            model.grad_weights[layer] = await model.receive()\n        else:\n            for other in range(1, model.RANKS):\n                model.grad_weights[layer] = model.grad_weights[layer] + await model.receive(src=other)\n            for other in range(1, model.RANKS):\n                await model.pass_to(other, model.grad_weights[layer].shard(other, model.RANKS))\n"), says="rank 0, receive(layer 5)"),
     changed("pipeline_fsdp", "all-reduced", ("model.scatterreduce(grad, layer)", "model.allreduce(grad, layer)"), says=f"{WHOLE} 1/16 of it"),
-    changed("replica_fsdp", "all-reduced in the box and cut", ('grad = await model.scatterreduce(grad, layer, axis="shard")', 'grad = (await model.allreduce(grad, layer, axis="shard")).shard(shard, shards)'), says=f"{WHOLE} 1/8 of it"),
-    changed("repair_groups", "all-reduced in the box and cut", ('        grad = await model.scatterreduce(grad, layer, axis="shard")\n        grad =', '        grad = (await model.allreduce(grad, layer, axis="shard")).shard(shard, shards)\n        grad ='), says=f"{WHOLE} 1/4 of it"),
+    changed("replica_fsdp", "all-reduced in the node and cut", ('grad = await model.scatterreduce(grad, layer, axis="shard")', 'grad = (await model.allreduce(grad, layer, axis="shard")).shard(shard, shards)'), says=f"{WHOLE} 1/8 of it"),
+    changed("repair_groups", "all-reduced in the node and cut", ('        grad = await model.scatterreduce(grad, layer, axis="shard")\n        grad =', '        grad = (await model.allreduce(grad, layer, axis="shard")).shard(shard, shards)\n        grad ='), says=f"{WHOLE} 1/4 of it"),
     after("pipeline", "one rank does it all", """
 async def pipeline(model):
     if model.rank == 0:

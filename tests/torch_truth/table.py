@@ -16,7 +16,7 @@ from lib.engines.torch_order import TORCH, Step
 from tests.test_closed_forms import program
 
 FOUR = {"ranks": 4, "layers": 8, "batches": 8}
-BOXES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
+NODES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
 
 
 class Row(NamedTuple):
@@ -39,7 +39,7 @@ ROWS = [
     Row("p04_fsdp", "fsdp_in_15_3", "fsdp", {"ranks": 4, "layers": 6, "batches": 4}),
     Row("p12_prefetch", "prefetch", "prefetch", {"ranks": 4, "layers": 6, "batches": 4}),
     Row("p12_prefetch", "prefetch_in_21_8", "prefetch", {"ranks": 4, "layers": 6, "batches": 4}),
-    Row("p08_replica_fsdp", "replica_fsdp", "replica_fsdp", BOXES),
+    Row("p08_replica_fsdp", "replica_fsdp", "replica_fsdp", NODES),
     Row("p05_pipeline", "pipeline", "pipeline", {"ranks": 4, "layers": 4, "batches": 4}),
     Row("p06_gpipe", "gpipe", "gpipe", {"ranks": 4, "layers": 4, "batches": 4}),
     Row("p06_gpipe", "one_forward_one_backward", "one_f_one_b", FOUR | {"layers": 4}),
