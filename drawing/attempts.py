@@ -1,4 +1,4 @@
-"""The learner's right attempts at a puzzle, as points in the plane of time and memory."""
+"""The learner's right attempts at a puzzle, as points in the chart of time and memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .figure import Figure
 from .layout import PAD
 from .marks import Diagram, Titled, box, label, lines, poly, star, style, together
 from .picture import WIDTH, card
-from .time_memory import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, Plane, axes, plane_of, target_sign, within
-from .words import plural, si, size_of
+from .texts import plural, si, size_of
+from .time_memory import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, Chart, axes, chart_of, target_area, target_sample
 
 
 def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
@@ -30,14 +30,14 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
     trail = Progress().trail.get(spec.name, [])
     said = in_words(spec, trail)
     title = f"{spec.name}: your attempts"
-    plane = _plane(spec, trail)
+    chart = _chart(spec, trail)
     parts: list[Diagram] = [
         label(PAD, 26, title, 17, style(theme.INK), "start", 650),
         label(PAD, 46, said[0], 11.5, style(theme.MUTE), "start"),
-        *axes(plane, spec.unit, spec.size_unit),
-        *_bounds(spec, plane),
-        *_known(spec, plane, trail),
-        *_trail(spec, plane, trail),
+        *axes(chart, spec.unit, spec.size_unit),
+        *_bounds(spec, chart),
+        *_known(spec, chart, trail),
+        *_trail(spec, chart, trail),
         *_legend(spec, trail),
     ]
     return card(parts, WIDTH, HEIGHT, f"{title}. {' '.join(said)}", static, title)
@@ -80,17 +80,17 @@ def _limits(puzzle: Puzzle) -> dict[str, float]:
     return found
 
 
-def _plane(puzzle: Puzzle, trail: Sequence[Point]) -> Plane:
-    """Return a plane that has room for all points that are not too far out."""
+def _chart(puzzle: Puzzle, trail: Sequence[Point]) -> Chart:
+    """Return a chart that has room for all points that are not too far out."""
     known = [point for points in _landmarks(puzzle).values() for point in points]
     limits = [Point(time, known[0].memory, False) for time in _limits(puzzle).values()]
-    return plane_of([*known, *limits, *trail], known[0])
+    return chart_of([*known, *limits, *trail], known[0])
 
 
-def _bounds(puzzle: Puzzle, plane: Plane) -> list[Diagram]:
+def _bounds(puzzle: Puzzle, chart: Chart) -> list[Diagram]:
     """Return an upright line at each time that nothing beats."""
     return [
-        Titled(f"{FASTER}\n{words} ticks", _upright(plane.x.at(time), TOP, BOTTOM - 24))
+        Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
         for words, time in _limits(puzzle).items()
     ]
 
@@ -98,38 +98,38 @@ def _bounds(puzzle: Puzzle, plane: Plane) -> list[Diagram]:
 FASTER = "no schedule is faster"
 
 
-def _upright(x: float, top: float, bottom: float) -> Diagram:
+def _vertical_line(x: float, top: float, bottom: float) -> Diagram:
     return lines([(x, top, x, bottom)], style(None, theme.INK, 1.2, dash=(1.5, 3)))
 
 
-def _known(puzzle: Puzzle, plane: Plane, trail: Sequence[Point]) -> list[Diagram]:
+def _known(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> list[Diagram]:
     """Return the target's box, and star, best known and solution."""
     landmarks = _landmarks(puzzle)
     corner = _title(landmarks["target"][0], puzzle, trail)
-    frontier = [plane.at(point) for point in landmarks["best known"]]
+    frontier = [chart.at(point) for point in landmarks["best known"]]
     stairs = [(frontier[0][0], TOP)]
     for to_x, to_y in frontier:
         stairs += [(to_x, stairs[-1][1]), (to_x, to_y)]
     stairs.append((RIGHT, stairs[-1][1]))
     parts: list[Diagram] = [
-        Titled(corner, together(within(plane, landmarks["target"][0], "within the target"))),
+        Titled(corner, together(target_area(chart, landmarks["target"][0], "within the target"))),
         poly(stairs, style(None, theme.MUTE, 1.4, dash=(4, 3)), closed=False),
     ]
     for name in ("solution", "star", "best known"):
         for point in landmarks.get(name, []):
-            parts.append(Titled(_title(point, puzzle, trail), _mark(name, *plane.at(point))))
+            parts.append(Titled(_title(point, puzzle, trail), _mark(name, *chart.at(point))))
     return parts
 
 
-def _trail(puzzle: Puzzle, plane: Plane, trail: Sequence[Point]) -> list[Diagram]:
+def _trail(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> list[Diagram]:
     """Return the attempts, and the way from each to the next."""
-    places = [plane.at(point) for point in trail]
+    places = [chart.at(point) for point in trail]
     parts: list[Diagram] = [poly(places, style(None, theme.STEP, 1.2), closed=False)] if len(places) > 1 else []
     for point, (x, y) in zip(trail, places, strict=True):
         marks = [_mark("passes" if point.passed else "over", x, y)]
         if point is trail[-1]:
             marks.insert(0, _mark("newest", x, y))
-        if not plane.has(point):
+        if not chart.has(point):
             said = f"{_figures(point, puzzle, si)}, beyond the edge"
             side, anchor = (-10, "end") if x > (LEFT + RIGHT) / 2 else (10, "start")
             marks.append(label(x + side, y - 12, said, 10, style(theme.MUTE), anchor, passive=True))
@@ -138,7 +138,7 @@ def _trail(puzzle: Puzzle, plane: Plane, trail: Sequence[Point]) -> list[Diagram
 
 
 def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> list[Diagram]:
-    """Return what the marks mean, with their figures, at the right of the plane."""
+    """Return what the marks mean, with their figures, at the right of the chart."""
     rows = [("newest", "your newest attempt", trail[-1:])] if trail else []
     for name, shown, passed in (
         ("passes", "right, within the target", True),
@@ -157,7 +157,7 @@ def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> list[Diagram]:
             parts.append(label(x + 22, y, _figures(point, puzzle), 10.5, style(theme.MUTE), "start"))
         y += 25
     if limits := _limits(puzzle):
-        parts += [_upright(x, y - 9, y + 9), label(x + 22, y, FASTER, 11.5, style(theme.INK), "start", 600)]
+        parts += [_vertical_line(x, y - 9, y + 9), label(x + 22, y, FASTER, 11.5, style(theme.INK), "start", 600)]
         parts.append(label(x + 22, y + 16, f"{'; '.join(limits)} ticks", 10.5, style(theme.MUTE), "start"))
     return parts
 
@@ -165,7 +165,7 @@ def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> list[Diagram]:
 def _mark(name: str, x: float, y: float) -> Diagram:
     """Return the sign of a kind of point."""
     if name == "target":
-        return target_sign(x, y)
+        return target_sample(x, y)
     if name == "star":
         return star(x, y, 14, style(theme.GOLD))
     if name == "solution":

@@ -7,16 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from lib.record.events import MARKS, Event
 
 from . import theme
+from .chain import NO_CHAIN, ChainRole, Stop, chain_roles
 from .hover import carried, hover, operation_in_words, when
 from .layout import Layout, Rect, Row
 from .links import Message, Place, arrow_head, arrow_of
 from .marks import (
-    Asked,
+    ArrowHover,
     Bar,
     Diagram,
-    Hint,
     Titled,
-    hints,
+    WithArrow,
+    arrow_hovers,
     hovers,
     label,
     merged,
@@ -24,12 +25,11 @@ from .marks import (
     together,
     unseen,
 )
-from .numbering import Plan, Plans, fits, joined, over_runs
+from .numbering import NumberPlan, NumberPlans, fits, joined, over_runs
 from .operations import color_of, lower, notches, operation
-from .path import APART, Standing, Stop, standings
-from .words import ranges
+from .texts import ranges
 
-NO_NUMBERS = Plan()
+NO_NUMBERS = NumberPlan()
 MOMENT = 6.0
 """Width of the sign of an operation that takes no time, in pixels."""
 
@@ -38,9 +38,9 @@ class Boxes:
     """The operations of all rows, each a box. ``asked``: messages whose arrows are seen when the pointer asks for them.
     Where the picture is crowded, boxes of one style are one mark, and less is told of each."""
 
-    def __init__(self, layout: Layout, plans: Plans, asked: Sequence[Message]) -> None:
+    def __init__(self, layout: Layout, plans: NumberPlans, asked: Sequence[Message]) -> None:
         self.layout, self.plans, self.asked = layout, plans, asked
-        self.standings: Mapping[Stop, Standing] = standings(layout)
+        self.chain_roles: Mapping[Stop, ChainRole] = chain_roles(layout)
         self.apart: Set[Place] = {place for message in asked for place in (message.sent, message.received)}
         """What is drawn with its arrow, and not with its row."""
         self.joined = [joined(layout, row) for row in layout.rows]
@@ -59,7 +59,7 @@ class Boxes:
     def _pale(self, here: int) -> set[int]:
         """Return the ids of the events of a row that are not on the longest chain, if one is shown."""
         events = enumerate(self.layout.rows[here].events)
-        return {id(event) for at, event in events if self.standings.get(Stop(here, at), APART).opacity}
+        return {id(event) for at, event in events if self.chain_roles.get(Stop(here, at), NO_CHAIN).opacity}
 
     def _row(self, here: int) -> Diagram:
         row, runs = self.layout.rows[here], self.joined[here]
@@ -72,12 +72,12 @@ class Boxes:
         return together([*stages, *own, *over_runs(self.layout, row, self.plans, self._pale(here))])
 
     def _operation(self, place: Place) -> Diagram:
-        row, standing = self.layout.rows[place[0]], self.standings.get(Stop(*place), APART)
+        row, role = self.layout.rows[place[0]], self.chain_roles.get(Stop(*place), NO_CHAIN)
         said = hover(row.events[place[1]], row, self.layout.trace)
-        said += f"\n{standing.said}" if standing.said else ""
-        if standing.opacity is None:
+        said += f"\n{role.said}" if role.said else ""
+        if role.opacity is None:
             return Titled(said, self._body(place, self._number(place)))
-        pale = Titled(said, self._body(place), standing.opacity)
+        pale = Titled(said, self._body(place), role.opacity)
         return together([pale, *self._on_pale(place)])
 
     def _number(self, place: Place) -> str:
@@ -132,7 +132,7 @@ class Boxes:
 
     def _with_arrow(self, ends: Diagram, message: Message) -> Diagram:
         arrow = arrow_of(self.layout, message)
-        return Asked(ends, [[arrow[:2], arrow[2:]], arrow_head(arrow)])
+        return WithArrow(ends, [[arrow[:2], arrow[2:]], arrow_head(arrow)])
 
     # -- many of them ------------------------------------------------------------------------
 
@@ -144,25 +144,30 @@ class Boxes:
             row, runs = self.layout.rows[here], self.joined[here]
             for run in dict.fromkeys(runs.values()):
                 bright += self._run_body(row, run)
-                told.append(self._told(row, run))
+                told.append(self._hover_text(row, run))
             for index, event in self._shown(here):
                 if id(event) not in runs:
-                    standing = self.standings.get(Stop(here, index), APART)
-                    if standing.opacity is None:
+                    role = self.chain_roles.get(Stop(here, index), NO_CHAIN)
+                    if role.opacity is None:
                         bright.append(self._body((here, index), self._number((here, index))))
                     else:
                         pale.append(self._body((here, index)))
                         bright += self._on_pale((here, index))
                     if (here, index) not in self.apart:
-                        told.append(self._told(row, [event], self.layout.place(row, index)[1]))
+                        told.append(self._hover_text(row, [event], self.layout.place(row, index)[1]))
             bright += over_runs(self.layout, row, self.plans, self._pale(here))
         faded = [Titled("", together(merged(pale)), next(iter(self._opacities())))] if pale else []
-        return [*faded, *merged(bright), hovers(told, self.layout.height), hints([*map(self._hint, self.asked)])]
+        return [
+            *faded,
+            *merged(bright),
+            hovers(told, self.layout.height),
+            arrow_hovers([*map(self._arrow_hover, self.asked)]),
+        ]
 
     def _opacities(self) -> Set[float]:
-        return {standing.opacity for standing in self.standings.values() if standing.opacity is not None}
+        return {role.opacity for role in self.chain_roles.values() if role.opacity is not None}
 
-    def _told(self, row: Row, run: Sequence[Event], y: float | None = None) -> tuple[Bar, str]:
+    def _hover_text(self, row: Row, run: Sequence[Event], y: float | None = None) -> tuple[Bar, str]:
         """Return the place of some layers that follow each other, and what they do, and when."""
         layout = self.layout
         x, end = layout.x(run[0].start), layout.x(run[-1].end)
@@ -173,7 +178,7 @@ class Boxes:
         y = (row.y if y is None else y) + layout.height / 2
         return (round(x, 1), round(y, 1), round(end - x, 1)), said
 
-    def _hint(self, message: Message) -> Hint:
+    def _arrow_hover(self, message: Message) -> ArrowHover:
         """Return what is told of a message and both its ends, and its arrow, all as short as may be."""
         layout = self.layout
         (here, sent), (there, received) = message.sent, message.received
@@ -183,7 +188,7 @@ class Boxes:
         arrow = _short(arrow_of(layout, message))
         what = f"{sender.full_name} to {receiver.full_name}{carried(whole, sender, brief=True)}"
         shaft = [arrow[:2], arrow[2:]]
-        return Hint(places, f"{what}\n{when(whole, layout.trace.unit)}", [shaft, arrow_head(arrow)])
+        return ArrowHover(places, f"{what}\n{when(whole, layout.trace.unit)}", [shaft, arrow_head(arrow)])
 
 
 def _found(place: Rect) -> Rect:

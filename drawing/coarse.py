@@ -10,9 +10,9 @@ from lib.record.table import lane_of
 from . import theme
 from .layout import MESSAGE, Layout, Row
 from .marks import Bar, Diagram, bars, hovers, style, unseen
-from .numbering import Plans, over_runs
+from .numbering import NumberPlans, over_runs
 from .operations import color_of
-from .words import plural, ranges, share_text
+from .texts import plural, ranges, share_text
 
 CELLS = 120_000
 """Cells of a picture at most. Each takes some eight bytes."""
@@ -24,7 +24,7 @@ Look = tuple[str, float | None, bool]
 """(color, opacity, whether it is a thin bar)"""
 
 
-def draw_coarse(layout: Layout, plans: Plans) -> list[Diagram]:
+def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
     """Return all rows as one mark for each look, whatever the number of events, with hover texts for each row and for
     each run of operations, and with numbers where there is room."""
     width = layout.x1 - layout.x0
@@ -41,7 +41,7 @@ def draw_coarse(layout: Layout, plans: Plans) -> list[Diagram]:
         for (color, opacity, thin), items in filled.items()
     ]
     whole = [unseen(_hover(layout, row), (layout.x0, row.y, width, layout.height)) for row in layout.rows]
-    told = _told(layout)
+    told = _hover_text(layout)
     numbers = [number for row in layout.rows for number in over_runs(layout, row, plans)]
     return [*shapes, *whole, *([hovers(told, layout.height)] if told else []), *numbers]
 
@@ -51,17 +51,17 @@ def _hover(layout: Layout, row: Row) -> str:
     return f"{row.full_name}: {count:,} operation{plural(count)}, {share_text(idle)} idle"
 
 
-def _told(layout: Layout) -> list[tuple[Bar, str]]:
+def _hover_text(layout: Layout) -> list[tuple[Bar, str]]:
     """Return what each row computes, run by run: a run is of one operation, or of several where each alone would be
     too narrow for the pointer, or where there would be too many."""
     runs = [list(_computes(row)) for row in layout.rows if len(row.parts) == 1]
     rows = [row for row in layout.rows if len(row.parts) == 1]
     least = FOUND / layout.per_tick
-    runs = [list(_gathered(own, least)) for own in runs]
+    runs = [list(_joined(own, least)) for own in runs]
     while sum(map(len, runs)) > HOVERS:
         least *= 2
-        runs = [list(_gathered(own, least)) for own in runs]
-    return [_of_run(layout, row, run) for row, own in zip(rows, runs, strict=True) for run in own]
+        runs = [list(_joined(own, least)) for own in runs]
+    return [_run_text(layout, row, run) for row, own in zip(rows, runs, strict=True) for run in own]
 
 
 def _computes(row: Row) -> Iterator[list[Event]]:
@@ -77,7 +77,7 @@ def _computes(row: Row) -> Iterator[list[Event]]:
         yield run
 
 
-def _gathered(runs: Sequence[list[Event]], least: float) -> Iterator[list[Event]]:
+def _joined(runs: Sequence[list[Event]], least: float) -> Iterator[list[Event]]:
     """Yield runs of which one that is shorter than ``least`` has taken in those that follow it within that time."""
     held: list[Event] = []
     for run in runs:
@@ -92,7 +92,7 @@ def _gathered(runs: Sequence[list[Event]], least: float) -> Iterator[list[Event]
         yield held
 
 
-def _of_run(layout: Layout, row: Row, run: Sequence[Event]) -> tuple[Bar, str]:
+def _run_text(layout: Layout, row: Row, run: Sequence[Event]) -> tuple[Bar, str]:
     """Return the place of a run, and what it says: ``rank 7: forward of micro-batches 0-255, tick 9 to 368``."""
     unit, start, end = layout.trace.unit, run[0].start, run[-1].end
     found = []

@@ -18,12 +18,12 @@ from .layout import PAD, Layout
 from .legend import draw_legend
 from .links import LINKS
 from .marks import Diagram, Titled, label, lines, style, text_width
-from .numbering import Plans, plan
+from .numbering import NumberPlans, plan_numbers
 from .picture import WIDTH, card, check_choice, check_width, small_enough
+from .texts import machine, share_text, size_of
 from .timeline import axis, draw_timeline
-from .total_memory import draw_total, most_of
-from .trace import Trace, alike, trace_of
-from .words import machine, share_text, size_of
+from .total_memory import draw_total, most_memory
+from .trace import Trace, in_one_unit, trace_of
 
 TITLES, NAME, CHANGE, GAP, LINE = 420.0, 22.0, 17.0, 16.0, 19.0
 """In pixels: width of a title at most, height of a title, of a line on what changed, room between schedules, height of
@@ -47,8 +47,8 @@ class Column(NamedTuple):
 COLUMNS = (
     Column("idle", "of rank time", lambda trace: trace.idle, share_text, True),
     Column("communication", "of rank time", lambda trace: trace.communication, share_text),
-    Column("sent inside", "boxes", lambda trace: trace.traffic(between=False), share_text),
-    Column("sent between", "boxes", lambda trace: trace.traffic(between=True), share_text),
+    Column("sent inside", "nodes", lambda trace: trace.traffic(between=False), share_text),
+    Column("sent between", "nodes", lambda trace: trace.traffic(between=True), share_text),
     Column("hidden", "by compute", lambda trace: trace.hidden, share_text),
 )
 
@@ -82,7 +82,7 @@ def compare(
         raise PuzzleError("a title for each run is needed", where="compare", got=describe(titles))
     check_choice("links", links, LINKS, "compare")
     check_width(width, "compare", LEAST)
-    traces = alike([trace_of(source, title) for source, title in zip(sources, names, strict=True)])
+    traces = in_one_unit([trace_of(source, title) for source, title in zip(sources, names, strict=True)])
     with collector_off():
         return small_enough(lambda rough: _figure(traces, width, links, static, rough))
 
@@ -93,23 +93,23 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     if all(trace.by_operation for trace in traces if trace.attempted):
         color = "operation"
     until = max(trace.until for trace in traces)
-    y, most = PAD, most_of(traces)
+    y, most = PAD, most_memory(traces)
     parts: list[Diagram] = []
     layouts: list[Layout] = []
-    plans: list[Plans] = []
+    plans: list[NumberPlans] = []
     bands: list[tuple[float, float]] = []  # from which y to which each schedule is
     machine_before, before = "", None
     for trace in traces:
         parts += _name(trace, width, y, machine_before)
         y, machine_before = y + NAME, _machine(trace)
-        if before is not None and _is_told(trace):
+        if before is not None and _is_compared(trace):
             said, y = _change(before, trace, width, y)
             parts += said
-        before = trace if _is_told(trace) else before
+        before = trace if _is_compared(trace) else before
         if trace.attempted:
             layout = Layout(replace(trace, layers=layers, color=color), width, y, until, rough, beside=traces)
             layouts.append(layout)
-            plans.append(plan(layout))
+            plans.append(plan_numbers(layout))
             parts += [*draw_timeline(layout, links, plans[-1]), *_end(layout, until)]
             total, y = draw_total(layout, layout.bottom + 5, most)
             parts += total
@@ -117,7 +117,7 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
         y += GAP
     if layouts:
         scale, y = axis(layouts[-1], y - GAP)
-        ends = {layout.x(trace.time) for trace in traces if _is_told(trace) and trace.time < until}
+        ends = {layout.x(trace.time) for trace in traces if _is_compared(trace) and trace.time < until}
         if guides := [(x, top, x, bottom) for x in sorted(ends) for top, bottom in bands]:
             parts.append(lines(guides, style(None, theme.INK, 1, dash=(1.5, 3.5))))
         table, y = _table(traces, width, y + 14)
@@ -128,7 +128,7 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     return card(parts, width, y, in_words(traces), static, title)
 
 
-def _is_told(trace: Trace) -> bool:
+def _is_compared(trace: Trace) -> bool:
     """Return whether it is said how a run differs from another: what fails, or does nothing, is soon done."""
     return trace.attempted and trace.failure is None
 
@@ -181,9 +181,9 @@ def _end(layout: Layout, until: float) -> list[Diagram]:
 
 
 def _columns(traces: Sequence[Trace]) -> list[Column]:
-    """Return the columns of the table. Those on boxes and on hosts are there only if there are any."""
+    """Return the columns of the table. Those on nodes and on hosts are there only if there are any."""
     unit = traces[0].unit
-    absent = {"boxes"} if not any(trace.node_size for trace in traces) else set()
+    absent = {"nodes"} if not any(trace.node_size for trace in traces) else set()
     absent |= {"on a host"} if not any(trace.hosts for trace in traces) else set()
     time = Column("time", unit.name, lambda trace: trace.time, unit.brief, True)
     sizes = traces[0].size_unit
@@ -234,7 +234,7 @@ def in_words(traces: Iterable[Trace]) -> str:
         figures = [f"{column.name} {column.shown(column.value(trace))} {column.unit}" for column in _columns(known)]
         figures = [*filter(None, [trace.fault]), *figures]
         said.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
-        if _is_told(trace):
+        if _is_compared(trace):
             if before is not None:
                 head, made = changes_in_words(before, trace)
                 said.append(f"{trace.title} is {head}{made and '; '}{made}.")

@@ -18,7 +18,7 @@ from .links import arrow_head
 from .marks import Diagram, Titled, box, label, poly, star, style, text_width, together
 from .picture import card
 from .silhouette import draw_meanings, draw_silhouette
-from .words import plural
+from .texts import plural
 
 COLUMNS, WIDE, TALL, GAP = 3, 292.0, 97.0, 26.0
 """Cards in a line, then their width and height and the room between them in pixels."""

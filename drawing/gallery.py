@@ -12,12 +12,12 @@ from .figure import Figure
 from .layout import PAD, Layout
 from .legend import draw_legend
 from .marks import Diagram, label, style, together
-from .numbering import Plans, plan
+from .numbering import NumberPlans, plan_numbers
 from .picture import WIDTH, card
+from .texts import size_of, summary
 from .timeline import axis, draw_timeline
-from .total_memory import draw_total, most_of
+from .total_memory import draw_total, most_memory
 from .trace import Trace, trace_of
-from .words import size_of, summary
 
 COLOR = "operation"
 """What colors tell in all of them."""
@@ -39,16 +39,16 @@ def draw_schedule(source: object, rough: int = 0, width: float = WIDTH, *, alone
     an image for a page on which no other picture has its legend, which it has itself."""
     trace = _trace(source)
     layout = Layout(trace, width, PAD, rough=rough, beside=[trace])
-    total, y = draw_total(layout, layout.bottom + 5, most_of([trace]))
+    total, y = draw_total(layout, layout.bottom + 5, most_memory([trace]))
     scale, y = axis(layout, y)
-    parts = [*draw_timeline(layout, "auto", plan(layout)), *total, *scale]
+    parts = [*draw_timeline(layout, "auto", plan_numbers(layout)), *total, *scale]
     if alone:
         legend, y = _legend([trace], width, y + 8)
         parts += legend
     return card(parts, width, y + 8, summary(trace), alone, title=trace.title)
 
 
-def draw_key(sources: Sequence[object], width: float = WIDTH) -> Figure:
+def draw_shared_legend(sources: Sequence[object], width: float = WIDTH) -> Figure:
     """Return the legend of all these schedules."""
     legend, y = _legend([_trace(source) for source in sources], width, PAD - 6)
     return card(legend, width, y + 10, "What the colors and signs of the schedules mean.", title="Legend")
@@ -83,7 +83,7 @@ def _cell(piece: Piece, trace: Trace, wide: float, y: float) -> tuple[list[Diagr
         label(PAD, y + 8, piece.title, 13, style(theme.INK), "start", 650),
         label(PAD, y + 27, piece.words, 11, style(theme.MUTE), "start"),
         label(layout.x1 + 46, y + 8, _figures(trace), 11, style(theme.MUTE), "end"),
-        *draw_timeline(layout, "auto", plan(layout)),
+        *draw_timeline(layout, "auto", plan_numbers(layout)),
         *scale,
     ], bottom
 
@@ -101,5 +101,5 @@ def _legend(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagr
     """Return one legend. The schedule with the most micro-batches comes first: it says what their colors are."""
     most = sorted(traces, key=lambda trace: -trace.batches)
     layouts = [Layout(trace, width, 0.0) for trace in most]
-    plans: list[Plans] = [plan(layout) for layout in layouts]
+    plans: list[NumberPlans] = [plan_numbers(layout) for layout in layouts]
     return draw_legend(layouts, plans, y, memory=False)

@@ -11,8 +11,8 @@ from . import theme
 from .hover import operation_in_words
 from .layout import Layout, Rect, Row
 from .marks import Diagram, bars, box, hovers, label, style, text_width
+from .texts import plural, ranges
 from .trace import Trace
-from .words import plural, ranges
 
 LOWEST, ROOM = 14.0, 4.0
 """Rows lower than so many pixels have nothing written in them; room beside what is written, in pixels."""
@@ -63,7 +63,7 @@ def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
                 bar = (round(x, 1), y + height / 2, round(width, 1))
                 told.append((bar, in_words(gap, row, layout.trace, brief=layout.crowded)))
             short = gap.over or gap.length >= LONG * layout.trace.time
-            yield from _written(place, layout.height, brief(gap, row, layout.trace)[: 1 + short])
+            yield from _written(place, layout.height, gap_labels(gap, row, layout.trace)[: 1 + short])
     if told:
         yield hovers(told, layout.row_height)
 
@@ -80,7 +80,7 @@ def waits_for(gap: Gap, row: Row, trace: Trace) -> str:
     return f"{wait} for rank{plural(gap.ranks)} {ranges(gap.ranks, 4)}" if gap.ranks else wait
 
 
-def brief(gap: Gap, row: Row, trace: Trace) -> list[str]:
+def gap_labels(gap: Gap, row: Row, trace: Trace) -> list[str]:
     """Return what is written into a gap, from the longest to the shortest."""
     unit = trace.unit
     long = unit.brief(gap.length) if unit is TICKS else unit.lasting(gap.length)
@@ -117,6 +117,6 @@ def _place(layout: Layout, row: Row, gap: Gap) -> Rect:
     return layout.x(gap.start), row.y, gap.length * layout.per_tick, layout.row_height
 
 
-def sample(width: float, height: float) -> Diagram:
+def gap_sample(width: float, height: float) -> Diagram:
     """Return a piece of the tint, for the legend."""
     return box(0, 0, width, height, style(theme.GAP, theme.WAITS, 0.5), 2)

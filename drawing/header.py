@@ -7,9 +7,9 @@ from typing import NamedTuple
 from . import theme
 from .layout import PAD
 from .marks import Diagram, Titled, label, lines, poly, style, text_width, together
-from .time_bar import draw_spent
+from .texts import machine, size_of
+from .time_bar import draw_time_bar
 from .trace import Trace
-from .words import machine, size_of
 
 STACKED, LOW, MORE, UNDER = 50.0, 58.0, 16.0, 16.0
 """In pixels: how much lower the figures are if they have no room beside the title, where title and figures end, the
@@ -20,7 +20,7 @@ BAR, WIDEST_BAR = 360.0, 500.0
 """In pixels: the bar of where the time goes is at least so wide beside the figures, and at most so wide anywhere."""
 
 
-class Figures(NamedTuple):
+class HeaderFigure(NamedTuple):
     """One figure of the head. ``met``: whether it meets its target, or None if there is none."""
 
     name: str
@@ -49,7 +49,7 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
         x += one + BETWEEN
     low = LOW + y
     place = (width - PAD - bar, 13.0, bar) if bar else (PAD, low + 8, min(inner, WIDEST_BAR))
-    spent, end = draw_spent(trace, *place)
+    spent, end = draw_time_bar(trace, *place)
     low = max(low, end)
     said = [(theme.BAD, trace.fault)] if trace.fault else []
     said += [(theme.CHAIN, f"the longest chain: {trace.chain.describe(trace.unit)}")] if trace.chain is not None else []
@@ -59,7 +59,7 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     return [*parts, *spent], low + UNDER
 
 
-def _width(figure: Figures) -> float:
+def _width(figure: HeaderFigure) -> float:
     value = text_width(figure.value, 18, bold=True) + (0 if figure.met is None else 20)
     return 6 + max(text_width(figure.name, 10), value, text_width(figure.note, 10))
 
@@ -74,24 +74,28 @@ def fit(text: str, size: float, width: float) -> str:
     return text + "…"
 
 
-def figures(trace: Trace) -> list[Figures]:
+def figures(trace: Trace) -> list[HeaderFigure]:
     """Return the figures of the head, time and peak memory. Those of a run with a fault meet no target, whatever they
     are."""
     peak, unit = trace.peak, trace.unit
     size = trace.size_unit.show if trace.size_unit.says_itself else size_of
-    time = Figures("time", unit.brief(trace.time), f"{unit.name}, until it failed" if trace.failure else unit.name)
+    time = HeaderFigure("time", unit.brief(trace.time), f"{unit.name}, until it failed" if trace.failure else unit.name)
     if trace.time_target is not None:
         time = time._replace(note=f"target {unit.brief(trace.time_target)}", met=trace.fast_enough)
     if peak is None:
         return [time]
-    memory = Figures("peak memory", size(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
+    memory = HeaderFigure("peak memory", size(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
     if trace.memory_target is not None:
         memory = memory._replace(note=f"target {size(trace.memory_target)}", met=trace.small_enough)
     on_host = trace.host_peak
-    return [time, memory, *([Figures("on a host", size(on_host.memory), f"rank {on_host.rank}")] if on_host else [])]
+    return [
+        time,
+        memory,
+        *([HeaderFigure("on a host", size(on_host.memory), f"rank {on_host.rank}")] if on_host else []),
+    ]
 
 
-def _figure(x: float, y: float, figure: Figures) -> Diagram:
+def _figure(x: float, y: float, figure: HeaderFigure) -> Diagram:
     color = theme.BAD if figure.met is False else theme.MUTE
     parts: list[Diagram] = [
         label(x, y + 18, figure.name, 10, style(theme.MUTE), "start"),

@@ -9,9 +9,9 @@ from lib.record.labels import ADAPTER
 from lib.record.table import OPERATIONS, training
 
 from .layout import Row
+from .texts import plural, ranges
 from .theme import name_of
 from .trace import Trace
-from .words import plural, ranges
 
 SAID = {
     "keep": "some of what is inside the layer is kept for its backward",

@@ -1,4 +1,4 @@
-"""Where everything is: which ranks share a row, which lane an operation is in. Nothing is drawn here."""
+"""Where everything is: which ranks share a row, which track an operation is in. Nothing is drawn here."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lib.record.events import MARKS, Event
 from lib.record.waiting import idle_spans
 
 from . import theme
+from .texts import brief_ranks, full_ranks
 from .trace import Trace
-from .words import brief_ranks, full_ranks
 
-LEFT, HOST, BOX, RIGHT, PAD = 78.0, 14.0, 26.0, 62.0, 16.0
+LEFT, HOST, NODE, RIGHT, PAD = 78.0, 14.0, 26.0, 62.0, 16.0
 """Room in pixels for names of rows and how much more if hosts are among them, for names of boxes, for notes beside
 rows, and around everything."""
 GROUP_ABOVE = 16
@@ -55,8 +55,8 @@ class Row:
     """Whether all its ranks have the same in memory at all times."""
     devices: list[int] = field(default_factory=list)
     """The devices beside which its ranks are, if these are hosts."""
-    lanes: Sequence[int] = ()
-    """The lane of each event: 0 is the row itself, 1 and up are the thin lanes below it."""
+    tracks: Sequence[int] = ()
+    """The track of each event: 0 is the row itself, 1 and up are the thin tracks below it."""
     _idle: tuple[float, float] | None = None
 
     @property
@@ -103,7 +103,7 @@ class Row:
 
 
 class Layout:
-    """Where rows, lanes and moments are. ``top`` and ``bottom`` are the edges of the rows in pixels.
+    """Where rows, tracks and moments are. ``top`` and ``bottom`` are the edges of the rows in pixels.
 
     ``until``: the tick at the right end (the end of the run, if not given); ``rough``: 0 where every operation
     may be a box, else how many times as rough as pixels allow; ``beside``: with lower rows, to stand beside these
@@ -129,8 +129,8 @@ class Layout:
         count = len(self.rows)
         self.height = _height(count, tight=bool(beside))
         self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
-        self.boxes = len({self.box_of(row) for row in self.rows} - {None}) > 1  # to be told apart
-        room = BOX if self.boxes or any(trace.node_size for trace in beside) else 0.0
+        self.nodes = len({self.node_of(row) for row in self.rows} - {None}) > 1  # to be told apart
+        room = NODE if self.nodes or any(trace.node_size for trace in beside) else 0.0
         self.names = LEFT + (HOST if any(one.hosts for one in every) else 0.0)
         self.x0, self.x1 = PAD + self.names + room, width - PAD - RIGHT
         self.per_tick = (self.x1 - self.x0) / (self.until or 1.0)
@@ -142,16 +142,16 @@ class Layout:
         self.crowded = self.fine and shown > CROWDED
         if self.fine:
             for row in self.rows:
-                row.lanes = lanes_of(row.events)
+                row.tracks = tracks_of(row.events)
         self.thin = max(5.0, 0.3 * self.height)
-        self.lanes = max((max(row.lanes, default=0) for row in self.rows), default=0)
+        self.tracks = max((max(row.tracks, default=0) for row in self.rows), default=0)
         self.bottom = self._place(top)
 
     def _place(self, y: float) -> float:
         """Give every row its y, with room between nodes of ranks. Return the y where the last one ends."""
         before = None
         for row in self.rows:
-            box = self.box_of(row)
+            box = self.node_of(row)
             if before is not None and box != before:
                 y += 8
             before, row.y = box, y
@@ -160,14 +160,14 @@ class Layout:
 
     @property
     def row_height(self) -> float:
-        """The height of a row with its thin lanes, in pixels."""
-        return self.height + self.lanes * self.thin
+        """The height of a row with its thin tracks, in pixels."""
+        return self.height + self.tracks * self.thin
 
     def x(self, tick: float) -> float:
         """Return the x of a tick."""
         return self.x0 + tick * self.per_tick
 
-    def box_of(self, row: Row) -> int | None:
+    def node_of(self, row: Row) -> int | None:
         """Return the number of the box (node) in which all ranks of a row are, or None."""
         size = self.trace.node_size
         boxes = {rank // size for rank in row.devices or row.ranks} if size else set()
@@ -175,18 +175,18 @@ class Layout:
 
     def place(self, row: Row, index: int) -> Rect:
         """Return where an event of a row is."""
-        event, lane = row.events[index], row.lanes[index]
+        event, track = row.events[index], row.tracks[index]
         x, width = self.x(event.start), event.length * self.per_tick
-        if not lane:
+        if not track:
             return x, row.y, width, self.height
-        return x, row.y + self.height + (lane - 1) * self.thin + 1, width, self.thin - 1
+        return x, row.y + self.height + (track - 1) * self.thin + 1, width, self.thin - 1
 
     def shape(self, row: Row, index: int) -> Rect:
         """Return what is drawn of the place of an event: of a message between computes a thin bar at mid height, so
         that it does not cut the rhythm of forwards and backwards."""
         x, y, width, height = self.place(row, index)
         event = row.events[index]
-        if event.lane != "message" or row.lanes[index] or not event.length or height < THIN_MESSAGE:
+        if event.lane != "message" or row.tracks[index] or not event.length or height < THIN_MESSAGE:
             return x, y, width, height
         return x, y + height * (1 - MESSAGE) / 2, width, height * MESSAGE
 
@@ -242,24 +242,24 @@ def _held(events: Sequence[Event]) -> list[tuple[object, ...]]:
     return [event.held for event in events]
 
 
-def lanes_of(events: Sequence[Event]) -> list[int]:
-    """Return the lane of each event. Compute, and communication during which the rank stands still, are in lane 0.
+def tracks_of(events: Sequence[Event]) -> list[int]:
+    """Return the track of each event. Compute, and communication during which the rank stands still, are in track 0.
 
-    Communication beside compute or beside other communication goes into the first thin lane that is free.
+    Communication beside compute or beside other communication goes into the first thin track that is free.
     """
     compute = sorted((e.start, e.end) for e in events if e.lane == "compute" and e.length > 0)
     starts, ends = [start for start, _ in compute], [end for _, end in compute]
-    lanes = [0] * len(events)
-    free = [0.0]  # until when each lane is taken by communication
+    tracks = [0] * len(events)
+    free = [0.0]  # until when each track is taken by communication
     talk = [i for i, e in enumerate(events) if e.lane in ("collective", "message")]
     for i in sorted(talk, key=lambda i: (events[i].start, events[i].end)):
         event = events[i]
         after = bisect_right(ends, event.start)
         hidden = after < len(ends) and starts[after] < event.end
-        lane = next((k for k in range(hidden, len(free)) if free[k] <= event.start), len(free))
-        free += [0.0] * (lane + 1 - len(free))
-        lanes[i], free[lane] = lane, max(free[lane], event.end)
-    return lanes
+        track = next((k for k in range(hidden, len(free)) if free[k] <= event.start), len(free))
+        free += [0.0] * (track + 1 - len(free))
+        tracks[i], free[track] = track, max(free[track], event.end)
+    return tracks
 
 
 def hatching(x: float, y: float, width: float, height: float, step: float = 7.0) -> list[Rect]:

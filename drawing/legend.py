@@ -12,14 +12,14 @@ from lib.record.table import OPERATIONS, lane_of
 from lib.record.training import FORWARD
 
 from . import theme
-from .gaps import sample as gap_sample
+from .chain import chain_sample
+from .gaps import gap_sample
 from .layout import PAD, Layout
 from .links import arrow_sample, links_of, tie_sample, ties_of
 from .marks import Diagram, box, label, lines, style, text_width, together
 from .memory import target_color
-from .numbering import Plans, joined
+from .numbering import NumberPlans, joined
 from .operations import has_strip, notches, operation
-from .path import sample
 from .trace import Trace
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
 
 def draw_legend(
-    layouts: Sequence[Layout], plans: Sequence[Plans], y: float, memory: bool, links: str = "auto"
+    layouts: Sequence[Layout], plans: Sequence[NumberPlans], y: float, memory: bool, links: str = "auto"
 ) -> tuple[list[Diagram], float]:
     """Return the legend of schedules with equally many layers from ``y`` down, and the y where it ends.
 
@@ -106,7 +106,7 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         said = "waits, or is between operations" if measured else "waits, or is done"
         yield Entry(gap_sample(WIDE, TALL), WIDE, said)
     if any(layout.fine and layout.trace.chain is not None for layout in layouts):
-        yield Entry(sample(WIDE, TALL), WIDE, "the longest chain (all else is pale)")
+        yield Entry(chain_sample(WIDE, TALL), WIDE, "the longest chain (all else is pale)")
 
 
 def _notched() -> Diagram:
@@ -119,9 +119,9 @@ def _has_strips(layout: Layout) -> bool:
     if not layout.fine or trace.by_operation or not has_strip(layout.height):
         return False
     return any(
-        event.lane == "collective" and event.length and not lane
+        event.lane == "collective" and event.length and not track
         for row in layout.rows
-        for event, lane in zip(row.events, row.lanes, strict=True)
+        for event, track in zip(row.events, row.tracks, strict=True)
     )
 
 

@@ -161,7 +161,7 @@ class Hovers(Mark):
         return Bars([bar for bar, _ in self.items], self.thick)
 
 
-class Hint(NamedTuple):
+class ArrowHover(NamedTuple):
     """Places that are not seen, what is told of them, and the arrow between them that is seen when the pointer rests on
     one of them."""
 
@@ -171,10 +171,10 @@ class Hint(NamedTuple):
 
 
 @dataclass(slots=True)
-class Hints(Mark):
-    """Many hints as one leaf."""
+class ArrowHovers(Mark):
+    """Many arrow_hovers as one leaf."""
 
-    items: Sequence[Hint]
+    items: Sequence[ArrowHover]
 
     def points(self) -> Sequence[Point]:
         return Boxes([place for hint in self.items for place in hint.places]).points()
@@ -216,7 +216,7 @@ class Titled(ApplyName):
         return element
 
 
-class Asked(ApplyName):
+class WithArrow(ApplyName):
     """A node with an arrow, a polygon that is seen as long as the pointer rests on the node. It is a matter of style
     alone: no script is needed, and where styles are taken out the arrow is never seen."""
 
@@ -263,9 +263,9 @@ def hovers(items: Sequence[tuple[Bar, str]], thick: float) -> Primitive:
     return Primitive(Hovers(items, thick), UNSEEN, IDENTITY)
 
 
-def hints(items: Sequence[Hint]) -> Primitive:
-    """Return hints as one leaf."""
-    return Primitive(Hints(items), UNSEEN, IDENTITY)
+def arrow_hovers(items: Sequence[ArrowHover]) -> Primitive:
+    """Return arrow_hovers as one leaf."""
+    return Primitive(ArrowHovers(items), UNSEEN, IDENTITY)
 
 
 def bars(items: Sequence[Bar], thick: float, how: Style) -> Primitive:

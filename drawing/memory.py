@@ -16,9 +16,9 @@ from . import theme
 from .layout import PAD, Layout, Rect, ticks
 from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style, text_width
 from .peak import held_at, moment
+from .texts import brief_ranks, brief_size, full_ranks
 from .timeline import axis, fitting, grid
 from .trace import Trace
-from .words import brief_ranks, brief_size, full_ranks
 
 GAP, SHOWN = 6.0, 8
 """Pixels between strips, and strips at most."""

@@ -13,7 +13,7 @@ from . import theme
 from .layout import Layout, Row
 from .marks import Diagram, label, style, text_width
 from .operations import color_of
-from .words import ranges
+from .texts import ranges
 
 SIZES = (11.0, 9.5, 8.0)
 LEAST_CONTRAST = 4.2
@@ -21,40 +21,40 @@ APART = 0.4
 """Room that a number leaves free in its box, in parts of its size: those of two boxes must not read as one."""
 
 
-class Plan(NamedTuple):
+class NumberPlan(NamedTuple):
     """How the numbers of a kind are written: ``size`` in pixels (0: not at all), in ``each`` box or over runs."""
 
     size: float = 0.0
     each: bool = True
 
 
-Plans = dict[str, Plan]
+NumberPlans = dict[str, NumberPlan]
 """The plan of every kind that has numbers."""
 
 
-def plan(layout: Layout, cut: float | None = None) -> Plans:
+def plan_numbers(layout: Layout, cut: float | None = None) -> NumberPlans:
     """Return how the numbers of every kind are written that has some. ``cut``: where half a schedule ends, in ticks. A
     box that is cut there may be too narrow for its number, and takes none from the others."""
     return {kind: _plan(layout, kind, cut) for kind in training()}
 
 
-def _plan(layout: Layout, kind: str, cut: float | None) -> Plan:
+def _plan(layout: Layout, kind: str, cut: float | None) -> NumberPlan:
     rows = [row for row in layout.rows if row.same_batches] if layout.roomy else []
     runs = [run for row in rows for run in runs_of(row, kind)]
     boxes = {(ranges(event.batches), event.length) for run in runs for event in run if event.end != cut}
     apart = layout.fine and not layout.trace.by_operation  # else a run of layers is read as one box
     for size in SIZES if apart else ():
         if boxes and layout.height >= size + 3 and all(fits(layout, *box, size) for box in boxes):
-            return Plan(size)
+            return NumberPlan(size)
     spans = {(ranges(run[0].batches), run[-1].end - run[0].start) for run in runs}
     for size in SIZES:
         if runs and layout.height >= size + 3 and all(fits(layout, *span, size) for span in spans):
             legible = all(_contrast(layout, run, size) >= LEAST_CONTRAST for run in runs)
-            return Plan(size, each=False) if legible else Plan()
-    return Plan()
+            return NumberPlan(size, each=False) if legible else NumberPlan()
+    return NumberPlan()
 
 
-def over_runs(layout: Layout, row: Row, plans: Plans, pale: Container[int] = ()) -> Iterator[Diagram]:
+def over_runs(layout: Layout, row: Row, plans: NumberPlans, pale: Container[int] = ()) -> Iterator[Diagram]:
     """Yield the numbers of a row that stand over several boxes. ``pale``: the ids of events whose boxes are faded, on
     which a number follows the page."""
     for kind, (size, each) in plans.items():

@@ -22,11 +22,11 @@ from .figure import Figure
 from .layout import PAD, Layout, Rect
 from .legend import draw_legend
 from .marks import Diagram, Titled, boxes, label, lines, style, text_width
-from .numbering import plan
+from .numbering import plan_numbers
 from .picture import WIDTH, card
+from .texts import share_text
 from .timeline import axis, draw_timeline, empty_rows, row_names
 from .trace import Trace, size_of_run, trace_of
-from .words import share_text
 
 HEAD, GAP = 24.0, 16.0
 """Room for a heading, and between two schedules, in pixels."""
@@ -45,7 +45,7 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
         title += f", on {len(sketch.ranks)} ranks; the others do the same"
     trace = _trace(spec, title, sketch)
     layout = Layout(trace, WIDTH, PAD + HEAD, sketch.time)
-    plans = plan(layout, sketch.until)
+    plans = plan_numbers(layout, sketch.until)
     scale, y = axis(layout, layout.bottom)
     legend, y = draw_legend([layout], [plans], y + 12, memory=False)
     x, middle = layout.x(sketch.until), layout.rows[len(layout.rows) // 2].y + layout.height / 2
@@ -75,7 +75,7 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
     target = replace(own, by_rank=busy, models=(), fault="", failure=None)
     above = Layout(own, WIDTH, PAD + HEAD, until, beside=[own, target])
     below = Layout(target, WIDTH, above.bottom + GAP + HEAD, until, beside=[own, target])
-    plans = plan(above)
+    plans = plan_numbers(above)
     scale, y = axis(below, below.bottom)
     legend, y = draw_legend([above], [plans], y + 12, memory=False, links="none")
     parts = [

@@ -16,8 +16,8 @@ from lib.record.score import memory_parts
 
 from . import theme
 from .hover import layered
+from .texts import plural, ranges
 from .trace import Trace
-from .words import plural, ranges
 
 
 class Held(NamedTuple):

@@ -27,9 +27,9 @@ from lib.record.table import OPERATIONS, RECEIVE, SEND, in_lane
 
 from . import theme
 from .files import write
-from .templates import Columns, Form, Gaps, Said, columns_of, renaming
+from .templates import Columns, Placeholders, RangeTexts, Template, columns_of, renaming
+from .texts import full_ranks
 from .trace import Trace, trace_of
-from .words import full_ranks
 
 TICK = 1000.0
 """Microseconds for a tick, which so shows as a millisecond, and for a millisecond that was measured."""
@@ -165,14 +165,14 @@ class Writer:
         used = [at for at in range(len(MEMORY_KINDS)) if any(sample[at] for sample in samples)]
         self.kinds = [(at, encode(theme.MEMORY[MEMORY_KINDS[at]][0])) for at in used]
         self.issued = encode(f"issued at {trace.unit.one}")
-        self.moments, self.lengths, self.said = Moments(), Lengths(), Said()
+        self.moments, self.lengths, self.said = Moments(), Lengths(), RangeTexts()
         self.changes: dict[tuple[int, int], str] = {}
         self.steps: dict[tuple[object, object], str] = {}
         # The last rank that did something new, and its log with gaps, for those that follow and do the same.
         self.events: Sequence[Event] = ()
         self.columns: Columns = {}
         self.threads: list[int] = []
-        self.form: Form | None = None
+        self.form: Template | None = None
 
     def names(self, rank: int, place: int) -> Iterator[str]:
         """Yield the names of the rank whose log was written last, and of its threads. ``place``: among the ranks."""
@@ -192,11 +192,11 @@ class Writer:
             self.events, self.columns, self.threads, self.form = events, columns, _threads(events), None
             return [self._entries(str(rank), self.said)]
         if self.form is None:
-            gaps = Gaps()
-            self.form = Form(self._entries(Form.RANK, gaps), gaps)
+            gaps = Placeholders()
+            self.form = Template(self._entries(Template.RANK, gaps), gaps)
         return self.form.filled(rank, own)
 
-    def _entries(self, rank: str, said: Said) -> str:
+    def _entries(self, rank: str, said: RangeTexts) -> str:
         """Return the entries of the last rank that did something new, each after a comma, with these texts for what is
         its own."""
         entries = [""]
@@ -249,7 +249,7 @@ class Writer:
         self.steps[before, now] = entry = changed and f',"name":"memory","args":{{{changed}}}}}'
         return entry
 
-    def _details(self, event: Event, unnamed: frozenset[int], said: Said) -> str:
+    def _details(self, event: Event, unnamed: frozenset[int], said: RangeTexts) -> str:
         """Return the details of an operation, but for what belongs to its moment and its rank. ``unnamed``: the
         micro-batches that are not part of its name."""
         details = dict(_details(event, self.trace.size_unit.name, unnamed, said))
@@ -271,7 +271,7 @@ def _named(kind: str, layer: int | tuple[int, ...] | None, tensor: str | None) -
     return f',"name":{name[:-1]}', f'","cat":{encode(kind)}', by_batch
 
 
-def _details(event: Event, unit: str, unnamed: frozenset[int], said: Said) -> Iterator[tuple[str, object]]:
+def _details(event: Event, unit: str, unnamed: frozenset[int], said: RangeTexts) -> Iterator[tuple[str, object]]:
     """Yield what there is to say of an operation, with the micro-batches that are not part of its name."""
     if unnamed:
         yield "micro-batches", said[unnamed]

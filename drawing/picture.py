@@ -20,11 +20,11 @@ from .legend import draw_legend
 from .links import LINKS
 from .marks import Diagram, box, label, style
 from .memory import draw_memory
-from .numbering import plan
+from .numbering import plan_numbers
 from .peak import why_highest
+from .texts import summary
 from .timeline import axis, draw_timeline
 from .trace import COLORS, Trace, trace_of, with_chain
-from .words import summary
 
 WIDTH, NARROWEST, WIDEST = 980.0, 560.0, 20_000.0
 """Width of a picture in pixels: that of a notebook's cell, the least, and the most."""
@@ -88,7 +88,7 @@ def small_enough(make: Callable[[int], Shown], most: int = LARGEST, size: Callab
     return figure
 
 
-def stage(trace: Trace, room: float, rough: int = 0) -> Figure:
+def picture_for_player(trace: Trace, room: float, rough: int = 0) -> Figure:
     """Return the picture of a schedule for a page that plays it, with ``room`` pixels left empty below the time axis.
 
     What such a page says itself is not in it: the memory of the ranks, and who waits in a run that failed."""
@@ -96,7 +96,7 @@ def stage(trace: Trace, room: float, rough: int = 0) -> Figure:
         return _schedule(replace(trace, chain=None), WIDTH, "auto", False, False, rough, room)
 
 
-def still(trace: Trace, most: int) -> Figure:
+def static_picture(trace: Trace, most: int) -> Figure:
     """Return the picture of a schedule as an image whose output has at most so many bytes, or nearly."""
     plain = replace(trace, chain=None)
     with collector_off():
@@ -129,7 +129,7 @@ def _schedule(
 ) -> Figure:
     head, top = draw_header(trace, width)
     layout = Layout(trace, width, top, rough=rough)
-    plans = plan(layout)
+    plans = plan_numbers(layout)
     scale, y = axis(layout, layout.bottom)
     said, y = draw_sentences(layout, y) if not room else ([], y)
     below = y + 8, y + 8 + room

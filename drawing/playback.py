@@ -19,8 +19,8 @@ from .figure import Figure
 from .gaps import gaps_of, waits_for
 from .layout import Row
 from .operations import color_of
+from .texts import ranges
 from .trace import Trace
-from .words import ranges
 
 CARDS = 16
 """Rows of ranks that have a card at the same time, at most. The page can show others in their place."""

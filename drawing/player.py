@@ -18,11 +18,11 @@ from .figure import Figure
 from .files import page as page_of
 from .files import write
 from .layout import Row, rows_of
-from .picture import LARGEST, draw, small_enough, stage, still
+from .picture import LARGEST, draw, picture_for_player, small_enough, static_picture
 from .playback import CARDS, places, playback
 from .svg import escape
+from .texts import ranges
 from .trace import Trace, trace_of
-from .words import ranges
 
 TEMPLATE = Path(__file__).with_name("player.html")
 OPERATIONS = 20_000
@@ -51,28 +51,28 @@ class Player:
         write(path, {".html": lambda: self.page})
 
     @cached_property
-    def _still(self) -> str:
+    def _static(self) -> str:
         return self._instead()._repr_html_()
 
     def _repr_html_(self) -> str:
         frame = escape(self.page)
-        size = len(frame) + len(self._still)
+        size = len(frame) + len(self._static)
         if size > LARGEST:
-            words = f"This player takes {size / 1e6:.1f} MB, too much for a notebook. {_CURE}"
-            return f"<div><p>{escape(words)}</p>{self._still}</div>"
+            words = f"This player takes {size / 1e6:.1f} MB, too much for a notebook. {_FIX}"
+            return f"<div><p>{escape(words)}</p>{self._static}</div>"
         how = f"width:100%;max-width:1100px;height:{self.height}px;border:0"
         title = escape(f"player of {self.title}")
         # Who takes frames out, GitHub or a notebook that is not trusted, takes style sheets out as well: so this one
         # hides the picture exactly where the player is.
-        inside = f"A player was here, and this page takes players out. Run the cell again, or: {_CURE}"
+        inside = f"A player was here, and this page takes players out. Run the cell again, or: {_FIX}"
         return (
-            f'{_SWAP}<div class="ltp-still">{self._still}<p>{inside}</p></div>'
+            f'{_SWAP}<div class="ltp-still">{self._static}<p>{inside}</p></div>'
             f'<iframe class="ltp-player" srcdoc="{frame}" title="{title}" style="{how}" loading="lazy"></iframe>'
         )
 
 
 _SWAP = "<style>.ltp-still:has(+iframe.ltp-player){display:none!important}</style>"
-_CURE = "play(run).save('player.html') writes a page to open in a browser."
+_FIX = "play(run).save('player.html') writes a page to open in a browser."
 
 
 def play(
@@ -99,10 +99,12 @@ def play(
     # A page whose data alone are too much for a notebook has its picture as fine as in a file.
     room = LARGEST - STILL - len(escape(_page(trace, "", data))) - 20 * len(rows) - 200
     most = room if room > ROOM else LARGEST
-    figure = small_enough(lambda rough: stage(trace, STRIP, rough), most, lambda figure: len(escape(figure.svg())))
+    figure = small_enough(
+        lambda rough: picture_for_player(trace, STRIP, rough), most, lambda figure: len(escape(figure.svg()))
+    )
     page = _page(trace, figure.svg(), data | {"box": places(figure, rows)})
     below = 160 + min(max(min(len(rows), CARDS) * 76, 300), 480)  # about: where it can, the page tells its frame
-    return Player(trace.title, page, int(figure.size[1] * 1.12) + below, lambda: still(trace, STILL))
+    return Player(trace.title, page, int(figure.size[1] * 1.12) + below, lambda: static_picture(trace, STILL))
 
 
 def _page(trace: Trace, picture: str, data: dict[str, Any]) -> str:

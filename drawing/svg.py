@@ -14,7 +14,21 @@ from chalk.core import ApplyTransform, Compose, Primitive
 from chalk.style import Style
 
 from . import theme
-from .marks import IDENTITY, UNSEEN, Asked, Bars, Boxes, Diagram, Hints, Hovers, Label, Lines, Poly, Polys, Titled
+from .marks import (
+    IDENTITY,
+    UNSEEN,
+    ArrowHovers,
+    Bars,
+    Boxes,
+    Diagram,
+    Hovers,
+    Label,
+    Lines,
+    Poly,
+    Polys,
+    Titled,
+    WithArrow,
+)
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
@@ -134,7 +148,7 @@ class Writer:
                 said = f"<title>{escape(node.title)}</title>" if node.title else ""
                 out.append(f"<g{pale}>{said}")
                 stack += ["</g>", node.diagram]
-            elif isinstance(node, Asked):
+            elif isinstance(node, WithArrow):
                 out.append('<g class="m">')
                 stack += [f"{_hidden(node.arrow)}</g>", node.diagram]
             elif isinstance(node, ApplyTransform):
@@ -152,8 +166,8 @@ class Writer:
             return f'<path{_bar_attributes(node.style, shape.thick)} d="{path_data(shape)}"/>'
         if isinstance(shape, Hovers):
             return _hovers(shape)
-        if isinstance(shape, Hints):
-            return _hints(shape)
+        if isinstance(shape, ArrowHovers):
+            return _arrow_hovers(shape)
         how = self._style(node.style) + ("" if node.transform is IDENTITY else _moved(node.transform))
         if isinstance(shape, Boxes) and len(shape.items) == 1:
             x, y, width, height = map(number, shape.items[0])
@@ -228,7 +242,7 @@ def _hovers(shape: Hovers) -> str:
     return f'<g stroke="#000" stroke-opacity="0" stroke-width="{n(shape.thick)}">{"".join(items)}</g>'
 
 
-def _hints(shape: Hints) -> str:
+def _arrow_hovers(shape: ArrowHovers) -> str:
     items = [
         f'<g class="m"><title>{escape(text)}</title><path d="{path_data(Boxes(places))}"/>{_hidden(Polys(arrow))}</g>'
         for places, text, arrow in shape.items

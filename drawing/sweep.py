@@ -1,4 +1,4 @@
-"""A sweep as points in the plane of time and memory, with the Pareto front of each size."""
+"""A sweep as points in the chart of time and memory, with the Pareto front of each size."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .figure import Figure
 from .layout import PAD
 from .marks import Diagram, Titled, box, label, poly, style
 from .picture import WIDTH, card
-from .time_memory import HEIGHT, RIGHT, TOP, Plane, axes, plane_of, target_sign, within
-from .words import plural
+from .texts import plural
+from .time_memory import HEIGHT, RIGHT, TOP, Chart, axes, chart_of, target_area, target_sample
 
 SHOWN = 14
 """So many programs have a row of their own in the legend."""
@@ -39,7 +39,7 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
         raise PuzzleError("no program of the sweep is right at any size", where="draw_sweep", fix="print(sweep)")
     names = list(dict.fromkeys(trial.name for trial in sweep.trials))
     target = _target(right, sweep.cost)
-    plane = plane_of([*right, *([target] if target else [])])
+    chart = chart_of([*right, *([target] if target else [])])
     wrong = len(sweep.trials) - len(right)
     said = f"{len(right)} run{plural(len(right))}" + (
         f", and {wrong} that {'is' if wrong == 1 else 'are'} wrong" * (wrong > 0)
@@ -48,10 +48,10 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     parts: list[Diagram] = [
         label(PAD, 26, title, 17, style(theme.INK), "start", 650),
         label(PAD, 46, said, 11.5, style(theme.MUTE), "start"),
-        *axes(plane, sweep.unit, sweep.size_unit),
-        *(within(plane, target, f"within the target of {target.name}") if target else []),
-        *_fronts(front, plane),
-        *[_point(trial, plane, names, trial in front, sweep) for trial in right],
+        *axes(chart, sweep.unit, sweep.size_unit),
+        *(target_area(chart, target, f"within the target of {target.name}") if target else []),
+        *_fronts(front, chart),
+        *[_point(trial, chart, names, trial in front, sweep) for trial in right],
         *_legend(names, target, sweep),
     ]
     if target:
@@ -72,11 +72,11 @@ def _target(trials: Sequence[Trial], cost: Cost | None) -> Trial | None:
     return trials[0]._replace(name=known[0].name, time=target["time"], memory=target["memory"])
 
 
-def _fronts(front: list[Trial], plane: Plane) -> list[Diagram]:
+def _fronts(front: list[Trial], chart: Chart) -> list[Diagram]:
     """Return a stair for each size that has several points on its front, from fast to small."""
     parts: list[Diagram] = []
     for _, alike in groupby(sorted(front, key=_size), key=_size):
-        places = [plane.at(trial) for trial in sorted(alike, key=lambda trial: trial.time)]
+        places = [chart.at(trial) for trial in sorted(alike, key=lambda trial: trial.time)]
         stairs = places[:1]
         for x, y in places[1:]:
             stairs += [(x, stairs[-1][1]), (x, y)]
@@ -85,8 +85,8 @@ def _fronts(front: list[Trial], plane: Plane) -> list[Diagram]:
     return parts
 
 
-def _point(trial: Trial, plane: Plane, names: list[str], best: bool, sweep: Sweep) -> Diagram:
-    x, y = plane.at(trial)
+def _point(trial: Trial, chart: Chart, names: list[str], best: bool, sweep: Sweep) -> Diagram:
+    x, y = chart.at(trial)
     return Titled(
         f"{trial.name}\n{_size(trial)}\n{_figures(trial, sweep)}",
         _mark(names.index(trial.name), x, y, best, len(names)),
@@ -116,7 +116,7 @@ def _legend(names: list[str], target: Trial | None, sweep: Sweep) -> list[Diagra
     if len(names) > SHOWN:
         parts.append(label(x + 22, y, f"and {len(names) - SHOWN} more", 11.5, style(theme.MUTE), "start"))
     if target:
-        parts += [target_sign(x, y), label(x + 22, y, "the target", 11.5, style(theme.INK), "start", 600)]
+        parts += [target_sample(x, y), label(x + 22, y, "the target", 11.5, style(theme.INK), "start", 600)]
         parts.append(label(x + 22, y + 16, _figures(target, sweep), 10.5, style(theme.MUTE), "start"))
         y += 38
     y += 10

@@ -12,15 +12,15 @@ from typing import Any
 from lib.record.events import Event
 from lib.record.table import in_lane
 
-from .words import ranges
+from .texts import ranges
 
 Numbers = frozenset[int] | tuple[int, ...]
 """The micro-batches of an operation, or the ranks of its group."""
 Columns = Mapping[str, tuple[Any, ...]]
 """What a rank has done, by the fields of its events."""
 
-OWN = ("batches", "group")  # what each rank has of its own, told by numbers
-TOLD = tuple(name for name in Event._fields if name not in ("rank", *OWN, "op", "awaited"))
+RANKS_OWN = ("batches", "group")  # what each rank has of its own, told by numbers
+COMPARED = tuple(name for name in Event._fields if name not in ("rank", *RANKS_OWN, "op", "awaited"))
 MESSAGES = frozenset(in_lane("message"))
 MARK = "~"  # around a gap; in no other text of a schedule
 
@@ -33,10 +33,10 @@ def columns_of(events: Sequence[Event]) -> Columns:
 def renaming(one: Columns, other: Columns) -> dict[Numbers, Numbers] | None:
     """Return which micro-batches and groups of one rank are others of another rank, and which ones, if it does the same
     at the same times, in as much memory. Return None if it does not, or for messages: each has a number of its own."""
-    if any(one.get(name) != other.get(name) for name in TOLD) or not MESSAGES.isdisjoint(one.get("kind", ())):
+    if any(one.get(name) != other.get(name) for name in COMPARED) or not MESSAGES.isdisjoint(one.get("kind", ())):
         return None
     same, renamed = list[Numbers](), dict[Numbers, Numbers]()
-    for name in OWN:
+    for name in RANKS_OWN:
         ones, others = one.get(name, ()), other.get(name, ())
         if ones == others:
             continue
@@ -50,7 +50,7 @@ def renaming(one: Columns, other: Columns) -> dict[Numbers, Numbers] | None:
     return None if any(numbers in renamed for numbers in same) else renamed
 
 
-class Said(dict[Numbers, str]):
+class RangeTexts(dict[Numbers, str]):
     """Micro-batches and groups as texts. ``details``: larger texts that have some of these in them, to be kept by who
     writes them."""
 
@@ -63,20 +63,20 @@ class Said(dict[Numbers, str]):
         return text
 
 
-class Gaps(Said):
-    """Gaps in the place of these texts."""
+class Placeholders(RangeTexts):
+    """Placeholders in the place of these texts."""
 
     def __missing__(self, numbers: Numbers) -> str:
         self[numbers] = gap = f"{MARK}{len(self)}{MARK}"
         return gap
 
 
-class Form:
+class Template:
     """A text with gaps, of ``gaps``, and ``RANK`` for a rank's number."""
 
     RANK = f"{MARK}rank{MARK}"
 
-    def __init__(self, text: str, gaps: Gaps) -> None:
+    def __init__(self, text: str, gaps: Placeholders) -> None:
         self.parts, self.numbers = text.split(MARK), list(gaps)
         self.gaps = self.parts[1::2]
 

@@ -16,7 +16,7 @@ from .figure import Figure
 from .header import fit
 from .layout import Rect, hatching
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
-from .words import plural, ranges
+from .texts import plural, ranges
 
 WIDE, TALL = 120.0, 92.0
 """Size of a picture in pixels."""

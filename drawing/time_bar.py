@@ -13,8 +13,8 @@ from . import theme
 from .layout import Rect
 from .marks import Diagram, Titled, box, label, style, text_width
 from .operations import operation
+from .texts import idle_and_hidden, plural
 from .trace import Trace
-from .words import idle_and_hidden, plural
 
 BAR, SAMPLE, LINE, NEXT = 15.0, 9.0, 15.0, 12.0
 """In pixels: height of the bar, side of a sample, height of a line of the legend, room between two entries."""
@@ -22,7 +22,7 @@ SIZE = 10.0
 """Of letters, in pixels."""
 
 
-def draw_spent(trace: Trace, x: float, y: float, width: float) -> tuple[list[Diagram], float]:
+def draw_time_bar(trace: Trace, x: float, y: float, width: float) -> tuple[list[Diagram], float]:
     """Return a caption, the bar and its legend from (x, y) on, and the y where they end: nothing if no time passes."""
     if not trace.parts:
         return [], y

@@ -1,4 +1,4 @@
-"""The plane of time and memory: time to the right, memory upwards, in round figures."""
+"""The chart of time and memory: time to the right, memory upwards, in round figures."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from lib.basics.units import ELEMENTS, TICKS, Elements, SizeUnit, Unit
 from . import theme
 from .layout import PAD, ticks
 from .marks import Diagram, box, label, lines, style, text_width
-from .words import brief_size
+from .texts import brief_size
 
 LEFT, RIGHT, TOP, BOTTOM, HEIGHT = PAD + 46.0, 700.0, 92.0, 392.0, 436.0
-"""In pixels: where the plane is, and the height of the picture."""
+"""In pixels: where the chart is, and the height of the picture."""
 ROOM, FARTHEST = 0.14, 2.0
 """Room around the points, as a part of what they span; points beyond so many times a target are at the edge."""
 
@@ -23,7 +23,7 @@ WITHIN = style(theme.GOOD, theme.GOOD, 1.4, opacity=0.1)
 """How what is within a target looks."""
 
 
-class Placed(Protocol):
+class Figures(Protocol):
     """Whatever has a time and a memory."""
 
     @property
@@ -55,23 +55,23 @@ class Scale(NamedTuple):
         return [place * steps[1] for place in range(first, int(self.most / steps[1]) + 1)]
 
 
-class Plane(NamedTuple):
+class Chart(NamedTuple):
     """Time to the right, memory upwards."""
 
     x: Scale
     y: Scale
 
-    def at(self, point: Placed) -> tuple[float, float]:
+    def at(self, point: Figures) -> tuple[float, float]:
         """Return the place of a point, which is at the edge for one that is beyond it."""
         return self.x.at(point.time), self.y.at(float(point.memory))
 
-    def has(self, point: Placed) -> bool:
+    def has(self, point: Figures) -> bool:
         """Return whether a point is not beyond the edge."""
         return point.time <= self.x.most and float(point.memory) <= self.y.most
 
 
-def plane_of(points: Sequence[Placed], target: Placed | None = None) -> Plane:
-    """Return a plane that has room for all points, but for those that are far beyond a target."""
+def chart_of(points: Sequence[Figures], target: Figures | None = None) -> Chart:
+    """Return a chart that has room for all points, but for those that are far beyond a target."""
 
     def scale(values: list[float], target: float, start: float, end: float) -> Scale:
         near = [value for value in values if value <= FARTHEST * target]
@@ -81,33 +81,33 @@ def plane_of(points: Sequence[Placed], target: Placed | None = None) -> Plane:
 
     times, sizes = [point.time for point in points], [float(point.memory) for point in points]
     limits = (target.time, float(target.memory)) if target else (math.inf, math.inf)
-    return Plane(scale(times, limits[0], LEFT, RIGHT), scale(sizes, limits[1], BOTTOM, TOP))
+    return Chart(scale(times, limits[0], LEFT, RIGHT), scale(sizes, limits[1], BOTTOM, TOP))
 
 
-def axes(plane: Plane, unit: Unit = TICKS, sizes_in: SizeUnit = ELEMENTS) -> list[Diagram]:
+def axes(chart: Chart, unit: Unit = TICKS, sizes_in: SizeUnit = ELEMENTS) -> list[Diagram]:
     """Return a grid with its figures, and what they are."""
-    times, sizes = plane.x.ticks(8), plane.y.ticks(6)
-    grid = [(plane.x.at(time), TOP, plane.x.at(time), BOTTOM) for time in times]
-    grid += [(LEFT, plane.y.at(size), RIGHT, plane.y.at(size)) for size in sizes]
+    times, sizes = chart.x.ticks(8), chart.y.ticks(6)
+    grid = [(chart.x.at(time), TOP, chart.x.at(time), BOTTOM) for time in times]
+    grid += [(LEFT, chart.y.at(size), RIGHT, chart.y.at(size)) for size in sizes]
     mute, ink = style(theme.MUTE), style(theme.INK)
     return [
         lines(grid, style(None, theme.GRID, 1)),
-        *[label(plane.x.at(time), BOTTOM + 13, unit.show(time), 10, mute) for time in times],
-        *[label(LEFT - 8, plane.y.at(size), brief_size(sizes_in, size), 10, mute, "end") for size in sizes],
+        *[label(chart.x.at(time), BOTTOM + 13, unit.show(time), 10, mute) for time in times],
+        *[label(LEFT - 8, chart.y.at(size), brief_size(sizes_in, size), 10, mute, "end") for size in sizes],
         label(PAD, TOP - 18, f"\N{UPWARDS ARROW} peak memory, in {sizes_in.name}", 11, ink, "start"),
         label(RIGHT, BOTTOM + 31, f"time, in {unit.name} \N{RIGHTWARDS ARROW}", 11, ink, "end"),
     ]
 
 
-def within(plane: Plane, target: Placed, words: str) -> list[Diagram]:
+def target_area(chart: Chart, target: Figures, words: str) -> list[Diagram]:
     """Return the box of all that meets a target, from the fastest and smallest to it, with words in its corner."""
-    x, y = plane.at(target)
+    x, y = chart.at(target)
     parts: list[Diagram] = [box(LEFT, y, x - LEFT, BOTTOM - y, WITHIN)]
     if text_width(words, 10) + 16 < x - LEFT and BOTTOM - y > 24:
         parts.append(label(LEFT + 8, BOTTOM - 12, words, 10, style(theme.MUTE), "start", passive=True))
     return parts
 
 
-def target_sign(x: float, y: float) -> Diagram:
+def target_sample(x: float, y: float) -> Diagram:
     """Return the sign of a target in a legend."""
     return box(x - 12, y - 7, 24, 14, WITHIN)

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from . import theme
 from .boxes import Boxes
+from .chain import draw_chain
 from .coarse import draw_coarse
 from .failure import draw_failure
 from .gaps import draw_gaps, tints
@@ -23,16 +24,15 @@ from .marks import (
     style,
     text_width,
 )
-from .numbering import Plans
-from .path import draw_path
-from .words import plural, ranges, share_text
+from .numbering import NumberPlans
+from .texts import plural, ranges, share_text
 
 NOTE = 9.5
 """Height of the words at the right of a row, in pixels."""
 
 
-def draw_timeline(layout: Layout, links: str, plans: Plans, notes: bool = True) -> list[Diagram]:
-    """Return all rows with their names, links and the boxes of ranks. The time axis is drawn by ``axis``.
+def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = True) -> list[Diagram]:
+    """Return all rows with their names, links and the nodes of ranks. The time axis is drawn by ``axis``.
 
     ``notes``: at the right of each row, how idle its ranks are.
     """
@@ -42,13 +42,13 @@ def draw_timeline(layout: Layout, links: str, plans: Plans, notes: bool = True) 
         parts += Boxes(layout, plans, found.asked).draw()
     else:
         parts += draw_coarse(layout, plans)
-    over = [*draw_arrows(layout, found.arrows), *draw_path(layout), *draw_failure(layout)]
+    over = [*draw_arrows(layout, found.arrows), *draw_chain(layout), *draw_failure(layout)]
     return [*parts, *over, *row_names(layout, notes)]
 
 
 def empty_rows(layout: Layout) -> list[Diagram]:
-    """Return what is behind the operations: the boxes of ranks, and rows that have a tint where a rank is idle."""
-    return [*_boxes(layout), _lanes(layout), *tints(layout), grid(layout, layout.top, layout.bottom)]
+    """Return what is behind the operations: the nodes of ranks, and rows that have a tint where a rank is idle."""
+    return [*_nodes(layout), _backgrounds(layout), *tints(layout), grid(layout, layout.top, layout.bottom)]
 
 
 def grid(layout: Layout, top: float, bottom: float) -> Diagram:
@@ -71,20 +71,20 @@ def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
 # -- behind the rows ------------------------------------------------------------------------
 
 
-def _lanes(layout: Layout) -> Diagram:
+def _backgrounds(layout: Layout) -> Diagram:
     width = (layout.trace.time or layout.until) * layout.per_tick
     return boxes([(layout.x0, row.y, width, layout.row_height) for row in layout.rows], style(theme.LANE))
 
 
-def _boxes(layout: Layout) -> Iterator[Diagram]:
-    """Yield a frame behind neighboring ranks of one box, named at its left."""
+def _nodes(layout: Layout) -> Iterator[Diagram]:
+    """Yield a frame behind neighboring ranks of one node, named at its left."""
     found: list[tuple[int | None, list[Row]]] = []
     for row in layout.rows:
-        node = layout.box_of(row)
+        node = layout.node_of(row)
         if not found or found[-1][0] != node:
             found.append((node, []))
         found[-1][1].append(row)
-    if not layout.boxes:
+    if not layout.nodes:
         return
     for node, rows in found:
         if node is None:
@@ -92,9 +92,9 @@ def _boxes(layout: Layout) -> Iterator[Diagram]:
         top, bottom = rows[0].y - 3, rows[-1].y + layout.row_height + 3
         ranks = ranges(rank for row in rows for rank in row.ranks if not row.devices)
         frame = box(PAD - 6, top, layout.x1 - PAD + 9, bottom - top, style(theme.CARD, theme.HATCH, 1), 4)
-        yield Titled(f"box {node}: ranks {ranks}", frame)
+        yield Titled(f"node {node}: ranks {ranks}", frame)
         if bottom - top >= 12:
-            yield label(PAD - 2, (top + bottom) / 2, f"box {node}", 9, style(theme.MUTE), "start")
+            yield label(PAD - 2, (top + bottom) / 2, f"node {node}", 9, style(theme.MUTE), "start")
 
 
 # -- beside the rows ------------------------------------------------------------------------

@@ -10,14 +10,14 @@ from . import theme
 from .layout import Layout
 from .marks import Diagram, Point, Titled, box, label, lines, poly, style
 from .memory import steps_of, target_color
+from .texts import brief_size
 from .trace import Trace
-from .words import brief_size
 
 HEIGHT = 34.0
 """Of a strip, in pixels."""
 
 
-def most_of(traces: Sequence[Trace]) -> float:
+def most_memory(traces: Sequence[Trace]) -> float:
     """Return the highest peak or target of all, in elements: what a strip has room for."""
     peaks = [trace.peak.memory for trace in traces if trace.peak is not None]
     targets = [trace.memory_target for trace in traces if trace.memory_target is not None]

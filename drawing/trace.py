@@ -49,7 +49,7 @@ class Trace:
     layers: int
     batches: int
     node_size: int | None = None
-    """Ranks in a box, or None if there are no boxes."""
+    """Ranks in a node, or None if there are no nodes."""
     title: str = "schedule"
     time_target: float | None = None
     memory_target: Elements | float | None = None
@@ -168,14 +168,14 @@ class Trace:
         return max(0.0, self.communication - float(self.parts.get(TALK, 0)))
 
     def traffic(self, between: bool) -> float:
-        """Return the share (0 to 1) of all ranks' time with communication inside boxes, or ``between`` them."""
+        """Return the share (0 to 1) of all ranks' time with communication inside nodes, or ``between`` them."""
         kinds = frozenset(in_lane("collective", "message"))
         talk = (event for event in self.device_events if event.kind in kinds)
         found = (event for event in talk if spans_boxes(event, self.node_size, self.hosts) == between)
         return part_of_time(found, self.time, self.ranks)
 
     def tier(self, event: Event) -> object:
-        """Return which tier of links a communication goes over: each has a lane of its own."""
+        """Return which tier of links a communication goes over: each tier works by itself."""
         tiers = len(self.models[0].dist.cost.tiers) if self.models else 1
         return tiers > 1 and spans_boxes(event, self.node_size, self.hosts)
 
@@ -299,7 +299,7 @@ def with_chain(trace: Trace, wanted: bool | None) -> Trace:
         raise
 
 
-def alike(traces: Sequence[Trace]) -> Sequence[Trace]:
+def in_one_unit(traces: Sequence[Trace]) -> Sequence[Trace]:
     """Return traces in one unit: if one of them is in milliseconds, all are. What was only simulated has the tick of
     the first that was measured. Raise PuzzleError if nobody knows how long a tick is."""
     if len({trace.unit for trace in traces}) == 1:
@@ -370,11 +370,11 @@ def _models(source: object) -> list[Model]:
         models = list(source)
     found = [model for model in models if isinstance(model, Model)]
     if not found or len(found) != len(models):
-        raise PuzzleError("draw takes a Run, or the models of all ranks", got=describe(source), fix=_cure(source))
+        raise PuzzleError("draw takes a Run, or the models of all ranks", got=describe(source), fix=_fix_for(source))
     return found
 
 
-def _cure(source: object) -> str:
+def _fix_for(source: object) -> str:
     if inspect.iscoroutine(source):
         source.close()  # or Python warns that it was never awaited
     if inspect.isawaitable(source):

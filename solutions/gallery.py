@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 
 from drawing import Figure
-from drawing.gallery import Piece, draw_key, draw_poster, draw_schedule
+from drawing.gallery import Piece, draw_poster, draw_schedule, draw_shared_legend
 from drawing.svg import without_hover
 from drawing.theme import ROLES, css
 from lib import Run
@@ -125,7 +125,7 @@ def page(puzzles: Sequence[Puzzle], runs: Mapping[str, Run], said: Mapping[str, 
     return HTML.format(
         title=TITLE,
         intro=INTRO,
-        key=_picture(draw_key(list(runs.values()))),
+        key=_picture(draw_shared_legend(list(runs.values()))),
         course="\n".join(sections[puzzle.name] for puzzle in puzzles if not puzzle.repair),
         repaired=REPAIRED,
         repairs=REPAIRS,

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from drawing import Trace, draw, play, theme
+from drawing.chain import FADED, draw_chain, stops
 from drawing.layout import Layout
-from drawing.path import FADED, draw_path, stops
 from drawing.trace import trace_of, with_chain
 from lib import Model, PuzzleError, run
 from lib.basics.units import MS
@@ -46,9 +46,9 @@ def test_the_sum_stands_in_the_head_in_the_words_and_over_the_line() -> None:
 def test_the_line_goes_from_tick_0_to_the_end_through_the_boxes_of_the_chain(fn: Any, spec: dict[str, Any]) -> None:
     layout = laid_out(run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default"))))
     if not layout.fine:  # where operations have no boxes of their own, the chain is told in the head only
-        assert draw_path(layout) == []
+        assert draw_chain(layout) == []
         return
-    corners = draw_path(layout)[0].diagram.diagrams[1].shape.corners  # type: ignore[attr-defined]
+    corners = draw_chain(layout)[0].diagram.diagrams[1].shape.corners  # type: ignore[attr-defined]
     assert corners[0][0] == pytest.approx(layout.x0) and corners[-1][0] == pytest.approx(layout.x1)
     for (x0, y0), (x1, y1) in pairwise(corners):
         assert x1 >= x0 - 1e-6 and (x1 == pytest.approx(x0) or y1 == y0)  # along a row, or from one to another
@@ -78,7 +78,7 @@ def test_all_operations_but_those_of_the_chain_are_pale() -> None:
 
 def test_ranks_that_share_a_row_share_the_line() -> None:
     layout = laid_out(sharded_run(32, 2))
-    assert len(layout.rows) == 1 and len(stops(layout)) > 5 and draw_path(layout)
+    assert len(layout.rows) == 1 and len(stops(layout)) > 5 and draw_chain(layout)
 
 
 def test_a_collective_leads_from_the_rank_that_comes_last_to_the_one_that_goes_on() -> None:

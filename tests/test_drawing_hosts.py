@@ -31,12 +31,12 @@ def test_a_host_has_a_row_below_its_device() -> None:
     assert "rank 7, host of rank 3" in titles(draw(four()))
 
 
-def test_a_box_has_its_hosts_inside() -> None:
-    boxes = four(node_size=2)
-    layout = Layout(trace_of(boxes), 900.0, 0.0)
-    assert [layout.box_of(row) for row in layout.rows] == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert {"box 0: ranks 0, 1", "box 1: ranks 2, 3"} <= set(titles(draw(boxes)))
-    assert trace_of(boxes).traffic(between=True) == 0 < trace_of(boxes).traffic(between=False)
+def test_a_node_has_its_hosts_inside() -> None:
+    nodes = four(node_size=2)
+    layout = Layout(trace_of(nodes), 900.0, 0.0)
+    assert [layout.node_of(row) for row in layout.rows] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert {"node 0: ranks 0, 1", "node 1: ranks 2, 3"} <= set(titles(draw(nodes)))
+    assert trace_of(nodes).traffic(between=True) == 0 < trace_of(nodes).traffic(between=False)
 
 
 def test_of_many_the_hosts_share_a_row_that_is_theirs() -> None:

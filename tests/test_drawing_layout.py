@@ -1,4 +1,4 @@
-"""Rows, lanes, colors and words: numbers only."""
+"""Rows, tracks, colors and words: numbers only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import drawing
 from drawing import theme
-from drawing.layout import Layout, lanes_of, rows_of, ticks
+from drawing.layout import Layout, rows_of, ticks, tracks_of
 from drawing.memory import steps_of
 from drawing.trace import trace_of
 from lib.record.events import MARKS, Event
@@ -44,18 +44,18 @@ def logs(draw: st.DrawFn) -> list[Event]:
 
 @given(logs())
 def test_no_two_operations_lie_on_one_another(events: list[Event]) -> None:
-    lanes = lanes_of(events)
-    for (a, lane), (b, other) in combinations(zip(events, lanes, strict=True), 2):
-        assert lane != other or not overlaps(a, b)
+    tracks = tracks_of(events)
+    for (a, track), (b, other) in combinations(zip(events, tracks, strict=True), 2):
+        assert track != other or not overlaps(a, b)
 
 
 @given(logs())
 def test_compute_is_in_the_row_and_what_it_hides_below(events: list[Event]) -> None:
-    for one, lane in zip(events, lanes_of(events), strict=True):
+    for one, track in zip(events, tracks_of(events), strict=True):
         if one.lane == "compute":
-            assert lane == 0
+            assert track == 0
         elif any(overlaps(one, other) for other in events if other.lane == "compute"):
-            assert lane > 0
+            assert track > 0
 
 
 @pytest.mark.parametrize("run", [sharded_run(), staged_run()])
@@ -73,8 +73,8 @@ def test_boxes_of_a_real_run_do_not_overlap(run: object) -> None:
 
 
 def test_blocking_communication_stays_in_the_row() -> None:
-    assert Layout(trace_of(staged_run()), 980, 74).lanes == 0
-    assert Layout(trace_of(sharded_run()), 980, 74).lanes == 1
+    assert Layout(trace_of(staged_run()), 980, 74).tracks == 0
+    assert Layout(trace_of(sharded_run()), 980, 74).tracks == 1
 
 
 def test_ranks_share_a_row_only_above_sixteen_and_only_when_equal() -> None:

@@ -26,7 +26,7 @@ from tests.programs import solved
 RUNS = {
     "staged": staged_run(4, 4),
     "sharded": sharded_run(4, 3),
-    "boxes": sharded_run(4, 2, node_size=2),
+    "nodes": sharded_run(4, 2, node_size=2),
 }
 Field = tuple[type, ...]
 TEXT, WHOLE, NUMBER = (str,), (int,), (int, float)
@@ -259,7 +259,7 @@ def test_ranks_are_named_processes_with_named_threads(made: Run) -> None:
 
 
 def test_details_name_the_group() -> None:
-    gathers = [entry for entry in entries(RUNS["boxes"], "X") if entry["cat"] in in_lane("collective")]
+    gathers = [entry for entry in entries(RUNS["nodes"], "X") if entry["cat"] in in_lane("collective")]
     assert gathers
     assert all(entry["args"]["ranks"] == "0-3" for entry in gathers)
 

@@ -21,7 +21,7 @@ from drawing import Figure, Trace, draw, theme
 from drawing.layout import FINE, LINES, Layout
 from drawing.marks import text_width
 from drawing.memory import steps_of
-from drawing.numbering import plan
+from drawing.numbering import plan_numbers
 from drawing.picture import LARGEST
 from drawing.trace import trace_of
 from lib import Cost, Dist, Model, PuzzleError, Run, run
@@ -228,28 +228,28 @@ def test_at_most_eight_profiles_are_shown_among_them_the_peak() -> None:
     assert sum(text.startswith("max ") for text in texts(figure)) == 8
 
 
-def test_boxes_of_ranks_are_framed_and_named() -> None:
+def test_nodes_of_ranks_are_framed_and_named() -> None:
     figure = draw(sharded_run(4, node_size=2))
-    assert {"box 0: ranks 0, 1", "box 1: ranks 2, 3"} <= set(titles(figure))
+    assert {"node 0: ranks 0, 1", "node 1: ranks 2, 3"} <= set(titles(figure))
     assert not any(title.startswith("box") for title in titles(draw(sharded_run(4))))
 
 
-def test_a_frame_holds_ranks_of_its_own_box_only() -> None:
+def test_a_frame_holds_ranks_of_its_own_node_only() -> None:
     odd = (0, 7, 8, 15)
     ranks = [chain(rank, 4, offset=rank in odd and 1 + rank) for rank in range(32)]
     layout = Layout(trace(*ranks, node_size=8), 980, 74)
     frames = [title for title in titles(draw(trace(*ranks, node_size=8))) if title.startswith("box")]
     assert len(layout.rows) == 5
-    assert frames == ["box 0: ranks 0", "box 0: ranks 7", "box 1: ranks 8, 15"]
+    assert frames == ["node 0: ranks 0", "node 0: ranks 7", "node 1: ranks 8, 15"]
 
 
-def test_names_of_boxes_stand_beside_names_of_ranks() -> None:
+def test_names_of_nodes_stand_beside_names_of_ranks() -> None:
     for made in (
         trace(*(chain(rank, 4, offset=rank // 8) for rank in range(32)), node_size=8),
         trace(*(chain(rank, 4) for rank in range(15)), node_size=1),
     ):
         found = [(e, e.text or "") for e in parse(draw(made, memory=False)).iter(SVG + "text")]
-        boxes = [e for e, text in found if text.startswith("box ")]
+        boxes = [e for e, text in found if text.startswith("node ")]
         ends = [float(e.get("x", 0)) + text_width(e.text or "", 9) for e in boxes]
         names = [e for e, text in found if text.startswith("rank")]
         starts = [float(e.get("x", 0)) - text_width(e.text or "", float(e.get("font-size", 0))) for e in names]
@@ -366,7 +366,7 @@ def test_a_number_over_boxes_of_one_micro_batch_can_be_read() -> None:
     events = [event(0, kind, at, at + 1, layer, [batch]) for at, (kind, batch, layer) in enumerate(passes)]
     made = trace(events, layers=24, batches=10)
     layout = Layout(made, 980, 74)
-    plans = plan(layout)
+    plans = plan_numbers(layout)
     assert {kind: how.each for kind, how in plans.items() if how.size} == {"forward": False, "backward": False}
     shown = texts(draw(made, memory=False))
     assert [shown.count(str(batch)) >= 2 for batch in range(1, 10)] == [True] * 9

@@ -10,7 +10,7 @@ import pytest
 
 from drawing import perfetto
 from drawing.perfetto import Writer
-from drawing.templates import MARK, Form, Gaps, Said, columns_of, renaming
+from drawing.templates import MARK, Placeholders, RangeTexts, Template, columns_of, renaming
 from lib.course.specs import puzzles
 from lib.record.events import Event
 from tests.drawing_events import event, sharded_run, staged_run, trace
@@ -23,13 +23,13 @@ MODULE = sys.modules["drawing.perfetto"]  # ``drawing.perfetto`` itself is the f
 def filled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The ranks whose logs have been filled in."""
     ranks: list[int] = []
-    fill = Form.filled
+    fill = Template.filled
 
-    def noted(form: Form, rank: int, own: Any) -> list[str]:
+    def noted(form: Template, rank: int, own: Any) -> list[str]:
         ranks.append(rank)
         return fill(form, rank, own)
 
-    monkeypatch.setattr(Form, "filled", noted)
+    monkeypatch.setattr(Template, "filled", noted)
     return ranks
 
 
@@ -96,9 +96,9 @@ def test_what_is_not_the_same_is_written_for_itself(one: list[Event], other: lis
 
 
 def test_gaps_are_filled_with_what_is_there_in_place_of_the_first_ranks_numbers() -> None:
-    gaps, said = Gaps(), Said()
-    text = f"rank {Form.RANK}: {gaps[FIVE]}, {gaps[0, 1]}, {gaps[FIVE]}"
-    form = Form(text, gaps)
+    gaps, said = Placeholders(), RangeTexts()
+    text = f"rank {Template.RANK}: {gaps[FIVE]}, {gaps[0, 1]}, {gaps[FIVE]}"
+    form = Template(text, gaps)
     assert "".join(form.filled(7, {FIVE: frozenset([1, 2])})) == "rank 7: 1, 2, 0, 1, 1, 2"
     assert said[FIVE] == "5" and said[0, 1] == "0, 1"
 

@@ -126,11 +126,11 @@ def _figures(trace: Trace) -> str:
         f"at {trace.unit.at(trace.unit.brief(peak.issued))}"
         f"{_met(trace.memory_target, trace.small_enough, trace.size_unit.show)}; "
         + (f"on a host {trace.size_unit.describe(trace.host_peak.memory)}; " if trace.host_peak else "")
-        + f"{spent(trace)}."
+        + f"{time_shares(trace)}."
     )
 
 
-def spent(trace: Trace) -> str:
+def time_shares(trace: Trace) -> str:
     """Return where the time of all ranks goes, how much of it they are idle, and what is hidden by compute."""
     said = f"where the time goes: {in_words(trace.parts)}" if trace.parts else "no time passes"
     return "; ".join(filter(None, [said, idle_and_hidden(trace)]))
@@ -147,7 +147,7 @@ def machine(trace: Trace) -> str:
     else has to be known."""
     said = f"{trace.ranks} rank{plural(trace.ranks)} · {trace.layers} layer{plural(trace.layers)}"
     said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
-    said += f" · boxes of {trace.node_size}" if trace.node_size else ""
+    said += f" · nodes of {trace.node_size}" if trace.node_size else ""
     said += f" · {len(trace.hosts)} host{plural(trace.hosts)}" if trace.hosts else ""
     return said + (f" · {trace.scale}" if trace.scale else "") + (f" · {trace.note}" if trace.note else "")
 

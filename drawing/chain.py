@@ -39,18 +39,18 @@ def stops(layout: Layout) -> list[tuple[Stop, Stop]]:
     return [(places[id(came)], places[id(went)]) for came, went in chain.links]
 
 
-class Standing(NamedTuple):
+class ChainRole(NamedTuple):
     """How an operation stands to the chain: how opaque it is for that, and what its hover text says of it."""
 
     opacity: float | None = None
     said: str = ""
 
 
-APART = Standing()
+NO_CHAIN = ChainRole()
 """Of an operation in a picture without a chain."""
 
 
-def standings(layout: Layout) -> dict[Stop, Standing]:
+def chain_roles(layout: Layout) -> dict[Stop, ChainRole]:
     """Return how each operation stands to the chain; nothing if none is shown. How much longer it may take is said
     where a row is one rank's."""
     bright = {stop for pair in stops(layout) for stop in pair}
@@ -63,7 +63,7 @@ def standings(layout: Layout) -> dict[Stop, Standing]:
         for at, event in enumerate(row.events):
             on_chain = Stop(here, at) in bright
             said = _said(on_chain, rooms[id(event)], layout) if len(row.ranks) == 1 else ""
-            found[Stop(here, at)] = Standing(None if on_chain else FADED, said)
+            found[Stop(here, at)] = ChainRole(None if on_chain else FADED, said)
     return found
 
 
@@ -75,7 +75,7 @@ def _said(on_chain: bool, room: float, layout: Layout) -> str:
     return f"may take {layout.trace.unit.lasting(room)} more, with all in this order, and the run takes as long"
 
 
-def draw_path(layout: Layout) -> list[Diagram]:
+def draw_chain(layout: Layout) -> list[Diagram]:
     """Return the line, if there is a chain to be shown: along the boxes, and from row to row where another rank goes
     on."""
     corners, chain = _corners(layout), layout.trace.chain
@@ -104,6 +104,6 @@ def _line_at(layout: Layout, stop: Stop) -> tuple[float, float, float, float]:
     return x, y + height - THICK / 2 - 0.5, width, 0.0
 
 
-def sample(width: float, height: float) -> Diagram:
+def chain_sample(width: float, height: float) -> Diagram:
     """Return a piece of the line, for the legend."""
     return lines([(0, height / 2, width, height / 2)], style(None, theme.CHAIN, THICK))
