@@ -41,13 +41,7 @@ class Figure(Compose):
     _repr_svg_: Any = None
 
     def __init__(
-        self,
-        parts: Iterable[Diagram],
-        width: float,
-        height: float,
-        summary: str,
-        static: bool = False,
-        title: str = "",
+        self, parts: Iterable[Diagram], width: float, height: float, summary: str, static: bool = False, title: str = ""
     ) -> None:
         super().__init__(box_envelope(0, 0, width, height), list(parts))
         self.size, self.summary, self.static = (width, height), summary, static
@@ -98,11 +92,7 @@ class Figure(Compose):
         write(path, {".svg": self.svg, ".html": lambda: page(self.title, scrolling(self.svg(fluid=True)))})
 
     def render_svg(
-        self,
-        path: str,
-        height: int | None = None,
-        width: int | None = None,
-        draw_height: int | None = None,
+        self, path: str, height: int | None = None, width: int | None = None, draw_height: int | None = None
     ) -> None:
         """Write an SVG file; chalk's name for ``save``. ``width`` or ``height``: pixels in which it shows itself."""
         ratio = self.size[0] / self.size[1]

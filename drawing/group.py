@@ -82,9 +82,7 @@ def _named(group: object) -> list[tuple[str, Tensor]]:
         pairs = [("", group)]
     if not all(isinstance(tensor, Tensor) for _, tensor in pairs):
         raise PuzzleError(
-            "draw_group takes tensors",
-            got=describe(group),
-            fix="a dictionary of them, such as model.weights",
+            "draw_group takes tensors", got=describe(group), fix="a dictionary of them, such as model.weights"
         )
     return pairs
 

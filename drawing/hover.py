@@ -13,10 +13,7 @@ from .texts import plural, ranges
 from .theme import name_of
 from .trace import Trace
 
-SAID = {
-    "keep": "some of what is inside the layer is kept for its backward",
-    "saved": "with what forward has kept",
-}
+SAID = {"keep": "some of what is inside the layer is kept for its backward", "saved": "with what forward has kept"}
 """What a word of an event says."""
 
 

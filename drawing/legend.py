@@ -162,9 +162,7 @@ def _layers(layers: int) -> Entry:
     """Return the colors of the layers: a numbered box for each, or a band from the first to the last."""
     if layers <= NUMBERED:
         return Entry(
-            together(map(_layer, range(layers), [layers] * layers)),
-            17.0 * layers - 1,
-            f"layer{'s' * (layers > 1)}",
+            together(map(_layer, range(layers), [layers] * layers)), 17.0 * layers - 1, f"layer{'s' * (layers > 1)}"
         )
     steps = min(layers, 64)
     wide, ink = 140.0 / steps, style(theme.INK)

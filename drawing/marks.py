@@ -18,7 +18,6 @@ from chalk.shapes import Path, Text
 from chalk.shapes.shape import Shape
 from chalk.style import Style, WidthType
 from chalk.subdiagram import Name
-from chalk.trail import Trail
 from chalk.transform import P2, Affine, BoundingBox
 from chalk.types import Diagram as Diagram
 from colour import Color
@@ -26,7 +25,7 @@ from colour import Color
 Point = tuple[float, float]
 Rect = tuple[float, float, float, float]
 Bar = tuple[float, float, float]
-"""x of the left end, y of the middle, length."""
+"""The x of the left end, the y of the middle, and the length."""
 IDENTITY = Affine.identity()
 
 
@@ -49,21 +48,28 @@ def style(
 
 
 class Mark(Shape):
-    """A shape of known points, which chalk's own renderers draw as a path."""
+    """A shape made of polygons and lines, which chalk's own renderers draw as a path."""
 
-    def points(self) -> Sequence[Point]:
-        """Return corners that span the shape."""
+    def outlines(self) -> Sequence[Poly]:
+        """Return the polygons and lines of the shape."""
         raise NotImplementedError
 
     def to_path(self) -> Path:
         """Return the shape as a path of chalk's."""
-        raise NotImplementedError
+        found: list[Any] = []
+        for one in self.outlines():
+            corners = [*one.corners, one.corners[0]] if one.closed else list(one.corners)
+            found += Path.from_list_of_tuples(corners, closed=one.closed).loc_trails
+        return Path(found)
+
+    def _points(self) -> list[Point]:
+        return [point for one in self.outlines() for point in one.corners]
 
     def get_bounding_box(self) -> BoundingBox:
-        return BoundingBox([P2(x, y) for x, y in self.points()])
+        return BoundingBox([P2(x, y) for x, y in self._points()])
 
     def get_envelope(self) -> Envelope:
-        xs, ys = zip(*self.points(), strict=True)
+        xs, ys = zip(*self._points(), strict=True)
         return box_envelope(min(xs), min(ys), max(xs), max(ys))
 
     def get_trace(self) -> Any:
@@ -74,61 +80,14 @@ class Mark(Shape):
 
 
 @dataclass(slots=True)
-class Boxes(Mark):
-    """Boxes (x, y, width, height) of one style."""
-
-    items: Sequence[Rect]
-    radius: float = 0.0
-
-    def points(self) -> Sequence[Point]:
-        return [p for x, y, w, h in self.items for p in ((x, y), (x + w, y + h))]
-
-    def to_path(self) -> Path:
-        return Path([Trail.rectangle(w, h).at(P2(x, y)) for x, y, w, h in self.items])
-
-
-@dataclass(slots=True)
 class Poly(Mark):
     """A polygon, or an open line."""
 
     corners: Sequence[Point]
     closed: bool = True
 
-    def points(self) -> Sequence[Point]:
-        return self.corners
-
-    def to_path(self) -> Path:
-        corners = [*self.corners, self.corners[0]] if self.closed else list(self.corners)
-        return Path.from_list_of_tuples(corners, closed=self.closed)
-
-
-@dataclass(slots=True)
-class Lines(Mark):
-    """Straight lines (x1, y1, x2, y2) of one style."""
-
-    items: Sequence[Rect]
-
-    def points(self) -> Sequence[Point]:
-        return [p for a, b, c, d in self.items for p in ((a, b), (c, d))]
-
-    def to_path(self) -> Path:
-        return Path([Trail.from_offsets([P2(c - a, d - b)]).at(P2(a, b)) for a, b, c, d in self.items])
-
-
-@dataclass(slots=True)
-class Bars(Mark):
-    """Level bars of one thickness and style, row by row: a stroke takes a third of a box's bytes."""
-
-    items: Sequence[Bar]
-    thick: float
-
-    def points(self) -> Sequence[Point]:
-        half = self.thick / 2
-        return [p for x, y, length in self.items for p in ((x, y - half), (x + length, y + half))]
-
-    def to_path(self) -> Path:
-        half = self.thick / 2
-        return Path([Trail.rectangle(length, self.thick).at(P2(x, y - half)) for x, y, length in self.items])
+    def outlines(self) -> Sequence[Poly]:
+        return [self]
 
 
 @dataclass(slots=True)
@@ -137,33 +96,55 @@ class Polys(Mark):
 
     items: Sequence[Sequence[Point]]
 
-    def points(self) -> Sequence[Point]:
-        return [point for corners in self.items for point in corners]
+    def outlines(self) -> Sequence[Poly]:
+        return [Poly(corners) for corners in self.items]
 
-    def to_path(self) -> Path:
-        return Path([trail for corners in self.items for trail in Poly(corners).to_path().loc_trails])
+
+@dataclass(slots=True)
+class Boxes(Mark):
+    """Rectangles (x, y, width, height) of one style."""
+
+    items: Sequence[Rect]
+    radius: float = 0.0
+
+    def outlines(self) -> Sequence[Poly]:
+        return [Poly([(x, y), (x + w, y), (x + w, y + h), (x, y + h)]) for x, y, w, h in self.items]
+
+
+@dataclass(slots=True)
+class Lines(Mark):
+    """Straight lines (x1, y1, x2, y2) of one style."""
+
+    items: Sequence[Rect]
+
+    def outlines(self) -> Sequence[Poly]:
+        return [Poly([(a, b), (c, d)], closed=False) for a, b, c, d in self.items]
+
+
+@dataclass(slots=True)
+class Bars(Mark):
+    """Horizontal bars of one thickness and style, row by row: as a stroke, a bar takes a third of a box's bytes."""
+
+    items: Sequence[Bar]
+    thick: float
+
+    def outlines(self) -> Sequence[Poly]:
+        return Boxes([(x, y - self.thick / 2, length, self.thick) for x, y, length in self.items]).outlines()
 
 
 @dataclass(slots=True)
 class Hovers(Mark):
-    """Places that are not seen, level bars of one thickness, each with a hover text."""
+    """Invisible horizontal bars of one thickness, each with a hover text."""
 
     items: Sequence[tuple[Bar, str]]
     thick: float
 
-    def points(self) -> Sequence[Point]:
-        return self._bars().points()
-
-    def to_path(self) -> Path:
-        return self._bars().to_path()
-
-    def _bars(self) -> Bars:
-        return Bars([bar for bar, _ in self.items], self.thick)
+    def outlines(self) -> Sequence[Poly]:
+        return Bars([bar for bar, _ in self.items], self.thick).outlines()
 
 
 class ArrowHover(NamedTuple):
-    """Places that are not seen, what is told of them, and the arrow between them that is seen when the pointer rests on
-    one of them."""
+    """Invisible places with a hover text, and the arrow between them that appears while the pointer rests on one."""
 
     places: Sequence[Rect]
     text: str
@@ -172,20 +153,17 @@ class ArrowHover(NamedTuple):
 
 @dataclass(slots=True)
 class ArrowHovers(Mark):
-    """Many arrow_hovers as one leaf."""
+    """Many hover texts with arrows as one leaf."""
 
     items: Sequence[ArrowHover]
 
-    def points(self) -> Sequence[Point]:
-        return Boxes([place for hint in self.items for place in hint.places]).points()
-
-    def to_path(self) -> Path:
-        return Boxes([place for hint in self.items for place in hint.places]).to_path()
+    def outlines(self) -> Sequence[Poly]:
+        return Boxes([place for hover in self.items for place in hover.places]).outlines()
 
 
 @dataclass
 class Label(Text):
-    """A text. ``anchor`` is start, middle or end. If it is ``passive``, the pointer reaches what is behind it."""
+    """A text. ``anchor`` is start, middle or end. The pointer goes through a ``passive`` text to what is behind it."""
 
     anchor: str = "middle"
     weight: int = 400
@@ -200,8 +178,7 @@ class Label(Text):
 
 
 class Titled(ApplyName):
-    """A node with a hover text, and an opacity if it is to be pale. chalk's own SVG renderer gives its group a <title>,
-    too."""
+    """A diagram with a hover text, and an opacity if it is faded. chalk's own SVG renderer writes the <title>, too."""
 
     def __init__(self, title: str, diagram: Diagram, opacity: float | None = None) -> None:
         super().__init__(Name("title"), diagram)
@@ -217,11 +194,11 @@ class Titled(ApplyName):
 
 
 class WithArrow(ApplyName):
-    """A node with an arrow, a polygon that is seen as long as the pointer rests on the node. It is a matter of style
-    alone: no script is needed, and where styles are taken out the arrow is never seen."""
+    """A diagram with an arrow that a style sheet shows while the pointer rests on the diagram. No script is needed;
+    where a page removes styles, the arrow is never seen."""
 
     def __init__(self, diagram: Diagram, arrow: Sequence[Sequence[Point]]) -> None:
-        super().__init__(Name("asked"), diagram)
+        super().__init__(Name("with-arrow"), diagram)
         self.arrow = Polys(arrow)
 
 
@@ -229,7 +206,7 @@ _NARROW, _WIDE = frozenset("ijl.,:;|'! ()[]-ftr"), frozenset("mwMW%")
 
 
 def text_width(text: str, size: float, bold: bool = False) -> float:
-    """Return about the width of a text in a common sans face. Nobody can measure it without the font."""
+    """Return the approximate width of a text in a common sans font; without the font nobody can measure it."""
     return size * sum(map(_letter_width, text)) * (1.2 if bold else 1.0)
 
 
@@ -250,11 +227,11 @@ def box(x: float, y: float, w: float, h: float, how: Style, radius: float = 0.0)
 
 
 UNSEEN = style("#000000", None, 0, 0.0)
-"""Nothing is seen of it, and the pointer finds it."""
+"""The style of an invisible shape that the pointer still finds."""
 
 
 def unseen(text: str, place: Rect) -> Titled:
-    """Return a hover text for a place that is drawn already."""
+    """Return an invisible box with a hover text, for a place that is drawn already."""
     return Titled(text, box(*place, UNSEEN))
 
 
@@ -264,12 +241,12 @@ def hovers(items: Sequence[tuple[Bar, str]], thick: float) -> Primitive:
 
 
 def arrow_hovers(items: Sequence[ArrowHover]) -> Primitive:
-    """Return arrow_hovers as one leaf."""
+    """Return hover texts with arrows as one leaf."""
     return Primitive(ArrowHovers(items), UNSEEN, IDENTITY)
 
 
 def bars(items: Sequence[Bar], thick: float, how: Style) -> Primitive:
-    """Return level bars of one thickness as one leaf."""
+    """Return horizontal bars of one thickness as one leaf."""
     return Primitive(Bars(items, thick), how, IDENTITY)
 
 

@@ -1,4 +1,4 @@
-"""Writes our marks as SVG text: with chalk's own renderer a large picture takes minutes.
+"""Write our marks as SVG text: with chalk's own renderer a large picture takes minutes.
 
 Colors are presentation attributes, since sanitizers strip ``style``; classes name the roles whose color
 the dark theme changes.
@@ -33,11 +33,11 @@ from .marks import (
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
 READABLE, FITS = 9.0, 0.8
-"""No letter of a picture on a page is lower than so many pixels where the page is narrower than so large a part of the
-picture: there it keeps its size, and its box scrolls sideways. A page that is wider shows all of it."""
+"""On a page narrower than FITS of the picture's width, letters stay at least READABLE pixels high, and the picture
+scrolls sideways. A wider page shows all of it."""
 _SIZES = re.compile(r'font-size="([\d.]+)"')
 MANY = 100
-"""More lines than this are written as briefly as can be."""
+"""More lines than this are written in the shortest form."""
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 _ASKED = f".ltp .m:hover>.a{{fill:{theme.ARROW};fill-opacity:1;stroke:{theme.ARROW};pointer-events:none}}"
 _FOR_POINTERS = re.compile(
@@ -70,8 +70,8 @@ def escape(text: str) -> str:
 
 
 def least_width(body: str, width: float) -> str:
-    """Return the least width of a picture in CSS, from its elements and its own width: none where the page has room for
-    most of it (``100%``), and else that in which its smallest letters can be read.
+    """Return the minimal width of a picture in CSS, from its elements and its own width: zero where the page has room
+    for most of it (``100%``), otherwise the width at which its smallest letters can be read.
 
     >>> least_width('<text font-size="10"/>', 1000)
     'clamp(0px,(800px - 100%)*9999,900px)'
@@ -82,8 +82,8 @@ def least_width(body: str, width: float) -> str:
 
 
 def without_hover(svg: str) -> str:
-    """Return a picture without its hover texts and what only a pointer finds, for an image, in which there is none: it
-    looks the same, and takes about half as many bytes.
+    """Return a picture without hover texts and invisible shapes, for an image, where no pointer finds them: it looks
+    the same and takes about half as many bytes.
 
     >>> without_hover('<g><title>rank 0</title><rect width="9" fill-opacity="0"/></g><rect width="5"/>')
     '<rect width="5"/>'
@@ -92,17 +92,12 @@ def without_hover(svg: str) -> str:
 
 
 def frame(
-    body: str,
-    size: tuple[float, float],
-    words: str,
-    fluid: bool = False,
-    shown: tuple[float, float] | None = None,
+    body: str, size: tuple[float, float], words: str, fluid: bool = False, shown: tuple[float, float] | None = None
 ) -> str:
-    """Return a picture ``size`` pixels large, with ``words`` as its alternative text, around what ``body`` gave.
+    """Return an SVG picture of ``size`` pixels around the elements ``body``, with ``words`` as alternative text.
 
-    ``fluid``: shrinks with the page as long as it can be read, and is to stand in a box that scrolls (left out of
-    files: some converters draw nothing then);
-    ``shown``: width and height in which it appears where nothing else decides.
+    A ``fluid`` picture shrinks with the page as long as it can be read, and belongs in an element that scrolls (files
+    are not fluid, since some converters then draw nothing). ``shown`` is its default width and height on a page.
     """
     width, height = map(number, size)
     shown_width, shown_height = map(number, shown or size)
@@ -124,7 +119,7 @@ def body(parts: Iterable[Diagram]) -> str:
 
 
 class Writer:
-    """Walks a tree of marks with a stack of its own, so that its depth has no limit."""
+    """A writer that walks a tree of marks with a stack of its own, so that the depth has no limit."""
 
     def __init__(self) -> None:
         self._attributes: dict[tuple[int, bool], tuple[str, Style]] = {}
@@ -233,7 +228,7 @@ def _fill(how: Style) -> tuple[str, list[str]]:
 
 
 def _hovers(shape: Hovers) -> str:
-    """Return hover texts: the pointer finds a stroke though it is not seen."""
+    """Return the elements of hover texts: the pointer finds an invisible stroke."""
     n = number
     items = [
         f'<path d="M{n(x)} {n(y)}h{n(length)}"><title>{escape(text)}</title></path>'
@@ -251,7 +246,7 @@ def _arrow_hovers(shape: ArrowHovers) -> str:
 
 
 def _hidden(arrow: Polys) -> str:
-    """Return an arrow that the style sheet shows when the pointer asks for it."""
+    """Return an arrow that the style sheet shows while the pointer rests on its group."""
     return f'<path class="a" fill="none" d="{path_data(arrow)}"/>'
 
 
@@ -264,13 +259,11 @@ def path_data(shape: Bars | Boxes | Lines | Poly | Polys) -> str:
         return "".join(f"M{n(x)} {n(y)}h{n(w)}v{n(h)}h{n(-w)}z" for x, y, w, h in shape.items)
     if isinstance(shape, Lines):
         return _lines(shape)
-    if isinstance(shape, Polys):
-        return "".join(_outline(Poly(corners)) for corners in shape.items)
-    return _outline(shape)
+    return "".join(map(_outline, shape.outlines()))
 
 
 def _lines(shape: Lines) -> str:
-    """Return the path of lines; of many, those that go straight down by their lengths, which is a third shorter."""
+    """Return the path of lines. Of many, vertical ones are written by their length, which takes a third less."""
     n, many = number, len(shape.items) > MANY
     return "".join(
         f"M{n(a)} {n(b)}v{n(round(d, 2) - round(b, 2))}" if many and a == c else f"M{n(a)} {n(b)}L{n(c)} {n(d)}"
@@ -279,7 +272,7 @@ def _lines(shape: Lines) -> str:
 
 
 def _bars(shape: Bars) -> str:
-    """Return the path of bars. From bar to bar of a row it goes by distance, which has fewer digits than a place."""
+    """Return the path of bars. Within a row, places are relative to the bar before, which takes fewer digits."""
     out: list[str] = []
     before, reached = None, 0.0
     for x, y, length in shape.items:
@@ -291,7 +284,7 @@ def _bars(shape: Bars) -> str:
 
 
 def _outline(shape: Poly) -> str:
-    """Return the path of a polygon, by distances of rounded places, so that no error adds up."""
+    """Return the path of a polygon by differences of rounded places, so that rounding errors do not add up."""
     out: list[str] = []
     x = y = 0.0
     for corner in shape.corners:

@@ -14,16 +14,7 @@ from .failure import draw_failure
 from .gaps import draw_gaps, tints
 from .layout import PAD, Layout, Row, ticks
 from .links import draw_arrows, draw_ties, links_of
-from .marks import (
-    Diagram,
-    Titled,
-    box,
-    boxes,
-    label,
-    lines,
-    style,
-    text_width,
-)
+from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width
 from .numbering import NumberPlans
 from .texts import plural, ranges, share_text
 

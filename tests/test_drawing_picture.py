@@ -231,14 +231,14 @@ def test_at_most_eight_profiles_are_shown_among_them_the_peak() -> None:
 def test_nodes_of_ranks_are_framed_and_named() -> None:
     figure = draw(sharded_run(4, node_size=2))
     assert {"node 0: ranks 0, 1", "node 1: ranks 2, 3"} <= set(titles(figure))
-    assert not any(title.startswith("box") for title in titles(draw(sharded_run(4))))
+    assert not any(title.startswith("node ") for title in titles(draw(sharded_run(4))))
 
 
 def test_a_frame_holds_ranks_of_its_own_node_only() -> None:
     odd = (0, 7, 8, 15)
     ranks = [chain(rank, 4, offset=rank in odd and 1 + rank) for rank in range(32)]
     layout = Layout(trace(*ranks, node_size=8), 980, 74)
-    frames = [title for title in titles(draw(trace(*ranks, node_size=8))) if title.startswith("box")]
+    frames = [title for title in titles(draw(trace(*ranks, node_size=8))) if title.startswith("node ")]
     assert len(layout.rows) == 5
     assert frames == ["node 0: ranks 0", "node 0: ranks 7", "node 1: ranks 8, 15"]
 
