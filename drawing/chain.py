@@ -5,79 +5,65 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lib.record.chain import slack_of
-from lib.record.events import MARKS
 
 from . import theme
-from .layout import Layout
+from .layout import Layout, Place
 from .marks import Diagram, Point, Titled, lines, poly, style, together
 
 THICK, CASING = 3.0, 1.2
-"""In pixels: how thick the line is, and the casing on both sides, which parts it from boxes of any color."""
+"""In pixels: the thickness of the line, and of the casing on both sides, which separates it from boxes of any color."""
 FADED = 0.3
 """Opacity of operations that are not on the chain."""
 
 
-class Stop(NamedTuple):
-    """An operation of the chain: its row, and its place among the events of that row."""
-
-    row: int
-    at: int
-
-
-def stops(layout: Layout) -> list[tuple[Stop, Stop]]:
-    """Return where the chain comes to each of its operations, and where it goes on. A row shows its first rank; the
-    chain may go through another rank of it, which did the same things."""
+def stops(layout: Layout) -> list[tuple[Place, Place]]:
+    """Return for each operation of the chain where the chain arrives and where it leaves. A row shows its first rank;
+    the chain may go through another rank of the row, which did the same."""
     chain = layout.trace.chain
     if chain is None or not layout.fine:
         return []
-    places: dict[int, Stop] = {}
-    for here, row in enumerate(layout.rows):
-        shown = [at for at, event in enumerate(row.events) if event.kind not in MARKS]
-        for rank in row.ranks:
-            operations = (event for event in layout.trace.by_rank[rank] if event.kind not in MARKS)
-            places |= {id(event): Stop(here, at) for event, at in zip(operations, shown, strict=True)}
+    places = layout.places()
     return [(places[id(came)], places[id(went)]) for came, went in chain.links]
 
 
 class ChainRole(NamedTuple):
-    """How an operation stands to the chain: how opaque it is for that, and what its hover text says of it."""
+    """The role of an operation for the chain: its opacity, and a line of its hover text."""
 
     opacity: float | None = None
-    said: str = ""
+    text: str = ""
 
 
 NO_CHAIN = ChainRole()
-"""Of an operation in a picture without a chain."""
+"""The role of an operation in a picture without a chain."""
 
 
-def chain_roles(layout: Layout) -> dict[Stop, ChainRole]:
-    """Return how each operation stands to the chain; nothing if none is shown. How much longer it may take is said
-    where a row is one rank's."""
+def chain_roles(layout: Layout) -> dict[Place, ChainRole]:
+    """Return the role of each operation, or nothing if no chain is shown. In a row of a single rank, the text says how
+    much longer the operation might take."""
     bright = {stop for pair in stops(layout) for stop in pair}
     if not bright:
         return {}
     events = layout.trace.events
-    rooms = dict(zip(map(id, events), slack_of(events, layout.trace.tier), strict=True))
+    slack = dict(zip(map(id, events), slack_of(events, layout.trace.tier), strict=True))
     found = {}
     for here, row in enumerate(layout.rows):
-        for at, event in enumerate(row.events):
-            on_chain = Stop(here, at) in bright
-            said = _said(on_chain, rooms[id(event)], layout) if len(row.ranks) == 1 else ""
-            found[Stop(here, at)] = ChainRole(None if on_chain else FADED, said)
+        for index, event in enumerate(row.events):
+            place = Place(here, index)
+            text = _slack_text(place in bright, slack[id(event)], layout) if row.one else ""
+            found[place] = ChainRole(None if place in bright else FADED, text)
     return found
 
 
-def _said(on_chain: bool, room: float, layout: Layout) -> str:
+def _slack_text(on_chain: bool, slack: float, layout: Layout) -> str:
     if on_chain:
         return "on the longest chain"
-    if not room:
+    if not slack:
         return "on another chain that is as long"
-    return f"may take {layout.trace.unit.lasting(room)} more, with all in this order, and the run takes as long"
+    return f"may take {layout.trace.unit.lasting(slack)} more, with all in this order, and the run takes as long"
 
 
 def draw_chain(layout: Layout) -> list[Diagram]:
-    """Return the line, if there is a chain to be shown: along the boxes, and from row to row where another rank goes
-    on."""
+    """Return the line of the chain, if one is shown: along the boxes, and to the row of the rank that goes on."""
     corners, chain = _corners(layout), layout.trace.chain
     if not corners or chain is None:
         return []
@@ -89,19 +75,18 @@ def draw_chain(layout: Layout) -> list[Diagram]:
 
 
 def _corners(layout: Layout) -> list[Point]:
+    """Return the corners of the line. It runs along the lower edge of a box, where it hides no number."""
+
+    def level(place: Place) -> float:
+        _, y, _, height = layout.area(place)  # of a message, too: the line keeps its level
+        return y + height - THICK / 2 - 0.5
+
     corners: list[Point] = []
     for came, went in stops(layout):
-        x, y, width, _ = _line_at(layout, came)
-        on = _line_at(layout, went)[1]
-        turn = [] if came.row == went.row else [(x + width / 2, y), (x + width / 2, on)]
-        corners += [(x, y), *turn, (x + width, on)]
+        x, _, width, _ = layout.area(came)
+        turn = [] if came.row == went.row else [(x + width / 2, level(came)), (x + width / 2, level(went))]
+        corners += [(x, level(came)), *turn, (x + width, level(went))]
     return corners
-
-
-def _line_at(layout: Layout, stop: Stop) -> tuple[float, float, float, float]:
-    """Return where the line passes an operation: along its lower edge, where it hides no number."""
-    x, y, width, height = layout.place(layout.rows[stop.row], stop.at)  # of a message, too: the line keeps its level
-    return x, y + height - THICK / 2 - 0.5, width, 0.0
 
 
 def chain_sample(width: float, height: float) -> Diagram:

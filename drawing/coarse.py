@@ -1,4 +1,4 @@
-"""Draws rows of many events: every cell of a row shows what fills most of it, and the pointer finds runs of them."""
+"""Rows of many events: every cell of a row shows what fills most of it, and hover texts describe runs of operations."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .operations import color_of
 from .texts import plural, ranges, share_text
 
 CELLS = 120_000
-"""Cells of a picture at most. Each takes some eight bytes."""
+"""The largest number of cells in a picture. Each takes about eight bytes."""
 
 HOVERS, FOUND = 1200, 8.0
-"""Hover texts of runs at most, and how wide one is, in pixels, before it stands alone."""
+"""The largest number of hover texts, and the least width of one in pixels."""
 
 Look = tuple[str, float | None, bool]
 """(color, opacity, whether it is a thin bar)"""
 
 
 def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
-    """Return all rows as one mark for each look, whatever the number of events, with hover texts for each row and for
-    each run of operations, and with numbers where there is room."""
+    """Return the rows, with one mark for each look, hover texts for rows and for runs of operations, and numbers where
+    there is room."""
     width = layout.x1 - layout.x0
     cell = max(float(layout.rough), width * len(layout.rows) * layout.rough / CELLS)
     looks: dict[tuple[str, object], Look] = {}
@@ -41,9 +41,9 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
         for (color, opacity, thin), items in filled.items()
     ]
     whole = [unseen(_hover(layout, row), (layout.x0, row.y, width, layout.height)) for row in layout.rows]
-    told = _hover_text(layout)
+    texts = _hover_texts(layout)
     numbers = [number for row in layout.rows for number in over_runs(layout, row, plans)]
-    return [*shapes, *whole, *([hovers(told, layout.height)] if told else []), *numbers]
+    return [*shapes, *whole, *([hovers(texts, layout.height)] if texts else []), *numbers]
 
 
 def _hover(layout: Layout, row: Row) -> str:
@@ -51,9 +51,9 @@ def _hover(layout: Layout, row: Row) -> str:
     return f"{row.full_name}: {count:,} operation{plural(count)}, {share_text(idle)} idle"
 
 
-def _hover_text(layout: Layout) -> list[tuple[Bar, str]]:
-    """Return what each row computes, run by run: a run is of one operation, or of several where each alone would be
-    too narrow for the pointer, or where there would be too many."""
+def _hover_texts(layout: Layout) -> list[tuple[Bar, str]]:
+    """Return a place and a text for each run of computes in each row. Runs that would be too narrow for the pointer, or
+    too many, are joined to their neighbors."""
     runs = [list(_computes(row)) for row in layout.rows if len(row.parts) == 1]
     rows = [row for row in layout.rows if len(row.parts) == 1]
     least = FOUND / layout.per_tick
@@ -65,7 +65,7 @@ def _hover_text(layout: Layout) -> list[tuple[Bar, str]]:
 
 
 def _computes(row: Row) -> Iterator[list[Event]]:
-    """Yield what a row computes, as runs of one operation."""
+    """Yield the computes of a row as runs of one kind of operation."""
     run: list[Event] = []
     for event in row.events:
         if event.end > event.start and lane_of(event.kind) == "compute":
@@ -78,7 +78,7 @@ def _computes(row: Row) -> Iterator[list[Event]]:
 
 
 def _joined(runs: Sequence[list[Event]], least: float) -> Iterator[list[Event]]:
-    """Yield runs of which one that is shorter than ``least`` has taken in those that follow it within that time."""
+    """Merge runs shorter than ``least`` with those that follow them within that time."""
     held: list[Event] = []
     for run in runs:
         near = held and run[0].start - held[-1].end < least
@@ -93,7 +93,7 @@ def _joined(runs: Sequence[list[Event]], least: float) -> Iterator[list[Event]]:
 
 
 def _run_text(layout: Layout, row: Row, run: Sequence[Event]) -> tuple[Bar, str]:
-    """Return the place of a run, and what it says: ``rank 7: forward of micro-batches 0-255, tick 9 to 368``."""
+    """Return the place of a run, and its text: ``rank 7: forward of micro-batches 0-255, tick 9 to 368``."""
     unit, start, end = layout.trace.unit, run[0].start, run[-1].end
     found = []
     for kind in dict.fromkeys(event.kind for event in run):
@@ -109,16 +109,15 @@ def _run_text(layout: Layout, row: Row, run: Sequence[Event]) -> tuple[Bar, str]
 
 
 def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object], Look]) -> Sequence[Look | None]:
-    """Return the look that fills most of each cell, or None where it is less than half full. Communication counts half:
-    where a rank computes meanwhile, its row shows what it computes."""
+    """Return the look that fills most of each cell, or None if a cell is less than half full. Communication counts
+    half, so that a row shows the compute that goes on beside it."""
     per_tick, trace = layout.per_tick / cell, layout.trace
     cells: list[dict[Look, float] | None] = [None] * (int((layout.x1 - layout.x0) / cell) + 2)
     for event in row.operations:
-        # What a color tells: a set of micro-batches, or a layer.
-        kind, told = event.kind, event.batches if trace.by_operation else event.layer
-        look = looks.get((kind, told))
+        kind, hue = event.kind, event.batches if trace.by_operation else event.layer
+        look = looks.get((kind, hue))
         if look is None:
-            look = looks[kind, told] = _look(kind, color_of(event, trace), trace.by_operation)
+            look = looks[kind, hue] = _look(kind, color_of(event, trace), trace.by_operation)
         start, end = event.start * per_tick, event.end * per_tick
         first, last = int(start), int(end)
         if first == last:  # the usual case, and three times as fast
@@ -144,7 +143,7 @@ def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object]
 
 
 def _look(kind: str, layer_color: str, full: bool) -> Look:
-    """Return the look of an operation, as like its box as can be. ``full``: what goes backwards is full, too."""
+    """Return the look of an operation, as similar to its box as possible. ``full``: backwards are not tinted."""
     if theme.outlined(kind):
         return layer_color, None if full else theme.STRONG_TINT, False
     thin = lane_of(kind) == "message"

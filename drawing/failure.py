@@ -1,4 +1,4 @@
-"""Where a run has failed: a flag at the error, and ranks that wait, hatched, with what they wait for."""
+"""A failed run: a flag at the error, and ranks that wait for ever, hatched, with what they wait for."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .layout import PAD, Layout, Rect, Row, hatching
 from .marks import Diagram, Titled, box, boxes, label, lines, poly, style, text_width
 
 TINT, LINE, MOST = 0.12, 18.0, 6
-"""Opacity of a row that waits, height of a sentence in pixels, and sentences at most."""
+"""The opacity of a row that waits, the height of a sentence in pixels, and the largest number of sentences."""
 WRITTEN, HATCHED = 14.0, 6.0
-"""Rows lower than so many pixels have nothing written in them, and no lines."""
+"""The least height in pixels of rows with text, and of rows with hatching."""
 
 
 def draw_failure(layout: Layout) -> Iterator[Diagram]:
-    """Yield what is to be seen of a failed run in its rows."""
+    """Yield the marks of a failed run in its rows."""
     failure = layout.trace.failure
     if failure is None:
         return
@@ -59,13 +59,13 @@ def _waits(layout: Layout, row: Row, wait: Wait) -> Rect:
 
 
 def _brief(failure: Failure, wait: Wait, verb: str) -> list[str]:
-    """Return what a row waits for, from the longest to the shortest."""
+    """Return texts on what a row waits for, from the longest to the shortest."""
     said = f"{verb} {wait.what}"
     return [f"{said}, since {failure.at(wait.since)}", said, said.partition(" in ")[0], verb]
 
 
 def _written(layout: Layout, place: Rect, texts: list[str]) -> Iterator[Diagram]:
-    """Yield the first text that there is room for, on a ground on which it can be read."""
+    """Yield the first text that there is room for, on a background on which it can be read."""
     x, y, width, height = place
     if layout.height < WRITTEN:
         return
@@ -84,7 +84,7 @@ def _note(layout: Layout, row: Row, x: float, text: str, color: str) -> Iterator
 
 
 def draw_sentences(layout: Layout, y: float) -> tuple[list[Diagram], float]:
-    """Return what has happened, in sentences from ``y`` down, and the y where they end."""
+    """Return sentences on the failure from ``y`` down, and the y where they end."""
     failure = layout.trace.failure
     said = failure.sentences() if failure is not None else []
     parts: list[Diagram] = []

@@ -1,4 +1,4 @@
-"""Where a rank does nothing: a warm tint, and in it for whom it waits, and for how long."""
+"""The gaps of a rank, in which it does nothing: a warm tint, with whom it waits for and for how long."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from .texts import plural, ranges
 from .trace import Trace
 
 LOWEST, ROOM = 14.0, 4.0
-"""Rows lower than so many pixels have nothing written in them; room beside what is written, in pixels."""
+"""The least height of a row with text, and the room beside a text, in pixels."""
 SIZES = (10.5, 9.0)
 FOUND = 6.0
-"""Where a picture is crowded, gaps narrower than so many pixels, which no pointer finds, say nothing."""
+"""The least width in pixels of a gap with a hover text in a crowded picture."""
 LONG = 0.1
-"""In parts of a run: of gaps that are as long as this at least, it is written how long they are, though there is no
-room for more. Of shorter ones that would be said again and again."""
+"""Gaps of at least this part of a run are labeled with their length even where there is no room for more."""
 
 
 def gaps_of(trace: Trace, row: Row) -> list[Gap]:
-    """Return when a row does nothing. Who is waited for is known where that is the same for all its ranks."""
+    """Return the gaps of a row, with the ranks that it waits for where these are the same for all its ranks."""
     own = trace.waiting.gaps(row.ranks[0])
     if row.one or not own:
         return own
@@ -37,7 +36,7 @@ def gaps_of(trace: Trace, row: Row) -> list[Gap]:
 
 
 def tints(layout: Layout) -> list[Diagram]:
-    """Return the tint of all gaps: in rows of more events than pixels the ground, which is seen where nothing is."""
+    """Return the tint of all gaps; behind coarse rows, a tint of the whole row, which is visible between operations."""
     if layout.fine:
         places = [_place(layout, row, gap) for row in layout.rows for gap in gaps_of(layout.trace, row)]
     else:
@@ -47,13 +46,10 @@ def tints(layout: Layout) -> list[Diagram]:
 
 
 def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
-    """Yield what is written into the gaps of the rows, or where there is no room is told by the pointer alone.
-
-    ``notes``: whether the last gaps of a run are known to be its last.
-    """
+    """Yield the labels of the gaps and their hover texts. ``notes``: whether a last gap is known to be the last."""
     if not layout.fine:
         return
-    told = []
+    texts = []
     for row in layout.rows:
         for gap in gaps_of(layout.trace, row):
             if gap.over and (layout.trace.failure is not None or not notes):
@@ -61,11 +57,11 @@ def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
             x, y, width, height = place = _place(layout, row, gap)
             if not layout.crowded or width >= FOUND:
                 bar = (round(x, 1), y + height / 2, round(width, 1))
-                told.append((bar, in_words(gap, row, layout.trace, brief=layout.crowded)))
+                texts.append((bar, in_words(gap, row, layout.trace, brief=layout.crowded)))
             short = gap.over or gap.length >= LONG * layout.trace.time
             yield from _written(place, layout.height, gap_labels(gap, row, layout.trace)[: 1 + short])
-    if told:
-        yield hovers(told, layout.row_height)
+    if texts:
+        yield hovers(texts, layout.row_height)
 
 
 def waits_for(gap: Gap, row: Row, trace: Trace) -> str:
@@ -81,7 +77,7 @@ def waits_for(gap: Gap, row: Row, trace: Trace) -> str:
 
 
 def gap_labels(gap: Gap, row: Row, trace: Trace) -> list[str]:
-    """Return what is written into a gap, from the longest to the shortest."""
+    """Return the possible labels of a gap, from the longest to the shortest."""
     unit = trace.unit
     long = unit.brief(gap.length) if unit is TICKS else unit.lasting(gap.length)
     if gap.over:
@@ -94,7 +90,7 @@ def gap_labels(gap: Gap, row: Row, trace: Trace) -> list[str]:
 
 
 def in_words(gap: Gap, row: Row, trace: Trace, brief: bool = False) -> str:
-    """Return what a gap says when the pointer rests on it, or the most important part of that."""
+    """Return the hover text of a gap, or a ``brief`` one."""
     said = [f"{row.full_name} {waits_for(gap, row, trace)}"]
     unit = trace.unit
     if gap.call is not None and not brief:

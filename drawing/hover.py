@@ -1,4 +1,4 @@
-"""What an operation says when the pointer rests on it."""
+"""The hover text of an operation: what it says when the pointer rests on it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .texts import plural, ranges
 from .theme import name_of
 from .trace import Trace
 
-SAID = {"keep": "some of what is inside the layer is kept for its backward", "saved": "with what forward has kept"}
-"""What a word of an event says."""
+FEATURES = {"keep": "some of what is inside the layer is kept for its backward", "saved": "with what forward has kept"}
+"""A line of the hover text for a feature of an event."""
 
 
 def hover(event: Event, row: Row, trace: Trace) -> str:
-    """Return what an operation says when the pointer rests on it. It is true of all ranks of the row."""
+    """Return the hover text of an operation, as far as it is true of all ranks of its row."""
     alone, size = row.one, trace.size_unit
     said = [f"{row.full_name}: {operation_in_words(event, row)}", when(event, trace.unit)]
     if event.tensor:
@@ -28,7 +28,7 @@ def hover(event: Event, row: Row, trace: Trace) -> str:
         trains = event.kind in training()
         said.append("with the layer's adapter; its own weight is frozen" if trains else "of the layer's adapter")
     if alone and event.words:
-        said += [text for word, text in SAID.items() if word in event.words]
+        said += [text for feature, text in FEATURES.items() if feature in event.words]
     if alone and event.lane == "message" and len(event.group) == 2:
         said.append(f"from rank {event.group[0]} to rank {event.group[1]}")
     elif alone and event.lane == "collective":
@@ -39,9 +39,9 @@ def hover(event: Event, row: Row, trace: Trace) -> str:
 
 
 def operation_in_words(event: Event, row: Row, brief: bool = False) -> str:
-    """Return an operation with its layer and its micro-batches, as far as they are those of all ranks of the row.
+    """Return the name of an operation with its layer and micro-batches, as far as all ranks of the row share them.
 
-    ``brief``: without the layer, if a row has one only.
+    ``brief``: without the layer if the row has only one.
     """
     return name_of(event.kind) + carried(event, row, brief)
 
@@ -59,7 +59,7 @@ def carried(event: Event, row: Row, brief: bool = False) -> str:
 
 
 def when(event: Event, unit: Unit) -> str:
-    """Return from when to when an operation lasts."""
+    """Return the start and the end of an operation as text."""
     return unit.at(f"{unit.show(event.start)} to {unit.show(event.end)}")
 
 

@@ -1,4 +1,4 @@
-"""Where everything is: which ranks share a row, which track an operation is in. Nothing is drawn here."""
+"""The places of a picture in numbers: which ranks share a row, and in which track of it an operation is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
+from typing import NamedTuple
 
 from lib.record.events import MARKS, Event
 from lib.record.waiting import idle_spans
@@ -17,16 +18,16 @@ from .texts import brief_ranks, full_ranks
 from .trace import Trace
 
 LEFT, HOST, NODE, RIGHT, PAD = 78.0, 14.0, 26.0, 62.0, 16.0
-"""Room in pixels for names of rows and how much more if hosts are among them, for names of boxes, for notes beside
+"""Room in pixels: for the names of rows, how much more with hosts among them, for the names of nodes, for notes beside
 rows, and around everything."""
 GROUP_ABOVE = 16
-"""Up to so many ranks, every rank has a row. If there are more, ranks that do the same share one."""
+"""Up to so many ranks, every rank has a row. With more, ranks that do the same share one."""
 FINE = 2600
-"""Up to so many events, each is a box of its own with a hover text."""
+"""Up to so many events, each is a box of its own."""
 CROWDED = 1000
-"""Up to so many events, each is told whole when the pointer rests on it, and has corners of its own."""
+"""Up to so many events, each has a complete hover text and rounded corners."""
 ROOMY = 5.0
-"""Pixels for each operation of a row with which there may be room for numbers, though none of them is a box."""
+"""Pixels for each operation of a row that leave room for numbers, even where operations are not boxes."""
 LEGIBLE = 4.0
 """Rows lower than so many pixels are filled by pixel columns."""
 MESSAGE, THIN_MESSAGE = 0.4, 11.0
@@ -40,43 +41,49 @@ Rect = tuple[float, float, float, float]
 """x, y, width, height in pixels."""
 
 
+class Place(NamedTuple):
+    """The place of an event: the number of its row, and its index among that row's events (``at``)."""
+
+    row: int
+    at: int
+
+
 @dataclass
 class Row:
-    """A row of the timeline: the ranks that share it, and what they did."""
+    """A row of the timeline: the ranks that share it, and their events."""
 
     ranks: list[int]
     parts: list[Sequence[Event]]
-    """The different sequences of events of its ranks, each in the order in which they were issued, marks
-    among them. There is one, except where there are more ranks than lines."""
+    """The different sequences of events of its ranks, in the order of issue. There are several only in joined rows."""
     y: float = 0.0
     same_batches: bool = True
     """Whether all its ranks work on the same micro-batches."""
     same_memory: bool = True
-    """Whether all its ranks have the same in memory at all times."""
+    """Whether the memory of all its ranks is the same at all times."""
     devices: list[int] = field(default_factory=list)
-    """The devices beside which its ranks are, if these are hosts."""
+    """The devices of its ranks, if these are hosts."""
     tracks: Sequence[int] = ()
     """The track of each event: 0 is the row itself, 1 and up are the thin tracks below it."""
     _idle: tuple[float, float] | None = None
 
     @property
     def events(self) -> Sequence[Event]:
-        """What its first rank did."""
+        """The events of its first rank."""
         return self.parts[0]
 
     @property
     def name(self) -> str:
-        """What the row is called."""
+        """The name of the row, short enough for its label."""
         return brief_ranks(self.ranks, self.devices)
 
     @property
     def one(self) -> bool:
-        """Whether it is the row of one rank."""
+        """Whether it is the row of a single rank."""
         return len(self.ranks) == 1
 
     @cached_property
     def full_name(self) -> str:
-        """All its ranks, in words."""
+        """The name of the row with all its ranks."""
         return full_ranks(self.ranks, self.devices)
 
     @cached_property
@@ -86,7 +93,7 @@ class Row:
 
     @cached_property
     def layers(self) -> set[int]:
-        """The layers that its micro-batches go through."""
+        """The layers that its operations work on."""
         return {
             event.layer for event in self.operations if event.layer is not None and theme.in_layer_color(event.kind)
         }
@@ -105,9 +112,8 @@ class Row:
 class Layout:
     """Where rows, tracks and moments are. ``top`` and ``bottom`` are the edges of the rows in pixels.
 
-    ``until``: the tick at the right end (the end of the run, if not given); ``rough``: 0 where every operation
-    may be a box, else how many times as rough as pixels allow; ``beside``: with lower rows, to stand beside these
-    other schedules.
+    ``until``: the tick at the right end (by default the end of the run); ``rough``: 0 if every operation may be a box,
+    otherwise the least number of pixels in a cell; ``beside``: the schedules that it is drawn with, in lower rows.
     """
 
     def __init__(
@@ -124,7 +130,7 @@ class Layout:
         every = beside or [trace]
         failed = any(one.failure is not None for one in every)
         self.scale = min(self.until, max(one.time for one in every)) if failed else self.until
-        """The last tick that is named: what is behind a run that failed will never be."""
+        """The last tick on the axis: the room behind a failed run has none."""
         self.rows = _in_lines(rows_of(trace.by_rank, trace.apart, trace.hosts))
         count = len(self.rows)
         self.height = _height(count, tight=bool(beside))
@@ -148,13 +154,13 @@ class Layout:
         self.bottom = self._place(top)
 
     def _place(self, y: float) -> float:
-        """Give every row its y, with room between nodes of ranks. Return the y where the last one ends."""
+        """Give every row its y, with room between nodes. Return the y where the last one ends."""
         before = None
         for row in self.rows:
-            box = self.node_of(row)
-            if before is not None and box != before:
+            node = self.node_of(row)
+            if before is not None and node != before:
                 y += 8
-            before, row.y = box, y
+            before, row.y = node, y
             y += self.row_height + self.gap
         return y - self.gap
 
@@ -168,25 +174,40 @@ class Layout:
         return self.x0 + tick * self.per_tick
 
     def node_of(self, row: Row) -> int | None:
-        """Return the number of the box (node) in which all ranks of a row are, or None."""
+        """Return the number of the node of all ranks of a row, or None if there are several or none."""
         size = self.trace.node_size
-        boxes = {rank // size for rank in row.devices or row.ranks} if size else set()
-        return boxes.pop() if len(boxes) == 1 else None
+        nodes = {rank // size for rank in row.devices or row.ranks} if size else set()
+        return nodes.pop() if len(nodes) == 1 else None
 
-    def place(self, row: Row, index: int) -> Rect:
-        """Return where an event of a row is."""
-        event, track = row.events[index], row.tracks[index]
-        x, width = self.x(event.start), event.length * self.per_tick
+    def event(self, place: Place) -> Event:
+        """Return the event at a place."""
+        return self.rows[place.row].events[place.at]
+
+    def places(self) -> dict[int, Place]:
+        """Return the place of each operation by its id, as long as the picture is ``fine``. The ranks of a row did the
+        same, so that their operations share places."""
+        found: dict[int, Place] = {}
+        for here, row in enumerate(self.rows):
+            shown = [Place(here, index) for index, event in enumerate(row.events) if event.kind not in MARKS]
+            for rank in row.ranks:
+                operations = (event for event in self.trace.by_rank[rank] if event.kind not in MARKS)
+                found |= {id(event): place for event, place in zip(operations, shown, strict=True)}
+        return found
+
+    def area(self, place: Place) -> Rect:
+        """Return the area of an event, which is that of its track for the time that it lasts."""
+        row, event = self.rows[place.row], self.event(place)
+        x, width, track = self.x(event.start), event.length * self.per_tick, row.tracks[place.at]
         if not track:
             return x, row.y, width, self.height
         return x, row.y + self.height + (track - 1) * self.thin + 1, width, self.thin - 1
 
-    def shape(self, row: Row, index: int) -> Rect:
-        """Return what is drawn of the place of an event: of a message between computes a thin bar at mid height, so
-        that it does not cut the rhythm of forwards and backwards."""
-        x, y, width, height = self.place(row, index)
-        event = row.events[index]
-        if event.lane != "message" or row.tracks[index] or not event.length or height < THIN_MESSAGE:
+    def shape(self, place: Place) -> Rect:
+        """Return the part of an event's area that is drawn. A message between computes is a thin bar at mid height, so
+        that the rhythm of forwards and backwards stays visible."""
+        x, y, width, height = self.area(place)
+        event, track = self.event(place), self.rows[place.row].tracks[place.at]
+        if event.lane != "message" or track or not event.length or height < THIN_MESSAGE:
             return x, y, width, height
         return x, y + height * (1 - MESSAGE) / 2, width, height * MESSAGE
 
@@ -202,8 +223,8 @@ def rows_of(
     apart: Mapping[int | None, object] = ALIKE,
     hosts: Mapping[int, Sequence[int]] = NO_HOSTS,
 ) -> list[Row]:
-    """Return the rows in the order of ``by_rank``. If there are many, ranks that do the same share one, unless they are
-    ``apart`` or only some of them are hosts."""
+    """Return the rows in the order of ``by_rank``. With many ranks, those that do the same share a row, unless they
+    differ in ``apart`` or only some of them are hosts."""
     if len(by_rank) <= GROUP_ABOVE:
         return [Row([rank], [events], devices=[*hosts.get(rank, ())]) for rank, events in by_rank.items()]
     rows: dict[tuple[object, ...], Row] = {}
@@ -219,7 +240,7 @@ def rows_of(
 
 
 def _in_lines(rows: list[Row]) -> list[Row]:
-    """Return the rows, or, if there are too many, neighbors as one."""
+    """Return the rows. If there are too many, neighbors are joined to one row."""
     each = math.ceil(len(rows) / LINES)
     if each <= 1:
         return rows
@@ -263,7 +284,7 @@ def tracks_of(events: Sequence[Event]) -> list[int]:
 
 
 def hatching(x: float, y: float, width: float, height: float, step: float = 7.0) -> list[Rect]:
-    """Return slanted lines (x1, y1, x2, y2) inside a box, on one lattice so that neighbors line up."""
+    """Return slanted lines (x1, y1, x2, y2) inside a rectangle, on one lattice so that neighbors line up."""
     found: list[Rect] = []
     if width < 3:
         return found

@@ -7,11 +7,10 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from lib.record.events import MARKS
 from lib.record.table import RECEIVE, SEND, training
 
 from . import theme
-from .layout import Layout, Rect
+from .layout import Layout, Place, Rect
 from .marks import Diagram, Point, boxes, lines, poly, style, together
 from .numbering import runs_of
 
@@ -27,8 +26,6 @@ TIE = 1.6
 """How thick a tie is, in pixels."""
 
 Line = tuple[float, float, float, float]
-Place = tuple[int, int]
-"""A row, and the place of an event among those of the row."""
 
 
 class Message(NamedTuple):
@@ -40,16 +37,15 @@ class Message(NamedTuple):
 
 
 class Links(NamedTuple):
-    """The messages of a picture: those that have an ``arrow``, and those whose arrow is seen when the pointer ``asks``
-    for it."""
+    """The messages of a picture: those that have an arrow, and those whose arrow appears ``on_hover`` only."""
 
     arrows: Sequence[Message] = ()
-    asked: Sequence[Message] = ()
+    on_hover: Sequence[Message] = ()
 
 
 def links_of(layout: Layout, links: str) -> Links:
-    """Return which messages have an arrow. With "auto" those that wait for longer than a box is wide: of the others the
-    arrow would say what everybody sees."""
+    """Return which messages have an arrow. With "auto" these are the messages that wait for longer than a box is wide:
+    for the others an arrow would say what everybody sees."""
     if not layout.fine or links in ("none", "groups"):
         return Links()
     found = list(_messages(layout))
@@ -74,9 +70,8 @@ def draw_arrows(layout: Layout, messages: Sequence[Message]) -> list[Diagram]:
 
 def arrow_of(layout: Layout, message: Message) -> Line:
     """Return the arrow of a message, from edge to edge."""
-    (here, index), (there, at) = message.sent, message.received
-    down = there > here
-    start, end = layout.shape(layout.rows[here], index), layout.shape(layout.rows[there], at)
+    down = message.received.row > message.sent.row
+    start, end = layout.shape(message.sent), layout.shape(message.received)
     return (*_edge(start, down), *_edge(end, not down))
 
 
@@ -90,22 +85,22 @@ def ties_of(layout: Layout, links: str) -> dict[str, list[Line]]:
     if not layout.fine or links in ("none", "p2p") or (links == "auto" and layout.gap < GAP):
         return {}
     found: dict[str, list[Line]] = {}
-    for kind, meetings in _together(layout):
+    for kind, meetings in _collectives(layout):
         slots = _slots(meetings)
         for places, slot in zip(meetings, slots, strict=True):
-            part = (slot + 1) / (max(slots) + 2)  # from node to node: measured ones do not begin at one moment
+            part = (slot + 1) / (max(slots) + 2)  # of each box: measured ones do not begin at one moment
             points = [(x + width * part, y + height / 2) for x, y, width, height in places]
             found.setdefault(kind, []).extend((*above, *below) for above, below in pairwise(points))
     return found
 
 
-def _together(layout: Layout) -> Iterator[tuple[str, list[list[Rect]]]]:
-    """Yield, by kind, the collectives that share a place on the time axis: of each, its boxes row by row."""
+def _collectives(layout: Layout) -> Iterator[tuple[str, list[list[Rect]]]]:
+    """Yield for each kind the collectives that start at one time: the boxes of each, row by row."""
     meetings: dict[tuple[object, ...], tuple[str, list[Rect]]] = {}
-    for row in layout.rows:
+    for here, row in enumerate(layout.rows):
         for index, event in enumerate(row.events):
             if event.lane == "collective" and event.op is not None:
-                meetings.setdefault(event.op, (event.kind, []))[1].append(layout.place(row, index))
+                meetings.setdefault(event.op, (event.kind, []))[1].append(layout.area(Place(here, index)))
     found: dict[tuple[str, float], list[list[Rect]]] = {}
     for kind, places in meetings.values():
         if len(places) > 1:
@@ -114,7 +109,7 @@ def _together(layout: Layout) -> Iterator[tuple[str, list[list[Rect]]]]:
 
 
 def _slots(meetings: list[list[Rect]]) -> list[int]:
-    """Return a slot for the line of each collective, so that lines which pass the same row do not cover each other."""
+    """Return a slot for the line of each collective, so that lines through the same row do not cover each other."""
     until: list[float] = []  # the lowest y that each slot is used to
     slots = []
     for places in meetings:  # in the order of their highest rows
@@ -138,23 +133,14 @@ def _box(layout: Layout) -> float:
 
 
 def _messages(layout: Layout) -> Iterator[Message]:
-    """Yield the messages that go from one row to another.
-
-    A row shows its first rank; the receiver may be another rank of its own row, which did the same things.
-    """
-    rows = {rank: place for place, row in enumerate(layout.rows) for rank in row.ranks}
-    shown = [[at for at, event in enumerate(row.events) if event.kind not in MARKS] for row in layout.rows]
-    receives: dict[object, tuple[int, int]] = {}
-    for rank, events in layout.trace.by_rank.items():
-        operations = (event for event in events if event.kind not in MARKS)
-        receives |= {event.op: (rank, nth) for nth, event in enumerate(operations) if event.kind == RECEIVE.kind}
+    """Yield the messages from one row to another. The receiver may be any rank of its row."""
+    places, events = layout.places(), layout.trace.events
+    receives = {event.op: event for event in events if event.kind == RECEIVE.kind}
     for here, row in enumerate(layout.rows):
         for index, event in enumerate(row.events):
-            receiver, nth = receives.get(event.op, (-1, 0)) if event.kind == SEND.kind else (-1, 0)
-            there = rows.get(receiver, here)
-            if there != here:
-                at = shown[there][nth]
-                yield Message((here, index), (there, at), layout.rows[there].events[at].start - event.end)
+            receive = receives.get(event.op) if event.kind == SEND.kind else None
+            if receive is not None and (there := places[id(receive)]).row != here:
+                yield Message(Place(here, index), there, layout.event(there).start - event.end)
 
 
 def _edge(place: Rect, below: bool) -> Point:

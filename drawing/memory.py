@@ -259,14 +259,14 @@ class Why:
         peak, unit, size = self.peak, self.layout.trace.unit, self.layout.trace.size_unit
         when = unit.at(unit.brief(peak.issued))
         head = f"peak: {size.describe(peak.memory)} on rank {peak.rank} at {when}"
-        held = [f"{part.words}: {size.show(part.elements)}" for part in self.held]
+        held = [f"{part.text}: {size.show(part.elements)}" for part in self.held]
         return "\n".join([head, moment(peak, self.layout.trace, False), *held])
 
     def _list(self, taken: Sequence[Rect]) -> list[Diagram]:
         """Return what is held, a line each, where no curve and nothing of ``taken`` is, if there is such a place."""
         strip, layout = self.strip, self.layout
         rows = [(part, layout.trace.size_unit.show(part.elements)) for part in self.held]
-        words = max(text_width(part.words, 10) for part in self.held) + SAMPLE + 5
+        words = max(text_width(part.text, 10) for part in self.held) + SAMPLE + 5
         width = words + 14 + max(text_width(size, 10) for _, size in rows)
         height = LINE * len(rows) + 4
         target = strip.scale.target
@@ -289,7 +289,7 @@ class Why:
             color = style(theme.MEMORY[part.kind][1])
             parts += [
                 box(left, y - SAMPLE / 2, SAMPLE, SAMPLE, color, 1.5),
-                label(left + SAMPLE + 5, y, part.words, 10, style(theme.INK), "start"),
+                label(left + SAMPLE + 5, y, part.text, 10, style(theme.INK), "start"),
                 label(left + width, y, size, 10, style(theme.INK), "end"),
             ]
         return parts
@@ -311,7 +311,7 @@ class Why:
         unit = self.layout.trace.size_unit
         lines = [f"{brief_size(unit, self.peak.memory)} ="]
         for place, part in enumerate(self.held):
-            word = f"{'+ ' * (place > 0)}{part.words} {brief_size(unit, part.elements)}"
+            word = f"{'+ ' * (place > 0)}{part.text} {brief_size(unit, part.elements)}"
             if text_width(f"{lines[-1]} {word}", 10) > self.layout.x1 - self.layout.x0:
                 lines.append(f"    {word}")
             else:

@@ -1,4 +1,4 @@
-"""Why memory is highest where it is: what begins there, and what is held, in words and counts."""
+"""The reason for the peak of memory: the operation that begins there, and the tensors that are held, counted."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from .trace import Trace
 
 
 class Held(NamedTuple):
-    """Elements of one kind of memory, and what they are called: with their number, where whole ones can be counted."""
+    """Elements of one kind of memory, and a text that counts the tensors if all have one size."""
 
     kind: str
-    words: str
+    text: str
     elements: Elements
 
 
 def held_at(event: Event, trace: Trace) -> list[Held]:
-    """Return what a sample is made of, from the largest to the smallest. Together it is the sample, exactly."""
+    """Return the parts of a memory sample, from the largest to the smallest. They add up to the sample."""
     sizes = _sizes(trace)
     parts = sorted(memory_parts(event).items(), key=lambda part: -part[1])
     return [Held(kind, _counted(kind, elements, sizes), elements) for kind, elements in parts]
 
 
 def _sizes(trace: Trace) -> dict[str, Elements]:
-    """Return the size of one tensor, by kinds of memory in which all whole tensors have one size, as far as the cost
-    says so: a weight, an activation of a micro-batch. Where there are adapters, weights are of two sizes."""
+    """Return the size of a whole tensor for each kind of memory in which all have the same size. With adapters, weights
+    have two sizes."""
     cost = trace.models[0].dist.cost if trace.models else None
     if cost is None or type(cost).elements is not Cost.elements:
         return {}
@@ -51,7 +51,7 @@ def _sizes(trace: Trace) -> dict[str, Elements]:
 
 
 def _counted(kind: str, elements: Elements, sizes: dict[str, Elements]) -> str:
-    """Return "9 activations", "1 weight" or "2.5 weights": in whole layers or micro-batches, or without a number."""
+    """Return "9 activations", "1 weight" or "2.5 weights", or the word alone if they cannot be counted."""
     word, size = theme.MEMORY[kind][0], sizes.get(kind)
     count = Fraction(elements, size) if size else Fraction(0)
     if count < Fraction(1, 100):
@@ -62,12 +62,12 @@ def _counted(kind: str, elements: Elements, sizes: dict[str, Elements]) -> str:
 
 
 def in_words(held: Iterable[Held], unit: SizeUnit) -> str:
-    """Return what is held, in a line."""
-    return ", ".join(f"{part.words} ({unit.show(part.elements)})" for part in held)
+    """Return the parts of memory in a line."""
+    return ", ".join(f"{part.text} ({unit.show(part.elements)})" for part in held)
 
 
 def why_highest(trace: Trace) -> str:
-    """Return when memory is highest and what is held there, in a sentence."""
+    """Return a sentence on when memory is highest, and what is held then."""
     peak = trace.peak
     if peak is None:
         return ""
@@ -76,22 +76,22 @@ def why_highest(trace: Trace) -> str:
 
 
 def moment(peak: Event, trace: Trace, several: bool) -> str:
-    """Return what happens where a sample was taken. ``several``: it is said of ranks with micro-batches of their own.
+    """Return what happens when a memory sample is taken. ``several``: for several ranks with different micro-batches.
 
-    Memory is sampled when an operation is issued. What a computation has just made is sampled with the next one, which
-    is a send for a moment: then both are named.
+    Memory is sampled when an operation is issued, so the result of a compute is first in the sample of the operation
+    after it. If that is communication at the same moment, both are named.
     """
     if peak.kind in MARKS:
         if peak.kind == END:
             return "the end of the program"
         return f"{peak.kind} of {_place(peak, several)}".removesuffix(" of ")
-    said = f"{_said(peak, several)} begins"
+    said = f"{_named(peak, several)} begins"
     before = _just_ended(peak, trace)
-    return said if before is None else f"{_said(before, several)} ends, and {said}"
+    return said if before is None else f"{_named(before, several)} ends, and {said}"
 
 
 def _just_ended(peak: Event, trace: Trace) -> Event | None:
-    """Return the computation that ends as a communication is issued."""
+    """Return the compute that ends when a communication is issued, if there is one."""
     if peak.lane == "compute":
         return None
     last = None
@@ -103,7 +103,7 @@ def _just_ended(peak: Event, trace: Trace) -> Event | None:
     return last if last is not None and last.end == peak.issued else None
 
 
-def _said(event: Event, several: bool) -> str:
+def _named(event: Event, several: bool) -> str:
     name, place = theme.name_of(event.kind), _place(event, several)
     if event.lane == "message" and len(event.group) == 2:
         sender, receiver = event.group
@@ -113,7 +113,7 @@ def _said(event: Event, several: bool) -> str:
 
 
 def _place(event: Event, several: bool) -> str:
-    """Return the layer and the micro-batches of an operation: a collective is told by its layer alone."""
+    """Return the layer and the micro-batches of an operation, of a collective the layer alone."""
     said = [show_layers(event.layers or event.layer)] if event.layer is not None and layered(event) else []
     if event.batches and event.lane != "collective" and not several:
         said.append(f"micro-batch{plural(event.batches, 'es')} {ranges(event.batches)}")

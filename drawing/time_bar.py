@@ -23,7 +23,7 @@ SIZE = 10.0
 
 
 def draw_time_bar(trace: Trace, x: float, y: float, width: float) -> tuple[list[Diagram], float]:
-    """Return a caption, the bar and its legend from (x, y) on, and the y where they end: nothing if no time passes."""
+    """Return a caption, the bar and its legend at (x, y), and the y where they end; nothing if no time passes."""
     if not trace.parts:
         return [], y
     more = f" ({idle_and_hidden(trace)})" if idle_and_hidden(trace) else ""
@@ -40,13 +40,13 @@ def draw_time_bar(trace: Trace, x: float, y: float, width: float) -> tuple[list[
 
 
 def _bar(trace: Trace, place: Rect) -> Iterator[Diagram]:
-    """Yield the parts from left to right, each with its hover text. Those that can be seen are apart by a pixel."""
+    """Yield the parts from left to right, each with its hover text, a pixel apart."""
     x, y, width, height = place
     shown = percents(trace.parts)
     for part, share in trace.parts.items():
         wide = float(share) * width
-        spent, brief = float(share) * trace.time * trace.ranks, trace.unit.brief
-        took = brief(round(spent, 3) if brief is show_ticks else spent)
+        total, brief = float(share) * trace.time * trace.ranks, trace.unit.brief
+        took = brief(round(total, 3) if brief is show_ticks else total)
         said = f"{name_of(part)}: {shown[part]} of all ranks' time, {took} {trace.unit.name} of all ranks together"
         said += f"\n{MEANING[part]}" if part in MEANING else ""
         yield Titled(said, _part(trace, part, (x, y, max(wide - 1, min(wide, 0.5)), height)))
@@ -54,21 +54,18 @@ def _bar(trace: Trace, place: Rect) -> Iterator[Diagram]:
 
 
 def _part(trace: Trace, part: str, place: Rect) -> Diagram:
-    """Return a box that looks like the operation in the rows, or like waiting."""
-    if part in theme.IDLE:
-        return box(*place, style(theme.IDLE[part]), 2)
-    if part in WORDS:
-        return box(*place, style(theme.kind_color(_most_of(trace))), 2)
-    if not theme.in_layer_color(part):
-        return box(*place, style(theme.kind_color(part)), 2)
+    """Return a box in the look of an operation, or of waiting."""
+    if part in theme.IDLE or not theme.in_layer_color(part):
+        known = theme.IDLE.get(part) or theme.kind_color(_longest_communication(trace) if part in WORDS else part)
+        return box(*place, style(known), 2)
     color = theme.layer_color(trace.layers // 2, trace.layers)
     if trace.by_operation:
         color = theme.work_color(part, trace.batches // 2, max(trace.batches, 2))
     return operation(part, place, color, full=trace.by_operation)
 
 
-def _most_of(trace: Trace) -> str:
-    """Return the communication that takes most of the time: its color stands for all."""
+def _longest_communication(trace: Trace) -> str:
+    """Return the kind of communication that takes the most time: its color stands for all."""
     lengths = defaultdict[str, float](float)
     talk = frozenset(in_lane("collective", "message"))
     for event in trace.device_events:
@@ -78,7 +75,7 @@ def _most_of(trace: Trace) -> str:
 
 
 def _lines(trace: Trace, width: float) -> list[list[tuple[float, str, str]]]:
-    """Return the entries of the legend in lines of this width: place in its line, part and words of each."""
+    """Return the entries of the legend (x, part, text) in lines of this width."""
     lines: list[list[tuple[float, str, str]]] = [[]]
     at = 0.0
     for part, shown in percents(trace.parts).items():

@@ -30,7 +30,7 @@ def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = 
     parts = [*empty_rows(layout), *draw_gaps(layout, notes), *draw_ties(layout, links)]
     found = links_of(layout, links)
     if layout.fine:
-        parts += Boxes(layout, plans, found.asked).draw()
+        parts += Boxes(layout, plans, found.on_hover).draw()
     else:
         parts += draw_coarse(layout, plans)
     over = [*draw_arrows(layout, found.arrows), *draw_chain(layout), *draw_failure(layout)]

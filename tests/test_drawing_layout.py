@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import drawing
 from drawing import theme
-from drawing.layout import Layout, rows_of, ticks, tracks_of
+from drawing.layout import Layout, Place, rows_of, ticks, tracks_of
 from drawing.memory import steps_of
 from drawing.trace import trace_of
 from lib.record.events import MARKS, Event
@@ -61,10 +61,9 @@ def test_compute_is_in_the_row_and_what_it_hides_below(events: list[Event]) -> N
 @pytest.mark.parametrize("run", [sharded_run(), staged_run()])
 def test_boxes_of_a_real_run_do_not_overlap(run: object) -> None:
     layout = Layout(trace_of(run), 980, 74)
-    for row in layout.rows:
-        places = [
-            layout.place(row, index) for index, one in enumerate(row.events) if one.kind not in MARKS and one.length
-        ]
+    for here, row in enumerate(layout.rows):
+        shown = [index for index, one in enumerate(row.events) if one.kind not in MARKS and one.length]
+        places = [layout.area(Place(here, index)) for index in shown]
         assert places
         for (x, y, width, height), (x2, y2, width2, height2) in combinations(places, 2):
             beside = x + width <= x2 + 1e-9 or x2 + width2 <= x + 1e-9

@@ -49,12 +49,12 @@ def check_peak(made: Trace, highest: Any) -> None:
     if made.models:
         cost = made.models[0].dist.cost
         for part in held:
-            counted = re.match(r"(about )?([\d.]+(?:e\+\d+)?) ", part.words)
+            counted = re.match(r"(about )?([\d.]+(?:e\+\d+)?) ", part.text)
             if counted:
-                of = cost.activation_elements if "activation" in part.words else cost.weight_elements
+                of = cost.activation_elements if "activation" in part.text else cost.weight_elements
                 assert float(counted[2]) * of == pytest.approx(float(part.elements), rel=5e-3)
                 assert bool(counted[1]) == (Fraction(counted[2]) * of != part.elements)
-                assert part.words.endswith("s") == (counted[2] != "1")
+                assert part.text.endswith("s") == (counted[2] != "1")
 
 
 @pytest.mark.parametrize(("fn", "spec"), ALL)
@@ -101,7 +101,7 @@ def test_the_label_names_what_happens_at_the_peak(name: str) -> None:
     assert hover.splitlines()[1] == alone
     assert sum(amount(line.rpartition(": ")[2]) for line in hover.splitlines()[2:]) == done.memory
     if name in PARTS:
-        assert [(part.words, part.elements) for part in held_at(made.peak, made)] == PARTS[name]
+        assert [(part.text, part.elements) for part in held_at(made.peak, made)] == PARTS[name]
 
 
 def test_moments_that_are_no_operations_are_named() -> None:
@@ -125,7 +125,7 @@ def test_tensors_are_counted_only_where_all_have_one_size() -> None:
     def words(cost: Cost) -> str:
         made = trace_of(staged_run(cost=cost))
         assert made.peak is not None
-        return " ".join(part.words for part in held_at(made.peak, made))
+        return " ".join(part.text for part in held_at(made.peak, made))
 
     class Odd(Cost):
         def elements(self, labels: Labels) -> Any:
@@ -184,15 +184,15 @@ def test_the_parts_are_listed_where_they_cover_nothing_or_below(fn: Callable[[Mo
         figure = draw(done, width=width, chain=False)
         assert made.peak is not None
         shown, summed = texts(figure), any(" = " in text for text in texts(figure))
-        listed = all(part.words in shown for part in held_at(made.peak, made))
+        listed = all(part.text in shown for part in held_at(made.peak, made))
         assert listed != summed or made.size_unit is BYTES  # of bytes the legend has the very words
         if summed:
             start = next(at for at, text in enumerate(texts(figure)) if " = " in text)
             said = " ".join(texts(figure)[start : start + 4])
-            assert all(part.words in said for part in held_at(made.peak, made))
+            assert all(part.text in said for part in held_at(made.peak, made))
             continue
         top, held = _curve(figure, made, width), held_at(made.peak, made)
-        places = [e for e in parse(figure).iter(SVG + "text") if e.text in {part.words for part in held}]
+        places = [e for e in parse(figure).iter(SVG + "text") if e.text in {part.text for part in held}]
         assert figure.area is not None
         strip = [e for e in places if float(e.get("y", 0)) < figure.area[3] + TALL + 60]  # and not the legend
         assert len(strip) == len(held)

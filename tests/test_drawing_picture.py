@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drawing import Figure, Trace, draw, theme
-from drawing.layout import FINE, LINES, Layout
+from drawing.layout import FINE, LINES, Layout, Place
 from drawing.marks import text_width
 from drawing.memory import steps_of
 from drawing.numbering import plan_numbers
@@ -334,7 +334,7 @@ def test_a_measured_collective_is_tied_from_box_to_box() -> None:
     path = next(e for e in parse(figure) if e.get("stroke") == theme.OPERATION_COLORS["allgather"])
     ends = [float(x) for x in re.findall(r"[ML]([\d.]+) ", path.get("d", ""))]
     layout = Layout(trace(*ranks), 980, 100)
-    boxes = [layout.place(row, 0) for row in layout.rows]
+    boxes = [layout.area(Place(here, 0)) for here in range(3)]
     wanted = [boxes[0], boxes[1], boxes[1], boxes[2]]
     assert len(ends) == 4
     assert all(x < at < x + width for at, (x, _, width, _) in zip(ends, wanted, strict=True))

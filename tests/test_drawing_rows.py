@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drawing import Figure, compare, draw, play, theme
-from drawing.layout import CROWDED, FINE, Layout
+from drawing.layout import CROWDED, FINE, Layout, Place
 from drawing.links import links_of
 from drawing.numbering import LEAST_CONTRAST
 from drawing.trace import trace_of
@@ -145,25 +145,25 @@ def test_neighbors_that_are_as_idle_are_told_once() -> None:
 
 def test_a_message_between_computes_is_a_thin_bar_at_mid_height() -> None:
     layout = Layout(trace_of(staged_run()), 980, 74)
-    for row in layout.rows:
+    for here, row in enumerate(layout.rows):
         for index, one in enumerate(row.events):
             if one.kind in MARKS:
                 continue
-            x, y, width, height = layout.shape(row, index)
+            x, y, width, height = layout.shape(Place(here, index))
             thin = one.lane == "message"
             assert (height < layout.height / 2) == thin and y + height / 2 == pytest.approx(row.y + layout.height / 2)
-            assert (x, width) == layout.place(row, index)[::2]
+            assert (x, width) == layout.area(Place(here, index))[::2]
 
 
 @pytest.mark.parametrize("name", ["gpipe", "one_f_one_b", "interleaved", "zero_bubble"])
 def test_by_themselves_only_late_messages_have_arrows_and_the_pointer_asks_for_the_others(name: str) -> None:
     layout = Layout(trace_of(solved(name)), 980, 74)
     found, every = links_of(layout, "auto"), links_of(layout, "p2p").arrows
-    assert sorted([*found.arrows, *found.asked]) == sorted(every)
-    assert not found.arrows or min(one.waits for one in found.arrows) > max(one.waits for one in found.asked)
+    assert sorted([*found.arrows, *found.on_hover]) == sorted(every)
+    assert not found.arrows or min(one.waits for one in found.arrows) > max(one.waits for one in found.on_hover)
     figure = draw(solved(name), memory=False)
     asked = [one for one in parse(figure).iter(SVG + "path") if one.get("class") == "a"]
-    assert len(asked) == len(found.asked) > 0
+    assert len(asked) == len(found.on_hover) > 0
     assert all(one.get("fill") == "none" and one.get("stroke") is None for one in asked)
     assert ".m:hover>.a{" in figure.svg()
     assert not [one for one in parse(draw(solved(name), links="none")).iter(SVG + "path") if one.get("class") == "a"]
@@ -299,7 +299,7 @@ def test_a_crowded_picture_still_tells_what_each_operation_is_and_when() -> None
     figure = draw(done)
     said = titles(figure)
     layout = Layout(trace_of(done), 980, 74)
-    messages = len(links_of(layout, "auto").asked)
+    messages = len(links_of(layout, "auto").on_hover)
     told = [one for one in operation_titles(figure) if not re.search("waits for|is done", one)]
     assert len(told) == count - messages  # the two ends of a message are told at once
     assert "rank 3: forward, micro-batch 5\ntick 11.2 to 12.2" in said, said[200:230]
