@@ -16,7 +16,7 @@ from .svg import body, escape, frame, least_width, without_hover
 
 
 class Link(NamedTuple):
-    """A part of a picture (left, top, width, height in pixels) that leads to an address, and what it says of that."""
+    """A part of a picture (left, top, width and height in pixels) that links to an address, and its text."""
 
     x: float
     y: float
@@ -27,14 +27,13 @@ class Link(NamedTuple):
 
 
 class Figure(Compose):
-    """A picture. Still a chalk Diagram: put it beside others, scale it, render it with chalk.
+    """A picture. It is a chalk Diagram: put it beside others, scale it, render it with chalk.
 
     ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it;
-    ``title``: that of its page; ``area``: where the timeline of a schedule is (left, top, right, bottom); ``rows``: the
-    ranks of each of its rows, its top and its height; ``room``: top and bottom of what was left empty for a player;
-    ``links``: parts of it that lead elsewhere, in a notebook;
-    ``static``: shows itself in a notebook as an image, which survives wherever notebooks are shown, but has no
-    hover texts.
+    ``title``: the title of its page; ``area``: the timeline of a schedule (left, top, right, bottom); ``rows``: the
+    ranks, the top and the height of each row; ``room``: top and bottom of the empty room for a player; ``links``: parts
+    that link elsewhere, in a notebook. A ``static`` picture shows itself in a notebook as an image without hover texts,
+    which survives wherever notebooks are shown.
     """
 
     # IPython would store a second copy, rendered by chalk: of fixed size, black on black in dark themes.
@@ -56,15 +55,12 @@ class Figure(Compose):
 
     @cached_property
     def _body(self) -> str:
-        """The elements of the picture, written once, however often it is shown and saved."""
+        """The elements of the picture, written once however often it is shown."""
         return body(self.diagrams)
 
     def svg(self, fluid: bool = False, shown: tuple[float, float] | None = None) -> str:
-        """Return the picture as the text of an SVG file.
-
-        ``fluid`` makes it shrink with the page it is part of, as long as it can be read; ``shown``: width and height in
-        pixels in which it shows itself where nothing else decides.
-        """
+        """Return the picture as SVG text. A ``fluid`` one shrinks with its page as long as it can be read; ``shown`` is
+        its default width and height in pixels."""
         return frame(self._body, self.size, self.summary, fluid, shown)
 
     def _repr_html_(self) -> str:
@@ -77,8 +73,8 @@ class Figure(Compose):
         return scrolling(f'<img alt="{words}" width="{width}" style="{how}" src="{source}">')
 
     def _over(self, link: Link) -> str:
-        """Return a link that lies over the picture: JupyterLab fails at links in an SVG. The picture is as wide as the
-        page at most, or as its least width, and its height follows."""
+        """Return a link that lies over the picture, since JupyterLab fails at links in an SVG. The picture is at most
+        as wide as the page, but not narrower than its minimal width."""
         width, height = self.size
         shares = {"left": link.x / width, "width": link.width / width}
         shown = f"max(min(100%,{width:.0f}px),{least_width(self._body, width)})"
@@ -94,7 +90,7 @@ class Figure(Compose):
     def render_svg(
         self, path: str, height: int | None = None, width: int | None = None, draw_height: int | None = None
     ) -> None:
-        """Write an SVG file; chalk's name for ``save``. ``width`` or ``height``: pixels in which it shows itself."""
+        """Write an SVG file; chalk's name for ``save``. ``width`` or ``height``: its default size in pixels."""
         ratio = self.size[0] / self.size[1]
         if width is not None:
             shown = (float(width), width / ratio)

@@ -1,4 +1,4 @@
-"""Turns pictures into files, pages, and outputs of a notebook."""
+"""Pictures as files, pages, and outputs of a notebook."""
 
 from __future__ import annotations
 
@@ -36,35 +36,31 @@ INSTEAD = (
 
 
 def scrolling(picture: str) -> str:
-    """Return a picture in a box that scrolls sideways where the page is too narrow for it."""
+    """Return a picture in an element that scrolls sideways where the page is too narrow."""
     return f'<div style="{SCROLLS}" tabindex="0">{picture}</div>'
 
 
 def swapped(picture: str, words: str) -> str:
-    """Return a picture for a notebook, or, where the page takes it out (a notebook that is not trusted, a report that
-    is sanitized), words and what to do.
+    """Return a picture for a notebook. A page that removes it (an untrusted notebook, a sanitized report) shows
+    ``words`` and what to do instead.
 
-    A sanitizer that removes ``<svg>`` leaves all the texts that were in it, one behind the other. But it
-    removes ``<style>``, too: so the picture is hidden in every way that some sanitizer leaves alone, JupyterLab's
-    and nbconvert's own classes among them, and only its style sheet shows it and hides the words. ``:has``
-    keeps the style of one output from showing what is left of another.
+    A sanitizer that removes ``<svg>`` leaves the texts that were in it, but it removes ``<style>`` as well. So the
+    picture is hidden in every way that some sanitizer keeps, with classes of JupyterLab and nbconvert among them, and
+    only its style sheet shows it and hides the words. ``:has`` restricts that style sheet to its own output.
     """
     return f'<div class="ltp-words">{escape(words)} {INSTEAD}</div><div {HIDDEN}>{picture}{SWAP}</div>'
 
 
 def page(title: str, content: str) -> str:
-    """Return a page of its own around a picture."""
+    """Return a complete HTML page with a picture."""
     return PAGE.format(title=escape(title), content=content)
 
 
 def write(
     path: str | os.PathLike[str], formats: Mapping[str, Callable[[], str | bytes]], any_name: bool = False
 ) -> None:
-    """Write the format that the name ends in (with ``any_name``: the only one, whatever the name).
-
-    It is complete before the file is opened, so that no error leaves half of it. Raise PuzzleError
-    for an unknown ending, and where the file cannot be written.
-    """
+    """Write the format of the name's ending (with ``any_name`` the only format). The file is opened last, so that no
+    error leaves half of it. Raise PuzzleError for an unknown ending, and if the file cannot be written."""
     try:
         target = Path(path)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Memory over time, stacked by kind: one strip for each profile that occurs."""
+"""Memory over time, stacked by kind: one strip for each different profile."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from lib.record.score import memory_parts
 
 from . import theme
 from .layout import PAD, Layout, Rect, ticks
-from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style, text_width
+from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style, text_width, unseen
 from .peak import held_at, moment
 from .texts import brief_ranks, brief_size, full_ranks
 from .timeline import axis, fitting, grid
 from .trace import Trace
 
 GAP, SHOWN = 6.0, 8
-"""Pixels between strips, and strips at most."""
+"""Pixels between strips, and the largest number of strips."""
 TALL, LOW, LOWEST = 118.0, 30.0, 24.0
-"""Heights of strips in pixels: of the one with the peak, of the others, and of those where there are many."""
+"""Heights of strips in pixels: of the one with the peak, of a few others, and of many others."""
 ROOM = 1.21
-"""The top of a strip, in parts of the highest sample or the target: above the peak there is room for its label."""
+"""The top of a strip as a multiple of the highest sample or target: above the peak there is room for its label."""
 ZONE, WIDER = (6.0, 16.0), 4
-"""Width in pixels of what has a hover text of its own, in the tall strip and in the others, at least; in a crowded
-picture so many times as wide."""
+"""Least width in pixels of a zone with its own hover text, in the tall strip and in others, and how many times wider it
+is in a crowded picture."""
 LINE, SAMPLE = 13.0, 8.0
-"""Height of a line of the list of what is held at the peak, and side of its samples, in pixels."""
+"""Height of a line in the list of what is held at the peak, and side of its color samples, in pixels."""
 
 
 @dataclass
 class Profile:
-    """Ranks that have the same in memory at all times, and the samples of the first."""
+    """Ranks whose memory is the same at all times, and the samples of the first."""
 
     ranks: list[int]
     samples: Sequence[Event]
     devices: Sequence[int] = ()
-    """The devices beside which they are, if they are hosts."""
+    """The devices of the ranks, if these are hosts."""
 
     @property
     def name(self) -> str:
-        """All its ranks, in words."""
+        """The name of all its ranks."""
         return full_ranks(self.ranks, self.devices)
 
     @property
@@ -54,15 +54,15 @@ class Profile:
 
 
 class Scale(NamedTuple):
-    """What strips have room for: the highest sample of their ranks, and the target that these have, if any."""
+    """The vertical scale of strips, given by the highest sample of their ranks and their target, if any."""
 
     peak: Event
     target: Elements | float | None = None
 
 
 def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
-    """Return the panel from ``y`` down, and the y where it ends: first the ranks with the peak, then the others. Hosts
-    have strips below, on a scale of their own."""
+    """Return the panel from ``y`` down, and the y where it ends. The profile with the peak comes first; the strips of
+    hosts are below, on a scale of their own."""
     trace, profiles = layout.trace, profiles_of(layout)
     assert trace.peak is not None
     on_devices = [profile for profile in profiles if not profile.devices]
@@ -84,8 +84,8 @@ def _strips(
     top = y + 20
     first, *others = sorted(shown, key=lambda profile: peak.rank not in profile.ranks)
     highest = Strip(layout, first, scale, top, TALL)
-    why = Why(highest)
-    said, below = why.parts()
+    note = PeakNote(highest)
+    said, below = note.parts()
     low = LOW if len(others) <= 4 else LOWEST
     strips = [
         highest,
@@ -101,16 +101,16 @@ def _strips(
     for strip in strips:
         parts += [*strip.area(), *strip.around(), *strip.zones(ZONE[strip is not highest])]
     # A line from the row of a host would cross the strips of the devices.
-    return [*parts, *([] if first.devices else why.line()), *said], bottom
+    return [*parts, *([] if first.devices else note.line()), *said], bottom
 
 
 def target_color(trace: Trace) -> str:
-    """Return the color of the line of the target: of a run with a fault it says neither good nor bad."""
+    """Return the color of the target's line, which is neutral for a run with a fault."""
     return {None: theme.MUTE, True: theme.GOOD, False: theme.BAD}[trace.small_enough]
 
 
 def profiles_of(layout: Layout) -> list[Profile]:
-    """Return the profiles that occur, in order of rank."""
+    """Return the different profiles, in order of rank."""
     found: dict[tuple[object, ...], Profile] = {}
     for rank, events in layout.trace.by_rank.items():
         near = layout.trace.hosts.get(rank, ())
@@ -149,11 +149,11 @@ class Strip:
 
     @cached_property
     def steps(self) -> list[Step]:
-        """What is stored from which x on."""
+        """The stored amounts and the x from which on they hold."""
         return steps_of(self.layout, self.profile.samples)
 
     def area(self) -> list[Diagram]:
-        """Return the stacked kinds, the highest first: each is painted over by those below it. And a line along all."""
+        """Return the stacked kinds, the highest first since those below are painted over it, and a line along all."""
         base = [0.0] * len(self.steps)
         areas: list[Diagram] = []
         outline: list[Point] = []
@@ -167,11 +167,10 @@ class Strip:
         return [*areas[::-1], *total]
 
     def zones(self, least: float) -> list[Diagram]:
-        """Return boxes that nobody sees and that say what is held there. Each is at least so many pixels wide: where
-        there are several samples, it tells of the one with the most."""
+        """Return invisible boxes with hover texts on what is held, each at least so many pixels wide. A box of several
+        samples describes the highest one."""
         layout, least = self.layout, least * self.layout.rough * (WIDER if self.layout.crowded else 1)
         unit, name = layout.trace.unit, self.profile.name
-        see_through = style(theme.CARD, None, 0, 0.0)
         parts: list[Diagram] = []
         for start, end, samples in zones_of(layout, self.profile.samples, least):
             most = max(samples, key=lambda event: event.memory)
@@ -181,7 +180,7 @@ class Strip:
             sizes = layout.trace.size_unit
             held = [f"{theme.MEMORY[kind][0]} {sizes.show(size)}" for kind, size in memory_parts(most).items()]
             said = "\n".join([f"{name}, {when}: {sizes.describe(most.memory)}", *held])
-            parts.append(Titled(said, box(start, self.top, end - start, self.bottom - self.top, see_through)))
+            parts.append(unseen(said, (start, self.top, end - start, self.bottom - self.top)))
         return parts
 
     def _stairs(self, xs: Sequence[float], amounts: Sequence[float]) -> list[Point]:
@@ -194,7 +193,7 @@ class Strip:
         return [*corners[1:], (self.layout.x1, corners[-1][1]), (self.layout.x1, self.bottom)]
 
     def around(self) -> list[Diagram]:
-        """Return its name, its maximum, and the line of the target."""
+        """Return the name of the strip, its maximum, and the line of the target."""
         layout, middle, ranks = self.layout, (self.top + self.bottom) / 2, self.profile.ranks
         name = fitting(layout, brief_ranks(ranks, self.profile.devices), 11.0)
         most = f"max {brief_size(layout.trace.size_unit, self.profile.most)}"
@@ -211,8 +210,8 @@ class Strip:
         return parts
 
 
-class Why:
-    """What a reader sees of the peak: a line from it up to its operation, what happens there, and what is held."""
+class PeakNote:
+    """The explanation of the peak: a line up to its operation, what happens there, and what is held."""
 
     def __init__(self, strip: Strip) -> None:
         self.strip, self.peak, self.layout = strip, strip.scale.peak, strip.layout
@@ -220,8 +219,8 @@ class Why:
         self.held = held_at(self.peak, self.layout.trace)
 
     def parts(self) -> tuple[list[Diagram], float]:
-        """Return the mark, its label and the list of what is held: in the strip where that covers nothing, or else
-        below it. And the y where the next strip begins."""
+        """Return the mark, its label, the list of what is held (in the strip where that covers nothing, otherwise below
+        it), and the y where the next strip begins."""
         strip, place, text = self.strip, *self._label()
         left, top, _, height = place
         mark = poly([(self.x, self.y), (self.x - 4, self.y - 7), (self.x + 4, self.y - 7)], style(theme.INK))
@@ -240,7 +239,7 @@ class Why:
         return said, strip.bottom + 8 + LINE * len(lines) + GAP
 
     def _label(self) -> tuple[Rect, str]:
-        """Return the longest text that there is room for, and where: beside the mark, or else above it."""
+        """Return the longest label that there is room for, and its place beside or above the mark."""
         layout, trace = self.layout, self.layout.trace
         size = f"peak {brief_size(trace.size_unit, self.peak.memory)}"
         happens = moment(self.peak, trace, len(self.strip.profile.ranks) > 1)
@@ -263,7 +262,7 @@ class Why:
         return "\n".join([head, moment(peak, self.layout.trace, False), *held])
 
     def _list(self, taken: Sequence[Rect]) -> list[Diagram]:
-        """Return what is held, a line each, where no curve and nothing of ``taken`` is, if there is such a place."""
+        """Return the list of what is held, if there is a place for it away from the curve and from ``taken``."""
         strip, layout = self.strip, self.layout
         rows = [(part, layout.trace.size_unit.show(part.elements)) for part in self.held]
         words = max(text_width(part.text, 10) for part in self.held) + SAMPLE + 5
@@ -296,7 +295,7 @@ class Why:
 
     @cached_property
     def _heights(self) -> list[tuple[float, float, Elements]]:
-        """How much is stored from which x to which."""
+        """The amounts stored, each from one x to another."""
         steps = self.strip.steps
         ends = [*[x for x, _ in steps[1:]], self.layout.x1]
         return [(x, end, sum(held)) for (x, held), end in zip(steps, ends, strict=True)]
@@ -307,7 +306,7 @@ class Why:
         return self.strip.y(max(over, default=0))
 
     def _sum(self) -> list[str]:
-        """Return the peak as a sum, in lines that have room."""
+        """Return the peak as a sum, in lines that fit the width."""
         unit = self.layout.trace.size_unit
         lines = [f"{brief_size(unit, self.peak.memory)} ="]
         for place, part in enumerate(self.held):
@@ -319,7 +318,7 @@ class Why:
         return lines
 
     def line(self) -> list[Diagram]:
-        """Return a dotted line from the row of the rank down to the peak, with a gap where it would cross a text."""
+        """Return a dotted line from the row of the rank down to the peak, with a gap where there may be a text."""
         layout = self.layout
         row = next((row for row in layout.rows if self.peak.rank in row.ranks), None)
         if row is None:
@@ -334,7 +333,7 @@ class Why:
 
 
 def _places(first: float, last: float) -> list[float]:
-    """Return places from the first to the last, some pixels apart."""
+    """Return places from the first to the last, six pixels apart."""
     return [first + 6 * step for step in range(int((last - first) / 6) + 1)] if last >= first else []
 
 
@@ -348,8 +347,8 @@ def _overlap(one: Rect, other: Rect) -> bool:
 
 
 def zones_of(layout: Layout, samples: Sequence[Event], least: float) -> list[tuple[float, float, list[Event]]]:
-    """Return pieces of the time axis, from one x to another, at least so many pixels wide, with their samples: those
-    that hold the same as the one before are left out."""
+    """Return pieces (x, end, samples) of the time axis, each at least so many pixels wide. Samples that repeat the one
+    before are left out."""
     found: list[tuple[float, list[Event]]] = []
     for event in samples:
         x = layout.x(event.issued)
@@ -368,8 +367,8 @@ Step = tuple[float, tuple[Elements, ...]]
 
 
 def steps_of(layout: Layout, samples: Sequence[Event]) -> list[Step]:
-    """Return what is stored from which x on. Samples within half a pixel (more in a rough picture) become the highest
-    of them, so that a short peak is seen, and half a pixel further the last of them. The last one stays in sight."""
+    """Return what is stored from which x on. Of samples within half a pixel (more in a rough picture) the highest
+    counts, so that a short peak is visible, and the last one half a pixel further on."""
     near = 0.5 * layout.rough
     steps: list[Step] = []
     last: tuple[Elements, ...] = ()

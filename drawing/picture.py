@@ -27,9 +27,9 @@ from .timeline import axis, draw_timeline
 from .trace import COLORS, Trace, trace_of, with_chain
 
 WIDTH, NARROWEST, WIDEST = 980.0, 560.0, 20_000.0
-"""Width of a picture in pixels: that of a notebook's cell, the least, and the most."""
+"""Width of a picture in pixels: that of a notebook's cell, the least, and the largest."""
 LARGEST, ROUGHEST = 1_450_000, 256
-"""Bytes of an output in a notebook at most, and how rough a picture may become for that."""
+"""The largest output of a notebook in bytes, and how rough a picture may become for that."""
 
 Shown = TypeVar("Shown")
 
@@ -71,13 +71,13 @@ def draw(
         return _not_attempted(trace, width, static)
     if trace.chain is not None and links == "auto":
         links = "none"  # the chain leads from rank to rank itself, and other lines would hide it
-    with collector_off():  # it looks for cycles among boxes that have none, half of the time
+    with collector_off():  # it would take half of the time to look for cycles, of which there are none
         return small_enough(lambda rough: _schedule(trace, width, links, memory, static, rough))
 
 
 def small_enough(make: Callable[[int], Shown], most: int = LARGEST, size: Callable[[Any], int] | None = None) -> Shown:
-    """Return the least rough picture of ``make(rough)`` that has at most so many bytes: of its output in a notebook, if
-    no other ``size`` is given."""
+    """Return the finest picture of ``make(rough)`` with at most so many bytes, by default those of its output in a
+    notebook."""
     size = size or (lambda figure: len(figure._repr_html_()))
     figure, rough = make(0), 1.0
     reached = size(figure)
@@ -89,15 +89,14 @@ def small_enough(make: Callable[[int], Shown], most: int = LARGEST, size: Callab
 
 
 def picture_for_player(trace: Trace, room: float, rough: int = 0) -> Figure:
-    """Return the picture of a schedule for a page that plays it, with ``room`` pixels left empty below the time axis.
-
-    What such a page says itself is not in it: the memory of the ranks, and who waits in a run that failed."""
+    """Return the picture of a schedule for a page that plays it, with ``room`` empty pixels below the time axis. The
+    page itself shows the memory, and who waits in a failed run."""
     with collector_off():
         return _schedule(replace(trace, chain=None), WIDTH, "auto", False, False, rough, room)
 
 
 def static_picture(trace: Trace, most: int) -> Figure:
-    """Return the picture of a schedule as an image whose output has at most so many bytes, or nearly."""
+    """Return the picture of a schedule as an image of about so many bytes at most."""
     plain = replace(trace, chain=None)
     with collector_off():
         return small_enough(lambda rough: _schedule(plain, WIDTH, "auto", True, True, rough), most)
@@ -119,7 +118,7 @@ def check_width(width: object, where: str, least: float = NARROWEST) -> None:
 def card(
     parts: list[Diagram], width: float, height: float, words: str, static: bool = False, title: str = ""
 ) -> Figure:
-    """Return a figure with a background of its own, so that it can be read on any page."""
+    """Return a figure with a background, so that it can be read on any page."""
     back = box(0.5, 0.5, width - 1, height - 1, style(theme.CARD, theme.GRID, 1), 8)
     return Figure([back, *parts], width, height, words, static, title)
 

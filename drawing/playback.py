@@ -1,4 +1,4 @@
-"""What a page that plays a schedule is told: what each rank does, stores, and at which line of code it is, when."""
+"""The data of a page that plays a schedule: when each rank does and stores what, and its line of code."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .texts import ranges
 from .trace import Trace
 
 CARDS = 16
-"""Rows of ranks that have a card at the same time, at most. The page can show others in their place."""
+"""The largest number of rows with a card at the same time. The page can show others in their place."""
 SECONDS = 14.0
-"""Seconds for which a schedule plays at speed 1."""
+"""Seconds that a schedule plays at speed 1."""
 MOST_CODE = 1000
-"""Lines of code shown at most."""
+"""The largest number of lines of code shown."""
 
 
 def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]:
-    """Return all that the page is told but for the picture, ready for JSON. What occurs many times is in a table, and
-    an index stands in its place. ``left_out``: a sentence on the ranks that are not among ``rows``, if any."""
+    """Return the data of the page without its picture, ready for JSON. What occurs many times is in a table, and an
+    index stands for it. ``left_out``: a sentence on the ranks that are not among ``rows``, if any."""
     words, looks, held, failure = Table(), Table(), Table(), trace.failure
     waits = [wait.line for wait in trace.waits.values() if wait.line]
     spot = failure.line if failure is not None and isinstance(failure.line, Spot) else None
@@ -61,7 +61,7 @@ def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]
 
 
 def places(figure: Figure, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return where the page finds things in the picture: the timeline, what was left empty, top and height of rows."""
+    """Return the places of the picture's parts: the timeline, the empty room, and top and height of each row."""
     assert figure.area is not None
     lines = {rank: (y, height) for ranks, y, height in figure.rows for rank in ranks}
     box = dict(zip(("x0", "top", "x1", "bottom"), figure.area, strict=True))
@@ -69,14 +69,14 @@ def places(figure: Figure, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _chosen(trace: Trace, rows: Sequence[Row]) -> int:
-    """Return the row to begin with: that of the error, or of who waits where one should look first, or the first."""
+    """Return the row that is selected first: that of the error, that of the most important waiting rank, or row 0."""
     failure = trace.failure
     first = [failure.place.rank, *failure.knot()] if failure else []
     return next((at for rank in first for at, row in enumerate(rows) if rank in row.ranks), 0)
 
 
 def _error(trace: Trace) -> dict[str, Any] | None:
-    """Return the error of a failed run: its words, its line, and sentences on who waits for whom, with their marks."""
+    """Return the error of a failed run: its message, its line, and marked sentences on who waits for whom."""
     failure = trace.failure
     return failure and {"says": failure.says, "line": str(failure.line), "sentences": failure.sentences()}
 
@@ -108,7 +108,7 @@ def _row(
 
 
 def _held(events: Sequence[Event], shown: Sequence[int], held: Table) -> list[float]:
-    """Return how long after the last change a rank stores something else, and what, one behind the other."""
+    """Return the changes of a rank's memory as one flat list: the time since the last change, then what is stored."""
     found: list[float] = []
     since, before = 0.0, -1
     for event in events:
@@ -121,7 +121,7 @@ def _held(events: Sequence[Event], shown: Sequence[int], held: Table) -> list[fl
 
 
 def _stuck(trace: Trace, row: Row, code: Code) -> list[Any] | None:
-    """Return since when a row of a failed run goes on no more, what it says then, and its line of the code."""
+    """Return since when a row of a failed run is stuck, a text, and the index of its line of code."""
     failure, wait = trace.failure, trace.waits.get(row.ranks[0])
     if wait is not None:
         return [wait.since, f"wait{'s' * (len(row.ranks) == 1)} {wait.what}", code.place(wait.line)]
@@ -148,14 +148,14 @@ def _words(event: Event, row: Row) -> str:
 
 
 class Table:
-    """Things that occur many times, each stored once."""
+    """A table that stores equal items once."""
 
     def __init__(self) -> None:
         self.items: list[Hashable] = []
         self._places: dict[Hashable, int] = {}
 
     def place(self, item: Hashable) -> int:
-        """Return the index of a thing."""
+        """Return the index of an item, which is added if it is new."""
         if item not in self._places:
             self._places[item] = len(self.items)
             self.items.append(item)
@@ -163,9 +163,9 @@ class Table:
 
 
 class Code:
-    """The source of the functions in which operations were written, as far as it can be had: of code that is in no
-    function, the whole cell or file. What ran first comes first, and each piece begins at the left. ``spot``: the line
-    of an error, which is among them even if no operation was written there."""
+    """The source of the functions that operations come from, as far as it is available; of code outside functions, the
+    whole cell or file. What ran first comes first, without common indentation. ``spot``: the line of an error, which is
+    always included."""
 
     def __init__(self, lines: Iterable[Line], spot: Spot | None = None) -> None:
         found: dict[tuple[str, int], str] = {}
@@ -186,7 +186,7 @@ class Code:
 
 
 def _to_the_left(known: Sequence[tuple[str, int]], found: dict[tuple[str, int], str]) -> list[str]:
-    """Return the texts of lines, without the indentation that all lines of a piece share."""
+    """Return the texts of lines without the common indentation of each piece."""
     pieces: list[list[str]] = []
     before = ("", 0)
     for file, number in known:
@@ -198,7 +198,7 @@ def _to_the_left(known: Sequence[tuple[str, int]], found: dict[tuple[str, int], 
 
 
 def _source(code: CodeType) -> list[tuple[int, str]]:
-    if code.co_name.startswith(("<module", "<cell")):  # each of a cell's own statements is compiled by itself
+    if code.co_name.startswith(("<module", "<cell")):  # each statement of a cell is compiled by itself
         return [(at, line.rstrip("\n")) for at, line in enumerate(linecache.getlines(code.co_filename), 1)]
     try:
         lines, first = inspect.getsourcelines(code)

@@ -1,4 +1,4 @@
-"""A page that plays a schedule: what each rank does, stores, and at which line of code it is, at every moment."""
+"""A page that plays a schedule: what each rank does and stores at every moment, and its line of code."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from .trace import Trace, trace_of
 
 TEMPLATE = Path(__file__).with_name("player.html")
 OPERATIONS = 20_000
-"""Operations that a page can play at most."""
+"""The largest number of operations that a page can play."""
 STRIP = 70.0
 """Height in pixels of the memory of the chosen rank."""
 STILL, ROOM = 250_000, 40_000
-"""Bytes at most of the picture that stands where no player can (it would be most of a notebook otherwise), and bytes at
-least that a page must leave to its own picture."""
+"""The largest size in bytes of the picture shown where a page removes players, and the least room in bytes that a page
+leaves for its own picture."""
 
 
 class Player:
-    """A page with a schedule to play. It shows itself in a notebook, and ``save`` writes it as one file.
+    """A page that plays a schedule. It shows itself in a notebook, and ``save`` writes it as one file.
 
-    ``instead`` draws the picture that a notebook shows where players are taken out.
+    ``instead`` draws the picture that is shown where a page removes players.
     """
 
     def __init__(self, title: str, page: str, height: int, instead: Callable[[], Figure]) -> None:
@@ -103,7 +103,7 @@ def play(
         lambda rough: picture_for_player(trace, STRIP, rough), most, lambda figure: len(escape(figure.svg()))
     )
     page = _page(trace, figure.svg(), data | {"box": places(figure, rows)})
-    below = 160 + min(max(min(len(rows), CARDS) * 76, 300), 480)  # about: where it can, the page tells its frame
+    below = 160 + min(max(min(len(rows), CARDS) * 76, 300), 480)  # roughly: where it can, the page sends its height
     return Player(trace.title, page, int(figure.size[1] * 1.12) + below, lambda: static_picture(trace, STILL))
 
 
@@ -114,7 +114,7 @@ def _page(trace: Trace, picture: str, data: dict[str, Any]) -> str:
 
 
 def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]:
-    """Return the rows to play, in order, and a sentence on what is left out. Raise PuzzleError if there is none."""
+    """Return the rows to play, and a sentence on what is left out. Raise PuzzleError if no row can be played."""
     rows = rows_of(trace.by_rank, trace.apart, trace.hosts)
     wanted = _evenly(trace, rows) if ranks is None else _named(trace, rows, ranks)
     taken: list[int] = []
@@ -138,7 +138,7 @@ def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]
 
 
 def _named(trace: Trace, rows: Sequence[Row], ranks: Iterable[int]) -> list[int]:
-    """Return the places of the rows of these ranks. Raise PuzzleError if there are no such ranks."""
+    """Return the indices of the rows of these ranks. Raise PuzzleError if there are no such ranks."""
     of_rank = {rank: place for place, row in enumerate(rows) for rank in row.ranks}
     wanted = list(ranks) if isinstance(ranks, Iterable) else []
     if not wanted or any(rank not in of_rank for rank in wanted):
@@ -148,13 +148,13 @@ def _named(trace: Trace, rows: Sequence[Row], ranks: Iterable[int]) -> list[int]
 
 
 def _evenly(trace: Trace, rows: Sequence[Row]) -> list[int]:
-    """Return the places of all rows or, of too many, of some from all over the machine: where a run failed and who
-    waits there, the peak of memory, the first, the last, and others at even distances."""
+    """Return the indices of all rows or, if there are too many, of a selection: where a run failed and who waits there,
+    the peak of memory, the first, the last, and others at even distances."""
     counts = [len(row.operations) for row in rows]
     failure = trace.failure
     first = [failure.place.rank, *failure.knot()] if failure else []
-    telling = [*first, trace.peak.rank if trace.peak else None]
-    found = [place for rank in telling for place, row in enumerate(rows) if rank in row.ranks]
+    important = [*first, trace.peak.rank if trace.peak else None]
+    found = [place for rank in important for place, row in enumerate(rows) if rank in row.ranks]
     chosen: list[int] = []
     for many in range(len(rows), 0, -1):
         spread = [round(step * (len(rows) - 1) / max(1, many - 1)) for step in range(many)]
@@ -165,5 +165,5 @@ def _evenly(trace: Trace, rows: Sequence[Row]) -> list[int]:
 
 
 def _script(data: dict[str, Any]) -> str:
-    """Return JSON that can stand in a script: no tag can end it."""
+    """Return JSON that no tag in it can end when it stands in a script."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

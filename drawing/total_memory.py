@@ -1,4 +1,4 @@
-"""The memory of a run as one line: that of the rank whose peak is the run's, since only the highest peak counts."""
+"""The memory of a run as one line: that of the rank with the highest peak, since only that counts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .texts import brief_size
 from .trace import Trace
 
 HEIGHT = 34.0
-"""Of a strip, in pixels."""
+"""The height of a strip, in pixels."""
 
 
 def most_memory(traces: Sequence[Trace]) -> float:
-    """Return the highest peak or target of all, in elements: what a strip has room for."""
+    """Return the highest peak or target of all, in elements, as the scale of the strips."""
     peaks = [trace.peak.memory for trace in traces if trace.peak is not None]
     targets = [trace.memory_target for trace in traces if trace.memory_target is not None]
     return max(map(float, [*peaks, *targets]), default=0.0)
