@@ -44,7 +44,7 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
 
 
 def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
-    """Return what the picture shows: how many attempts there are, then all of its points."""
+    """Return the chart in words: the number of attempts, then all points."""
     passed = sum(point.passed for point in trail)
     count = f"{len(trail)} right attempt{plural(len(trail))}, {passed} within the target."
     said = [count if trail else f"No right attempt yet: grade({puzzle.name}) puts a point here for each that is right."]
@@ -53,14 +53,14 @@ def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
         for name, points in _landmarks(puzzle).items()
     ]
     if bound := bounds_of(puzzle):
-        words = bound.in_words()
-        said.append(f"{words[0].upper()}{words[1:]}.")
+        sentence = bound.in_words()
+        said.append(f"{sentence[0].upper()}{sentence[1:]}.")
     said += [f"Attempt {number}: {_figures(point, puzzle)}{_how(point)}." for number, point in enumerate(trail, 1)]
     return said
 
 
 def _landmarks(puzzle: Puzzle) -> dict[str, list[Point]]:
-    """Return the points that do not come from the learner, by their names."""
+    """Return the points that do not come from the learner, by name."""
     home, star = at_home(puzzle), puzzle.star
     found = {"target": [Point(puzzle.target["time"], puzzle.target["memory"], True)]}
     if star:
@@ -70,7 +70,7 @@ def _landmarks(puzzle: Puzzle) -> dict[str, list[Point]]:
 
 
 def _limits(puzzle: Puzzle) -> dict[str, float]:
-    """Return the times that nothing beats, by what is to be said of them after "no schedule is faster"."""
+    """Return the lower bounds of the time, by the text that follows "no schedule is faster"."""
     bound = bounds_of(puzzle)
     if bound is None:
         return {}
@@ -81,14 +81,14 @@ def _limits(puzzle: Puzzle) -> dict[str, float]:
 
 
 def _chart(puzzle: Puzzle, trail: Sequence[Point]) -> Chart:
-    """Return a chart that has room for all points that are not too far out."""
+    """Return a chart with room for all points that are not too far out."""
     known = [point for points in _landmarks(puzzle).values() for point in points]
     limits = [Point(time, known[0].memory, False) for time in _limits(puzzle).values()]
     return chart_of([*known, *limits, *trail], known[0])
 
 
 def _bounds(puzzle: Puzzle, chart: Chart) -> list[Diagram]:
-    """Return an upright line at each time that nothing beats."""
+    """Return a vertical line at each lower bound of the time."""
     return [
         Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
         for words, time in _limits(puzzle).items()
@@ -103,7 +103,7 @@ def _vertical_line(x: float, top: float, bottom: float) -> Diagram:
 
 
 def _known(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> list[Diagram]:
-    """Return the target's box, and star, best known and solution."""
+    """Return the area within the target, and the marks of star, best known and solution."""
     landmarks = _landmarks(puzzle)
     corner = _title(landmarks["target"][0], puzzle, trail)
     frontier = [chart.at(point) for point in landmarks["best known"]]
@@ -122,7 +122,7 @@ def _known(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> list[Diagram
 
 
 def _trail(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> list[Diagram]:
-    """Return the attempts, and the way from each to the next."""
+    """Return the attempts, and the line from each to the next."""
     places = [chart.at(point) for point in trail]
     parts: list[Diagram] = [poly(places, style(None, theme.STEP, 1.2), closed=False)] if len(places) > 1 else []
     for point, (x, y) in zip(trail, places, strict=True):
@@ -138,7 +138,7 @@ def _trail(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> list[Diagram
 
 
 def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> list[Diagram]:
-    """Return what the marks mean, with their figures, at the right of the chart."""
+    """Return the legend of the marks, with their figures, at the right of the chart."""
     rows = [("newest", "your newest attempt", trail[-1:])] if trail else []
     for name, shown, passed in (
         ("passes", "right, within the target", True),
@@ -163,7 +163,7 @@ def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> list[Diagram]:
 
 
 def _mark(name: str, x: float, y: float) -> Diagram:
-    """Return the sign of a kind of point."""
+    """Return the mark of a kind of point."""
     if name == "target":
         return target_sample(x, y)
     if name == "star":
@@ -180,7 +180,7 @@ def _mark(name: str, x: float, y: float) -> Diagram:
 
 
 def _title(point: Point, puzzle: Puzzle, trail: Sequence[Point]) -> str:
-    """Return what is at the place of a point, in lines: of several marks only the last can be pointed at."""
+    """Return the hover text of all marks at the place of a point, since the pointer finds only the last of them."""
     place = (point.time, point.memory)
     said = [f"the {name}" for name, points in _landmarks(puzzle).items() if place in [one[:2] for one in points]]
     for number, one in enumerate(trail, 1):
@@ -189,7 +189,7 @@ def _title(point: Point, puzzle: Puzzle, trail: Sequence[Point]) -> str:
 
 
 def _figures(point: Point, puzzle: Puzzle, shown: Callable[[float], str] = size_of) -> str:
-    """Return time and memory with their units, elements as ``shown``."""
+    """Return time and memory with their units, with elements formatted by ``shown``."""
     size = puzzle.size_unit
     memory = size.describe(point.memory) if size.says_itself else f"{shown(point.memory)} {size.name}"
     return f"{puzzle.unit.lasting(point.time)}, {memory}"

@@ -1,4 +1,4 @@
-"""Several schedules under one time axis: what got shorter from one to the next, their memory, their figures."""
+"""Several schedules under one time axis: the differences from one to the next, their memory, and their figures."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .total_memory import draw_total, most_memory
 from .trace import Trace, in_one_unit, trace_of
 
 TITLES, NAME, CHANGE, GAP, LINE = 420.0, 22.0, 17.0, 16.0, 19.0
-"""In pixels: width of a title at most, height of a title, of a line on what changed, room between schedules, height of
-a line of the table."""
+"""In pixels: the largest width of a title, the height of a title and of a line on differences, the room between
+schedules, and the height of a line of the table."""
 MOST = 4
-"""So many schedules at most: the eye does not follow more."""
+"""The largest number of schedules: the eye does not follow more."""
 LEAST = 800.0
-"""The least width of a picture in pixels: the table has no room in a narrower one."""
+"""The least width of a picture in pixels, which the table needs."""
 
 
 class Column(NamedTuple):
@@ -129,7 +129,7 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
 
 
 def _is_compared(trace: Trace) -> bool:
-    """Return whether it is said how a run differs from another: what fails, or does nothing, is soon done."""
+    """Return whether the differences of a run are shown: one that fails, or does nothing, is soon done."""
     return trace.attempted and trace.failure is None
 
 
@@ -148,7 +148,7 @@ def _change(before: Trace, after: Trace, width: float, y: float) -> tuple[list[D
 
 
 def _name(trace: Trace, width: float, y: float, machine_before: str) -> list[Diagram]:
-    """Return the title of a schedule, its machine unless that is the one before, and its fault."""
+    """Return the title of a schedule, its machine unless it is that of the schedule before, and its fault."""
     title = fit(trace.title, 13, TITLES)
     end, said = PAD + text_width(title, 13, bold=True), _machine(trace)
     after = end + 24 + text_width(said, 11) if said != machine_before else end + 10
@@ -181,7 +181,7 @@ def _end(layout: Layout, until: float) -> list[Diagram]:
 
 
 def _columns(traces: Sequence[Trace]) -> list[Column]:
-    """Return the columns of the table. Those on nodes and on hosts are there only if there are any."""
+    """Return the columns of the table, with those for nodes and hosts only if there are any."""
     unit = traces[0].unit
     absent = {"nodes"} if not any(trace.node_size for trace in traces) else set()
     absent |= {"on a host"} if not any(trace.hosts for trace in traces) else set()
@@ -219,12 +219,12 @@ def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagra
 
 
 def _right(trace: Trace) -> bool:
-    """Return whether its figures count: what does not train the model is soon done."""
+    """Return whether the figures of a run count, since it trains the model."""
     return trace.attempted and not trace.fault
 
 
 def in_words(traces: Iterable[Trace]) -> str:
-    """Return the figures of all schedules, and what changed from one to the next, in sentences."""
+    """Return the figures of all schedules, and the differences from one to the next, in sentences."""
     known = list(traces)
     said, before = [], None
     for trace in known:

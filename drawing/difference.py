@@ -1,4 +1,4 @@
-"""What the ranks of a run spend their time on, and what changed from one run to another: parts that add up."""
+"""The difference of two runs: how the time of their ranks is spent, in parts that add up."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lib.record.training import BACKWARD
 from .trace import Trace
 
 PLACES = 2
-"""Decimals of a tick in a sentence; of milliseconds, three digits are told in all."""
+"""Decimals of a tick in a sentence. Milliseconds are shown with three digits."""
 
 
 def parts_of(trace: Trace) -> dict[str, Fraction]:
-    """Return how long a rank does what, on average over the ranks, in the unit of the trace: the parts of
-    ``lib.record.breakdown``, with the halves of backward as one. They add up to the time of the run."""
+    """Return the parts of the time of a run (see ``lib.record.breakdown``), averaged over the ranks, in the unit of the
+    trace. The halves of a backward are one part. The parts add up to the time of the run."""
     time, spent = Fraction(trace.time), defaultdict[str, Fraction](Fraction)
     for part, share in trace.parts.items():
         row = OPERATIONS.get(part)
@@ -29,15 +29,15 @@ def parts_of(trace: Trace) -> dict[str, Fraction]:
 
 
 def changes(before: Trace, after: Trace) -> dict[str, Fraction]:
-    """Return how much longer a rank of the second run does what, on average: the largest changes first, without those
-    that are none. They add up to the difference of the times."""
+    """Return by how much each part of the second run is longer, for an average rank: the largest changes first, without
+    zeros. They add up to the difference of the times."""
     old, new = parts_of(before), parts_of(after)
     found = {part: new.get(part, Fraction()) - old.get(part, Fraction()) for part in {**old, **new}}
     return {part: found[part] for part in sorted(found, key=lambda part: -abs(found[part])) if found[part]}
 
 
 def rounded(parts: Mapping[str, Fraction], places: int) -> dict[str, Fraction]:
-    """Return the parts with so many decimals, rounded up or down such that they still add up to their rounded sum.
+    """Return the parts with so many decimals, rounded up or down so that they add up to their rounded sum.
 
     >>> thirds = {"a": Fraction(1, 3), "b": Fraction(1, 3), "c": Fraction(1, 3)}
     >>> [float(part) for part in rounded(thirds, 1).values()]
@@ -52,10 +52,9 @@ def rounded(parts: Mapping[str, Fraction], places: int) -> dict[str, Fraction]:
 
 
 def in_words(before: Trace, after: Trace) -> tuple[str, str]:
-    """Return what changed from one run to another: how much shorter or longer it is, and of what that is made."""
+    """Return how much shorter or longer the second run is, and the parts of this difference."""
     found = changes(before, after)
     unit, largest = after.unit, max(map(abs, found.values()), default=Fraction())
-    # Measured times are told with three digits, whatever their size.
     places = PLACES if unit.brief is show_ticks else max(0, 2 - math.floor(math.log10(largest or 1)))
     shown = {part: value for part, value in rounded(found, places).items() if value}
     total = sum(shown.values())

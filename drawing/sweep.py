@@ -1,4 +1,4 @@
-"""A sweep as points in the chart of time and memory, with the Pareto front of each size."""
+"""A sweep as points in a chart of time and memory, with the Pareto front of each size."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from .picture import WIDTH, card
 from .texts import plural
 from .time_memory import HEIGHT, RIGHT, TOP, Chart, axes, chart_of, target_area, target_sample
 
-SHOWN = 14
-"""So many programs have a row of their own in the legend."""
-TOLD = 4
-"""So many runs are told of to those who cannot see the picture: the table below it has all."""
+SHOWN, DESCRIBED = 14, 4
+"""The largest number of programs in the legend, and of runs in the alternative text: the table below has all."""
 
 
 def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
@@ -56,13 +54,13 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     ]
     if target:
         said += f"; the target of {target.name}: {_figures(target, sweep)}"
-    words = "; ".join(f"{trial.name}, {_size(trial)}: {_figures(trial, sweep)}" for trial in front[:TOLD])
-    words += f"; and {len(front) - TOLD} more." if len(front) > TOLD else "."
+    words = "; ".join(f"{trial.name}, {_size(trial)}: {_figures(trial, sweep)}" for trial in front[:DESCRIBED])
+    words += f"; and {len(front) - DESCRIBED} more." if len(front) > DESCRIBED else "."
     return card(parts, WIDTH, HEIGHT, f"{title}: {said}. What no other of the same size beats: {words}", static, title)
 
 
 def _target(trials: Sequence[Trial], cost: Cost | None) -> Trial | None:
-    """Return the target of the one puzzle that the trials, all of one size, are about, if it has their prices."""
+    """Return the target of the puzzle of these trials, if there is one puzzle, and all have its size and prices."""
     known = [puzzles()[name] for name in dict.fromkeys(trial.name for trial in trials) if name in puzzles()]
     if len(known) != 1 or cost_named(known[0].cost) != (cost or Cost()):
         return None
@@ -73,7 +71,7 @@ def _target(trials: Sequence[Trial], cost: Cost | None) -> Trial | None:
 
 
 def _fronts(front: list[Trial], chart: Chart) -> list[Diagram]:
-    """Return a stair for each size that has several points on its front, from fast to small."""
+    """Return a staircase for each size with several points on its front, from fast to small."""
     parts: list[Diagram] = []
     for _, alike in groupby(sorted(front, key=_size), key=_size):
         places = [chart.at(trial) for trial in sorted(alike, key=lambda trial: trial.time)]
@@ -94,7 +92,7 @@ def _point(trial: Trial, chart: Chart, names: list[str], best: bool, sweep: Swee
 
 
 def _mark(number: int, x: float, y: float, best: bool, of: int) -> Diagram:
-    """Return the sign of a program: its color, and one of four shapes, so that color alone tells nothing."""
+    """Return the mark of a program, with a color and one of four shapes, so that color is not the only difference."""
     color, k = theme.layer_color(number, max(of, 2)), 5.5
     how = style(color, theme.CARD, 1) if best else style(theme.CARD, color, 2)
     shapes = (

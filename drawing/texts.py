@@ -32,7 +32,7 @@ def si(number: float) -> str:
 
 
 def size_of(elements: Elements | float) -> str:
-    """Return a size as exact as there is room for.
+    """Return a size with all digits, or with three if it is very large.
 
     >>> size_of(2359296), size_of(12345678901)
     ('2,359,296', '12.3G')
@@ -46,7 +46,7 @@ def brief_size(unit: SizeUnit, size: Elements | float) -> str:
 
 
 def ranges(numbers: Iterable[int], most: int = 12) -> str:
-    """Return numbers with runs folded. Of more than ``most`` runs it shows the first, the last, and how many numbers.
+    """Return numbers as ranges. With more than ``most`` ranges, show the first, the last, and how many numbers.
 
     >>> ranges({5, 0, 1, 2})
     '0-2, 5'
@@ -65,7 +65,7 @@ def _ranges(numbers: frozenset[int] | tuple[int, ...], most: int) -> str:
 
 
 def brief_ranks(ranks: Sequence[int], devices: Sequence[int] = ()) -> str:
-    """Return the ranks of a row, short enough for its label; of hosts, the ``devices`` that they are beside.
+    """Return the name of a row of ranks, short enough for its label. Hosts are named by their ``devices``.
 
     >>> brief_ranks([3]), brief_ranks([0, 1, 2, 3]), brief_ranks([0, 4, 8, 12]), brief_ranks([4], [0])
     ('rank 3', 'ranks 0-3', 'ranks 0..12', 'host of rank 0')
@@ -78,7 +78,7 @@ def brief_ranks(ranks: Sequence[int], devices: Sequence[int] = ()) -> str:
 
 
 def full_ranks(ranks: Sequence[int], devices: Sequence[int] = ()) -> str:
-    """Return all ranks of a row, in words.
+    """Return the name of a row with all its ranks.
 
     >>> full_ranks([0, 1, 5]), full_ranks([4, 5], [0, 1])
     ('ranks 0, 1, 5', 'ranks 4, 5, hosts of ranks 0, 1')
@@ -88,7 +88,7 @@ def full_ranks(ranks: Sequence[int], devices: Sequence[int] = ()) -> str:
 
 
 def share_text(share: float) -> str:
-    """Return a share (0 to 1) as percent. Only nothing is 0%, and only all is 100%.
+    """Return a share (0 to 1) in percent. Only exactly nothing is 0%, and only everything is 100%.
 
     >>> share_text(0.0), share_text(0.001), share_text(0.426), share_text(0.999)
     ('0%', '<1%', '43%', '>99%')
@@ -99,13 +99,13 @@ def share_text(share: float) -> str:
 
 
 def plural(things: Sized | int, ending: str = "s") -> str:
-    """Return the ending of a word that counts things."""
+    """Return the plural ending of a word, or nothing for a single thing."""
     count = things if isinstance(things, int) else len(things)
     return "" if count == 1 else ending
 
 
 def summary(trace: Trace) -> str:
-    """Return the picture in words: sizes, figures, and the shape of the schedule."""
+    """Return the alternative text of a picture: sizes, figures, and the shape of the schedule."""
     if not trace.attempted:
         return f"{trace.title}: not attempted yet"
     sentences = trace.failure.sentences() if trace.failure else ()
@@ -132,19 +132,19 @@ def _figures(trace: Trace) -> str:
 
 def time_shares(trace: Trace) -> str:
     """Return where the time of all ranks goes, how much of it they are idle, and what is hidden by compute."""
-    said = f"where the time goes: {in_words(trace.parts)}" if trace.parts else "no time passes"
-    return "; ".join(filter(None, [said, idle_and_hidden(trace)]))
+    shares = f"where the time goes: {in_words(trace.parts)}" if trace.parts else "no time passes"
+    return "; ".join(filter(None, [shares, idle_and_hidden(trace)]))
 
 
 def idle_and_hidden(trace: Trace) -> str:
-    """Return the sum of all waiting, and how long ranks communicate beside compute, as far as there is any."""
+    """Return the shares of idle time and of communication beside compute, as far as there is any."""
     figures = {"idle": trace.idle, "communicates beside compute": trace.hidden}
     return ", ".join(f"{name} {share_text(share)}" for name, share in figures.items() if share > 1e-9)
 
 
 def machine(trace: Trace) -> str:
-    """Return how many ranks, layers and micro-batches there are, how long a tick is if times are not in ticks, and what
-    else has to be known."""
+    """Return the numbers of ranks, layers and micro-batches, how long a tick is if times are not in ticks, and a
+    note."""
     said = f"{trace.ranks} rank{plural(trace.ranks)} · {trace.layers} layer{plural(trace.layers)}"
     said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
     said += f" · nodes of {trace.node_size}" if trace.node_size else ""
@@ -153,14 +153,14 @@ def machine(trace: Trace) -> str:
 
 
 def _met(target: Any, met: bool | None, show: Callable[[Any], str]) -> str:
-    """Return a target in brackets, and whether it is met if that can be said."""
+    """Return a target in brackets, and whether it is met if that is known."""
     if target is None:
         return ""
     return f" (target {show(target)}{'' if met is None else ', met' if met else ', missed'})"
 
 
 def _shape(trace: Trace) -> str:
-    """Return how much each rank does, and from when to when it computes."""
+    """Return how many operations of each kind the ranks run, and from when to when they compute."""
     counts = {
         rank: Counter(event.kind for event in events if event.kind not in MARKS)
         for rank, events in trace.by_rank.items()

@@ -1,4 +1,4 @@
-"""The chart of time and memory: time to the right, memory upwards, in round figures."""
+"""A chart of time and memory: time to the right, memory upwards, in round figures."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .texts import brief_size
 LEFT, RIGHT, TOP, BOTTOM, HEIGHT = PAD + 46.0, 700.0, 92.0, 392.0, 436.0
 """In pixels: where the chart is, and the height of the picture."""
 ROOM, FARTHEST = 0.14, 2.0
-"""Room around the points, as a part of what they span; points beyond so many times a target are at the edge."""
+"""Room around the points, as a part of their span; points beyond so many times a target are at the edge."""
 
 
 WITHIN = style(theme.GOOD, theme.GOOD, 1.4, opacity=0.1)
-"""How what is within a target looks."""
+"""The look of the area within a target."""
 
 
 class Figures(Protocol):
-    """Whatever has a time and a memory."""
+    """Anything with a time and a memory."""
 
     @property
     def time(self) -> float:
@@ -36,7 +36,7 @@ class Figures(Protocol):
 
 
 class Scale(NamedTuple):
-    """From a figure to its place in pixels."""
+    """A linear scale from figures to pixels."""
 
     least: float
     most: float
@@ -44,7 +44,7 @@ class Scale(NamedTuple):
     end: float
 
     def at(self, value: float) -> float:
-        """Return the place of a figure: that of one beyond the scale is at its end."""
+        """Return the place of a figure, which is at the end of the scale for one beyond it."""
         part = (min(max(value, self.least), self.most) - self.least) / (self.most - self.least)
         return self.start + part * (self.end - self.start)
 
@@ -85,7 +85,7 @@ def chart_of(points: Sequence[Figures], target: Figures | None = None) -> Chart:
 
 
 def axes(chart: Chart, unit: Unit = TICKS, sizes_in: SizeUnit = ELEMENTS) -> list[Diagram]:
-    """Return a grid with its figures, and what they are."""
+    """Return the grid, its figures, and the names of the axes."""
     times, sizes = chart.x.ticks(8), chart.y.ticks(6)
     grid = [(chart.x.at(time), TOP, chart.x.at(time), BOTTOM) for time in times]
     grid += [(LEFT, chart.y.at(size), RIGHT, chart.y.at(size)) for size in sizes]
@@ -100,7 +100,7 @@ def axes(chart: Chart, unit: Unit = TICKS, sizes_in: SizeUnit = ELEMENTS) -> lis
 
 
 def target_area(chart: Chart, target: Figures, words: str) -> list[Diagram]:
-    """Return the box of all that meets a target, from the fastest and smallest to it, with words in its corner."""
+    """Return the area of all points within a target, with a text in its corner."""
     x, y = chart.at(target)
     parts: list[Diagram] = [box(LEFT, y, x - LEFT, BOTTOM - y, WITHIN)]
     if text_width(words, 10) + 16 < x - LEFT and BOTTOM - y > 24:
@@ -109,5 +109,5 @@ def target_area(chart: Chart, target: Figures, words: str) -> list[Diagram]:
 
 
 def target_sample(x: float, y: float) -> Diagram:
-    """Return the sign of a target in a legend."""
+    """Return the sample of a target for a legend."""
     return box(x - 12, y - 7, 24, 14, WITHIN)
