@@ -21,11 +21,11 @@ from .silhouette import draw_meanings, draw_silhouette
 from .texts import plural
 
 COLUMNS, WIDE, TALL, GAP = 3, 292.0, 97.0, 26.0
-"""Cards in a line, then their width and height and the room between them in pixels."""
+"""The number of cards in a line, then their width and height and the room between them in pixels."""
 LINE, HEAD = 17.0, 34.0
 """Height of a line of a card, and of a heading between cards."""
 TICKS, ELEMENTS, STAMP = 106.0, 180.0, 194.0
-"""In a card: where the columns of figures end, and where the silhouette begins."""
+"""Places in a card, in pixels: the ends of the columns of figures, and the left edge of the silhouette."""
 TARGET_MEANS, STAR_MEANS = "the target", "the star: ticks, and elements of peak memory"
 Corner = tuple[float, float, float]  # where a card begins, and its height
 
@@ -36,10 +36,10 @@ def draw_course(
     trail: Mapping[str, Sequence[Point]] = MappingProxyType({}),
     static: bool = False,
 ) -> Figure:
-    """Return a map of the puzzles in their order, and below it of the programs to be repaired, each with what it asks
-    for (ticks and elements) and the silhouette of its solution's schedule. Those that are ``solved`` are ticked, those
-    that are ``starred`` have a star, and those with right attempts on the ``trail`` have the newest. Unless it is
-    ``static``, each leads to its notebook, if that is in this folder."""
+    """Return a map of the puzzles in order, and below it of the programs to be repaired, each with its target and the
+    silhouette of its solution's schedule. ``solved`` puzzles have a tick, ``starred`` ones a star, and those with right
+    attempts on the ``trail`` show the newest. Unless ``static``, each links to its notebook, if that is in this
+    folder."""
     course = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
     repairs = [puzzle for puzzle in puzzles().values() if puzzle.repair]
     width = 2 * PAD + COLUMNS * WIDE + (COLUMNS - 1) * GAP
@@ -66,7 +66,7 @@ def draw_course(
 
 
 def _meanings(y: float, width: float) -> list[Diagram]:
-    """Return a line that says what the colors are, and the figures."""
+    """Return a line that explains the colors and the figures."""
     star_x = width - PAD - text_width(STAR_MEANS, 10.5)
     target_x = star_x - 36 - text_width(TARGET_MEANS, 10.5)
     ink = style(theme.INK)
@@ -80,7 +80,7 @@ def _meanings(y: float, width: float) -> list[Diagram]:
 
 
 def _places(known: Sequence[Puzzle], y: float, trail: Mapping[str, Sequence[Point]]) -> tuple[list[Corner], float]:
-    """Return where cards are, from ``y`` down, line by line from left to right, and the y below them."""
+    """Return the places of cards, from ``y`` down in lines from left to right, and the y below them."""
     places = []
     for first in range(0, len(known), COLUMNS):
         line = known[first : first + COLUMNS]
@@ -91,7 +91,7 @@ def _places(known: Sequence[Puzzle], y: float, trail: Mapping[str, Sequence[Poin
 
 
 def _ways(places: Sequence[Corner]) -> list[Diagram]:
-    """Return an arrow from each card to the next, which may be at the beginning of the next line."""
+    """Return an arrow from each card to the next, which may begin the next line."""
     how = style(None, theme.MUTE, 1.4)
     parts: list[Diagram] = []
     for (x, y, tall), (x2, y2, tall2) in pairwise(places):
@@ -153,7 +153,7 @@ def _card(puzzle: Puzzle, place: Corner, color: str, done: str, trail: Mapping[s
 
 
 def _on(color: str) -> str:
-    """Return the color of a number on a color: one that is light on dark pages has the card's."""
+    """Return the color of a number on a background color."""
     return theme.CARD if color == theme.STEP else theme.text_on(color)
 
 
@@ -184,5 +184,5 @@ def _in_words(
         effort = f"{puzzle.difficulty}, {puzzle.minutes} minutes"
         return f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {effort}): {target}{done}"
 
-    told = f"The course, {len(course)} puzzles. {'. '.join(map(said, course))}."
-    return told + (f" {len(repairs)} programs to be repaired. {'. '.join(map(said, repairs))}." if repairs else "")
+    text = f"The course, {len(course)} puzzles. {'. '.join(map(said, course))}."
+    return text + (f" {len(repairs)} programs to be repaired. {'. '.join(map(said, repairs))}." if repairs else "")

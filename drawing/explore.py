@@ -1,4 +1,4 @@
-"""Sliders for the size of a machine: the picture of a learner's function follows."""
+"""Sliders for the size of a machine, above the picture of a learner's function."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .picture import draw
 from .svg import escape
 
 RANKS, LAYERS, EACH, SLOWER = 64, 24, 8, 10
-"""The ends of the sliders."""
+"""The largest values of the sliders."""
 TIMEOUT = 5.0
-"""Seconds for a run: who moves a slider wants to see something soon."""
+"""Seconds for a run: whoever moves a slider wants to see something soon."""
 
 
 def explore(fn: Callable[[Model], Any], *, ranks: int = 4, layers: int = 6, each: int = 1) -> Any:

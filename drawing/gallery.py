@@ -1,5 +1,5 @@
-"""Schedules to be looked at before anything is installed: without head, targets and hover texts, all in the same
-colors, with one legend for all of them; and several of them on one sheet."""
+"""Schedules for a web page, without head, targets and hover texts, in the same colors and with one legend for all; and
+several schedules on one sheet."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from .total_memory import draw_total, most_memory
 from .trace import Trace, trace_of
 
 COLOR = "operation"
-"""What colors tell in all of them."""
+"""The meaning of colors in all of them."""
 COLUMNS, TOP, HEAD, GAP = 2, 74.0, 44.0, 22.0
-"""Of a sheet: schedules in a line; in pixels, the room for its title, for that of each schedule, and below it."""
+"""Of a sheet: the schedules in a line; then in pixels the room for its title, for each schedule's title and below
+it."""
 
 
 class Piece(NamedTuple):
-    """A schedule of a sheet: its title, what is to be said of it in a line, and the run."""
+    """A schedule of a sheet: its title, a line of text, and the run."""
 
     title: str
     words: str
@@ -34,9 +35,9 @@ class Piece(NamedTuple):
 
 
 def draw_schedule(source: object, rough: int = 0, width: float = WIDTH, *, alone: bool = False) -> Figure:
-    """Return a schedule without head and legend, and the memory of the rank whose peak is the highest. ``rough``: 0
-    for a box for each operation, 1 for what fills each pixel, which takes fewer bytes where there are many; ``alone``:
-    an image for a page on which no other picture has its legend, which it has itself."""
+    """Return a schedule without head and legend, and the memory of the rank with the highest peak. ``rough``: 0 draws a
+    box for each operation, 1 what fills most of each pixel, which takes fewer bytes for many operations. With ``alone``
+    it is an image with a legend of its own."""
     trace = _trace(source)
     layout = Layout(trace, width, PAD, rough=rough, beside=[trace])
     total, y = draw_total(layout, layout.bottom + 5, most_memory([trace]))
@@ -70,10 +71,10 @@ def draw_poster(pieces: Sequence[Piece], title: str, words: str, width: float = 
             reached = max(reached, bottom)
         y = reached + GAP
     legend, y = _legend(traces, width, y)
-    told = "; ".join(
+    texts = "; ".join(
         f"{piece.title}, {piece.words}: {_figures(trace)}" for piece, trace in zip(pieces, traces, strict=True)
     )
-    return card([*parts, *legend], width, y + 12, f"{title}. {words} {told}.", title=title)
+    return card([*parts, *legend], width, y + 12, f"{title}. {words} {texts}.", title=title)
 
 
 def _cell(piece: Piece, trace: Trace, wide: float, y: float) -> tuple[list[Diagram], float]:
@@ -98,7 +99,7 @@ def _figures(trace: Trace) -> str:
 
 
 def _legend(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:
-    """Return one legend. The schedule with the most micro-batches comes first: it says what their colors are."""
+    """Return one legend. The schedule with the most micro-batches comes first, since it explains their colors."""
     most = sorted(traces, key=lambda trace: -trace.batches)
     layouts = [Layout(trace, width, 0.0) for trace in most]
     plans: list[NumberPlans] = [plan_numbers(layout) for layout in layouts]

@@ -16,15 +16,15 @@ from .marks import Diagram, box, label, style, text_width
 from .tensors import TALL, WIDE, icon, in_words
 
 MOST, LINES = 256, 64
-"""Tensors and lines shown at most. Of others only the number is shown."""
+"""The largest numbers of tensors and lines. Of further ones only the number is shown."""
 NAMES = 140.0
-"""Width of the name of a line at most, in pixels."""
+"""The largest width of a line's name, in pixels."""
 COLUMNS, GAP, KEY = 6, 8.0, 16.0
-"""Pictures in a line at most, then the room between them and for a key above one in pixels."""
+"""The largest number of pictures in a line, then the room between them and for a key above each, in pixels."""
 
 
 class Line(NamedTuple):
-    """One dictionary: its name, and its tensors under their keys."""
+    """A dictionary: its name, and its tensors by their keys."""
 
     name: str
     tensors: list[tuple[str, Tensor]]
@@ -73,7 +73,7 @@ def _shown(lines: list[Line]) -> tuple[list[Line], int]:
 
 
 def _named(group: object) -> list[tuple[str, Tensor]]:
-    """Return tensors under their keys, or without keys if they have none. Raise PuzzleError for anything else."""
+    """Return tensors with their keys, if they have any. Raise PuzzleError for anything else."""
     if isinstance(group, Mapping):
         pairs = [(fit(repr(key), 10, WIDE + GAP), tensor) for key, tensor in group.items()]
     elif isinstance(group, Iterable) and not isinstance(group, str):

@@ -1,4 +1,4 @@
-"""The head of a picture: its title, how large the machine is, the figures beside their targets."""
+"""The head of a picture: the title, the size of the machine, and the figures with their targets."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .time_bar import draw_time_bar
 from .trace import Trace
 
 STACKED, LOW, MORE, UNDER = 50.0, 58.0, 16.0, 16.0
-"""In pixels: how much lower the figures are if they have no room beside the title, where title and figures end, the
+"""In pixels: how much lower the figures are without room beside the title, the y where title and figures end, the
 height of each line on the run (its fault, its longest chain), and the room below the head."""
 BETWEEN, TITLE = 20.0, 160.0
-"""In pixels: room between figures, and the width that a title gets at least."""
+"""In pixels: the room between figures, and the least width of a title."""
 BAR, WIDEST_BAR = 360.0, 500.0
-"""In pixels: the bar of where the time goes is at least so wide beside the figures, and at most so wide anywhere."""
+"""In pixels: the least width of the time bar beside the figures, and its largest width anywhere."""
 
 
 class HeaderFigure(NamedTuple):
-    """One figure of the head. ``met``: whether it meets its target, or None if there is none."""
+    """A figure of the head. ``met`` says whether it meets its target, None if it has none."""
 
     name: str
     value: str
@@ -30,8 +30,8 @@ class HeaderFigure(NamedTuple):
 
 
 def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
-    """Return the title at the left, then the figures and the bar of where the time goes, and below them the fault and
-    the chain of the run, and the y where all that ends. What has no room beside the title is below it."""
+    """Return the title, the figures and the time bar beside or below it, the fault and the longest chain of the run,
+    and the y where all that ends."""
     shown = figures(trace)
     widths = [_width(figure) for figure in shown]
     inner, wide = width - 2 * PAD, sum(widths) + BETWEEN * len(widths)
@@ -68,15 +68,14 @@ def fit(text: str, size: float, width: float) -> str:
     """Return the text, cut off with an ellipsis if it is wider than ``width`` pixels."""
     if len(text) * size <= 4 * width and text_width(text, size, bold=True) <= width:
         return text
-    text = text[: int(4 * width / size)]  # no letter is narrower: a text of megabytes is measured in no time
+    text = text[: int(4 * width / size)]  # no letter is narrower: a huge text is cut before it is measured
     while text and text_width(text + "…", size, bold=True) > width:
         text = text[:-1]
     return text + "…"
 
 
 def figures(trace: Trace) -> list[HeaderFigure]:
-    """Return the figures of the head, time and peak memory. Those of a run with a fault meet no target, whatever they
-    are."""
+    """Return the figures of the head, time and peak memory. Those of a run with a fault meet no target."""
     peak, unit = trace.peak, trace.unit
     size = trace.size_unit.show if trace.size_unit.says_itself else size_of
     time = HeaderFigure("time", unit.brief(trace.time), f"{unit.name}, until it failed" if trace.failure else unit.name)

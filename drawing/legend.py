@@ -25,11 +25,11 @@ from .trace import Trace
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
 NUMBERED = 12
-"""Up to so many layers, each has a numbered box."""
+"""Up to so many layers, each has a numbered sample."""
 
 
 class Entry(NamedTuple):
-    """A sample drawn from (0, 0) to (width, TALL), and what it means."""
+    """A sample drawn from (0, 0) to (width, TALL), and its meaning."""
 
     sample: Diagram
     width: float
@@ -39,10 +39,8 @@ class Entry(NamedTuple):
 def draw_legend(
     layouts: Sequence[Layout], plans: Sequence[NumberPlans], y: float, memory: bool, links: str = "auto"
 ) -> tuple[list[Diagram], float]:
-    """Return the legend of schedules with equally many layers from ``y`` down, and the y where it ends.
-
-    ``links``: what was asked for when the rows were drawn.
-    """
+    """Return the legend of schedules with equally many layers from ``y`` down, and the y where it ends. ``links`` is
+    the option with which the rows were drawn."""
     numbered = {kind for numbers in plans for kind, how in numbers.items() if how.size}
     parts: list[Diagram] = []
     width = layouts[0].width
@@ -91,7 +89,7 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
 
 
 def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
-    """Yield what is in the rows besides operations."""
+    """Yield the signs in the rows besides operations."""
     if any(joined(layout, row) for layout in layouts for row in layout.rows):
         yield Entry(_notched(), WIDE, "notch: the next layer")
     if any(map(_has_strips, layouts)):
@@ -147,7 +145,7 @@ def _memory(layout: Layout) -> Iterator[Entry]:
 
 
 def _colors(trace: Trace) -> list[Entry]:
-    """Return what colors tell: the layers, or the micro-batches."""
+    """Return the meaning of colors: layers, or micro-batches."""
     if not trace.by_operation:
         return [_layers(trace.layers)]
     if trace.batches == 1:
@@ -159,7 +157,7 @@ def _colors(trace: Trace) -> list[Entry]:
 
 
 def _layers(layers: int) -> Entry:
-    """Return the colors of the layers: a numbered box for each, or a band from the first to the last."""
+    """Return the colors of the layers: a numbered sample of each, or a band from the first to the last."""
     if layers <= NUMBERED:
         return Entry(
             together(map(_layer, range(layers), [layers] * layers)), 17.0 * layers - 1, f"layer{'s' * (layers > 1)}"

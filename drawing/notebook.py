@@ -1,4 +1,4 @@
-"""Lets runs and tensors show themselves in a notebook, each as one text/html output, and hints as Markdown."""
+"""Formatters for a notebook: runs and tensors show themselves as HTML, hints as Markdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .tensors import draw_tensor
 
 
 def register() -> None:
-    """Tell a running IPython how to show our types. Elsewhere it does nothing, and a second time changes nothing."""
+    """Register the formatters of our types with a running IPython. Elsewhere, and a second time, it changes nothing."""
     ipython = sys.modules.get("IPython")  # if it runs, it is imported
     shell: Any = ipython.get_ipython() if ipython is not None else None
     formatter = getattr(shell, "display_formatter", None)
@@ -41,14 +41,14 @@ def _show_run(run: Run) -> str:
 
 
 def _show_sweep(sweep: Sweep) -> str:
-    """Return the picture, if any run is right, and the table below it."""
+    """Return the picture, if any run is right, and the table."""
     picture = draw_sweep(sweep)._repr_html_() if sweep.front() else ""
     return f"{picture}<pre>{escape(str(sweep))}</pre>"
 
 
 def _show_failure(result: Any) -> None:
-    """Below the error of a cell, show the run that has failed: as a picture, or played where the cell would have played
-    it; at a terminal as text."""
+    """Show the failed run below the error of a cell: as a picture, or as a player if the cell calls ``play``; at a
+    terminal as text."""
     error = result.error_in_exec
     failed = error.run if isinstance(error, PuzzleError) else None
     if isinstance(failed, Run):
@@ -62,6 +62,6 @@ def _show_tensor(tensor: Tensor) -> str:
 
 
 def _show_hint(hint: Hint) -> str:
-    """Return a hint as Markdown, its picture as an image, which hosts show there, too."""
+    """Return a hint as Markdown, with its picture as an image."""
     picture = draw_sketch(hint.puzzle, static=True)._repr_html_() if hint.sketched else ""
     return f"{hint.text}\n\n{picture}"

@@ -1,5 +1,5 @@
-"""Micro-batch numbers, planned for the whole picture: written into every box of a kind, or once over boxes
-of one micro-batch that follow each other, or not at all. Decided box by box they would look random."""
+"""Micro-batch numbers, planned for the whole picture: in every box of a kind, once over consecutive boxes of the same
+micro-batch, or not at all. If every box decided by itself they would look random."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .texts import ranges
 SIZES = (11.0, 9.5, 8.0)
 LEAST_CONTRAST = 4.2
 APART = 0.4
-"""Room that a number leaves free in its box, in parts of its size: those of two boxes must not read as one."""
+"""Free room in a box beside its number, in parts of the font size: the numbers of two boxes must not read as one."""
 
 
 class NumberPlan(NamedTuple):
-    """How the numbers of a kind are written: ``size`` in pixels (0: not at all), in ``each`` box or over runs."""
+    """The way to write the numbers of a kind: ``size`` in pixels (0: not at all), in ``each`` box or over runs."""
 
     size: float = 0.0
     each: bool = True
 
 
 NumberPlans = dict[str, NumberPlan]
-"""The plan of every kind that has numbers."""
+"""The plan for every kind with numbers."""
 
 
 def plan_numbers(layout: Layout, cut: float | None = None) -> NumberPlans:
-    """Return how the numbers of every kind are written that has some. ``cut``: where half a schedule ends, in ticks. A
-    box that is cut there may be too narrow for its number, and takes none from the others."""
+    """Return the plan for every kind. ``cut``: the tick where half of a schedule ends. A box that is cut there may be
+    too narrow for its number, and does not count for the others."""
     return {kind: _plan(layout, kind, cut) for kind in training()}
 
 
@@ -55,8 +55,8 @@ def _plan(layout: Layout, kind: str, cut: float | None) -> NumberPlan:
 
 
 def over_runs(layout: Layout, row: Row, plans: NumberPlans, pale: Container[int] = ()) -> Iterator[Diagram]:
-    """Yield the numbers of a row that stand over several boxes. ``pale``: the ids of events whose boxes are faded, on
-    which a number follows the page."""
+    """Yield the numbers of a row that stand over several boxes. ``pale``: the ids of events with faded boxes, where
+    numbers have the color of other texts."""
     for kind, (size, each) in plans.items():
         if size and not each and row.same_batches:
             for run in runs_of(row, kind):
@@ -89,8 +89,8 @@ def runs_of(row: Row, kind: str) -> Iterator[Sequence[Event]]:
 
 
 def joined(layout: Layout, row: Row) -> dict[int, tuple[Event, ...]]:
-    """Return for each box that is drawn as one with its neighbors, by its id, all of them: a micro-batch on its way
-    through the layers of a stage. Boxes of which only some are on the longest chain stay apart."""
+    """Return the runs of boxes that are drawn as one, by the id of each event in them: a micro-batch on its way through
+    the layers of a stage. With a longest chain all boxes stay separate."""
     if not layout.fine or not layout.trace.by_operation or layout.trace.chain is not None or not row.same_batches:
         return {}
     runs = [tuple(run) for kind in training() for run in runs_of(row, kind) if len(run) > 1]
@@ -98,7 +98,7 @@ def joined(layout: Layout, row: Row) -> dict[int, tuple[Event, ...]]:
 
 
 def _under(layout: Layout, run: Sequence[Event], size: float) -> list[str]:
-    """Return the colors that a number in the middle of a run lies on."""
+    """Return the colors behind a number in the middle of a run."""
     if _tinted(layout, run):
         return [theme.CARD]
     middle = (run[0].start + run[-1].end) / 2
@@ -112,7 +112,7 @@ def _ink(layout: Layout, run: Sequence[Event], size: float) -> str:
 
 
 def _tinted(layout: Layout, run: Sequence[Event]) -> bool:
-    """Return whether boxes are so pale that what is written on them follows the page."""
+    """Return whether boxes are so pale that numbers on them have the color of other texts."""
     kind = run[0].kind
     return theme.outlined(kind) and (not layout.trace.by_operation or kind in theme.BANDS)
 

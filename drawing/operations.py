@@ -1,4 +1,4 @@
-"""How an operation looks, in the timeline as in the legend."""
+"""The look of an operation, in the timeline and in the legend."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .marks import Diagram, Point, box, label, lines, poly, style, together
 from .trace import Trace
 
 LEGIBLE_SIGN = 4.5
-"""Boxes narrower than so many pixels have no sign."""
+"""The least width of a box with a sign, in pixels."""
 STRIPPED = 11.0
-"""Rows lower than so many pixels have no strips."""
+"""The least height of a row with strips, in pixels."""
 NOTCH = 1.2
-"""Width of a notch, in pixels."""
+"""The width of a notch, in pixels."""
 
 
 def operation(
@@ -26,9 +26,9 @@ def operation(
 ) -> Diagram:
     """Return a box of an operation. ``text`` is written on a forward or backward, in ``size`` pixels.
 
-    Forward is full of the color of its layer, backward outlined with a tint of it, so that the two are told apart
-    without hue. Where colors tell the operation, backward is ``full``, too, and a little lower. Everything else has a
-    color and a sign of its own.
+    A forward is filled with the color of its layer, a backward is outlined and tinted, so that the two differ without
+    hue. Where colors mean the operation, a backward is ``full``, too, and a little lower. All other operations have a
+    color and a sign of their own.
     """
     x, y, width, height = place
     if not width:
@@ -44,8 +44,8 @@ def operation(
 
 
 def color_of(event: Event, trace: Trace) -> str:
-    """Return the color of an event that carries micro-batches through a layer, and of the strip of a collective: that
-    of its layer, or of the operation and the micro-batch, where a strip has the color of its box."""
+    """Return the color of an event that works on a layer, or of the strip of a collective: the color of the layer, or
+    of operation and micro-batch. In the latter case a strip has the color of its box."""
     if not trace.by_operation:
         return theme.layer_color(event.layer or 0, trace.layers)
     if not theme.in_layer_color(event.kind):
@@ -54,20 +54,19 @@ def color_of(event: Event, trace: Trace) -> str:
 
 
 def lower(kind: str, height: float) -> float:
-    """Return by how much the full box of a pass is lower than its row, at the top and at the bottom."""
+    """Return the distance of the full box of a pass from the edges of its row."""
     return height * theme.LOWER if theme.outlined(kind) and height >= theme.OUTLINED else 0.0
 
 
 def notches(at: Sequence[float], y: float, height: float) -> Diagram:
-    """Return notches in the edges of a box, where one of its layers ends and the next begins."""
+    """Return notches in the edges of a box, one between each of its layers and the next."""
     deep = min(3.5, height / 5)
     found = [(x, edge, x, edge + way * deep) for x in at for edge, way in ((y, 1), (y + height, -1))]
     return lines(found, style(None, theme.CARD, NOTCH))
 
 
 def has_strip(height: float) -> bool:
-    """Return whether a collective in a row of this height has room for a strip at its foot, in the color of its
-    layer."""
+    """Return whether a row of this height has room for strips in the colors of layers."""
     return height >= STRIPPED
 
 
@@ -111,7 +110,7 @@ def _pass(kind: str, place: Rect, color: str, text: str, size: float, full: bool
 
 
 def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
-    """Return a box with a sign, and with a strip at its foot in the color of its layer, if that is given."""
+    """Return a box with a sign, and a strip at its foot if the color of its layer is given."""
     x, y, width, height = place
     color = theme.kind_color(kind)
     parts: list[Diagram] = [box(x, y, width, height, style(color), min(2.5, height / 5, width / 5))]

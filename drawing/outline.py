@@ -1,4 +1,4 @@
-"""What a learner who is stuck may see: half of a schedule, or a schedule beside the outline of the target's."""
+"""Pictures for a learner who is stuck: half of a schedule, or their schedule beside an outline of the target's."""
 
 from __future__ import annotations
 
@@ -132,13 +132,13 @@ def _trace(puzzle: Puzzle, title: str, sketch: Sketch) -> Trace:
 
 
 def _events(outline: Outline, rank: int) -> list[Event]:
-    """Return stand-ins, from which idle time can be read: it is known when the target works, but not what it does."""
+    """Return events that stand for the busy times of a rank: what it does there is not known."""
     spans = outline.busy.get(rank, ())
     return [Event(rank, FORWARD.kind, None, frozenset(), start, start, end, ()) for start, end in spans]
 
 
 def _silhouette(layout: Layout, outline: Outline) -> list[Diagram]:
-    """Return the rows of a target: strong while it computes, faint while it only communicates."""
+    """Return the rows of a target, strong where it computes and faint where it only communicates."""
 
     def bars(by_rank: Mapping[int, Sequence[Span]]) -> list[Rect]:
         return [

@@ -1,7 +1,7 @@
 """``python -m lib draw``: the schedule of a function in a file, as a picture, a page, a trace or text.
 
-A function that fails is drawn up to its error. Exit status: 0 drawn, 1 the function fails, 2 the command is not
-understood.
+A function that fails is drawn up to its error. The exit status is 0 if all is drawn, 1 if the function fails, and 2 for
+a wrong command.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENDINGS = (".svg", ".html", ".json", ".txt")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out a command line. Return the exit status."""
+    """Carry out a command line, and return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         functions = [function_in(what) for what in options.what]

@@ -1,4 +1,4 @@
-"""A schedule as small as a stamp, by which it is known again: what each rank does, and where it is idle."""
+"""A schedule as small as a stamp: what each rank does, and where it is idle."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ NAMES: Mapping[str, str] = {
 
 
 def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, height: float) -> list[Diagram]:
-    """Return the rows of ``lib.course.outlines.silhouette`` in a box of these pixels. Ranks that do the same are one
-    block, in which thin lines part them."""
+    """Return the rows of ``lib.course.outlines.silhouette`` in this rectangle. Ranks that do the same are one block
+    with thin lines between them."""
     tall, wide = height / len(rows), width / CELLS
     found: dict[str, list[tuple[float, Bar]]] = {}
     top = y
-    for row, alike in groupby(rows):
-        thick = tall * len(list(alike))
+    for row, equal in groupby(rows):
+        thick = tall * len(list(equal))
         at = 0
         for letter, cells in groupby(row):
             length = len(list(cells))
@@ -56,7 +56,7 @@ def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, heigh
 
 
 def draw_meanings(x: float, y: float) -> list[Diagram]:
-    """Return a line that says what the colors of silhouettes mean."""
+    """Return a line that explains the colors of silhouettes."""
     parts: list[Diagram] = []
     for letter, name in NAMES.items():
         parts.append(box(x, y - 5, 14, 10, style(COLORS.get(letter, theme.LANE)), 2))

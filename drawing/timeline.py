@@ -1,4 +1,4 @@
-"""The rows of ranks: what each does, and when."""
+"""The rows of a schedule: what each rank does, and when."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from .numbering import NumberPlans
 from .texts import plural, ranges, share_text
 
 NOTE = 9.5
-"""Height of the words at the right of a row, in pixels."""
+"""The height of the texts at the right of a row, in pixels."""
 
 
 def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = True) -> list[Diagram]:
-    """Return all rows with their names, links and the nodes of ranks. The time axis is drawn by ``axis``.
-
-    ``notes``: at the right of each row, how idle its ranks are.
-    """
+    """Return all rows with their names, links and nodes. ``notes``: whether idle shares are at the right of the
+    rows."""
     parts = [*empty_rows(layout), *draw_gaps(layout, notes), *draw_ties(layout, links)]
     found = links_of(layout, links)
     if layout.fine:
@@ -38,7 +36,7 @@ def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = 
 
 
 def empty_rows(layout: Layout) -> list[Diagram]:
-    """Return what is behind the operations: the nodes of ranks, and rows that have a tint where a rank is idle."""
+    """Return the background of the rows: frames of nodes, and tints where a rank is idle."""
     return [*_nodes(layout), _backgrounds(layout), *tints(layout), grid(layout, layout.top, layout.bottom)]
 
 
@@ -68,7 +66,7 @@ def _backgrounds(layout: Layout) -> Diagram:
 
 
 def _nodes(layout: Layout) -> Iterator[Diagram]:
-    """Yield a frame behind neighboring ranks of one node, named at its left."""
+    """Yield a frame with a name behind neighboring ranks of a node."""
     found: list[tuple[int | None, list[Row]]] = []
     for row in layout.rows:
         node = layout.node_of(row)
@@ -110,10 +108,10 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
 
 
 def _notes(layout: Layout) -> Iterator[Diagram]:
-    """Yield how idle the rows are, once for neighbors that are alike."""
+    """Yield the idle shares of the rows, once for neighbors with equal ones."""
     last = -99.0
-    for text, alike in groupby(layout.rows, lambda row: _note(layout, row)):
-        rows = [*alike]
+    for text, equal in groupby(layout.rows, lambda row: _note(layout, row)):
+        rows = [*equal]
         top, bottom = rows[0].y, rows[-1].y + layout.height
         middle = (top + bottom) / 2
         if middle - last < NOTE:
@@ -126,7 +124,7 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
 
 
 def _layers(layout: Layout, row: Row) -> str:
-    """Return which layers a row runs, where colors do not tell and there is room for it."""
+    """Return the layers of a row, if colors do not show them and there is room."""
     if not layout.trace.by_operation or layout.height < 20 or not row.layers:
         return ""
     said = f"layer{plural(row.layers)} {ranges(row.layers)}"
@@ -134,7 +132,7 @@ def _layers(layout: Layout, row: Row) -> str:
 
 
 def fitting(layout: Layout, name: str, size: float) -> str:
-    """Return the name of a row, without the word "ranks" where there is no room for it."""
+    """Return the name of a row, without the word "ranks" if there is no room for it."""
     return name if text_width(name, size) <= layout.names - 8 else re.sub("ranks? ", "", name)
 
 
