@@ -6,40 +6,41 @@ for another viewer. After importing this package, runs and tensors show themselv
 numbers first, chalk last:
 
 =================  ===============================================================
-trace              what a picture is drawn from
+trace              the data of a picture
 theme              colors, by role and by kind
-words              numbers, names and sentences
-layout             rows, lanes, places: numbers only
-hover              what an operation says when the pointer rests on it
+texts              numbers, names and sentences
+layout             rows, tracks, places: numbers only
+hover              the hover text of an operation
 marks              cheap chalk leaves
 svg                from chalk's tree to SVG
 files, figure      pictures as files; a diagram that shows itself
-operations         how an operation looks
+operations         the look of an operation
 numbering          where micro-batch numbers have room
-gaps               where a rank does nothing, and for whom it waits there
+gaps               when a rank does nothing, and for whom it waits
 links              arrows from sends to receives, ties between the ranks of a collective
-path               the longest chain, as a line through its boxes
+chain              the longest chain, as a line through its boxes
 failure            where a run has failed, and who waits there
 boxes, coarse      the operations of the rows, box by box or column by column
 timeline           the rows, with what is behind and beside them
 time_bar           where the time of all ranks goes, as a bar
 header             title and figures
-peak               why memory is highest where it is, in words
+peak               the reason for the peak of memory, as text
 memory, legend     the panels below the rows
-picture            all of it: ``draw``
-difference         what ranks spend their time on, and what changed between two runs
+picture            the whole picture: ``draw``
+difference         the parts of the difference of two runs
 total_memory       the memory of a run as one line
 compare            several schedules under one time axis
 gallery            schedules with one legend for all, and several on one sheet
-playback           what a page that plays a schedule is told
+playback           the data of a page that plays a schedule
 player             that page: ``play``
-templates, perfetto the schedule for another viewer, with what ranks do alike written once
+templates,         the schedule for another viewer, with a template for ranks that do the
+perfetto           same
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``
-outline            half of a schedule; yours beside the target's outline: ``draw_sketch``, ``beside_target``
-time_memory        the plane of time and memory
-attempts           right attempts as points of time and memory: ``draw_attempts``
-sweep              many runs as points of time and memory: ``draw_sweep``
+outline            half of a schedule: ``draw_sketch``; yours above the target's: ``beside_target``
+time_memory        a chart of time and memory
+attempts           right attempts in that chart: ``draw_attempts``
+sweep              many runs in that chart: ``draw_sweep``
 explore            sliders for the size, above the picture: ``explore``
 silhouette         a schedule as small as a stamp
 course             the map of all puzzles: ``draw_course``

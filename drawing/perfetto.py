@@ -1,11 +1,11 @@
 """A schedule for https://ui.perfetto.dev: the Trace Event Format, as JSON.
 
 The format: "Trace Event Format", Google, docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU. What
-it leaves open is written as Perfetto reads it: the id of a flow is a number, since of texts only hexadecimal ones are
-understood, and a series of a counter keeps its value until it is said anew.
+it leaves open is written as Perfetto reads it: the id of a flow is a number, since Perfetto reads texts as hexadecimal,
+and a series of a counter keeps its value until the next one.
 
-To keep files small, nothing is said twice: micro-batches that are in a slice's name are not in its details, "issued" is
-there only where it is not the start, and of memory only the kinds that have changed.
+To keep files small, nothing is written twice: micro-batches in a slice's name are not in its details, "issued" is there
+only if it is not the start, and of memory only the kinds that have changed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .texts import full_ranks
 from .trace import Trace, trace_of
 
 TICK = 1000.0
-"""Microseconds for a tick, which so shows as a millisecond, and for a millisecond that was measured."""
+"""Microseconds for a tick, which Perfetto shows as a millisecond, or for a measured millisecond."""
 
 TALK = frozenset(in_lane("collective", "message"))
 ENDS = {SEND.kind: '"ph":"s"', RECEIVE.kind: '"ph":"f","bp":"e"'}
-"""How a flow begins and ends."""
+"""The two ends of a flow."""
 MOMENTS = frozenset(MARKS)
 INSTANT = ',"ph":"i","s":"t"}'  # what takes no time
-FEW = 3  # ranks of a group that is told from others by its ranks, and not by being the same object
+FEW = 3  # groups with fewer ranks are compared by their ranks, others by their identity
 
 kind_of, held_of = attrgetter("kind"), attrgetter("held")  # functions of C: asked of every event
 
@@ -64,7 +64,7 @@ def perfetto(source: object) -> Export:
     """The schedule of a Run, or of models, as the text of a JSON file in the Trace Event Format, with a method
     ``save("fsdp.json.gz")``.
 
-    Each rank is a process. Its threads are compute, and as many lanes of communication as run at the same time. Sends
+    Each rank is a process. Its threads are compute, and as many of communication as run at the same time. Sends
     and their receives are joined by flows. Memory is a counter with a series for each kind that the run has, in
     elements, and one for the total. Raises PuzzleError for anything that is not a run.
     """
@@ -80,7 +80,7 @@ def perfetto(source: object) -> Export:
 
 
 def _about(trace: Trace) -> Json:
-    """Return what the file says of itself: the title, what a millisecond is, and the targets, if there are any."""
+    """Return the description of the file: the title, the meaning of a millisecond, and the targets, if any."""
     about: Json = {"title": trace.title, "1 ms is": f"1 {trace.unit.one}", "issued": "at the start, if nothing is said"}
     if trace.scale:
         about["scale"] = trace.scale
@@ -94,8 +94,8 @@ def _about(trace: Trace) -> Json:
 
 
 class Moments(dict[float, tuple[float, str]]):
-    """By a time in ticks: the time in microseconds, to the nanosecond, as what is finer is noise of floats, and its
-    text. Ranks begin and end at the same moments."""
+    """A cache from a time in ticks to its microseconds, rounded to nanoseconds, and their text, since ranks begin and
+    end at the same moments."""
 
     def __missing__(self, moment: float) -> tuple[float, str]:
         microseconds = _short(round(moment * TICK, 3))
@@ -104,8 +104,8 @@ class Moments(dict[float, tuple[float, str]]):
 
 
 class Lengths(dict[float, str]):
-    """By the difference of two times in microseconds: how long a slice lasts. (Of what is said: slices of one thread
-    must touch, and not overlap by a rounding.)"""
+    """A cache from a length in microseconds to the text of a slice's duration. It is the difference of two rounded
+    times, so that slices of one thread do not overlap."""
 
     def __missing__(self, length: float) -> str:
         self[length] = lasts = f',"ph":"X","dur":{_short(round(length, 3))}}}'
@@ -123,9 +123,9 @@ def _threads(events: Sequence[Event]) -> list[int]:
     threads = [0] * len(events)
     talk = [(event.start, event.end, at) for at, event in enumerate(events) if event.kind in TALK]
     for start, end, at in sorted(talk):
-        for lane, until in enumerate(free, 1):
+        for thread, until in enumerate(free, 1):
             if until <= start:
-                free[lane - 1], threads[at] = end, lane
+                free[thread - 1], threads[at] = end, thread
                 break
         else:
             free.append(end)
@@ -135,13 +135,13 @@ def _threads(events: Sequence[Event]) -> list[int]:
 
 @lru_cache(maxsize=1 << 8)
 def _thread_named(thread: int) -> str:
-    """Return the details of a thread's name."""
+    """Return the name of a thread as JSON."""
     name = "compute" if not thread else "communication" if thread == 1 else f"communication {thread}"
     return encode({"name": name})
 
 
 def _messages(trace: Trace) -> dict[object, int]:
-    """Return the messages of which both ends can be shown as slices, numbered: a flow needs both."""
+    """Return numbers for the messages whose two ends are slices, since a flow needs both."""
     ends = [event for event in trace.events if event.kind in ENDS and event.start != event.end]
     sent = {event.op for event in ends if event.kind == SEND.kind}
     received = (event.op for event in ends if event.kind == RECEIVE.kind and event.op in sent)
@@ -149,13 +149,13 @@ def _messages(trace: Trace) -> dict[object, int]:
 
 
 def _number(elements: Elements) -> float:
-    """Return a size as JSON has numbers."""
+    """Return a size as a number of JSON."""
     return elements if isinstance(elements, int) else _short(float(elements))
 
 
 class Writer:
-    """Writes the entries of a run as text. The larger part of an entry is that of many others, of other ranks and
-    other moments: it is made once, and the rest is written around it, as ``json`` would write it."""
+    """A writer of the entries of a run as JSON text. Most of an entry is common to many ranks and moments, so it is
+    made once, and the rest is written around it."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -172,7 +172,7 @@ class Writer:
         self.events: Sequence[Event] = ()
         self.columns: Columns = {}
         self.threads: list[int] = []
-        self.form: Template | None = None
+        self.template: Template | None = None
 
     def names(self, rank: int, place: int) -> Iterator[str]:
         """Yield the names of the rank whose log was written last, and of its threads. ``place``: among the ranks."""
@@ -184,21 +184,21 @@ class Writer:
             yield f'{{"ph":"M","pid":{rank},"tid":{thread},"ts":0,"name":"thread_name","args":{_thread_named(thread)}}}'
 
     def log(self, rank: int, events: Sequence[Event]) -> list[str]:
-        """Return what a rank did, each operation in its thread, and its memory where that has changed, as parts of a
-        text that follows on others."""
+        """Return the entries of a rank, for operations and changes of memory, as parts of a text that continues
+        others."""
         columns = columns_of(events)
         own = renaming(self.columns, columns)
         if own is None:
-            self.events, self.columns, self.threads, self.form = events, columns, _threads(events), None
+            self.events, self.columns, self.threads, self.template = events, columns, _threads(events), None
             return [self._entries(str(rank), self.said)]
-        if self.form is None:
-            gaps = Placeholders()
-            self.form = Template(self._entries(Template.RANK, gaps), gaps)
-        return self.form.filled(rank, own)
+        if self.template is None:
+            marks = Placeholders()
+            self.template = Template(self._entries(Template.RANK, marks), marks)
+        return self.template.filled(rank, own)
 
     def _entries(self, rank: str, said: RangeTexts) -> str:
-        """Return the entries of the last rank that did something new, each after a comma, with these texts for what is
-        its own."""
+        """Return the entries of the last rank that did something new, each after a comma. ``said`` gives the texts of
+        its own micro-batches and groups."""
         entries = [""]
         before: Sequence[Elements] = ()
         places = [f'{{"pid":{rank},"tid":{thread},"ts":' for thread in range(max(self.threads, default=0) + 1)]
@@ -235,12 +235,12 @@ class Writer:
         return ",".join(entries)
 
     def _changed(self, before: Sequence[Elements], now: Sequence[Elements]) -> str:
-        """Return what has changed in memory, and the total: everything if nothing is known of it ``before``."""
+        """Return the kinds of memory that have changed, and the total, or everything if nothing is known ``before``."""
         if (known := self.steps.get((before, now))) is not None:
             return known
         sizes = [(name, now[at], before[at] if before else None) for at, name in self.kinds]
         sizes.append(('"total"', sum(now), sum(before) if before else None))
-        # Of fractions it may be less than JSON's numbers tell.
+        # A change of fractions may be too small for JSON's numbers.
         changed = ",".join(
             f"{name}:{_number(size)}"
             for name, size, old in sizes
@@ -250,8 +250,8 @@ class Writer:
         return entry
 
     def _details(self, event: Event, unnamed: frozenset[int], said: RangeTexts) -> str:
-        """Return the details of an operation, but for what belongs to its moment and its rank. ``unnamed``: the
-        micro-batches that are not part of its name."""
+        """Return the details of an operation that do not depend on its moment and rank. ``unnamed``: the micro-batches
+        that are not part of its name."""
         details = dict(_details(event, self.trace.size_unit.name, unnamed, said))
         return f',"args":{encode(details)}' if details else ""
 
@@ -263,7 +263,7 @@ class Writer:
 
 @lru_cache(maxsize=1 << 12)
 def _named(kind: str, layer: int | tuple[int, ...] | None, tensor: str | None) -> tuple[str, str, bool]:
-    """Return the name of an operation, what follows behind its micro-batches, and whether they are part of the name."""
+    """Return the name of an operation, the text after its micro-batches, and whether these are part of the name."""
     of_layers = "" if layer is None else f" {show_layers(layer)}"
     row = OPERATIONS.get(kind)
     by_batch = tensor in ACTIVATIONS or (row is not None and row.by_batch)  # or a pipeline could not be read
@@ -272,7 +272,7 @@ def _named(kind: str, layer: int | tuple[int, ...] | None, tensor: str | None) -
 
 
 def _details(event: Event, unit: str, unnamed: frozenset[int], said: RangeTexts) -> Iterator[tuple[str, object]]:
-    """Yield what there is to say of an operation, with the micro-batches that are not part of its name."""
+    """Yield the details of an operation, with the micro-batches that are not part of its name."""
     if unnamed:
         yield "micro-batches", said[unnamed]
     if event.tensor:

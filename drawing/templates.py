@@ -1,7 +1,7 @@
-"""What ranks do alike, written once: a text with gaps, into which each rank's own numbers are filled.
+"""Templates for ranks that do the same: a text with placeholders for each rank's own numbers.
 
-In data parallelism a thousand ranks do the same at the same time, each with a micro-batch of its own. To find that out
-and to fill the gaps takes half of the time of writing each rank's text.
+In data parallelism a thousand ranks do the same at the same time, each with its own micro-batch. To find that out and
+to fill in a template takes half of the time of writing each rank's text.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from .texts import ranges
 Numbers = frozenset[int] | tuple[int, ...]
 """The micro-batches of an operation, or the ranks of its group."""
 Columns = Mapping[str, tuple[Any, ...]]
-"""What a rank has done, by the fields of its events."""
+"""The events of a rank as columns, by field."""
 
-RANKS_OWN = ("batches", "group")  # what each rank has of its own, told by numbers
+RANKS_OWN = ("batches", "group")  # fields in which ranks with the same events may differ
 COMPARED = tuple(name for name in Event._fields if name not in ("rank", *RANKS_OWN, "op", "awaited"))
 MESSAGES = frozenset(in_lane("message"))
-MARK = "~"  # around a gap; in no other text of a schedule
+MARK = "~"  # around a placeholder; in no other text of a schedule
 
 
 def columns_of(events: Sequence[Event]) -> Columns:
-    """Return the events of a rank by their fields."""
+    """Return the events of a rank as columns."""
     return dict(zip(Event._fields, zip(*events, strict=True), strict=False))
 
 
 def renaming(one: Columns, other: Columns) -> dict[Numbers, Numbers] | None:
-    """Return which micro-batches and groups of one rank are others of another rank, and which ones, if it does the same
-    at the same times, in as much memory. Return None if it does not, or for messages: each has a number of its own."""
+    """Return the micro-batches and groups of one rank that are different ones of another rank with otherwise equal
+    events, or None if the events differ, or if there are messages, each of which has its own number."""
     if any(one.get(name) != other.get(name) for name in COMPARED) or not MESSAGES.isdisjoint(one.get("kind", ())):
         return None
     same, renamed = list[Numbers](), dict[Numbers, Numbers]()
@@ -40,7 +40,7 @@ def renaming(one: Columns, other: Columns) -> dict[Numbers, Numbers] | None:
         ones, others = one.get(name, ()), other.get(name, ())
         if ones == others:
             continue
-        # A few objects come many times, and to ask which they are is faster than whether they are equal.
+        # The same few objects occur many times, and comparing identities is faster.
         pairs = dict(zip(zip(map(id, ones), map(id, others), strict=True), zip(ones, others, strict=True), strict=True))
         for its, own in pairs.values():
             if its is own or its == own:
@@ -51,8 +51,7 @@ def renaming(one: Columns, other: Columns) -> dict[Numbers, Numbers] | None:
 
 
 class RangeTexts(dict[Numbers, str]):
-    """Micro-batches and groups as texts. ``details``: larger texts that have some of these in them, to be kept by who
-    writes them."""
+    """A cache of the texts of micro-batches and groups. ``details`` is a cache of larger texts made with them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,26 +63,26 @@ class RangeTexts(dict[Numbers, str]):
 
 
 class Placeholders(RangeTexts):
-    """Placeholders in the place of these texts."""
+    """A cache that gives a placeholder in place of each text."""
 
     def __missing__(self, numbers: Numbers) -> str:
-        self[numbers] = gap = f"{MARK}{len(self)}{MARK}"
-        return gap
+        self[numbers] = mark = f"{MARK}{len(self)}{MARK}"
+        return mark
 
 
 class Template:
-    """A text with gaps, of ``gaps``, and ``RANK`` for a rank's number."""
+    """A text with placeholders, and ``RANK`` for the number of a rank."""
 
     RANK = f"{MARK}rank{MARK}"
 
-    def __init__(self, text: str, gaps: Placeholders) -> None:
-        self.parts, self.numbers = text.split(MARK), list(gaps)
-        self.gaps = self.parts[1::2]
+    def __init__(self, text: str, placeholders: Placeholders) -> None:
+        self.parts, self.numbers = text.split(MARK), list(placeholders)
+        self.places = self.parts[1::2]
 
     def filled(self, rank: int, own: Mapping[Numbers, Numbers]) -> list[str]:
-        """Return the text of a rank, with its own numbers, in parts: what all have in common is not written again."""
+        """Return the text of a rank with its own numbers, in parts, so that common ones are not copied."""
         texts = {str(at): ranges(own.get(numbers, numbers)) for at, numbers in enumerate(self.numbers)}
         texts["rank"] = str(rank)
         parts = self.parts.copy()
-        parts[1::2] = map(texts.__getitem__, self.gaps)
+        parts[1::2] = map(texts.__getitem__, self.places)
         return parts

@@ -1,4 +1,4 @@
-"""What a picture is drawn from: events and sizes, from a Run or from models."""
+"""The data of a picture: events and sizes, from a Run or from models."""
 
 from __future__ import annotations
 
@@ -33,16 +33,14 @@ from lib.running.run import Run
 from . import theme
 
 BEHIND = 0.55
-"""Room behind a run that failed, in parts of its time."""
-
-
+"""Room behind a failed run, in parts of its time."""
 COLORS = ("auto", "layer", "operation")
-"""What colors may tell."""
+"""The possible meanings of colors."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Events by rank, and what the header says. Times in ``unit``, memory in ``size_unit``."""
+    """Events by rank, and the data of the header. Times are in ``unit``, memory in ``size_unit``."""
 
     by_rank: Mapping[int, Sequence[Event]]
     """The events of each rank in the order in which they were issued."""
@@ -54,25 +52,25 @@ class Trace:
     time_target: float | None = None
     memory_target: Elements | float | None = None
     fault: str = ""
-    """What is wrong with the run, in a line, or nothing: then its figures are compared with their targets."""
+    """What is wrong with the run, in a line. Only without a fault its figures are compared with their targets."""
     failure: Failure | None = None
-    """Where an error has ended the run, and who waits."""
+    """The error that has ended the run, and the ranks that wait."""
     models: Sequence[Model] = field(default=(), repr=False)
-    """The models whose events these are, rank by rank, if they are known."""
+    """The models of the events, rank by rank, if known."""
     color: str = "auto"
-    """What colors tell: the "layer", the "operation", or what suits the run ("auto")."""
+    """The meaning of colors: the "layer", the "operation", or what suits the run ("auto")."""
     unit: Unit = TICKS
     size_unit: SizeUnit = ELEMENTS
     tick: float | None = None
-    """Milliseconds that a tick takes, if that is known."""
+    """The length of a tick in milliseconds, if known."""
     chain: Chain | None = None
-    """The longest chain of operations that wait for each other, if it is to be shown."""
+    """The longest chain of operations that wait for each other, if it is shown."""
     hosts: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """The devices of each host, by its rank. Shares of time, and the peak, are those of devices."""
+    """The devices of each host, by its rank. Shares of time and the peak do not count hosts."""
     note: str = ""
-    """What whoever reads the figures has to know."""
+    """A remark for the reader of the figures."""
     scored: bool = False
-    """Whether the targets are a puzzle's, which figures in seconds and bytes meet in two digits."""
+    """Whether the targets are a puzzle's: then figures in seconds and bytes count in two digits."""
 
     @cached_property
     def events(self) -> list[Event]:
@@ -81,12 +79,12 @@ class Trace:
 
     @cached_property
     def device_events(self) -> list[Event]:
-        """The events that are no host's."""
+        """The events of devices, without those of hosts."""
         return [event for event in self.events if event.rank not in self.hosts] if self.hosts else self.events
 
     @property
     def ranks(self) -> int:
-        """Number of ranks shown, without hosts."""
+        """The number of ranks shown, without hosts."""
         return len(self.by_rank) - len(self.hosts)
 
     @cached_property
@@ -96,27 +94,27 @@ class Trace:
 
     @property
     def scale(self) -> str:
-        """How long a tick is, where times are not in ticks: an empty text if that need not or cannot be said."""
+        """The length of a tick as text, if times are measured and it is known."""
         return f"1 tick = {MS.lasting(self.tick)}" if self.unit is MS and self.tick else ""
 
     @cached_property
     def until(self) -> float:
-        """Where the time axis ends: behind a run that failed there is room, since who waits there waits for ever."""
+        """The end of the time axis: a failed run has room behind it for ranks that wait for ever."""
         return self.time if self.failure is None else self.time * (1 + BEHIND) or 1.0
 
     @cached_property
     def waits(self) -> dict[int, Wait]:
-        """What each rank waits for that will never go on."""
+        """The waits of ranks that never go on."""
         return {wait.rank: wait for wait in (self.failure.waits if self.failure else ())}
 
     @cached_property
     def waiting(self) -> Waiting:
-        """When each rank does nothing, and for whom it waits there."""
+        """The gaps of each rank, and for whom it waits."""
         return Waiting(self.by_rank, self.time, self.tier)
 
     @cached_property
     def apart(self) -> dict[int | None, object]:
-        """What tells ranks of a failed run from others that did the same."""
+        """The differences between ranks of a failed run that did the same: how each of them ended."""
         if self.failure is None:
             return {}
         apart: dict[int | None, object] = {rank: (wait.what, wait.since) for rank, wait in self.waits.items()}
@@ -134,29 +132,29 @@ class Trace:
 
     @cached_property
     def parts(self) -> Mapping[str, Fraction]:
-        """Where the time of all ranks but hosts goes, in shares (0 to 1) that add up to 1."""
+        """The time of all ranks without hosts, by parts: shares (0 to 1) that add up to 1."""
         return time_parts(self.device_events, self.ranks, self.time)
 
     @cached_property
     def idle(self) -> float:
-        """Share (0 to 1) of all ranks' time in which a rank neither computes nor communicates."""
+        """The share (0 to 1) of all ranks' time in which they neither compute nor communicate."""
         return float(idle_of(self.parts))
 
     @cached_property
     def communication(self) -> float:
-        """Share (0 to 1) of all ranks' time with communication, hidden or not."""
+        """The share (0 to 1) of all ranks' time with communication, hidden or not."""
         return share(self.device_events, self.ranks, in_lane("collective", "message"), self.time)
 
     @property
     def fast_enough(self) -> bool | None:
-        """Whether the time meets its target. None if there is no target, and for a run with a fault."""
+        """Whether the time meets its target; None without a target, and for a run with a fault."""
         if self.time_target is None or self.fault:
             return None
         return (self.unit.scored(self.time) if self.scored else self.time) <= self.time_target
 
     @property
     def small_enough(self) -> bool | None:
-        """Whether the peak memory meets its target, in the same way."""
+        """Whether the peak memory meets its target; None as in ``fast_enough``."""
         if self.memory_target is None or self.peak is None or self.fault:
             return None
         memory = self.peak.memory
@@ -164,7 +162,7 @@ class Trace:
 
     @cached_property
     def hidden(self) -> float:
-        """Share (0 to 1) of all ranks' time in which communication goes on beside compute."""
+        """The share (0 to 1) of all ranks' time in which communication goes on beside compute."""
         return max(0.0, self.communication - float(self.parts.get(TALK, 0)))
 
     def traffic(self, between: bool) -> float:
@@ -181,15 +179,15 @@ class Trace:
 
     @cached_property
     def lines(self) -> dict[int, Sequence[Line | None]]:
-        """The lines of the learner's code that the events of each rank come from, or None where that is not known."""
+        """The line of the learner's code for each event of each rank, or None if it is not known."""
         known = {id(model): model.lines() for model in self.models}
         own = dict(zip(sorted(self.by_rank), [known[id(model)] for model in self.models], strict=False))
         return {rank: own.get(rank, [None] * len(events)) for rank, events in self.by_rank.items()}
 
     @cached_property
     def by_operation(self) -> bool:
-        """Whether colors tell forward from backward, and micro-batches: where rows are stages of a pipeline, the layer
-        says little more than the row."""
+        """Whether colors mean the operation and the micro-batch. That suits a pipeline, where the layer says little
+        more than the row."""
         if self.color != "auto":
             return self.color == "operation"
         trained = [
@@ -202,7 +200,7 @@ class Trace:
 
     @cached_property
     def attempted(self) -> bool:
-        """Whether anything was done, if only a mistake."""
+        """Whether any operation was run, or an error made."""
         return self.failure is not None or any(event.kind not in MARKS for event in self.events)
 
 
@@ -214,7 +212,7 @@ def trace_of(
 ) -> Trace:
     """Return the trace of a Run, a Model, or several Models. Raise PuzzleError for anything else.
 
-    Without targets of its own, the run of a puzzle's function at the puzzle's size has the puzzle's.
+    Without targets, a run of a puzzle's function at the puzzle's size gets the puzzle's.
     """
     for name, target in (("time_target", time_target), ("memory_target", memory_target)):
         if target is not None and not (isinstance(target, Real) and 0 <= target < float("inf")):
@@ -247,8 +245,7 @@ def trace_of(
 
 
 def _of_run(trace: Trace, run: Run) -> Trace:
-    """Return a trace with what a Run says of itself besides its records, and with the targets of its puzzle where it
-    has none of its own."""
+    """Return a trace with the data of a Run besides its records, and the targets of its puzzle if it has none."""
     trace = replace(
         trace,
         unit=run.unit,
@@ -271,17 +268,16 @@ def _of_run(trace: Trace, run: Run) -> Trace:
 
 
 def _hosts(models: Sequence[Model], by_rank: Mapping[int, object]) -> dict[int, tuple[int, ...]]:
-    """Return the devices of each host that is among these ranks. Of several machines all ranks are numbered anew, so
-    that nobody knows them."""
+    """Return the devices of each host among these ranks, or nothing if they are of several machines."""
     if len({id(model.dist) for model in models}) > 1:
         return {}
     return {rank: near for rank, near in models[0].dist._mesh.beside.items() if rank in by_rank}
 
 
 def with_chain(trace: Trace, wanted: bool | None) -> Trace:
-    """Return a trace with its longest chain, if that is wanted or, without a wish, if the run is right and too slow.
+    """Return a trace with its longest chain, if it is ``wanted`` or, with None, if the run is right and too slow.
 
-    Raise PuzzleError where it is wanted and cannot be known: times were measured, or there are not all ranks.
+    Raise PuzzleError if a wanted chain cannot be computed: times were measured, or ranks are missing.
     """
     slow = trace.fast_enough is False and not trace.failure
     if wanted is False or (wanted is None and not slow):
@@ -300,8 +296,8 @@ def with_chain(trace: Trace, wanted: bool | None) -> Trace:
 
 
 def in_one_unit(traces: Sequence[Trace]) -> Sequence[Trace]:
-    """Return traces in one unit: if one of them is in milliseconds, all are. What was only simulated has the tick of
-    the first that was measured. Raise PuzzleError if nobody knows how long a tick is."""
+    """Return traces in one unit: if one of them is in milliseconds, all are. Simulated ones take the tick of the first
+    measured one. Raise PuzzleError if the length of a tick is not known."""
     if len({trace.unit for trace in traces}) == 1:
         return traces
     names = {trace.size_unit.name for trace in traces}
@@ -310,7 +306,7 @@ def in_one_unit(traces: Sequence[Trace]) -> Sequence[Trace]:
         raise PuzzleError(problem, where="compare", fix="runs with prices of one kind", line="")
     known = [trace.tick for trace in traces if trace.tick]
     if not known:
-        problem = "one is in ticks, one in ms, and nothing was computed that would tell how long a tick is"
+        problem = "one is in ticks, one in ms, and nothing was computed that would say how long a tick is"
         raise PuzzleError(problem, where="compare", fix="run(..., pace=0.03): a tick lasts 30 ms")
     return [_in_ms(trace, trace.tick or known[0]) if trace.unit is TICKS else trace for trace in traces]
 
@@ -327,13 +323,13 @@ def _in_ms(trace: Trace, tick: float) -> Trace:
 
 
 def _trains(run: Run) -> bool:
-    """Return whether a run is meant to train the model, and not to show something else."""
+    """Return whether a run is meant to train the model."""
     ends = any(state.finals for state in run.final_states)
     return run.failed or ends or run.name in puzzles() or any(event.kind == UPDATE.kind for event in run.events)
 
 
 def _refused(run: Run, puzzle: Puzzle) -> str:
-    """Return what the puzzle refuses of a run that trains the model, in a line: other pieces, or another way."""
+    """Return in a line why the puzzle refuses a run that trains the model, or an empty text."""
     try:
         check(run, puzzle, puzzle.size)
     except PuzzleError as error:
@@ -342,7 +338,7 @@ def _refused(run: Run, puzzle: Puzzle) -> str:
 
 
 def _puzzle_of(run: Run) -> Puzzle | None:
-    """Return the puzzle of this name, if this is its machine, and the run is one that can be proved."""
+    """Return the puzzle of this name, if this is its machine, and the run can be graded."""
     puzzle = puzzles().get(run.name)
     dist = run.models[0].dist
     if run.note or puzzle is None or dist.cost != cost_named(puzzle.cost) or size_of_run(run) != puzzle.size:
@@ -351,7 +347,7 @@ def _puzzle_of(run: Run) -> Puzzle | None:
 
 
 def size_of_run(run: Run) -> Size:
-    """Return the arguments of ``run`` that say how large a machine is, and what it trains."""
+    """Return the arguments of ``run`` that describe the machine, and what it trains."""
     size = {name: getattr(run, name) for name in ("ranks", "layers", "batches", "mesh", "node_size", "hosts")}
     size["train"] = None if run.train == TRAINED[0] else run.train
     if run.node_size == run.cost.node_size:  # the prices say it, nobody else
@@ -360,7 +356,7 @@ def size_of_run(run: Run) -> Size:
 
 
 def _models(source: object) -> list[Model]:
-    """Return the models behind what ``draw`` was given."""
+    """Return the models of a source of ``draw``. Raise PuzzleError if there are none."""
     models: list[object] = []
     if isinstance(source, Run):
         models = list(source.writers)
@@ -393,7 +389,7 @@ def _split(events: Iterable[Event]) -> dict[int, Sequence[Event]]:
 
 
 def _logs(models: Sequence[Model]) -> tuple[list[Model], dict[int, Sequence[Event]]]:
-    """Return models and their logs in order of rank. Those of several machines are numbered as they come."""
+    """Return models and their logs in order of rank. Models of several machines are numbered in their order."""
     machines = {id(model.dist): place for place, model in enumerate(models)}
     if len(machines) == 1 and len({model.rank for model in models}) == len(models):
         ordered = sorted(models, key=lambda model: model.rank)
