@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from lib.basics.units import show_ticks
 from lib.course.bounds import bounds_of
-from lib.course.outlines import at_home
+from lib.course.outlines import solution_figures
 from lib.course.specs import Puzzle, find
 from lib.grading.progress import Point, Progress
 
@@ -61,7 +61,7 @@ def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
 
 def _landmarks(puzzle: Puzzle) -> dict[str, list[Point]]:
     """Return the points that do not come from the learner, by name."""
-    home, star = at_home(puzzle), puzzle.star
+    home, star = solution_figures(puzzle), puzzle.star
     found = {"target": [Point(puzzle.target["time"], puzzle.target["memory"], True)]}
     if star:
         found["star"] = [Point(star["time"], star["memory"], True)]

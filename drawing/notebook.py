@@ -63,5 +63,5 @@ def _show_tensor(tensor: Tensor) -> str:
 
 def _show_hint(hint: Hint) -> str:
     """Return a hint as Markdown, with its picture as an image."""
-    picture = draw_sketch(hint.puzzle, static=True)._repr_html_() if hint.sketched else ""
+    picture = draw_sketch(hint.puzzle, static=True)._repr_html_() if hint.has_schedule else ""
     return f"{hint.text}\n\n{picture}"

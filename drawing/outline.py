@@ -9,8 +9,8 @@ from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import MS
 from lib.course.layouts import mesh_of
-from lib.course.outlines import Outline, Sketch, Span, outline
-from lib.course.outlines import sketch as sketch_of
+from lib.course.outlines import HalfSchedule, Outline, Span, outline
+from lib.course.outlines import half_schedule as sketch_of
 from lib.course.specs import Puzzle, cost_named, find, written
 from lib.record.codes import below_devices
 from lib.record.events import Event
@@ -121,7 +121,7 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
     return spec
 
 
-def _trace(puzzle: Puzzle, title: str, sketch: Sketch) -> Trace:
+def _trace(puzzle: Puzzle, title: str, sketch: HalfSchedule) -> Trace:
     size, mesh = puzzle.size, mesh_of(puzzle.size)
     by_rank: dict[int, list[Event]] = {rank: [] for rank in below_devices(sketch.ranks, mesh.beside)}
     for event in sketch.events:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from lib.basics.errors import folded
+from lib.basics.errors import number_ranges
 from lib.basics.units import Elements, SizeUnit, show_elements
 from lib.record.breakdown import in_words
 from lib.record.events import MARKS, Event
@@ -58,7 +58,7 @@ def ranges(numbers: Iterable[int], most: int = 12) -> str:
 
 @lru_cache(maxsize=4096)  # the same few sets are in the texts of thousands of operations
 def _ranges(numbers: frozenset[int] | tuple[int, ...], most: int) -> str:
-    shown = folded(numbers)
+    shown = number_ranges(numbers)
     if len(shown) > most:
         return f"{', '.join(shown[: most - 1])} ... {shown[-1]} ({len(numbers)})"
     return ", ".join(shown)

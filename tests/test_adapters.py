@@ -21,7 +21,7 @@ from lib.course.layouts import check_layout
 from lib.course.specs import puzzles
 from lib.engines import shell
 from lib.engines.like import COUNTERPARTS
-from lib.grading.judge import check_words
+from lib.grading.judge import check_features
 from lib.machine.check import check_finals
 from lib.real import presets
 from lib.record.labels import ADAPTER, NO_EXTRA, OF_ADAPTER, Labels
@@ -478,7 +478,7 @@ def test_other_puzzles_refuse_the_word() -> None:
         ("load_weights", "get_activation", "loss", "end"), ()
     )
     grants = puzzles()["basic"]._replace(words=(ADAPTER,))
-    check_words(run(alone(), **ALONE), grants)
+    check_features(run(alone(), **ALONE), grants)
 
 
 # -- real tensors -----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from lib.basics.units import exact
 from lib.course import bounds as module
 from lib.course.bounds import Bounds, bounds, bounds_of
 from lib.course.layouts import Size
-from lib.course.outlines import elsewhere
+from lib.course.outlines import figures_elsewhere
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import check
 from tests.corpus.honest import HONEST
@@ -97,7 +97,7 @@ def is_kept(done: Run, puzzle: Puzzle, size: Size, cost: Cost) -> Fraction:
 
 @pytest.mark.parametrize("puzzle", PIPELINES, ids=list(TABLE))
 def test_no_program_that_we_have_is_below_the_bound_of_a_puzzle(puzzle: Puzzle) -> None:
-    sizes = [there.size for there in elsewhere(puzzle)]
+    sizes = [there.size for there in figures_elsewhere(puzzle)]
     some = Random(puzzle.name).sample(sizes, min(4, len(sizes)))
     right = 0
     for fn in [fn for _, fn in programs().values()]:
@@ -118,7 +118,7 @@ def test_no_honest_program_is_below_the_bound(puzzle: Puzzle) -> None:
     ours = [
         one for one in [*HONEST, *MISTAKES] if one.puzzle == puzzle.name
     ]  # some of the mistakes are right, and slow
-    ends = [there.size for there in elsewhere(puzzle)]
+    ends = [there.size for there in figures_elsewhere(puzzle)]
     runs = 0
     for one, size, cost in itertools.product(ours, [puzzle.size, ends[0], ends[-1]], [None, PRICES["slow links"]]):
         cost = cost or cost_named(puzzle.cost)

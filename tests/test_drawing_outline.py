@@ -12,7 +12,7 @@ from drawing import Figure, beside_target, draw_sketch
 from drawing.notebook import _show_hint
 from lib import Model, PuzzleError, RingCost, grade, hint, run
 from lib.course.layouts import mesh_of
-from lib.course.outlines import MOST, as_kept, outline, sketch
+from lib.course.outlines import MOST, as_kept, half_schedule, outline
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.notebook import Hint
 from lib.record.events import MARKS, Event
@@ -32,7 +32,7 @@ def words(figure: Figure) -> str:
 
 @each_puzzle()
 def test_a_sketch_is_the_first_half_and_no_more(puzzle: Puzzle) -> None:
-    half = sketch(puzzle)
+    half = half_schedule(puzzle)
     part = half.until / half.time  # of a long schedule less than half
     assert puzzle.unit.scored(half.time) <= puzzle.target["time"]
     assert part == pytest.approx(1 / 8 if puzzle.name == "compose" else 1 / 2, rel=1e-4)
@@ -47,7 +47,7 @@ def test_a_sketch_is_the_first_half_and_no_more(puzzle: Puzzle) -> None:
 def test_sketch_and_outline_are_those_of_the_solution(name: str) -> None:
     fn, spec = SOLUTIONS[name]
     played = run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default")))
-    shown, half = outline(puzzles()[name]), sketch(puzzles()[name])
+    shown, half = outline(puzzles()[name]), half_schedule(puzzles()[name])
     by_rank: dict[int, list[Event]] = {rank: [] for rank in range(mesh_of(spec["size"]).everyone)}
     for event in played.events:
         if event.kind not in MARKS:
@@ -67,7 +67,7 @@ def test_sketch_and_outline_are_those_of_the_solution(name: str) -> None:
 @each_puzzle()
 def test_an_outline_tells_when_and_not_what(puzzle: Puzzle) -> None:
     shown = outline(puzzle)
-    assert shown.time == sketch(puzzle).time
+    assert shown.time == half_schedule(puzzle).time
     spans = [span for own in (*shown.compute.values(), *shown.busy.values()) for span in own]
     assert all(type(tick) in (int, float) and 0 <= tick <= shown.time for span in spans for tick in span)
 
@@ -83,7 +83,7 @@ def test_a_sketch_is_drawn(puzzle: Puzzle) -> None:
 def test_the_cut_takes_no_numbers_from_a_half_schedule() -> None:
     """A box that the cut leaves narrow has no number, and all others of its kind keep theirs."""
     text = draw_sketch("replica_fsdp").svg()
-    half = sketch(puzzles()["replica_fsdp"])
+    half = half_schedule(puzzles()["replica_fsdp"])
     cut = [event for event in half.events if event.kind == "backward" and event.end == half.until]
     whole = [event for event in half.events if event.kind == "backward" and event.end < half.until]
     numbers = Counter(re.findall(r">(\d+)</text>", text))
@@ -145,7 +145,7 @@ def test_the_second_hint_has_half_a_schedule(puzzle: Puzzle) -> None:
     assert ["<img" in _show_hint(one) for one in shown] == [False, True, False]
     assert ["rank 0" in str(one).partition("\n\n")[2] and f"\n{puzzle.unit.one} " in str(one) for one in shown][1]
     assert all(one.text in _show_hint(one) and one.text == one._repr_markdown_() for one in shown)
-    assert f"\nrank {sketch(puzzle).ranks[-1]}" in str(shown[1])
+    assert f"\nrank {half_schedule(puzzle).ranks[-1]}" in str(shown[1])
     assert ("without ranks that do the same" in str(shown[1])) == (puzzle.name == "compose")
 
 

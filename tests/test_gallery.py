@@ -14,7 +14,7 @@ from drawing.gallery import draw_schedule
 from drawing.theme import ROLES
 from lib import Cost, Model, run
 from lib.basics.units import show_elements, show_ticks
-from lib.course.outlines import at_home
+from lib.course.outlines import solution_figures
 from lib.course.specs import puzzles
 from solutions import build, gallery
 from tests.browser import Browser, Scheme, keep, rgb
@@ -43,7 +43,7 @@ def test_every_solution_is_in_it_with_its_figures_and_its_sentence(page: str) ->
     shown, said = sections(page), gallery.sentences(build.ROOT / "solutions")
     assert list(shown) == list(puzzles())
     for name, puzzle in puzzles().items():
-        home = at_home(puzzle)
+        home = solution_figures(puzzle)
         words = re.sub("<[^>]+>", "", shown[name].partition("<svg")[0])
         figures = f"{show_ticks(home.time)} ticks, {show_elements(int(home.memory))} elements"
         figures = f"{home.time:.4g} s, {home.memory / 1e9:.3g} GB" if puzzle.name == "compose" else figures
@@ -83,7 +83,7 @@ def test_a_sheet_has_the_colors_of_its_page_and_no_styles() -> None:
         assert inks == {ROLES["ink"][dark]}
         for name in gallery.ON_THE_SHEET:
             puzzle = puzzles()[name]
-            home = at_home(puzzle)
+            home = solution_figures(puzzle)
             assert f"{puzzle.number}. {puzzle.title}" in written
             assert f"{show_ticks(home.time)} ticks, peak {show_elements(int(home.memory))} elements" in written
     light, dark_ = (re.sub('"#[0-9a-f]{6}"', "", text) for text in texts_.values())

@@ -23,8 +23,8 @@ import pytest
 import lib
 from lib import Model, PuzzleError, grade, hint, progress, run, solution, start_from
 from lib.basics.errors import show_set
-from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS, Size, check_layout, corners, show_size
-from lib.course.outlines import at_home, elsewhere
+from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS, Size, check_layout, extremes, show_size
+from lib.course.outlines import figures_elsewhere, solution_figures
 from lib.course.rules import RULES
 from lib.course.specs import Puzzle, cost_named, find, puzzles
 from lib.grading import page, seal
@@ -61,11 +61,11 @@ def test_other_sizes_are_others_none_twice_and_run(name: str) -> None:
         assert all(sizes.count(size) == 1 for size in sizes)
         assert sizes == [there.size for there in other_sizes(puzzle, seed)]
         for count in ("ranks", "layers", "batches"):
-            all_of_them = {there.size[count] for there in elsewhere(puzzle)}
+            all_of_them = {there.size[count] for there in figures_elsewhere(puzzle)}
             assert {min(all_of_them), max(all_of_them)} <= {size[count] for size in sizes}, (count, seed)
-        known = [there.size for there in elsewhere(puzzle)]
-        for extreme in set[object]().union(*corners(known)):
-            assert any(extreme in corners(known)[known.index(size)] for size in sizes), (extreme, seed)
+        known = [there.size for there in figures_elsewhere(puzzle)]
+        for extreme in set[object]().union(*extremes(known)):
+            assert any(extreme in extremes(known)[known.index(size)] for size in sizes), (extreme, seed)
 
 
 TRIED: dict[str, dict[str, Any]] = {
@@ -966,7 +966,7 @@ def test_a_star_that_was_won_is_not_lost_to_a_faster_attempt(kernel: Path) -> No
 
 def test_at_other_sizes_the_room_is_what_the_target_leaves_the_solution() -> None:
     for puzzle in puzzles().values():
-        home = at_home(puzzle)
+        home = solution_figures(puzzle)
         assert home.size == puzzle.size
         time, memory = puzzle.scored(home.time, home.memory)
         assert time <= puzzle.target["time"] and memory <= puzzle.target["memory"]

@@ -421,8 +421,8 @@ def test_a_size_names_its_hosts() -> None:
 def test_a_puzzle_without_hosts_refuses_what_has_to_do_with_them() -> None:
     done = one_host(layers=2, batches=4)
     with pytest.raises(PuzzleError, match="puzzle 0 is solved without hosts, which is the subject of puzzle 22"):
-        judge.check_words(done, puzzles()["basic"])
-    judge.check_words(done, puzzles()["offload"])
+        judge.check_features(done, puzzles()["basic"])
+    judge.check_features(done, puzzles()["offload"])
 
 
 # -- real tensors -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from lib import Model, PuzzleError, Run, run
 from lib.basics.units import TICKS
 from lib.course.layouts import Size
-from lib.course.outlines import at_home, elsewhere
+from lib.course.outlines import figures_elsewhere, solution_figures
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading import judge
 from lib.grading.submission import load
@@ -141,7 +141,7 @@ def judged(in_puzzle: str, program: str) -> Verdict:
     puzzle = puzzles()[in_puzzle]
     at = runs_of(puzzle, program)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judge, "other_sizes", lambda puzzle, seed: elsewhere(puzzle))
+        patch.setattr(judge, "other_sizes", lambda puzzle, seed: figures_elsewhere(puzzle))
         return judge.judge(puzzle, at, 0)
 
 
@@ -149,9 +149,8 @@ def is_right_in_small(puzzle: Puzzle, program: str) -> bool:
     """Whether a program holds at a size between the smallest and the largest, and where the puzzle's own is very large
     at all others. Who passes holds at all of them. Of other puzzles' programs few do, and the rest need not be run at
     the puzzle's own size, which may take long."""
-    sizes = sorted(
-        elsewhere(puzzle), key=lambda there: math.prod(there.size[name] for name in ("ranks", "layers", "batches"))
-    )
+    names = ("ranks", "layers", "batches")
+    sizes = sorted(figures_elsewhere(puzzle), key=lambda there: math.prod(there.size[name] for name in names))
     try:
         for there in [sizes[len(sizes) // 4], *(sizes if puzzle.name in SMALLER else ())]:
             outcome = runs_of(puzzle, program)(there.size)
@@ -198,7 +197,7 @@ STARS = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
 @pytest.mark.parametrize("puzzle", STARS, ids=[puzzle.name for puzzle in STARS])
 def test_the_star_takes_more_than_the_solution_and_can_be_had(puzzle: Puzzle) -> None:
     assert any(puzzle.has_star(point["time"], point["memory"]) for point in puzzle.frontier)
-    home = at_home(puzzle)
+    home = solution_figures(puzzle)
     assert puzzle.has_star(*puzzle.scored(home.time, home.memory)) == (puzzle.name in ("grad_accum", "pipeline"))
     text = (build.ROOT / "solutions" / f"{puzzle.file}.py").read_text(encoding="utf-8")
     for figures in filter(None, (puzzle.target, puzzle.star)):  # named in the notebook, beside each other

@@ -12,7 +12,7 @@ import pytest
 
 from lib import Model, PuzzleError, grade, run
 from lib.basics.errors import Place
-from lib.course.outlines import work_at_home
+from lib.course.outlines import solution_work
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading import page
 from lib.grading.judge import WAITING, costs_time, judge
@@ -207,7 +207,7 @@ def test_a_large_program_that_takes_all_out_is_told_nothing_of_it() -> None:
 @pytest.mark.parametrize("puzzle", [puzzles()[name] for name in SOLUTIONS], ids=list(SOLUTIONS))
 def test_what_the_solutions_do_is_known(puzzle: Puzzle) -> None:
     played = run(SOLUTIONS[puzzle.name], **puzzle.size, cost=cost_named(puzzle.cost))
-    known = work_at_home(puzzle)
+    known = solution_work(puzzle)
     assert known == {what: max(by_rank.values()) for what, by_rank in work(played.events, played.node_size).items()}
     assert sum(known.values()) > 0 and costs_time(played, puzzle) == ""
 

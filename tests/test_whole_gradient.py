@@ -9,7 +9,7 @@ import pytest
 
 from lib import Model, PuzzleError, run
 from lib.course.layouts import Size, two_each
-from lib.course.outlines import elsewhere
+from lib.course.outlines import figures_elsewhere
 from lib.course.rules import RULES
 from lib.course.specs import puzzles
 from lib.grading.judge import check
@@ -265,7 +265,7 @@ def sharded(reduce: Reduce, each: int = 1, at_the_end: str = "", cut: bool = Fal
 def sizes(name: str) -> list[Size]:
     """The puzzle's own size, and all others."""
     puzzle = puzzles()[name]
-    return [puzzle.size, *[there.size for there in elsewhere(puzzle)]]
+    return [puzzle.size, *[there.size for there in figures_elsewhere(puzzle)]]
 
 
 def accepted(fn: Callable[[Model], Any], name: str, size: Size) -> None:

@@ -247,12 +247,12 @@ def show_line(code: CodeType, number: int) -> Spot:
 
 
 def show_set(numbers: Iterable[int]) -> str:
-    """Return a set of numbers for people, with ranges folded. Of very many ranges only the first ones are shown.
+    """Return a set of numbers for people, with ranges number_ranges. Of very many ranges only the first ones are shown.
 
     >>> show_set({0, 1, 2, 5})
     '{0-2, 5}'
     """
-    shown = folded(numbers)
+    shown = number_ranges(numbers)
     return "{" + ", ".join(shown[:50]) + (f", ... in {len(shown):,} ranges" if len(shown) > 50 else "") + "}"
 
 
@@ -262,16 +262,16 @@ def numbered(what: str, numbers: Iterable[int]) -> str:
     >>> numbered('rank', {3}), numbered("micro-batch", {0, 1, 2, 5})
     ('rank 3', 'micro-batches 0-2, 5')
     """
-    shown = folded(numbers)
+    shown = number_ranges(numbers)
     some = ", ".join(shown[:6]) + (" ..." if len(shown) > 6 else "")
     several = ("es" if what.endswith("ch") else "s") * (not some.isdecimal())
     return f"{what}{several} {some}"
 
 
-def folded(numbers: Iterable[int]) -> list[str]:
+def number_ranges(numbers: Iterable[int]) -> list[str]:
     """Return numbers in order, as the texts of ranges.
 
-    >>> folded({0, 1, 2, 5, 7, 8})
+    >>> number_ranges({0, 1, 2, 5, 7, 8})
     ['0-2', '5', '7, 8']
     """
     runs: list[list[int]] = []

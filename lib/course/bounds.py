@@ -137,13 +137,13 @@ def bounds(layout: str, rules: Collection[str], size: Size, cost: Cost, words: C
     share = Fraction(batches, shards)
     bring = _bring(size, cost) if shards > 1 else Fraction(0)  # a rank has a part of a weight, and needs the rest
     if several == 1:
-        return Bounds(bring + _alone(prices, layers, share, shards))
+        return Bounds(bring + _all_layers(prices, layers, share, shards))
     time = bring + _any_layers(prices, several, each, share)
     one_stage = _one_stage(prices, several, each, batches) if shards == 1 else time
     return Bounds(time, one_stage if one_stage > time else None)
 
 
-def _alone(prices: _Prices, layers: int, share: Fraction, shards: int) -> Fraction:
+def _all_layers(prices: _Prices, layers: int, share: Fraction, shards: int) -> Fraction:
     """Return the bound of ranks that have all layers, ``share`` micro-batches for each of them."""
     work = layers * prices.layer - prices.spared + prices.loss
     busy: Fraction = share * work + layers * prices.update / shards

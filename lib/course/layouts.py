@@ -405,7 +405,7 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
 }
 
 
-def corners(sizes: Sequence[Size]) -> list[set[object]]:
+def extremes(sizes: Sequence[Size]) -> list[set[object]]:
     """Return for each size in which ways it is extreme: it has the fewest or the most of something; or fewer, more or
     just as many layers as ranks, micro-batches as ranks, replicas as shards."""
     flat = [{**size, **(size.get("mesh") or {}), "mesh": 0, "node_size": 0} for size in sizes]

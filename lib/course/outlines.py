@@ -29,7 +29,7 @@ FORWARD, BACKWARD, OTHER, TALK, IDLE = "FBUC."
 """What a cell of a silhouette stands for: passes through layers, other compute, communication alone, and nothing."""
 
 
-class Sketch(NamedTuple):
+class HalfSchedule(NamedTuple):
     """The first half of a schedule, or less of a long one: what ``ranks`` do until ``until``, of a run that takes
     ``time``, without its memory. There are so many ``others``, which do the same as these at the same time."""
 
@@ -48,7 +48,7 @@ class Outline(NamedTuple):
     time: float
 
 
-def sketch(puzzle: Puzzle) -> Sketch:
+def half_schedule(puzzle: Puzzle) -> HalfSchedule:
     """Return half of the schedule of a puzzle's solution."""
     table = kept("outlines.json")[puzzle.name]["sketch"]
     everyone = range(mesh_of(puzzle.size).everyone)
@@ -62,10 +62,10 @@ def sketch(puzzle: Puzzle) -> Sketch:
         )
         for rank, kind, layer, batches, start, end, op, group, *layers in table["events"]
     ]
-    return Sketch(events, table["until"], table["time"], ranks, len(everyone) - len(ranks))
+    return HalfSchedule(events, table["until"], table["time"], ranks, len(everyone) - len(ranks))
 
 
-class Elsewhere(NamedTuple):
+class SolutionFigures(NamedTuple):
     """A size, and what the solution takes there."""
 
     size: Size
@@ -73,20 +73,20 @@ class Elsewhere(NamedTuple):
     memory: float
 
 
-def at_home(puzzle: Puzzle) -> Elsewhere:
+def solution_figures(puzzle: Puzzle) -> SolutionFigures:
     """Return what the solution takes at the puzzle's own size."""
-    return Elsewhere(puzzle.size, *kept("outlines.json")[puzzle.name]["at_home"])
+    return SolutionFigures(puzzle.size, *kept("outlines.json")[puzzle.name]["at_home"])
 
 
-def work_at_home(puzzle: Puzzle) -> dict[tuple[str, bool], int]:
+def solution_work(puzzle: Puzzle) -> dict[tuple[str, bool], int]:
     """Return how often a rank of the solution at most does what (see ``score.work``), at the puzzle's own size."""
     return {(kind, across): count for kind, across, count in kept("outlines.json")[puzzle.name]["work"]}
 
 
-def elsewhere(puzzle: Puzzle) -> list[Elsewhere]:
+def figures_elsewhere(puzzle: Puzzle) -> list[SolutionFigures]:
     """Return the other sizes at which a puzzle is graded."""
     rows = kept("outlines.json")[puzzle.name]["elsewhere"]
-    return [Elsewhere(puzzle.size | changed, time, memory) for changed, time, memory in rows]
+    return [SolutionFigures(puzzle.size | changed, time, memory) for changed, time, memory in rows]
 
 
 def outline(puzzle: Puzzle) -> Outline:

@@ -8,8 +8,8 @@ from random import Random, SystemRandom
 
 from ..basics.errors import Place, PuzzleError, show_call
 from ..course.bounds import bounds_of
-from ..course.layouts import Size, check_layout, corners, show_size
-from ..course.outlines import Elsewhere, at_home, elsewhere, work_at_home
+from ..course.layouts import Size, check_layout, extremes, show_size
+from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figures, solution_work
 from ..course.rules import RULES
 from ..course.specs import Puzzle, subject_of
 from ..learner.model import written
@@ -72,18 +72,18 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
         raise PuzzleError("no operation was run", line="")
     if half_done := comes_next(outcome):
         raise PuzzleError(f"the function is not finished yet: {half_done}", line="")
-    check_words(outcome, puzzle)
+    check_features(outcome, puzzle)
     check_finals(outcome.final_states, size.get("train", TRAINED[0]))
     check_layout(puzzle.layout, size, outcome.final_states)
     for rule in puzzle.rules:
         RULES[rule](outcome)
 
 
-IN_WORDS = {SLICES: "slices of activations", LISTS: "lists of tensors in one call", HOSTS: "hosts"}
+FEATURE_NAMES = {SLICES: "slices of activations", LISTS: "lists of tensors in one call", HOSTS: "hosts"}
 """What is meant by words that are not written in code."""
 
 
-def check_words(outcome: Outcome, puzzle: Puzzle) -> None:
+def check_features(outcome: Outcome, puzzle: Puzzle) -> None:
     """Raise PuzzleError for an operation or an option that the puzzle does not grant."""
     for event in outcome.events:
         for word in event.words:
@@ -93,7 +93,7 @@ def check_words(outcome: Outcome, puzzle: Puzzle) -> None:
                 place = Place(
                     event.rank, event.kind, event.layer, tick=event.issued, detail=f"at {puzzle.unit.at(when)}"
                 )
-                problem = f"puzzle {puzzle.number} is solved without {IN_WORDS.get(word, f'`{word}`')}{about}"
+                problem = f"puzzle {puzzle.number} is solved without {FEATURE_NAMES.get(word, f'`{word}`')}{about}"
                 fix = "`run` and `draw` take it, if you want to see what it would do"
                 raise PuzzleError(problem, where=place, fix=fix, line="")
 
@@ -111,13 +111,13 @@ def comes_next(outcome: Outcome) -> str:
     return f"{so_far} comes {written(left[0])}"
 
 
-def other_sizes(puzzle: Puzzle, seed: int) -> list[Elsewhere]:
+def other_sizes(puzzle: Puzzle, seed: int) -> list[SolutionFigures]:
     """Sizes drawn at random: a few that have all extremes among them (one layer, the most ranks, as many layers as
     ranks, ...), and some more."""
-    known = elsewhere(puzzle)
-    left = list(zip(known, corners([there.size for there in known]), strict=True))
+    known = figures_elsewhere(puzzle)
+    left = list(zip(known, extremes([there.size for there in known]), strict=True))
     Random(seed).shuffle(left)
-    chosen: list[Elsewhere] = []
+    chosen: list[SolutionFigures] = []
     missing = set[object]().union(*[extremes for _, extremes in left])
     while missing:
         best = max(left, key=lambda one: len(one[1] & missing))
@@ -127,10 +127,10 @@ def other_sizes(puzzle: Puzzle, seed: int) -> list[Elsewhere]:
     return [*chosen, *[there for there, _ in left[:MORE_SIZES]]]
 
 
-def check_limits(outcome: Outcome, puzzle: Puzzle, there: Elsewhere) -> None:
+def check_limits(outcome: Outcome, puzzle: Puzzle, there: SolutionFigures) -> None:
     """Raise PuzzleError for a run at another size that takes far more than the solution there, so that no program is
     fast or small at the puzzle's own size only. The room that the target leaves at that size is added, too."""
-    home = at_home(puzzle)
+    home = solution_figures(puzzle)
     for place, name in enumerate(("time", "memory")):
         took, least = getattr(outcome, name), getattr(there, name)
         target, known = puzzle.target[name], getattr(home, name)
@@ -173,7 +173,7 @@ def costs_time(outcome: Outcome, puzzle: Puzzle) -> str:
     """Of a run that is too slow, what a rank does more often than any of the target's, communication first."""
     if not is_slow(outcome, puzzle):
         return ""
-    done, known = work(outcome.events, outcome.node_size, outcome.beside), work_at_home(puzzle)
+    done, known = work(outcome.events, outcome.node_size, outcome.beside), solution_work(puzzle)
     said = []
     for kind in [*in_lane("collective", "message"), *in_lane("compute")]:
         for across in (True, False):

@@ -16,7 +16,7 @@ from typing import Any
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError, numbered
 from ..course.layouts import mesh_of
-from ..course.outlines import sketch
+from ..course.outlines import half_schedule
 from ..course.specs import Puzzle, after, cost_named, find, written
 from ..record.codes import code_of, grid, legend
 from ..record.table import OPERATIONS
@@ -38,7 +38,7 @@ _CELL = re.compile(r"(?m)^# %%(.*)$")
 _MARKS = re.compile(r"(?ms)^[ \t]*### (?:BEGIN SOLUTION\n|END SOLUTION\n|BROKEN\n(.*?)^[ \t]*### END SOLUTION\n)")
 
 
-class Shown:
+class ShownVerdict:
     """A verdict as a cell shows it."""
 
     def __init__(self, verdict: Verdict) -> None:
@@ -61,7 +61,7 @@ def grade(
     seed: int | None = None,
     timeout: float | None = TIMEOUT,
     represent: None = None,
-) -> Shown:
+) -> ShownVerdict:
     """The verdict on a function: whether it is right, at the puzzle's size and at others, and how its time and memory
     compare with the target.
 
@@ -87,17 +87,17 @@ def grade(
     if changed := broken_seal():
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
-    verdict = _led_on(_helped(replace(verdict, seconds=time.perf_counter() - begun), fn))
+    verdict = _with_next(_with_help(replace(verdict, seconds=time.perf_counter() - begun), fn))
     _last[spec.name] = verdict
     if "ipykernel" in sys.modules:
         kept = Progress()
         kept.record(verdict, _code_of(fn, spec.name))
         first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
         verdict = replace(verdict, note=kept.note, attempts=f'{first}draw_attempts("{spec.name}")')
-    return Shown(verdict)
+    return ShownVerdict(verdict)
 
 
-def _helped(verdict: Verdict, fn: Callable[[Any], Any]) -> Verdict:
+def _with_help(verdict: Verdict, fn: Callable[[Any], Any]) -> Verdict:
     """Return a verdict that names what helps: the next hint, a picture beside the target's, the solution."""
     spec = verdict.puzzle
     size = ", ".join(f"{name}={value!r}" for name, value in spec.size.items())
@@ -111,7 +111,7 @@ def _helped(verdict: Verdict, fn: Callable[[Any], Any]) -> Verdict:
     )
 
 
-def _led_on(verdict: Verdict) -> Verdict:
+def _with_next(verdict: Verdict) -> Verdict:
     """Return a verdict that names the next puzzle, if there is one, and links its notebook where it is known."""
     then = after(verdict.puzzle)
     if then is None or then.file == verdict.puzzle.file:
@@ -131,7 +131,7 @@ class Hint:
 
     def __init__(self, puzzle: Puzzle, number: int, why: str = "") -> None:
         self.puzzle, self.number, self.why = puzzle, number, why
-        self.sketched = number == min(1, len(puzzle.hints) - 1)
+        self.has_schedule = number == min(1, len(puzzle.hints) - 1)
 
     @property
     def text(self) -> str:
@@ -144,9 +144,9 @@ class Hint:
         return f"Hint {self.number + 1} of {len(hints)} for {self.puzzle.name}{self.why}{more}\n\n{hints[self.number]}"
 
     def __str__(self) -> str:
-        if not self.sketched:
+        if not self.has_schedule:
             return self.text
-        half = sketch(self.puzzle)
+        half = half_schedule(self.puzzle)
         unit = self.puzzle.unit
         until = f"The first {unit.brief(half.until)} of {unit.lasting(half.time)} of a schedule"
         until += ", without ranks that do the same" * (half.others > 0)

@@ -85,14 +85,14 @@ class Progress:
         before = self.best.get(verdict.puzzle.name)
         new = {"status": verdict.status, "time": verdict.time, "memory": plain(verdict.memory)}
         puzzle = verdict.puzzle
-        walked = self._walk(verdict)
+        appended = self._append_to_trail(verdict)
         better = verdict.status != TODO and (before is None or _rank(new, puzzle) < _rank(before, puzzle))
         if better:
             self.best[puzzle.name] = new
-        if better or walked:
+        if better or appended:
             self.save()
 
-    def _walk(self, verdict: Verdict) -> bool:
+    def _append_to_trail(self, verdict: Verdict) -> bool:
         """Put a right attempt at the end of its puzzle's trail. Return whether it is one."""
         time, memory = verdict.time, plain(verdict.memory)
         if not verdict.right or time is None or memory is None:

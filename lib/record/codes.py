@@ -14,7 +14,7 @@ from shutil import get_terminal_size
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ..basics.errors import PuzzleError, folded
+from ..basics.errors import PuzzleError, number_ranges
 from ..basics.units import TICKS, Unit
 from .events import MARKS, Event
 from .operations import Message
@@ -83,7 +83,7 @@ def _other(group: tuple[int, ...], rank: int) -> frozenset[int]:
 
 @lru_cache(maxsize=1 << 12)
 def _listed(numbers: frozenset[int]) -> str:
-    return ",".join(folded(numbers)).replace(" ", "")
+    return ",".join(number_ranges(numbers)).replace(" ", "")
 
 
 def legend(kind: str) -> str:
@@ -160,7 +160,7 @@ def grid(
     starts at the same time, ``-`` goes on, ``.`` is idle. ``marks``: the last thing to say of a rank, and its tick.
     ``hosts``: the devices of each host, by its rank.
 
-    Lines longer than ``width`` characters, by default those of the terminal, are folded: below the first columns come
+    Lines longer than ``width`` characters, by default those of the terminal, are number_ranges: below the first columns come
     the next ones, with their ticks and ranks.
     """
     by_rank: dict[int, list[Event]] = {}
@@ -171,7 +171,7 @@ def grid(
     for own in by_rank.values():
         own.sort(key=attrgetter("start", "end"))
     names = {
-        rank: f"rank {rank}" + (f", host of {','.join(folded(hosts[rank]))}" if rank in hosts else "")
+        rank: f"rank {rank}" + (f", host of {','.join(number_ranges(hosts[rank]))}" if rank in hosts else "")
         for rank in below_devices(by_rank.keys() | marks.keys(), hosts)
     }
     moments = sorted({event.start for own in by_rank.values() for event in own} | {tick for tick, _ in marks.values()})

@@ -21,7 +21,7 @@ ELSEWHERE = {
     "num_batches": "BATCHES", "micro_batches": "BATCHES", "optimizer": "opt_states", "grads": "grad_weights",
 }  # fmt: skip
 """Names that others have for what a model has, besides its operations."""
-NEEDLESS = {
+ABSENT = {
     "barrier": "ranks wait for each other in a collective, or for a message",
     "broadcast": "one rank sends to the others with model.pass_to",
     "zero_grad": "a gradient is gone when it is taken out: model.grad_weights.pop(layer)",
@@ -64,8 +64,8 @@ def _attribute(owner: object, name: str) -> tuple[str, str]:
     if not called:
         return "", ""
     problem = f"{called} has no {name}"
-    if isinstance(owner, Model) and name in NEEDLESS:
-        return problem, NEEDLESS[name]
+    if isinstance(owner, Model) and name in ABSENT:
+        return problem, ABSENT[name]
     known = [one for one in dir(owner) if not one.startswith("_")]
     near = _near(name, known)
     if isinstance(owner, Model):

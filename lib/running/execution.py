@@ -30,7 +30,7 @@ def execute(
 ) -> None:
     """Run ``fn`` on every rank to its end. Raises the PuzzleError of the earliest tick, even one that was swallowed; of
     the same tick, that of the lowest rank. ``order``: in which the ranks are started; it changes no figure."""
-    errors, failed = Witnessed(), list[PuzzleError]()
+    errors, failed = CollectedErrors(), list[PuzzleError]()
     token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
     try:
         with collector_off(), alarm(timeout) as late, host_aside(), redirect_stdout(Labelled()):
@@ -46,7 +46,7 @@ def execute(
         raise first.with_traceback(None) from (first.__cause__ if failed else None)
 
 
-class Witnessed(list[PuzzleError]):
+class CollectedErrors(list[PuzzleError]):
     """The errors made in a run, and whose code made those that do not say so themselves."""
 
     def __init__(self) -> None:

@@ -181,7 +181,7 @@ def _side_by_side(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: of forks where there are threads
             with ProcessPoolExecutor(several, multiprocessing.get_context("fork")) as pool:
-                waiting: list[Future[Trial]] = [pool.submit(_there, *task) for task in tasks]
+                waiting: list[Future[Trial]] = [pool.submit(_trial_in_fork, *task) for task in tasks]
                 try:
                     for count, _ in enumerate(as_completed(waiting), 1):
                         show_progress(count, len(tasks))
@@ -192,7 +192,7 @@ def _side_by_side(
         _shared.clear()
 
 
-def _there(at: int, size: dict[str, Any]) -> Trial:
+def _trial_in_fork(at: int, size: dict[str, Any]) -> Trial:
     functions, how = _shared
     return _trial(functions[at], size, how)
 
