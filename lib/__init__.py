@@ -1,12 +1,12 @@
 """A simulated machine of many GPUs, and puzzles about training on it.
 
-The packages, in reading order. Each describes its modules in the same way, and a module imports only what stands before
-it, so whoever reads in this order meets nothing that has not been explained.
+The packages, in reading order. Each describes its modules in the same way, and a module imports only what comes before
+it, so a reader in this order meets only what has been explained.
 
 =========  ======================================================================
 basics     exact units, and errors that say what to do
 record     what happened, as data: tensors in words, the table of operations, the log
-machine    what decides: values, prices, lanes, memory, right or wrong
+machine    the simulator: values, prices, streams and links, memory, right or wrong
 real       the prices of real models on real machines, in seconds and bytes
 represent  ranks that stand for others
 learner    what a learner touches: Model, Dist, tensors, calls

@@ -6,9 +6,9 @@ import sys
 
 
 def main() -> int:
-    """Temporaries the command to whom it belongs; the exit status."""
+    """Pass the command line to the module that carries it out, and return the exit status."""
     if sys.argv[1:2] == ["draw"]:
-        # By name: lib knows nothing of drawing, which stands above it.
+        # By name, since lib does not import drawing.
         return int(importlib.import_module("drawing.shell").main(sys.argv[2:]))
     if sys.argv[1:2] in (["run"], ["worker"]):
         return int(importlib.import_module("lib.engines.shell").main(sys.argv[1:]))

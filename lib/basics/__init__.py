@@ -1,9 +1,10 @@
-"""What everything stands on.
+"""The basics on which everything else is built.
 
 ===============  ======================================================================
 units            ticks and elements, kept exact
 errors           errors that say where, what was expected, what came, and what to write instead
-arguments        checks of what a learner hands in
+arguments        checks of a learner's arguments
+columns          tables as text
 asyncio_private  the private details of asyncio, which no other module touches
 ===============  ======================================================================
 """

@@ -1,4 +1,4 @@
-"""Checks of what a learner hands in: whole numbers, sets of them, and words for what came instead."""
+"""Checks of a learner's arguments: whole numbers, sets of them, and descriptions of anything else."""
 
 import inspect
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from .errors import NOWHERE, Place, PuzzleError
 
 
 def whole_number(name: str, value: object, least: int = 1, where: Place = NOWHERE, fix: str = "") -> int:
-    """Return the value as an int. Raise PuzzleError when it is no whole number, or below ``least``."""
+    """Return the value as an int. Raise PuzzleError unless it is a whole number from ``least`` up."""
     try:
         number = index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -19,7 +19,7 @@ def whole_number(name: str, value: object, least: int = 1, where: Place = NOWHER
 
 
 def one_of(name: str, value: object, count: int, where: Place = NOWHERE, fix: str = "") -> int:
-    """Return the value as an int from 0 to ``count - 1``. Raise PuzzleError when it is none of these."""
+    """Return the value as an int. Raise PuzzleError unless it is a whole number from 0 to ``count - 1``."""
     try:
         number = index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -66,6 +66,6 @@ def forgotten_await(thing: object) -> str:
 
 
 def describe(thing: object) -> str:
-    """Return how something shows itself, cut off after 120 characters."""
+    """Return the repr of something, cut off after 120 characters."""
     text = repr(thing)
     return text if len(text) <= 120 else text[:117] + "..."

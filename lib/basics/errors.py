@@ -17,16 +17,16 @@ _LIB = Path(__file__).parent.parent
 _OURS = (str(_LIB), str(_LIB.parent / "drawing"), sysconfig.get_paths()["stdlib"], "<frozen")
 
 witnessed: ContextVar[list[PuzzleError] | None] = ContextVar("witnessed", default=None)
-"""The list in which a graded run collects the errors made in it, so that one that is swallowed still counts."""
+"""The list in which a graded run collects the errors raised in it, so that one that is swallowed still counts."""
 
 shown_files: set[str] = set()
-"""Names of code that may be shown though there is no such file: cells of a notebook that is being graded."""
+"""File names of code that exists only in memory and may be shown: cells of a notebook that is being graded."""
 
 
 class Place(NamedTuple):
-    """Where in a run something is. A message begins with it, and other programs read its fields.
+    """A place in a run. A message begins with it, and other programs read its fields.
 
-    ``tick`` is the rank's clock; ``detail`` is whatever the other fields cannot say, such as the name of an argument.
+    ``tick`` is the rank's clock; ``detail`` is what the other fields cannot say, such as the name of an argument.
 
     >>> print(Place(rank=2, operation="forward", layer=3, batches=frozenset({0})))
     rank 2, forward(layer 3), micro-batch {0}
@@ -52,18 +52,18 @@ class Place(NamedTuple):
 
 NOWHERE = Place()
 AROUND, CALLS, MOST = 2, 3, 8
-"""Lines shown before and after the learner's, and at most so many of the calls that led there, and of groups of ranks
-that wait."""
+"""The number of lines shown before and after the learner's, the largest number of calls that led there, and of groups
+of ranks that wait."""
 
 
 def show_call(operation: str, layer: int | Sequence[int] | None) -> str:
-    """Return an operation for people: ``forward(layer 3)``, ``allgather(layers [0, 1])``, or ``receive`` where there is
-    no layer."""
+    """Return an operation as text: ``forward(layer 3)``, ``allgather(layers [0, 1])``, or ``receive`` without a
+    layer."""
     return operation if layer is None else f"{operation}({show_layers(layer)})"
 
 
 def show_layers(layer: int | Sequence[int]) -> str:
-    """Return a layer, or a list of layers, for people. Of a long list only the first ones and the last are shown.
+    """Return a layer or a list of layers as text. Of a long list only the first ones and the last are shown.
 
     >>> show_layers(3), show_layers([1, 0]), show_layers(range(100))
     ('layer 3', 'layers [1, 0]', 'layers [0, 1, 2, 3, 4, ... 99]')
@@ -77,12 +77,11 @@ def show_layers(layer: int | Sequence[int]) -> str:
 
 
 class PuzzleError(AssertionError):
-    """What a learner sees when something is not right.
+    """The error that a learner sees when something is wrong.
 
-    Its parts stay apart to the end: ``problem`` (what is wrong), ``place`` (where), ``expected``, ``got``, ``fix``
-    (what to write instead) and ``line`` (of your code). ``run`` is the Run up to the error, where there was one.
-
-    It is an AssertionError, so code that catches AssertionError goes on working; it is raised under ``python -O``, too.
+    Its parts stay separate: ``problem`` (what is wrong), ``place`` (where), ``expected``, ``got``, ``fix`` (what to
+    write instead) and ``line`` (of your code). ``run`` is the Run up to the error, if there was one. It is an
+    AssertionError, so code that catches AssertionError keeps working; it is raised under ``python -O``, too.
     """
 
     sticks = True  # whether it fails a graded run even if it is caught
@@ -111,7 +110,7 @@ class PuzzleError(AssertionError):
 
     @property
     def head(self) -> str:
-        """Where it is, and what is wrong."""
+        """The place of the error, and what is wrong."""
         place = str(self.place)
         return f"{place}: {self.problem}" if place else self.problem
 
@@ -119,8 +118,8 @@ class PuzzleError(AssertionError):
         return [("expected", self.expected), ("got", self.got), ("instead", self.fix)]
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows in place of a traceback, most of which would be ours: the message, and the
-        learner's line among its neighbors."""
+        """Return the text that IPython shows in place of a traceback, most of which would be ours: the message, and the
+        learner's line with its neighbors."""
         seen = around(self.line) if isinstance(self.line, Spot) else ""
         rows = [*self._parts(), *_origins(self.__cause__), ("at", "" if seen else self.line)]
         return [f"{type(self).__name__}: {self.head}", *_rows(*rows), *([f"\n{seen}"] if seen else [])]
@@ -131,14 +130,14 @@ class PuzzleError(AssertionError):
 
 
 class Deadlock(PuzzleError):
-    """Raised when no rank can ever go on. The message tells what each rank waits for, or on a large machine what some
-    of them wait for."""
+    """Raised when no rank can ever go on. The message lists what each rank waits for, or some of them on a large
+    machine."""
 
     sticks = False  # the run that reports it fails in any case
     lines: Mapping[int, str] = {}
-    """Where each rank stands, as far as that is known."""
+    """The line at which each rank waits, as far as it is known."""
     briefly: Sequence[str] = ()
-    """Who waits for whom, a line for all ranks that do the same; what explains the rest comes first."""
+    """Sentences on who waits for whom, one for all ranks that do the same, the most important first."""
 
     def _render_traceback_(self) -> list[str]:
         ranks: dict[str, list[int]] = {}
@@ -160,7 +159,7 @@ def _rows(*parts: tuple[str, str]) -> list[str]:
 
 
 def _origins(raised: BaseException | None) -> Iterator[tuple[str, str]]:
-    """Yield what led to an exception of the learner's own: the calls in their code, and what it was raised from."""
+    """Yield the origins of a learner's own exception: the calls in their code, and the exception it was raised from."""
     if raised is None:
         return
     stack = [(frame.f_code, line) for frame, line in walk_tb(raised.__traceback__) if is_learners(frame.f_code)]
@@ -186,8 +185,8 @@ def learner_frame() -> FrameType | None:
 
 
 def is_learners(code: CodeType) -> bool:
-    """Return whether code was written by the learner rather than by this library or the standard one. What namedtuple
-    and dataclass generate is compiled from a string, as a program of ``python -c`` is."""
+    """Return whether code was written by the learner, and not by this library or the standard one. Code generated by
+    namedtuple and dataclass is compiled from a string, like a program of ``python -c``."""
     generated = code.co_filename == "<string>" and code.co_name in ("<lambda>", "__init__", "__eq__")
     return not generated and is_learners_file(code.co_filename)
 
@@ -209,19 +208,19 @@ class Line(NamedTuple):
 
 
 def line_at(code: CodeType, place: int) -> int:
-    """Return the number of the line that a place in compiled code (a frame's ``f_lasti``) comes from."""
+    """Return the line number of a place in compiled code (a frame's ``f_lasti``)."""
     return next((line for start, end, line in code.co_lines() if start <= place < end and line), code.co_firstlineno)
 
 
 class Spot(str):
-    """A line of the learner's code in words. ``file`` and ``number`` lead back to it."""
+    """A line of the learner's code as text, with its ``file`` and ``number``."""
 
     file = ""
     number = 0
 
 
 def around(spot: Spot) -> str:
-    """Return a line with those before and after it, and an arrow at it; nothing where the code cannot be had."""
+    """Return a line with those around it, and an arrow at it; an empty text if the code is not available."""
     lines = linecache.getlines(spot.file)
     if not 0 < spot.number <= len(lines):
         return ""
@@ -235,7 +234,7 @@ def around(spot: Spot) -> str:
 
 
 def show_line(code: CodeType, number: int) -> Spot:
-    """Return a line of code for people: its function, number and text, without the machine's paths."""
+    """Return a line of code as text: its function, number and source, without the machine's paths."""
     text = linecache.getline(code.co_filename, number).strip()
     path = Path(code.co_filename)
     known = code.co_filename in shown_files or (path.is_file() and "ipykernel" not in code.co_filename)
@@ -247,7 +246,7 @@ def show_line(code: CodeType, number: int) -> Spot:
 
 
 def show_set(numbers: Iterable[int]) -> str:
-    """Return a set of numbers for people, with ranges number_ranges. Of very many ranges only the first ones are shown.
+    """Return a set of numbers as text with ranges. Of very many ranges only the first ones are shown.
 
     >>> show_set({0, 1, 2, 5})
     '{0-2, 5}'
@@ -257,7 +256,7 @@ def show_set(numbers: Iterable[int]) -> str:
 
 
 def numbered(what: str, numbers: Iterable[int]) -> str:
-    """Return numbered things for people. Of very many ranges only the first ones are shown.
+    """Return numbered things as text. Of very many ranges only the first ones are shown.
 
     >>> numbered('rank', {3}), numbered("micro-batch", {0, 1, 2, 5})
     ('rank 3', 'micro-batches 0-2, 5')
@@ -269,7 +268,7 @@ def numbered(what: str, numbers: Iterable[int]) -> str:
 
 
 def number_ranges(numbers: Iterable[int]) -> list[str]:
-    """Return numbers in order, as the texts of ranges.
+    """Return numbers in order, as texts of ranges.
 
     >>> number_ranges({0, 1, 2, 5, 7, 8})
     ['0-2', '5', '7, 8']

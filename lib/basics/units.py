@@ -57,7 +57,7 @@ def show_ticks(ticks: float) -> str:
 
 
 def two_digits(figure: float | Fraction) -> float:
-    """Return a figure as well as the model of a real machine knows it.
+    """Return a figure with two digits, which is the accuracy of the model of a real machine.
 
     >>> two_digits(13.62), two_digits(68_060_000_000)
     (14.0, 68000000000.0)
@@ -70,7 +70,7 @@ def _show_ms(ms: float) -> str:
 
 
 class Unit(NamedTuple):
-    """What the times of a run are counted in, and how they are told.
+    """The unit of the times of a run, and the way to write them.
 
     >>> TICKS.lasting(20.4), TICKS.at(TICKS.show(3.3))
     ('20.4 ticks', 'tick 3.3')
@@ -78,19 +78,19 @@ class Unit(NamedTuple):
     ('36.7 ms', '36.671 ms')
     """
 
-    name: str  # of many
+    name: str  # plural
     one: str
-    moment: str  # with a gap for the time
-    show: Callable[[float], str]  # as exact as it is known: one of two moments that may be near to each other
-    brief: Callable[[float], str]  # as a figure of a whole run
-    scored: Callable[[float], float] = lambda time: time  # what of it counts when a run is graded
+    moment: str  # with a placeholder for the time
+    show: Callable[[float], str]  # as exact as it is known, for moments that may be close to each other
+    brief: Callable[[float], str]  # for the time of a whole run
+    scored: Callable[[float], float] = lambda time: time  # the time that counts when a run is graded
 
     def lasting(self, time: float) -> str:
-        """Return how long a run takes."""
+        """Return a duration with its unit."""
         return f"{self.brief(time)} {self.name}"
 
     def at(self, shown: str) -> str:
-        """Return when something is, of a time or two as ``show`` or ``brief`` tell it."""
+        """Return a moment with its unit. ``shown``: one time, or two, formatted by ``show`` or ``brief``."""
         return self.moment.format(shown)
 
 
@@ -123,7 +123,7 @@ def show_elements(elements: Elements | float) -> str:
 
 
 class SizeUnit(NamedTuple):
-    """What the sizes of a run are counted in, and how they are told.
+    """The unit of the sizes of a run, and the way to write them.
 
     >>> ELEMENTS.describe(2621440), BYTES.describe(16_060_522_496)
     ('2,621,440 elements', '16.1 GB')
@@ -131,8 +131,8 @@ class SizeUnit(NamedTuple):
 
     name: str
     show: Callable[[Elements | float], str]  # the number, and its unit unless that is always the same
-    says_itself: bool = False  # whether what is shown has its unit
-    scored: Callable[[Elements | float], Elements | float] = lambda size: size  # what of it counts in grading
+    says_itself: bool = False  # whether ``show`` adds the unit
+    scored: Callable[[Elements | float], Elements | float] = lambda size: size  # the size that counts in grading
 
     def describe(self, size: Elements | float) -> str:
         """Return a size with its unit."""

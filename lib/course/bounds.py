@@ -1,4 +1,4 @@
-"""What no schedule of a pipeline beats, from its prices alone: the bound beside target and star. All times in ticks.
+"""Lower bounds for the time of a pipeline's schedule, from its prices alone. All times are in ticks.
 
 A bound is proved, not measured, and it counts on little: only on what every program that passes has in common. It
 knows nothing of memory, so there may be no room for a schedule that meets it.
@@ -52,21 +52,21 @@ from .specs import Puzzle, cost_named
 
 
 class Bounds(NamedTuple):
-    """What no program beats, in ticks: ``time`` none that passes; ``one_stage`` none whose ranks have one stage each,
-    which they update themselves (None where that says no more)."""
+    """Lower bounds in ticks: ``time`` for every program that passes, ``one_stage`` for those whose ranks have one stage
+    each, which they update themselves (None if it is not larger)."""
 
     time: Fraction
     one_stage: Fraction | None = None
 
     def in_words(self) -> str:
-        """Return what they say, to go on in a sentence."""
+        """Return the bounds as text that continues a sentence."""
         said = f"no schedule with these prices is faster than {show_ticks(float(self.time))} ticks"
         if self.one_stage is None:
             return said
         return f"{said}; {ONE_STAGE}, none is faster than {show_ticks(float(self.one_stage))}"
 
     def praise(self, time: float) -> str:
-        """Return a sentence on a run that meets one of them, or an empty text."""
+        """Return a sentence on a run that meets a bound, or an empty text."""
         if time == float(self.time):
             return f"No schedule with these prices is faster: {show_ticks(time)} ticks is the bound."
         if self.one_stage is not None and time == float(self.one_stage):
@@ -74,7 +74,7 @@ class Bounds(NamedTuple):
         return ""
 
     def as_json(self) -> dict[str, float | None]:
-        """Return plain values."""
+        """Return the bounds as JSON values."""
         return {"time": float(self.time), "one_stage": None if self.one_stage is None else float(self.one_stage)}
 
 
@@ -82,7 +82,7 @@ ONE_STAGE = "with one stage on each rank, updated there"
 
 
 class _Prices(NamedTuple):
-    """What one layer and one micro-batch take, in ticks."""
+    """The time of one layer and one micro-batch, in ticks."""
 
     forward: Fraction
     backward: Fraction  # to the gradient of the input
@@ -94,20 +94,20 @@ class _Prices(NamedTuple):
 
     @property
     def layer(self) -> Fraction:
-        """All that there is to do for a layer that is not the first."""
+        """The whole work of a layer that is not the first."""
         return self.forward + self.backward + self.rest
 
     @property
     def spared(self) -> Fraction:
-        """What there is less to do for the first."""
+        """The work that the first layer saves."""
         return self.backward + self.rest - self.first
 
     def down(self, layer: int) -> Fraction:
-        """Return what the backwards of all layers below one take, one after the other."""
+        """Return the time of the backwards of all layers below one, one after the other."""
         return (layer - 1) * self.backward + self.first if layer else Fraction(0)
 
     def chain(self, layers: int, hops: int) -> Fraction:
-        """Return what it takes one micro-batch to go up and down, with so many hops each way."""
+        """Return the time of one micro-batch forward and back, with so many hops each way."""
         return layers * self.forward + self.loss + self.down(layers) + 2 * hops * self.hop
 
 
@@ -118,13 +118,14 @@ def bounds_of(puzzle: Puzzle) -> Bounds | None:
     return bounds(puzzle.layout, puzzle.rules, puzzle.size, cost_named(puzzle.cost), puzzle.words)
 
 
-def bounds(layout: str, rules: Collection[str], size: Size, cost: Cost, words: Collection[str] = ()) -> Bounds | None:
+def bounds(layout: str, rules: Collection[str], size: Size, cost: Cost, features: Collection[str] = ()) -> Bounds |
+None:
     """Return the bounds of the pipelines that a layout and rules ask for, or None where they ask for no pipeline.
 
-    ``words``: operations that are granted. No price may fall where a tensor or a group is larger.
+    ``features``: the operations that are granted. No price may fall where a tensor or a group is larger.
     """
     ranks, layers, batches = size["ranks"], size["layers"], size["batches"]
-    prices = _prices(size, cost, words)
+    prices = _prices(size, cost, features)
     if layout == sharded.__name__ and four_stages.__name__ in rules and layers >= 4:
         return Bounds(_four_stages(prices, layers, _bring(size, cost)))
     if layout not in (stages.__name__, sharded_stages.__name__) or own_layers.__name__ not in rules:
@@ -190,7 +191,7 @@ def _four_stages(prices: _Prices, layers: int, bring: Fraction) -> Fraction:
     return bring + prices.chain(layers, through - 1) + bring * (most == 1) + prices.update
 
 
-def _prices(size: Size, cost: Cost, words: Collection[str]) -> _Prices:
+def _prices(size: Size, cost: Cost, features: Collection[str]) -> _Prices:
     """Return what a layer and a micro-batch take at the least."""
 
     def price(kind: str) -> Fraction:
@@ -198,7 +199,7 @@ def _prices(size: Size, cost: Cost, words: Collection[str]) -> _Prices:
 
     whole = price(BACKWARD.kind)
     to_input, to_weight = (
-        min(whole, price(half.kind)) if half.kind in words else whole for half in (BACKWARD_INPUT, BACKWARD_WEIGHT)
+        min(whole, price(half.kind)) if half.kind in features else whole for half in (BACKWARD_INPUT, BACKWARD_WEIGHT)
     )
     rest = min(whole, to_input + to_weight) - to_input
     hop = _message(size, cost, cost.activation_elements)

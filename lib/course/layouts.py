@@ -1,7 +1,7 @@
-"""Where weights and states live, and at which sizes a puzzle is tried: what a puzzle's spec may name.
+"""The layouts of weights and states, and the other sizes of a puzzle, which a puzzle's spec may name.
 
-Neither reads code: a layout looks at what a rank took from load_weights, at the final weights it set, and at the
-states it has stored in the end.
+A layout does not read code. It checks what a rank took from load_weights, the final weights that it set, and the states
+that it has stored at the end.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -78,8 +78,7 @@ def sharded_stages(size: Size, final_states: Sequence[FinalState]) -> list[Wante
 
 
 def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose: str, fix: str) -> list[Wanted]:
-    """Give each layer, in so many pieces, to the ranks of the stage that loads it; ``shards`` ranks that follow each
-    other are one."""
+    """Give each layer to the stage that loads it, one piece to each of its ``shards`` consecutive ranks."""
     share = size["layers"] * shards // size["ranks"]
     owner: dict[int, int] = {}
     wanted: list[Wanted] = []
@@ -103,8 +102,8 @@ def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose
 
 
 def anywhere(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Give every rank what it begins with, whatever that is. Raise PuzzleError for a weight that a rank has
-    without any part of its state, and unless all ranks together begin with all weights and all states."""
+    """Give every rank what it begins with. Raise PuzzleError for a weight on a rank without any part of its state, and
+    unless all ranks together begin with all weights and all states."""
     wanted: list[Wanted] = []
     for state in final_states:
         weights, states = (_parts(kind, state.began) for kind in ("Weight", "OptState"))
@@ -137,7 +136,7 @@ def anywhere(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
 
 
 def _parts(kind: str, labels: Iterable[Labels]) -> dict[int, Part]:
-    """Return of which layers there are tensors of a kind, and which part of each they are together."""
+    """Return the part of each layer that the tensors of a kind are together."""
     found: dict[int, list[Part]] = {}
     for one in labels:
         if one.kind == kind:
@@ -156,13 +155,13 @@ WITH_ADAPTERS: Mapping[str, tuple[str, str]] = {"frozen_shards": ("sharded", "wh
 
 
 def mesh_of(size: Size) -> Mesh:
-    """Return where the ranks of a size sit."""
+    """Return the mesh of the ranks of a size."""
     return Mesh(size["ranks"], size.get("mesh"), size.get("node_size"), size.get("hosts", 0))
 
 
 def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> None:
-    """Raise PuzzleError, which names the rank, unless every device begins and ends with what the layout says. Optimizer
-    states may be on its host; which weights a host has is its own affair."""
+    """Raise PuzzleError, which names the rank, unless every device begins and ends with its parts of the layout.
+    Optimizer states may be on its host, which may also have any weights."""
     devices, mesh = final_states[: size["ranks"]], mesh_of(size)
     frozen, trained = WITH_ADAPTERS.get(name, ("", name))
     if frozen:
@@ -194,7 +193,7 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
 
 
 def _begin_and_end(kind: str, state: FinalState) -> tuple[list[Labels], list[Labels]]:
-    """Return the tensors of a kind with which a rank begins, and those that it has stored, updated, at its end."""
+    """Return the tensors of a kind that a rank begins with, and the updated ones that it has stored at its end."""
     kept = [piece.labels for piece in state.kept if piece.labels.step == 1]
     return [one for one in state.began if one.kind == kind], [one for one in kept if one.kind == kind]
 
@@ -245,8 +244,8 @@ def _compare(
     adapters: bool = False,
     frozen: bool = False,
 ) -> None:
-    """Raise PuzzleError unless these are the wanted parts of weights or states, or of those of adapters, at a rank's
-    beginning or its end."""
+    """Raise PuzzleError unless these are the wanted parts of weights or states (or of adapters) at a rank's beginning
+    or end."""
     got = _parts(kind, labels)
     which = 0 if kind == "Weight" else 1
     for layer in sorted(wanted.keys() | got.keys()):
@@ -273,7 +272,7 @@ _ENDS = {
     "Weight": ("set_final_weight", "model.set_final_weight({0}, weight)"),
     "OptState": ("stored after its update", "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)"),
 }
-"""How a rank hands in what it ends with, in words and in code."""
+"""The way in which a rank must end with its tensors, in words and in code."""
 
 
 def _load(verb: str, layer: int, weight: Part, opt_state: Part) -> str:
@@ -406,8 +405,8 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
 
 
 def extremes(sizes: Sequence[Size]) -> list[set[object]]:
-    """Return for each size in which ways it is extreme: it has the fewest or the most of something; or fewer, more or
-    just as many layers as ranks, micro-batches as ranks, replicas as shards."""
+    """Return for each size the ways in which it is extreme: the fewest or the most of something; or fewer, more or as
+    many layers as ranks, micro-batches as ranks, replicas as shards."""
     flat = [{**size, **(size.get("mesh") or {}), "mesh": 0, "node_size": 0} for size in sizes]
     counts = {key: [size[key] for size in flat] for key in flat[0]}
     ends = {key: {min(count), max(count)} for key, count in counts.items() if min(count) < max(count)}
@@ -422,7 +421,7 @@ def extremes(sizes: Sequence[Size]) -> list[set[object]]:
 
 
 def show_size(size: Size) -> str:
-    """Return a size for people: ``4 ranks, 6 layers, 4 micro-batches``."""
+    """Return a size as text: ``4 ranks, 6 layers, 4 micro-batches``."""
     plural = {"ranks": "rank", "layers": "layer", "batches": "micro-batch"}
     parts = [f"{size[k]} {v}{'' if size[k] == 1 else 'es' if v.endswith('h') else 's'}" for k, v in plural.items()]
     if size.get("hosts"):

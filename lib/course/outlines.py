@@ -1,7 +1,7 @@
-"""What of a solution may be shown to those who have not solved the puzzle: half of a schedule, when ranks are idle, a
-silhouette as small as a stamp, and what it takes at other sizes.
+"""The parts of a solution that a learner may see before solving the puzzle: half of a schedule, the busy times of the
+ranks, a small silhouette, and the time and memory at other sizes.
 
-It is read from outlines.json, which the build makes by running the solutions. These themselves are not in lib.
+They are read from outlines.json, which the build makes by running the solutions. The solutions are not in lib.
 """
 
 import math
@@ -17,21 +17,22 @@ Span = tuple[float, float]  # (start, end) in ticks
 
 
 MOST = 800
-"""Operations of a sketch: of a schedule with more in its first half there is a quarter, or an eighth, and so on."""
+"""The largest number of operations in half of a schedule: of a longer one a quarter is shown, or an eighth, and so
+on."""
 FINE = 5
-"""A moment is kept to a part in ten to this power of the whole time, which no picture shows: 0.3 instead of
-0.30000000000000004, and a schedule in seconds in two thirds of the room."""
+"""Times are stored with this many digits relative to the whole time, more than a picture shows: 0.3 instead of
+0.30000000000000004. A schedule in seconds then takes two thirds of the room."""
 ROWS = 16
-"""Of a schedule of more ranks, a sketch has those alone that do not do the same as one before them."""
+"""With more ranks, half of a schedule leaves out ranks that do the same as one before them."""
 CELLS = 48
-"""Cells of a row of a silhouette."""
+"""The number of cells in a row of a silhouette."""
 FORWARD, BACKWARD, OTHER, TALK, IDLE = "FBUC."
-"""What a cell of a silhouette stands for: passes through layers, other compute, communication alone, and nothing."""
+"""The letters of a silhouette: forward, backward, other compute, communication alone, and idle."""
 
 
 class HalfSchedule(NamedTuple):
-    """The first half of a schedule, or less of a long one: what ``ranks`` do until ``until``, of a run that takes
-    ``time``, without its memory. There are so many ``others``, which do the same as these at the same time."""
+    """The first half of a schedule, or less of a long one, without memory: the events of ``ranks`` until ``until``, in
+    a run that takes ``time``. The number of ``others`` counts ranks that do the same at the same time."""
 
     events: Sequence[Event]
     until: float
@@ -41,7 +42,7 @@ class HalfSchedule(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """When each rank works, and not what it does. ``time`` is that of the whole run, in ticks."""
+    """The busy times of each rank, without its operations. ``time`` is that of the whole run, in ticks."""
 
     compute: Mapping[int, Sequence[Span]]  # for each rank the spans in which it computes
     busy: Mapping[int, Sequence[Span]]  # for each rank the spans in which it computes or communicates
@@ -53,7 +54,7 @@ def half_schedule(puzzle: Puzzle) -> HalfSchedule:
     table = kept("outlines.json")[puzzle.name]["sketch"]
     everyone = range(mesh_of(puzzle.size).everyone)
     ranks = table.get("ranks", everyone)
-    # each has a row, also one that is idle all the time
+    # every rank has a row, even if it is always idle
     events = [Event(rank, "load_weights", None, frozenset(), 0.0, 0.0, 0.0, ()) for rank in ranks]
     events += [
         Event(
@@ -66,7 +67,7 @@ def half_schedule(puzzle: Puzzle) -> HalfSchedule:
 
 
 class SolutionFigures(NamedTuple):
-    """A size, and what the solution takes there."""
+    """A size, and the time and memory of the solution at that size."""
 
     size: Size
     time: float
@@ -74,23 +75,24 @@ class SolutionFigures(NamedTuple):
 
 
 def solution_figures(puzzle: Puzzle) -> SolutionFigures:
-    """Return what the solution takes at the puzzle's own size."""
+    """Return the time and memory of the solution at the puzzle's own size."""
     return SolutionFigures(puzzle.size, *kept("outlines.json")[puzzle.name]["at_home"])
 
 
 def solution_work(puzzle: Puzzle) -> dict[tuple[str, bool], int]:
-    """Return how often a rank of the solution at most does what (see ``score.work``), at the puzzle's own size."""
+    """Return the largest counts of operations on a rank of the solution (see ``score.work``), at the puzzle's own
+    size."""
     return {(kind, across): count for kind, across, count in kept("outlines.json")[puzzle.name]["work"]}
 
 
 def figures_elsewhere(puzzle: Puzzle) -> list[SolutionFigures]:
-    """Return the other sizes at which a puzzle is graded."""
+    """Return the other sizes at which a puzzle is graded, with the time and memory of the solution."""
     rows = kept("outlines.json")[puzzle.name]["elsewhere"]
     return [SolutionFigures(puzzle.size | changed, time, memory) for changed, time, memory in rows]
 
 
 def outline(puzzle: Puzzle) -> Outline:
-    """Return when the ranks of a puzzle's solution work."""
+    """Return the busy times of the ranks of a puzzle's solution."""
     table = kept("outlines.json")[puzzle.name]["outline"]
     compute, busy = (
         {rank: [(start, end) for start, end in spans] for ranks, spans in table[key] for rank in ranks}
@@ -100,13 +102,12 @@ def outline(puzzle: Puzzle) -> Outline:
 
 
 def silhouette(puzzle: Puzzle) -> list[str]:
-    """Return what each rank of a puzzle's solution does, in a text of CELLS letters: what fills most of each cell."""
+    """Return a text of CELLS letters for each rank of a puzzle's solution: what fills most of each cell of time."""
     return list(kept("outlines.json")[puzzle.name]["silhouette"])
 
 
 def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
-    """Return sketch, outline and silhouette of a run as outlines.json keeps them: the build makes it of the solutions'
-    runs."""
+    """Return half of the schedule, outline and silhouette of a run as JSON. The build stores them for the solutions."""
     work = [event for event in events if event.kind not in MARKS]
     digits = FINE - math.floor(math.log10(time or 1.0))
     done = [event._replace(start=round(event.start, digits), end=round(event.end, digits)) for event in work]
@@ -132,8 +133,7 @@ def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
 
 
 def _different(events: Iterable[Event]) -> set[int]:
-    """Return all ranks, or of more than ROWS of them those that do something else than all before them, or at another
-    time."""
+    """Return all ranks, or of more than ROWS ranks those that differ from all before them in operations or times."""
     does: dict[int, list[object]] = {}
     for event in events:
         does.setdefault(event.rank, []).append((event.kind, event.layer, event.start, event.end))
@@ -160,7 +160,7 @@ def _letter(event: Event) -> str:
 
 
 def _most(cell: Mapping[str, float]) -> str:
-    """Return what fills most of a cell: compute rather than what goes on beside it, and nothing if that is more."""
+    """Return the letter that fills most of a cell. Compute counts before communication beside it."""
     busy = {letter: length for letter, length in cell.items() if letter != TALK}
     if sum(busy.values()) < 0.5:
         busy = dict(cell)
@@ -168,7 +168,7 @@ def _most(cell: Mapping[str, float]) -> str:
 
 
 def _by_ranks(events: Iterable[Event]) -> list[tuple[list[int], list[Span]]]:
-    """Return the joined spans of the events, and with each list of spans the ranks that share it."""
+    """Return the joined spans of the events, each list of spans with the ranks that share it."""
     own: dict[int, list[Span]] = {}
     for event in sorted(events, key=lambda event: event.start):
         spans = own.setdefault(event.rank, [])

@@ -1,4 +1,4 @@
-"""The rules that a puzzle's spec may name: what it asks of the log beyond layout, time and memory."""
+"""The rules that a puzzle's spec may name: conditions on the log beyond layout, time and memory."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,8 +32,8 @@ def one_micro_batch(outcome: Outcome) -> None:
 
 
 def own_layers(outcome: Outcome) -> None:
-    """Raise PuzzleError unless each rank runs only layers that it has loaded: activations travel, weights stay. What it
-    loaded and dropped at once it never had."""
+    """Raise PuzzleError unless each rank runs only layers that it has loaded: activations travel, weights stay. A layer
+    loaded and dropped does not count."""
     trains = training()
     loaded = {state.rank: {labels.layer for labels in state.began} for state in outcome.final_states}
     for event in outcome.events:
@@ -58,7 +58,7 @@ def four_stages(outcome: Outcome) -> None:
 
 def weights_stay(outcome: Outcome) -> None:
     """Raise PuzzleError for a weight or an optimizer state that is gathered or sent: each rank computes with the piece
-    that it has loaded, and what the pieces give is added up."""
+    that it has loaded, and the partial results are added up."""
     for event in outcome.events:
         if event.tensor in ("Weight", "OptState"):
             expected = "weights and states stay where they are; activations are added up"
@@ -76,7 +76,7 @@ def states_stay(outcome: Outcome) -> None:
 
 
 class _Arrival(NamedTuple):
-    """So many elements of a gradient that a rank received, with these micro-batches of other ranks' in their sum."""
+    """Elements of a gradient that a rank received, and the micro-batches of other ranks in their sum."""
 
     event: Event
     elements: Elements
@@ -88,14 +88,13 @@ _BROUGHT: Mapping[str, Callable[[Elements, Sequence[Elements]], Elements]] = {
     SCATTERREDUCE.kind: lambda own, all_of_them: Fraction(max(all_of_them), len(all_of_them)),
     RECEIVE.kind: lambda own, all_of_them: own,
 }
-"""How many elements an operation brings a rank, from what it and what all of the group have in theirs.
-
-For those that are not named here, it is the largest that anybody has: so it is in an all-reduce.
+"""The number of elements that an operation brings a rank, from the sizes of its own tensor and of all in its group. Of
+an operation that is not listed, such as an all-reduce, it is the largest of these.
 """
 
 
 def layer_by_layer(outcome: Outcome) -> list[Event]:
-    """Return the log with a record for each layer of a collective that got a list, as if it were as many calls."""
+    """Return the log with a record for each layer of a collective of a list, as if each were a call of its own."""
     lists = {(state.rank, op): places for state in outcome.final_states for op, places in state.lists}
     found: list[Event] = []
     for event in outcome.events:
@@ -110,7 +109,7 @@ def layer_by_layer(outcome: Outcome) -> list[Event]:
 
 
 def _arrivals(events: Sequence[Event]) -> Iterator[_Arrival]:
-    """Return what ranks receive of gradients to which others have contributed."""
+    """Yield what ranks receive of gradients with micro-batches of others."""
     trained, meetings = defaultdict[object, set[int]](set), defaultdict[object, list[Event]](list)
     for event in events:
         if makes_weight_grads(event.kind):
@@ -127,7 +126,8 @@ def _arrivals(events: Sequence[Event]) -> Iterator[_Arrival]:
 
 
 def _in_a_whole_sum(arrivals: list[_Arrival], most: Elements) -> list[_Arrival]:
-    """Return those that may be parts of a whole sum: together they bring more than ``most`` of each micro-batch."""
+    """Return the arrivals that may be parts of a whole sum: together they bring more than ``most`` of each
+    micro-batch."""
     while True:
         came = defaultdict[int, Elements](int)
         for arrival in arrivals:
@@ -142,9 +142,9 @@ def _in_a_whole_sum(arrivals: list[_Arrival], most: Elements) -> list[_Arrival]:
 def no_whole_gradient(outcome: Outcome) -> None:
     """Raise PuzzleError for a rank that receives a whole summed gradient of a layer, in one piece or in many.
 
-    Nothing can be taken out of a sum. So a rank with a whole sum has received a whole weight's worth of each
-    micro-batch in it that it has not trained, in sums without any other micro-batch. However a reduce-scatter is
-    carried out, it brings a rank of n no more than (n - 1)/n of that.
+    Nothing can be taken out of a sum. So a rank with a whole sum has received as many elements as a whole weight has of
+    each micro-batch in it that it has not trained, in sums without any other micro-batch. Any way to carry out a
+    reduce-scatter brings a rank of n at most (n - 1)/n of that.
     """
     received = defaultdict[tuple[int, int | None], list[_Arrival]](list)
     for arrival in _arrivals(layer_by_layer(outcome)):

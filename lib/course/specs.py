@@ -21,14 +21,14 @@ from .layouts import Size
 
 
 class Puzzle(NamedTuple):
-    """One puzzle. Times in ticks, memory in elements, or both in the units of its cost.
+    """A puzzle. Times are in ticks, memory in elements, or both in the units of its cost.
 
-    Within ``target`` an attempt passes, within ``star`` it has the star, too; a program to be repaired has none.
-    ``frontier`` is what we know to be possible, from fast to small, none of its points better than another in both;
-    ``by`` is the program of solutions/ that takes just that.
+    Within ``target`` an attempt passes, within ``star`` it also has the star; a program to be repaired has no star.
+    ``frontier`` lists the best known figures, from fast to small; none of its points is better than another in both,
+    and ``by`` is the program of solutions/ with these figures.
     """
 
-    number: int | str  # of a program to be repaired, which are counted by themselves: "R1"
+    number: int | str  # "R1" and so on for programs to be repaired
     name: str
     title: str
     size: Size
@@ -44,22 +44,21 @@ class Puzzle(NamedTuple):
     cost: str = "default"  # the cost of its machine: a name from COSTS
     star: dict[str, Any] | None = None
     hints_for: dict[str, int] | None = None  # for a right program that is "slow" or "large": the hint to begin with
-    words: tuple[str, ...] = ()  # operations and options that it grants, and most other puzzles do not
-    begins_with: str = ""  # the puzzle whose answer is a good beginning, where that is not the one before
+    words: tuple[str, ...] = ()  # the features (operations and options) that it grants, and most puzzles do not
+    begins_with: str = ""  # the puzzle whose answer is a good beginning, if it is not the one before
 
     @property
     def unit(self) -> Unit:
-        """What its times are told in."""
+        """The unit of its times."""
         return cost_named(self.cost).time_unit
 
     @property
     def size_unit(self) -> SizeUnit:
-        """What its sizes are told in."""
+        """The unit of its sizes."""
         return cost_named(self.cost).size_unit
 
     def scored(self, time: float, memory: Elements | float) -> tuple[float, Any]:
-        """Return time and memory as they count: to the last digit in ticks and elements, and as well as they can be
-        known in seconds and bytes."""
+        """Return time and memory as they count: exactly in ticks and elements, with two digits in seconds and bytes."""
         return self.unit.scored(time), self.size_unit.scored(memory)
 
     def describe(self, time: float, memory: Elements | float) -> tuple[str, str]:
@@ -67,31 +66,31 @@ class Puzzle(NamedTuple):
         return self.unit.lasting(time), self.size_unit.describe(memory)
 
     def brief(self, time: float, memory: Elements | float) -> tuple[str, str]:
-        """Return time and memory for a table of ticks and elements: other units are named."""
+        """Return time and memory for a table of ticks and elements. Other units are written out."""
         if self.unit is not TICKS:
             return self.describe(time, memory)
         return show_ticks(time), self.size_unit.show(memory)
 
     @property
     def heading(self) -> str:
-        """Number and title, as in a sentence."""
+        """The number and the title."""
         return f"puzzle {self.number}: {self.title}"
 
     @property
     def repair(self) -> bool:
-        """Whether it begins with a program that is to be repaired. Such ones share a notebook."""
+        """Whether it is a program to be repaired. These share a notebook."""
         return self.file == "repairs"
 
     def is_called(self, name: object) -> bool:
-        """Return whether that is its name, or its number: 4 or "4", "R1" or "r1"."""
+        """Return whether that is its name or its number: 4 or "4", "R1" or "r1"."""
         return name == self.name or str(name).upper() == str(self.number)
 
     def has_star(self, time: float, memory: Elements) -> bool:
-        """Return whether these figures, of a program that passes, are within the star's."""
+        """Return whether these figures of a pass are within the star's."""
         return self.star is not None and time <= self.star["time"] and memory <= self.star["memory"]
 
     def beats_all(self, time: float, memory: Elements) -> bool:
-        """Return whether nothing that we know is as fast in so little memory."""
+        """Return whether nothing known is as fast in so little memory."""
         return not any(point["time"] <= time and point["memory"] <= memory for point in self.frontier)
 
 
@@ -101,9 +100,9 @@ def puzzles() -> dict[str, Puzzle]:
     return {name: Puzzle(**spec) for name, spec in kept("specs.json").items()}
 
 
-def subject_of(word: str) -> Puzzle | None:
-    """Return the puzzle that is about a word, which is the first that grants it."""
-    return next((puzzle for puzzle in puzzles().values() if word in puzzle.words), None)
+def subject_of(feature: str) -> Puzzle | None:
+    """Return the puzzle that is about a feature, which is the first that grants it."""
+    return next((puzzle for puzzle in puzzles().values() if feature in puzzle.words), None)
 
 
 @cache
@@ -113,7 +112,7 @@ def kept(name: str) -> dict[str, Any]:
 
 
 def forget() -> None:
-    """Forget all tables, so that they are read again."""
+    """Clear the caches of all tables, so that they are read again."""
     puzzles.cache_clear()
     kept.cache_clear()
 
@@ -144,10 +143,10 @@ def after(puzzle: Puzzle) -> Puzzle | None:
 
 
 def _neighbor(puzzle: Puzzle, step: int) -> Puzzle | None:
-    """Return the puzzle that is so many places further on, among the puzzles or among the programs to be repaired."""
-    alike = [other for other in puzzles().values() if other.repair == puzzle.repair]
-    place = [other.name for other in alike].index(puzzle.name) + step
-    return alike[place] if 0 <= place < len(alike) else None
+    """Return the puzzle ``step`` places further on, among the puzzles or among the programs to be repaired."""
+    all_of_them = [other for other in puzzles().values() if other.repair == puzzle.repair]
+    place = [other.name for other in all_of_them].index(puzzle.name) + step
+    return all_of_them[place] if 0 <= place < len(all_of_them) else None
 
 
 # -- the costs that a spec may name -----------------------------------------------------------
@@ -175,10 +174,10 @@ COSTS: Mapping[str, Cost] = {
         host_update=5.5,
     ),
     "long_hops": RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760),  # bytes as long as a backward
-    "two_speeds": RingCost(  # inside a box, and between nodes
+    "two_speeds": RingCost(  # inside a node, and between nodes
         backward=2, latency=0.03, bandwidth=2_457_600, latency_across=0.1, bandwidth_across=245_760
     ),
-    "one_card": Cost(  # a box of 100 Gbit/s: whoever gathers across, the whole weight goes through its card
+    "one_card": Cost(  # a node of 100 Gbit/s: in a gather across nodes, the whole weight goes through its card
         backward=3,  # the layer is computed again for it
         collective=0.4,
         collective_across=8,
@@ -186,7 +185,7 @@ COSTS: Mapping[str, Cost] = {
         allreduce=0.8,
         allreduce_across=16,
     ),
-    "gpt_3_on_a100": A100_MEGATRON.cost(  # in seconds and bytes; a rank is a box of eight
+    "gpt_3_on_a100": A100_MEGATRON.cost(  # in seconds and bytes; a rank is a node of eight
         GPT_175B,
         micro_batch=2,
         tensor=8,
@@ -209,11 +208,11 @@ def machine_of(size: Size, cost: str) -> Shape:
     """Return the machine of a size, at a cost of that name."""
     return Shape.of(
         size["ranks"], size.get("mesh"), size.get("node_size"), cost_named(cost), size.get("hosts", 0)
-    )  # prices may know how large a box is
+    )  # prices may know the size of a node
 
 
 def written(name: str) -> str:
-    """Return how the cost of that name is written in code.
+    """Return the cost of that name as source code.
 
     >>> written("ring")
     'RingCost()'

@@ -35,7 +35,7 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
     finally:
         torch.set_num_threads(threads)
     wall = time.perf_counter() - begun
-    with collector_off(circles=True):
+    with collector_off(cycles=True):
         done = Run(name_of(fn), models, work.train)
     finals = {state.rank: {layer: piece.value for layer, piece in state.finals.items()} for state in done.final_states}
     return RealRun(done, "local", wall, compare(work, finals))

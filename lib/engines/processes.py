@@ -67,7 +67,7 @@ def keep_books(
         host.serve()
         agreement = Agreement(work, host.numbers_of_a_layer, tuple(LayerError(*row) for row in host.collect()))
         wall = time.monotonic() - door.opened
-        with collector_off(circles=True):
+        with collector_off(cycles=True):
             return ProcessRun(host, supervisor.engine, wall, agreement, settings.pace)
     except PuzzleError as error:
         keep_run(error, name, host.models, work.train)

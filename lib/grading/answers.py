@@ -1,4 +1,4 @@
-"""What a learner wrote for one puzzle, to begin another with it."""
+"""A learner's code for one puzzle, as the beginning of another."""
 
 import ast
 import re
@@ -13,14 +13,14 @@ EVERYWHERE = ("Model",)
 
 
 def answer_in(texts: Iterable[str], name: str) -> str:
-    """Return the function of that name with what else it needs of these cells, or nothing where it is missing or blank.
+    """Return the function of that name with everything it needs from these cells; nothing if it is missing or blank.
 
     >>> answer_in(["import math, sys", "n = 2", "def half(model):\\n    return math.sqrt(n)"], "half")
     'import math\\nn = 2\\n\\n\\ndef half(model):\\n    return math.sqrt(n)'
     >>> answer_in(["def half(model):\\n    # Your code here.\\n    return model"], "half")
     ''
     """
-    pieces: dict[str, tuple[ast.stmt, str]] = {}  # what gives each name a meaning, the last one first
+    pieces: dict[str, tuple[ast.stmt, str]] = {}  # the definition of each name
     for text in texts:
         try:
             body = ast.parse(text).body
@@ -28,7 +28,7 @@ def answer_in(texts: Iterable[str], name: str) -> str:
             continue
         for statement in body:
             for given, source in _given(statement, text):
-                pieces.pop(given, None)  # the last one counts, and where it stands
+                pieces.pop(given, None)  # the last definition counts, and its place
                 pieces[given] = statement, source
     if name not in pieces or not _does_something(pieces[name][0]):
         return ""
@@ -44,7 +44,7 @@ def answer_in(texts: Iterable[str], name: str) -> str:
 
 
 def answer_of(path: Path, name: str) -> str:
-    """Return the same of a notebook or a script, as it was last saved; nothing where it cannot be read."""
+    """Return the answer in a saved notebook or script, or nothing if it cannot be read."""
     try:
         return answer_in((text for _, text in sources(path.name, path.read_text(encoding="utf-8"))), name)
     except (OSError, UnicodeDecodeError, PuzzleError):
@@ -52,7 +52,7 @@ def answer_of(path: Path, name: str) -> str:
 
 
 def renamed(source: str, old: str, new: str) -> str:
-    """Return the source with one name in place of another, wherever it is a word of its own.
+    """Return the source with one name replaced by another, as a whole word.
 
     >>> renamed("def ddp(model): ddp_too = ddp", "ddp", "wsdp")
     'def wsdp(model): ddp_too = wsdp'
@@ -61,7 +61,7 @@ def renamed(source: str, old: str, new: str) -> str:
 
 
 def _given(statement: ast.stmt, text: str) -> Iterable[tuple[str, str]]:
-    """Return each name that a statement at the top level gives a meaning to, with the source of just that."""
+    """Yield each name that a statement at the top level defines, with the source of its definition."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         for alias in statement.names:
             source = ast.Import([alias])
@@ -82,5 +82,5 @@ def _is_block(statement: ast.stmt) -> bool:
 
 
 def _does_something(statement: ast.stmt) -> bool:
-    """Return whether anything is called in a function: in a blank, nothing is."""
+    """Return whether a function calls anything: a blank does not."""
     return any(isinstance(node, ast.Call) for node in ast.walk(statement))

@@ -1,4 +1,4 @@
-"""What commands at a shell have in common: a function in a file, and the machine that it is to run on."""
+"""The common part of commands at a shell: a function in a file, and the machine that runs it."""
 
 import argparse
 import inspect
@@ -17,12 +17,11 @@ from .submission import load
 
 
 class Usage(Exception):
-    """A command that cannot be carried out as it stands."""
+    """Raised for a wrong command line."""
 
 
 def called() -> str:
-    """Return how the commands are called here, to be typed as it stands: ``training-puzzles``, ``python -m lib`` or the
-    like."""
+    """Return the command to type here, such as ``training-puzzles`` or ``python -m lib``."""
     program = Path(sys.argv[0])
     if program.name.startswith("training-puzzles"):
         return _typed(program)
@@ -30,7 +29,7 @@ def called() -> str:
 
 
 def _typed(program: Path) -> str:
-    """Return the shortest way to type the path of a program: its name, if that is found, or from this folder."""
+    """Return the shortest form of a program's path: its name, if the shell finds it, or the path from this folder."""
     program = Path(os.path.abspath(program))
     found = shutil.which(program.name)
     if found and os.path.abspath(found) == str(program):
@@ -76,7 +75,7 @@ def function_in(what: str) -> Callable[..., Any]:
 
 
 def size_for(function: Callable[..., Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of ``run``: what the options say, and for the rest what the puzzle of that name says."""
+    """Return the arguments of ``run``: those of the options, and for the rest those of the puzzle of this name."""
     puzzle = puzzles().get(function.__name__)
     size: dict[str, Any] = dict(puzzle.size) if puzzle else {}
     names = ("ranks", "layers", "batches", "mesh", "node_size", "train", "hosts")

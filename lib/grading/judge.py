@@ -1,4 +1,4 @@
-"""Right or not: at the puzzle's own size and at others, with the layout, form, time and memory that it asks for."""
+"""The verdict on a function: layout, rules, time and memory at the puzzle's own size and at others."""
 
 import math
 from collections import Counter
@@ -25,17 +25,17 @@ from ..record.table import OPERATIONS, in_lane, makes_weight_grads
 from ..record.training import BACKWARD
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
-MORE_SIZES = 2  # sizes at which an attempt has to hold besides the puzzle's own, and those that are extremes
-ROOM = 1.25  # at other sizes an attempt may take so many times what the solution takes: there are other good ideas
+MORE_SIZES = 2  # other sizes besides those that are extremes
+ROOM = 1.25  # at other sizes an attempt may take so many times what the solution takes
 
 
 def new_seed() -> int:
-    """A seed that nobody can know beforehand."""
+    """Return a seed that nobody can predict."""
     return SystemRandom().randrange(1_000_000)
 
 
 def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
-    """The verdict on what ``run(size)`` runs. It may raise PuzzleError, which is a FAIL."""
+    """Return the verdict on the outcomes of ``run(size)``. A PuzzleError that it raises is a FAIL."""
     verdict = Verdict(puzzle, FAIL, "", seed=seed)
     try:
         outcome = run(puzzle.size)
@@ -67,7 +67,7 @@ def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
 
 
 def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
-    """Everything but time and memory. Raises PuzzleError."""
+    """Check everything but time and memory. Raise PuzzleError if something is wrong."""
     if not outcome.attempted:
         raise PuzzleError("no operation was run", line="")
     if half_done := comes_next(outcome):
@@ -80,27 +80,29 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size) -> None:
 
 
 FEATURE_NAMES = {SLICES: "slices of activations", LISTS: "lists of tensors in one call", HOSTS: "hosts"}
-"""What is meant by words that are not written in code."""
+"""The names of features that are not keywords or operations."""
 
 
 def check_features(outcome: Outcome, puzzle: Puzzle) -> None:
-    """Raise PuzzleError for an operation or an option that the puzzle does not grant."""
+    """Raise PuzzleError for a feature (an operation or an option) that the puzzle does not grant."""
     for event in outcome.events:
-        for word in event.words:
-            if word not in puzzle.words:
-                subject, when = subject_of(word), puzzle.unit.brief(event.issued)
+        for feature in event.words:
+            if feature not in puzzle.words:
+                subject, when = subject_of(feature), puzzle.unit.brief(event.issued)
                 about = f", which is the subject of puzzle {subject.number}" if subject else ""
                 place = Place(
                     event.rank, event.kind, event.layer, tick=event.issued, detail=f"at {puzzle.unit.at(when)}"
                 )
-                problem = f"puzzle {puzzle.number} is solved without {FEATURE_NAMES.get(word, f'`{word}`')}{about}"
+                problem = (
+                    f"puzzle {puzzle.number} is solved without {FEATURE_NAMES.get(feature, f'`{feature}`')}{about}"
+                )
                 fix = "`run` and `draw` take it, if you want to see what it would do"
                 raise PuzzleError(problem, where=place, fix=fix, line="")
 
 
 def comes_next(outcome: Outcome) -> str:
-    """Return what a function that stops half-way does not do yet, or an empty text for one that does something of all
-    that training needs."""
+    """Return the next step of a function that stops half-way, or an empty text for one that has all steps of
+    training."""
     steps = ["load_weights", "get_activation", *(kind for kind in in_lane("compute") if not OPERATIONS[kind].words)]
     done = {event.kind for event in outcome.events}
     done |= {BACKWARD.kind} if any(makes_weight_grads(kind) for kind in done) else set()
@@ -112,8 +114,8 @@ def comes_next(outcome: Outcome) -> str:
 
 
 def other_sizes(puzzle: Puzzle, seed: int) -> list[SolutionFigures]:
-    """Sizes drawn at random: a few that have all extremes among them (one layer, the most ranks, as many layers as
-    ranks, ...), and some more."""
+    """Return random sizes that cover all extremes (one layer, the most ranks, as many layers as ranks, ...), and a few
+    more."""
     known = figures_elsewhere(puzzle)
     left = list(zip(known, extremes([there.size for there in known]), strict=True))
     Random(seed).shuffle(left)
@@ -128,8 +130,8 @@ def other_sizes(puzzle: Puzzle, seed: int) -> list[SolutionFigures]:
 
 
 def check_limits(outcome: Outcome, puzzle: Puzzle, there: SolutionFigures) -> None:
-    """Raise PuzzleError for a run at another size that takes far more than the solution there, so that no program is
-    fast or small at the puzzle's own size only. The room that the target leaves at that size is added, too."""
+    """Raise PuzzleError for a run at another size that takes far more than the solution there and the slack of the
+    target, so that no program is fast or small at the puzzle's own size only."""
     home = solution_figures(puzzle)
     for place, name in enumerate(("time", "memory")):
         took, least = getattr(outcome, name), getattr(there, name)
@@ -143,7 +145,7 @@ def check_limits(outcome: Outcome, puzzle: Puzzle, there: SolutionFigures) -> No
 
 
 def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
-    """What is right but too slow or too big, and by how much."""
+    """Return a sentence on a right run that is too slow or too large, or an empty text."""
     target, over = puzzle.target, []
     time, memory = puzzle.scored(outcome.time, outcome.memory)
     own, most = puzzle.describe(time, memory), puzzle.brief(target["time"], target["memory"])
@@ -155,22 +157,22 @@ def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
 
 
 def longest_chain(outcome: Outcome, puzzle: Puzzle) -> str:
-    """Of a run that is too slow, where its time goes: the longest chain of its operations, as a sum."""
+    """Return the longest chain of operations of a run that is too slow, as a sum, or an empty text."""
     return chain_of(outcome.events).describe(puzzle.unit) if is_slow(outcome, puzzle) else ""
 
 
 def is_slow(outcome: Outcome, puzzle: Puzzle) -> bool:
-    """Whether it takes longer than the target."""
+    """Return whether a run takes longer than the target."""
     return puzzle.unit.scored(outcome.time) > float(puzzle.target["time"])
 
 
 def is_large(outcome: Outcome, puzzle: Puzzle) -> bool:
-    """Whether it takes more memory than the target."""
+    """Return whether a run takes more memory than the target."""
     return puzzle.size_unit.scored(outcome.memory) > int(puzzle.target["memory"])
 
 
 def costs_time(outcome: Outcome, puzzle: Puzzle) -> str:
-    """Of a run that is too slow, what a rank does more often than any of the target's, communication first."""
+    """Return what a rank of a slow run does more often than any rank of the target's program, communication first."""
     if not is_slow(outcome, puzzle):
         return ""
     done, known = work(outcome.events, outcome.node_size, outcome.beside), solution_work(puzzle)
@@ -179,8 +181,8 @@ def costs_time(outcome: Outcome, puzzle: Puzzle) -> str:
         for across in (True, False):
             by_rank, ours = done.get((kind, across), {}), known.get((kind, across), 0)
             if (most := max(by_rank.values(), default=0)) > ours:
-                alike = len(by_rank) == outcome.ranks and len(set(by_rank.values())) == 1
-                busiest = "" if alike else f" on rank {min(rank for rank in by_rank if by_rank[rank] == most)}"
+                equal = len(by_rank) == outcome.ranks and len(set(by_rank.values())) == 1
+                busiest = "" if equal else f" on rank {min(rank for rank in by_rank if by_rank[rank] == most)}"
                 said.append(f"{_times(kind, across, most)}{busiest}, the target has {ours or 'none'}")
     if not said and "saved" in puzzle.words:
         backwards = [event for event in outcome.events if event.kind in OPERATIONS and OPERATIONS[event.kind].backward]
@@ -193,15 +195,15 @@ WAITING = "no more operations than the target has: a rank waits for another, or 
 
 
 def _times(kind: str, across: bool, count: int) -> str:
-    """Return that something was done so often, in words."""
+    """Return the count of an operation as text."""
     row = OPERATIONS[kind]
     plural = ("es" if row.word.endswith("s") else "s") * (count != 1)
     return f"{count} {row.word}{plural}{' of a micro-batch' * row.by_batch}{' between nodes' * across}"
 
 
 def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
-    """Return what the rank with the most memory never took out again, though nothing reads it any more, of a run that
-    takes too much; or an empty text."""
+    """Return what the rank with the highest peak still stores at the end of a run that takes too much memory, or an
+    empty text."""
     event = peak_event(outcome.device_events)
     if event is None or not is_large(outcome, puzzle):
         return ""
@@ -216,7 +218,7 @@ def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
 
 
 def _peak(outcome: Outcome, puzzle: Puzzle) -> str:
-    """Where memory is highest, and what it is."""
+    """Return where memory is highest, and what is stored there."""
     event = peak_event(outcome.device_events)
     assert event is not None  # there is none over a target
     what, unit, size_unit = show_call(event.kind, event.layers or event.layer), puzzle.unit, puzzle.size_unit
@@ -225,7 +227,7 @@ def _peak(outcome: Outcome, puzzle: Puzzle) -> str:
 
 
 def praise(outcome: Outcome, puzzle: Puzzle) -> str:
-    """How good it is: with the star or what is missing to it, and how it stands to the frontier."""
+    """Return the praise for a pass: the star or what is missing for it, and the comparison with the best known."""
     time, memory = puzzle.scored(outcome.time, outcome.memory)
     star = puzzle.star
     said = ["Correct, and the star is yours." if puzzle.has_star(time, memory) else "Correct, within the target."]

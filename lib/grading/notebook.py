@@ -1,7 +1,7 @@
-"""``grade``, ``hint``, ``progress``, ``start_from``, ``attempt``, ``solution``: what a learner calls in a cell.
+"""``grade``, ``hint``, ``progress``, ``start_from``, ``attempt``, ``solution``: the functions for a notebook's cells.
 
-Here everything shares one process: mistakes are found with certainty, somebody who wants to fool the grader is
-not always stopped. The referee is the shell: ``python -m lib grade``.
+Here everything shares one process, so the grader finds all mistakes, but cannot stop all cheats. ``python -m lib
+grade`` at a shell can.
 """
 
 import linecache
@@ -39,7 +39,7 @@ _MARKS = re.compile(r"(?ms)^[ \t]*### (?:BEGIN SOLUTION\n|END SOLUTION\n|BROKEN\
 
 
 class ShownVerdict:
-    """A verdict as a cell shows it."""
+    """A verdict that shows itself in a cell."""
 
     def __init__(self, verdict: Verdict) -> None:
         self.verdict = verdict
@@ -74,7 +74,7 @@ def grade(
         named = fn if isinstance(fn, str) else getattr(fn, "name", "fsdp")
         raise PuzzleError("grade takes a function", got=describe(fn), fix=f"grade({named})")
     if represent is not None:
-        problem, fix = "a verdict is proved, and ranks that stand for others only tell the time", "leave represent out"
+        problem, fix = "grading runs every rank, and represent= only measures time", "leave represent out"
         raise PuzzleError(problem, where="grade", got=f"represent={describe(represent)}", fix=fix)
     spec = find(puzzle if puzzle is not None else getattr(fn, "__name__", fn))
     seed = new_seed() if seed is None else seed
@@ -98,7 +98,7 @@ def grade(
 
 
 def _with_help(verdict: Verdict, fn: Callable[[Any], Any]) -> Verdict:
-    """Return a verdict that names what helps: the next hint, a picture beside the target's, the solution."""
+    """Return a verdict with the calls that help: for the next hint, the target's outline, the solution."""
     spec = verdict.puzzle
     size = ", ".join(f"{name}={value!r}" for name, value in spec.size.items())
     size += "" if spec.cost == "default" else f", cost={written(spec.cost)}"
@@ -112,7 +112,7 @@ def _with_help(verdict: Verdict, fn: Callable[[Any], Any]) -> Verdict:
 
 
 def _with_next(verdict: Verdict) -> Verdict:
-    """Return a verdict that names the next puzzle, if there is one, and links its notebook where it is known."""
+    """Return a verdict with the next puzzle, and the link to its notebook if it is known."""
     then = after(verdict.puzzle)
     if then is None or then.file == verdict.puzzle.file:
         return replace(verdict, following=then.heading if then else "")
@@ -121,13 +121,13 @@ def _with_next(verdict: Verdict) -> Verdict:
 
 
 def _code_of(fn: Callable[[Any], Any], name: str) -> str:
-    """Return the code of a puzzle's function, out of the cell that defines it."""
+    """Return the code of a puzzle's function from the cell that defines it."""
     file = getattr(getattr(fn, "__code__", None), "co_filename", "")
     return answer_in(["".join(linecache.getlines(file))], name)
 
 
 class Hint:
-    """One hint: a text, and with the second one half of a schedule, which is drawn once ``drawing`` is imported."""
+    """A hint: a text, and for the second one half of a schedule, which is a picture once ``drawing`` is imported."""
 
     def __init__(self, puzzle: Puzzle, number: int, why: str = "") -> None:
         self.puzzle, self.number, self.why = puzzle, number, why
@@ -192,7 +192,7 @@ def hint(puzzle: str = "", number: int | None = None) -> Hint:
 
 
 def _fitting(spec: Puzzle) -> tuple[int, str]:
-    """Return the index of the hint that fits the last verdict, and why it does."""
+    """Return the index of the hint that fits the last verdict, and why it fits."""
     last, known = _last.get(spec.name), spec.hints_for or {}
     if last is None or not last.right or last.time is None or last.memory is None:
         return 0, ""
@@ -223,7 +223,7 @@ def attempt(puzzle: str) -> Callable[[Any], Any]:
 
 
 class Answer(str):
-    """A text as Markdown: the solution, the question whether it is really wanted, or where something has gone."""
+    """A Markdown text: a solution, the question whether it is wanted, or where code has been put."""
 
     __repr__ = _repr_markdown_ = str.__str__
 
@@ -276,7 +276,7 @@ def solution(puzzle: str, sure: bool = False) -> Answer:
 
 
 def _sections(text: str, name: str) -> list[str]:
-    """Return the function of a solution, and the texts that stand only in the solved notebook."""
+    """Return the function of a solution, and the texts that only the solved notebook has."""
     pieces = _CELL.split(text)
     parts = []
     ours = False  # from the puzzle's spec to the next one's

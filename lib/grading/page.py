@@ -1,12 +1,13 @@
-"""Verdicts to be read: as plain text, complete by itself, and as a table for a notebook.
+"""Verdicts as plain text, and as HTML tables for a notebook.
 
-The table is a real one, with a caption and scopes; status is a word, and color only repeats it. No scripts,
-nothing from elsewhere.
+A table has a caption and scopes; the status is a word, which the color only repeats. There are no scripts and no
+external resources.
 """
 
 from collections.abc import Sequence
 from html import escape
 
+from ..basics.columns import in_columns
 from .verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 
 COLORS = {PASS: "#1a7f37", FAIL: "#b3261e", TODO: "#57606a", ERROR: "#8a4600"}
@@ -22,24 +23,24 @@ CODES = ("instead", "at")  # the parts of an error that are lines of code
 
 
 def text(verdict: Verdict, color: bool = False) -> str:
-    """A verdict in plain text: one fact a line."""
+    """Return a verdict as plain text, with one fact in a line."""
     head = f"{_word(verdict, color)} puzzle {verdict.puzzle.number}  {verdict.puzzle.name}  {verdict.puzzle.title}"
     head += f"  {STAR} star" * verdict.starred
     return "\n".join([head, *_below(verdict.message), *_below(*in_columns(_lines(verdict.facts())))])
 
 
 def report_text(report: Report, color: bool = False) -> str:
-    """A report in plain text: a line for each puzzle that passes, and what it has printed; of the others, all."""
+    """Return a report as plain text: a line and what was printed for a pass, all facts for the others."""
     passed = [verdict for verdict in report.verdicts if verdict.status == PASS]
     lines = iter(in_columns([_in_a_line(verdict) for verdict in passed], figures=(2, 3, 5, 6)))
-    told = [f"Grade: {report.headline()}"]
+    shown = [f"Grade: {report.headline()}"]
     for verdict in report.verdicts:
         if verdict.status == PASS:
             more = [(name, fact) for name, fact in verdict.facts() if name in ("printed", "note")]
-            told += [f"{_word(verdict, color)} {next(lines)}", *_below(*in_columns(_lines(more)))]
+            shown += [f"{_word(verdict, color)} {next(lines)}", *_below(*in_columns(_lines(more)))]
         else:
-            told.append(text(verdict, color))
-    return "\n".join([*told, *([f"Graded {report.isolation}."] if report.isolation else [])])
+            shown.append(text(verdict, color))
+    return "\n".join([*shown, *([f"Graded {report.isolation}."] if report.isolation else [])])
 
 
 def _word(verdict: Verdict, color: bool) -> str:
@@ -69,24 +70,8 @@ def _below(*lines: str) -> list[str]:
     return ["      " + line for text in lines for line in text.split("\n")]
 
 
-def in_columns(rows: Sequence[Sequence[str]], figures: Sequence[int] = ()) -> list[str]:
-    """Return each row as a line, its texts in columns. Those of the columns ``figures`` end at one place.
-
-    >>> in_columns([["basic", "17"], ["gpipe", "33.8"]], figures=[1])
-    ['basic    17', 'gpipe  33.8']
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if at in figures else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
 def table(verdict: Verdict) -> str:
-    """A verdict as HTML. Of an error, what is wrong comes first, then each of its parts has a row."""
+    """Return a verdict as HTML. An error begins with what is wrong, and each of its other parts has a row."""
     facts = [("verdict", verdict.message)]
     if verdict.error is not None:
         held = f"right at its own size, but not with {verdict.failed_at}\n" if verdict.failed_at else ""
@@ -109,12 +94,12 @@ def _linked(name: str, fact: str, verdict: Verdict) -> str:
 
 
 def badge(status: str) -> str:
-    """The word, on its color."""
+    """Return the status on a background of its color."""
     return f'<span style="background:{COLORS[status]};color:#ffffff;padding:1px 8px;border-radius:4px">{status}</span>'
 
 
 def _celebration() -> str:
-    """Eight little processors in a ring of links, all lit, with sparks around them."""
+    """Return a drawing of eight processors in a row of links, with check marks and sparks."""
     drawn = "".join(f'<path d="M{32 + 28 * place} 26h12" stroke="#7d8590" stroke-width="2"/>' for place in range(7))
     for place in range(8):
         x = 16 + 28 * place

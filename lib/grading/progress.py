@@ -1,4 +1,4 @@
-"""The best so far of every puzzle, its right attempts and answer, and hints: a small file beside the notebooks."""
+"""A learner's progress, in a small file beside the notebooks: best verdicts, right attempts, answers and hints."""
 
 import json
 import math
@@ -9,8 +9,9 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..basics.columns import in_columns
 from ..course.specs import Puzzle, puzzles
-from .page import CAPTION, INK, STAR, badge, in_columns
+from .page import CAPTION, INK, STAR, badge
 from .verdict import ERROR, FAIL, PASS, TODO, Verdict, plain
 
 NAME = "progress.json"
@@ -19,15 +20,15 @@ LONGEST = 50  # right attempts of a puzzle that are kept
 MOST = 1e18  # ticks or elements: what is more is no figure of a run
 LONGEST_ANSWER = 20_000  # characters of an answer that is kept
 FOLDER = "LLM_TRAINING_PUZZLES_PROGRESS"
-"""The environment variable that names the folder of the file, if it is not that of the notebooks."""
+"""The environment variable with the folder of the file, if it is not that of the notebooks."""
 
 
 NOTEBOOKS = "LLM_TRAINING_PUZZLES_NOTEBOOKS"
-"""The environment variable with which an address of a notebook begins, where they do not lie beside one another."""
+"""The environment variable with the address of the notebooks, if they are not in one folder."""
 
 
 def notebook_of(puzzle: Puzzle) -> str:
-    """Return the address of a puzzle's notebook for a link in another one, or nothing if it is not known."""
+    """Return the address of a puzzle's notebook, for a link, or an empty text if it is not known."""
     name, known = f"{puzzle.file}.ipynb", os.environ.get(NOTEBOOKS, "")
     return known + name if known or Path(name).is_file() else ""
 
@@ -41,9 +42,9 @@ class Point(NamedTuple):
 
 
 class Progress:
-    """What the file keeps. ``best``: status, time and memory of each puzzle; ``hints``: how many were given, those that
-    were passed over among them; ``trail``: the right attempts of each puzzle, the newest last, each of several equal
-    ones once; ``answers``: the code that has passed last."""
+    """The content of the file. ``best``: status, time and memory of each puzzle; ``hints``: how many were given or
+    skipped; ``trail``: the different right attempts of each puzzle, the newest last; ``answers``: the code that passed
+    last."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or Path(os.environ.get(FOLDER) or Path.cwd())) / NAME
@@ -77,8 +78,8 @@ class Progress:
             self.note = f"{NAME} is broken and could not be moved aside ({error.strerror})"
 
     def record(self, verdict: Verdict, code: str = "") -> None:
-        """Keep a verdict on the trail if it is right, and if it is the best of its puzzle so far: first with the star,
-        then fast, then small. Keep the code if it passes."""
+        """Add a verdict to the trail if it is right, and keep it if it is the best of its puzzle (with the star, then
+        fast, then small). Keep the code if it passes."""
         if verdict.status == PASS and 0 < len(code) <= LONGEST_ANSWER and self.answers.get(verdict.puzzle.name) != code:
             self.answers[verdict.puzzle.name] = code
             self.save()
@@ -93,7 +94,7 @@ class Progress:
             self.save()
 
     def _append_to_trail(self, verdict: Verdict) -> bool:
-        """Put a right attempt at the end of its puzzle's trail. Return whether it is one."""
+        """Append a right attempt to its puzzle's trail. Return whether it is one."""
         time, memory = verdict.time, plain(verdict.memory)
         if not verdict.right or time is None or memory is None:
             return False
@@ -103,7 +104,7 @@ class Progress:
         return True
 
     def save(self) -> None:
-        """Write the file, whole or not at all. If that fails, ``note`` says why, and nothing is raised."""
+        """Write the file completely or not at all. If that fails, ``note`` says why, and nothing is raised."""
         trail = {name: [point._asdict() for point in points] for name, points in self.trail.items()}
         kept = {"version": VERSION, "best": self.best, "hints": self.hints, "trail": trail, "answers": self.answers}
         new = None
@@ -134,16 +135,16 @@ class Progress:
 
     @property
     def solved(self) -> list[str]:
-        """Names of the puzzles that are solved."""
+        """The names of the solved puzzles."""
         return [name for name in puzzles() if self.best.get(name, {}).get("status") == PASS]
 
     @property
     def starred(self) -> list[str]:
-        """Names of the puzzles that are solved with the star."""
+        """The names of the puzzles that are solved with the star."""
         return [name for name in self.solved if _has_star(self.best[name], puzzles()[name])]
 
     def headline(self) -> str:
-        """Return a line that says how many puzzles are solved, with how many stars, and how many programs repaired."""
+        """Return a line with the numbers of solved puzzles, stars, and repaired programs."""
         stars = f"{len(self.starred)} of {sum(puzzle.star is not None for puzzle in puzzles().values())} stars"
         solved, repaired = self._count(repair=False), self._count(repair=True)
         return f"Progress: {solved} puzzles solved, {stars}, {repaired} programs repaired"
@@ -173,7 +174,7 @@ class Progress:
 
 
 def next_hint(given: dict[str, int], puzzle: Puzzle, first: int = 0) -> int:
-    """Return the index of the next hint from ``first`` on, or of the last if all were given, and count it as given."""
+    """Return the index of the next hint from ``first`` on, or of the last one, and count it in ``given``."""
     number = min(max(first, given.get(puzzle.name, 0)), max(0, len(puzzle.hints) - 1))
     given[puzzle.name] = number + 1
     return number
@@ -186,7 +187,7 @@ NUMBER = "text-align:right;white-space:nowrap;padding-right:12px;font-variant-nu
 
 
 def _sound(best: dict[str, Any]) -> dict[str, Any]:
-    """Return a verdict that was read, if its values are sound. Raise KeyError, TypeError or ValueError otherwise."""
+    """Return a verdict from the file. Raise KeyError, TypeError or ValueError if its values are not sound."""
     kept = {key: best[key] for key in ("status", "time", "memory")}
     sound = all(kept[key] is None or _is_figure(kept[key]) for key in ("time", "memory"))
     if kept["status"] not in (PASS, FAIL, ERROR) or not sound:
@@ -195,7 +196,7 @@ def _sound(best: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trail(points: list[dict[str, Any]]) -> list[Point]:
-    """Return the points that were read, if they are sound. Raise KeyError, TypeError or ValueError otherwise."""
+    """Return points from the file. Raise KeyError, TypeError or ValueError if they are not sound."""
     found = [Point(point["time"], point["memory"], point["passed"]) for point in points]
     if not all(_is_figure(time) and _is_figure(memory) and type(passed) is bool for time, memory, passed in found):
         raise ValueError("no attempt")
@@ -212,6 +213,6 @@ def _has_star(best: dict[str, Any], puzzle: Puzzle) -> bool:
 
 
 def _rank(best: dict[str, Any], puzzle: Puzzle) -> tuple[float, ...]:
-    """Return a key that orders verdicts from best to worst: solved first, with the star, then fast, then small."""
+    """Return a key that sorts verdicts from best to worst: solved, with the star, fast, small."""
     figures = (math.inf if best[key] is None else best[key] for key in ("time", "memory"))
     return (best["status"] != PASS, not _has_star(best, puzzle), *figures)

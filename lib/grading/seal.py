@@ -1,7 +1,7 @@
-"""Checks whether this library is still what it was when it was imported.
+"""A check that this library is unchanged since it was imported.
 
-It stops only the simplest tampering in a notebook, and reminds whoever has forgotten an experiment. What counts is
-grading at a shell.
+It stops only the simplest tampering in a notebook, and reminds learners of forgotten experiments. Grading at a shell is
+what counts.
 """
 
 import builtins
@@ -18,7 +18,7 @@ _PACKAGE = __name__.split(".")[0]
 
 
 def _parts() -> Iterator[tuple[str, Any]]:
-    """Yield functions, methods and code of this package and the builtins that it needs, each with its name."""
+    """Yield the functions, methods and code of this package and the builtins that it needs, with their names."""
     for name, module in sorted(sys.modules.items()):
         if name == _PACKAGE or name.startswith(_PACKAGE + "."):
             for key, value in list(vars(module).items()):
@@ -44,11 +44,11 @@ _sealed: dict[str, Any] = {}
 
 
 def seal() -> None:
-    """Remember how everything is now."""
+    """Record the present state of the library."""
     _sealed.update(_parts())
 
 
 def broken_seal() -> str:
-    """Return the name of something that has changed since, or an empty text."""
+    """Return the name of something that has changed since ``seal``, or an empty text."""
     now = dict(_parts())
     return next((name for name, value in _sealed.items() if now.get(name) is not value), "")

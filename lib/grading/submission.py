@@ -1,6 +1,6 @@
-"""Loads a learner's notebook or script: imports, definitions, constants, and loops and calls that fill them.
+"""Load a learner's notebook or script: imports, definitions, constants, and loops and calls that fill these.
 
-A file may also end in ``grade(fsdp)``, draw pictures and try things out; none of that happens here.
+Other statements, such as ``grade(fsdp)``, pictures and experiments, are not run.
 """
 
 import ast
@@ -16,7 +16,7 @@ from typing import Any
 from ..basics.errors import PuzzleError, shown_files
 
 EXPERIMENTS = ("lib", "drawing", "asyncio")
-"""Packages: what is assigned from a call of something in them is an experiment, and no constant."""
+"""Packages whose calls are experiments: their results are no constants."""
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 if sys.version_info >= (3, 12):
@@ -24,11 +24,12 @@ if sys.version_info >= (3, 12):
 ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 GUARDS = (ast.If, ast.Try)
 FILLS = (*ASSIGNMENTS, ast.For, ast.While, ast.With)
-NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)  # what is in there is run when it is called
+NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)  # their bodies run only when called
 
 
 def sources(name: str, text: str) -> list[tuple[str, str]]:
-    """Return (name in messages, text) of a script or of a notebook's cells. Raise PuzzleError if it cannot be read."""
+    """Return (name in messages, text) of a script or of each cell of a notebook. Raise PuzzleError if it is
+    unreadable."""
     if not name.endswith(".ipynb"):
         return [(name, text)]
     try:
@@ -44,11 +45,11 @@ def sources(name: str, text: str) -> list[tuple[str, str]]:
 
 
 IPYTHONS = re.compile(r"(\s*)(?:[%!?].*|.*\?|[\w., *()\[\]]+=\s*[%!].*)\s*")
-"""A line that only IPython understands, unless it is inside something that Python understands."""
+"""A line that only IPython understands, unless it is part of a longer Python statement."""
 
 
 def _plain_python(source: str) -> str:
-    """Return a cell without the lines that only IPython understands. It keeps its number of lines."""
+    """Return a cell with the lines that only IPython understands replaced. The number of lines stays the same."""
     if source.lstrip().startswith("%%"):
         first, _, rest = source.lstrip().partition("\n")
         if first.split()[0] not in ("%%time", "%%timeit", "%%capture", "%%prun", "%%debug"):
@@ -77,9 +78,8 @@ def _plain_python(source: str) -> str:
 def load(name: str, text: str, left_out: list[str] | None = None, path: str = "") -> tuple[dict[str, Any], list[str]]:
     """Return the names that a file defines, and a line for each of its statements that failed.
 
-    ``path``: where a script says that it lies (``__file__``). A line is appended to ``left_out`` for each statement
-    that was not run, although it gives or changes something that a function of the file uses. Raise PuzzleError for a
-    notebook that cannot be read.
+    ``path``: the ``__file__`` of a script. A line is appended to ``left_out`` for each statement that was not run
+    although it changes something that a function of the file uses. Raise PuzzleError for an unreadable notebook.
     """
     module = sys.modules["submission"] = ModuleType("submission")  # dataclasses and pickle look there
     names: dict[str, Any] = module.__dict__
@@ -115,7 +115,7 @@ def load(name: str, text: str, left_out: list[str] | None = None, path: str = ""
 
 
 def _origins(statement: ast.stmt) -> dict[str, str]:
-    """Return the names that a statement imports, each with the package that it comes from."""
+    """Return the names that a statement imports, with their packages."""
     found: dict[str, str] = {}
     for node in ast.walk(statement):
         if isinstance(node, ast.Import):
@@ -128,8 +128,8 @@ def _origins(statement: ast.stmt) -> dict[str, str]:
 
 
 def _is_taken(statement: ast.stmt, origins: dict[str, str], names: dict[str, Any]) -> bool:
-    """Return whether a statement at the top level is an import, a definition, a class, a constant, or what fills one: a
-    loop, or the call of a method of something that is there."""
+    """Return whether a statement at the top level is run: an import, a definition, a class, a constant, or a loop or a
+    method call that fills one."""
     if isinstance(statement, GUARDS):
         blocks, fields = [statement, *getattr(statement, "handlers", ())], ("body", "orelse", "finalbody")
         inside = [inner for block in blocks for field in fields for inner in getattr(block, field, ())]
@@ -142,7 +142,7 @@ def _is_taken(statement: ast.stmt, origins: dict[str, str], names: dict[str, Any
 
 
 def _run_now(statement: ast.AST) -> Iterator[ast.AST]:
-    """Give the parts of a statement, without what is in functions that it defines."""
+    """Yield the nodes of a statement, without those in functions that it defines."""
     for node in ast.iter_child_nodes(statement):
         if not isinstance(node, NESTED):
             yield node
@@ -150,22 +150,21 @@ def _run_now(statement: ast.AST) -> Iterator[ast.AST]:
 
 
 def _experiments(node: ast.AST, origins: dict[str, str]) -> bool:
-    """Return whether an expression awaits, or calls something of the machine."""
+    """Return whether a node awaits, or calls something of the packages for experiments."""
     if not isinstance(node, ast.Call):
         return isinstance(node, ast.Await)
     return origins.get(_first(node.func)) in EXPERIMENTS
 
 
 def _first(expression: ast.expr) -> str:
-    """Return the name with which an expression begins, of calls, attributes and items, or an empty text."""
+    """Return the name at the beginning of calls, attributes and items, or an empty text."""
     while isinstance(expression, (ast.Attribute, ast.Call, ast.Subscript)):
         expression = expression.func if isinstance(expression, ast.Call) else expression.value
     return expression.id if isinstance(expression, ast.Name) else ""
 
 
 def _changed(statement: ast.stmt) -> set[str]:
-    """Return the names to which a statement gives something, or whose items or attributes it sets, or whose methods it
-    calls."""
+    """Return the names that a statement assigns, whose items or attributes it sets, or whose methods it calls."""
     changed = set()
     for node in [statement, *_run_now(statement)]:
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):

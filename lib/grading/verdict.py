@@ -1,4 +1,4 @@
-"""The one result model: what came of an attempt at a puzzle, and of several. Every face shows these."""
+"""The results of grading: a verdict on one puzzle, and a report on several. All interfaces show these."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from ..record.breakdown import in_words, waits_of
 from ..remote.wire import TEXTS, shown, shown_place
 
 VERSION = 1
-"""Of the model. It changes when a field changes its meaning or goes; new fields may come at any time."""
+"""The version of the JSON. It changes when a field changes its meaning or is removed; new fields may come at any
+time."""
 
 PASS, FAIL, TODO, ERROR = "PASS", "FAIL", "TODO", "ERROR"
-"""Right and within the target; not so; not attempted; the grader's own fault."""
+"""Right and within the target; wrong or over the target; not attempted; a failure of the grader."""
 
-LATEST = 1e15  # ticks: what a place says beyond is no time of a run
+LATEST = 1e15  # ticks: no run takes longer
 
 
 class Mistake(NamedTuple):
-    """What a PuzzleError says, in its parts: what is wrong, where, what was expected, what came, what to write instead,
-    and the learner's line."""
+    """The parts of a PuzzleError: what is wrong, where, what was expected, what came, what to write instead, and the
+    learner's line."""
 
     problem: str
     place: Place = NOWHERE
@@ -36,7 +37,7 @@ class Mistake(NamedTuple):
 
     @classmethod
     def of(cls, error: PuzzleError) -> Mistake:
-        """Return the parts of an error; of one that has none, of a learner's own kind, the text."""
+        """Return the parts of an error, or the text of a learner's own kind of error without parts."""
         place = getattr(error, "place", None)
         if not isinstance(place, Place):
             return cls(str(error))
@@ -45,17 +46,17 @@ class Mistake(NamedTuple):
 
     @property
     def parts(self) -> list[tuple[str, str]]:
-        """All but the problem that there is, as pairs of a name and a text, in the words of the message."""
+        """The parts that are not empty, without the problem, as pairs of a name and a text."""
         names = ("where", "expected", "got", "instead", "at")
         return [(name, text) for name, text in zip(names, map(str, self[1:]), strict=True) if text]
 
     def shown(self, longest: int) -> Mistake:
-        """Return the same, with texts that are safe to show, and not too long."""
+        """Return a copy with texts that are safe to show, and not too long."""
         texts: dict[str, Any] = {part: shown(getattr(self, part), longest) for part in TEXTS}
         return Mistake(place=shown_place(self.place), **texts)
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the parts as JSON values."""
         rank, operation, layer, batches, tick, detail = self.place
         where = {
             "text": str(self.place), "rank": rank, "operation": operation, "layer": layer,
@@ -68,34 +69,34 @@ class Mistake(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of an attempt. Times in ticks, memory in elements, of the run at the puzzle's own size; where
-    these are told in seconds and bytes, as exactly as they count."""
+    """The result of grading an attempt. Time (ticks) and memory (elements) are those of the run at the puzzle's own
+    size; in seconds and bytes they are rounded as they count."""
 
     puzzle: Puzzle
     status: str
-    message: str  # what there is to say in words, an error with all its parts among it
-    right: bool | None = None  # the weights are right and where they belong, whatever the time; None: nothing was run
+    message: str  # the verdict in words, with all parts of an error
+    right: bool | None = None  # whether weights are right and where they belong, at any time; None: nothing was run
     time: float | None = None
     memory: Elements | None = None
-    idle: float | None = None  # the part of all ranks' time (0 to 1) in which a rank neither computes nor communicates
+    idle: float | None = None  # the share (0 to 1) of all ranks' time in which they neither compute nor communicate
     seed: int | None = None  # of the other sizes
     held_at: tuple[str, ...] = ()  # other sizes at which it was right, too
-    failed_at: str = ""  # the size that broke it, where it was not the puzzle's own
-    error: Mistake | None = None  # the parts of the error that the message tells, where it tells one
-    chain: str = ""  # of a right one that is too slow: the longest chain of its operations, as a sum of ticks
-    costs_time: str = ""  # of a right one that is too slow: what it does more often than the target's
-    costs_memory: str = ""  # of a right one that takes too much: what it stores and never takes out
-    file: str = ""  # where the code comes from, at a shell
-    printed: str = ""  # what the code has printed, in a worker
+    failed_at: str = ""  # the other size at which it was wrong
+    error: Mistake | None = None  # the parts of the error in the message, if there is one
+    chain: str = ""  # the longest chain of operations, as a sum of ticks, if right but too slow
+    costs_time: str = ""  # what it does more often than the target's program, if right but too slow
+    costs_memory: str = ""  # what it stores and never takes out, if right but too large
+    file: str = ""  # the file of the code, at a shell
+    printed: str = ""  # the output of the code, in a worker
     seconds: float = 0.0  # wall-clock time of grading
-    next_hint: str = ""  # what to call, or to type, for the next hint
-    beside: str = ""  # what to call to see the schedule beside the target's, in a notebook
-    attempts: str = ""  # what to call to see all right attempts as points, in a notebook
-    solution: str = ""  # what to call to see a solution, in a notebook, where there is one
-    following: str = ""  # what comes next in the course
-    link: str = ""  # to the notebook of what comes next, where its address is known
-    note: str = ""  # what else there is to say, for example that progress could not be saved
-    parts: Mapping[str, Fraction] = field(default_factory=dict)  # where the time of all ranks goes (see ``breakdown``)
+    next_hint: str = ""  # the call or command for the next hint
+    beside: str = ""  # the call that draws the schedule above the target's, in a notebook
+    attempts: str = ""  # the call that draws all right attempts as points, in a notebook
+    solution: str = ""  # the call that shows a solution, in a notebook, if there is one
+    following: str = ""  # the next puzzle of the course
+    link: str = ""  # to the notebook of the next puzzle, if its address is known
+    note: str = ""  # a further remark, for example that progress could not be saved
+    parts: Mapping[str, Fraction] = field(default_factory=dict)  # the time of all ranks by parts (see ``breakdown``)
 
     @property
     def starred(self) -> bool:
@@ -104,7 +105,7 @@ class Verdict:
         return self.status == PASS and figures
 
     def facts(self) -> list[tuple[str, str]]:
-        """All but status and message, as pairs of a name and a text."""
+        """Return everything but status and message, as pairs of a name and a text."""
         target, star = self.puzzle.target, self.puzzle.star
         facts: list[tuple[str, str]] = []
         if self.time is not None and self.memory is not None:
@@ -148,7 +149,7 @@ class Verdict:
         return " with ".join(self.puzzle.describe(point["time"], point["memory"]))
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values under the names of the fields."""
+        """Return the verdict as JSON values under the names of the fields."""
         puzzle = self.puzzle
         bound = bounds_of(puzzle)
         frontier = [{"time": point["time"], "memory": point["memory"]} for point in puzzle.frontier]
@@ -170,7 +171,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Report:
-    """Verdicts on several puzzles, and what else there is to say."""
+    """Verdicts on several puzzles, and how they were graded."""
 
     verdicts: Sequence[Verdict]
     isolation: str = ""  # how the code was kept apart, at a shell
@@ -178,16 +179,16 @@ class Report:
 
     @property
     def passed(self) -> int:
-        """How many puzzles pass."""
+        """The number of puzzles that pass."""
         return sum(verdict.status == PASS for verdict in self.verdicts)
 
     @property
     def seconds(self) -> float:
-        """Wall-clock time, all puzzles one after the other."""
+        """The wall-clock time of all puzzles together."""
         return sum(verdict.seconds for verdict in self.verdicts)
 
     def headline(self) -> str:
-        """How many pass, and how many stars there are, in a line."""
+        """Return a line with the numbers of passes and stars."""
         count = len(self.verdicts)
         whose = f"{self.student}: " if self.student else ""
         stars = sum(verdict.starred for verdict in self.verdicts)
@@ -196,5 +197,5 @@ class Report:
 
 
 def plain(elements: Elements | None) -> int | float | None:
-    """A size as JSON knows numbers."""
+    """Return a size as a number of JSON."""
     return elements if elements is None or isinstance(elements, int) else float(elements)

@@ -160,7 +160,7 @@ def grid(
     starts at the same time, ``-`` goes on, ``.`` is idle. ``marks``: the last thing to say of a rank, and its tick.
     ``hosts``: the devices of each host, by its rank.
 
-    Lines longer than ``width`` characters, by default those of the terminal, are number_ranges: below the first columns come
+    Lines longer than ``width`` characters, by default those of the terminal, are wrapped: below the first columns come
     the next ones, with their ticks and ranks.
     """
     by_rank: dict[int, list[Event]] = {}

@@ -1,5 +1,4 @@
-"""What to do about errors that Python raises in a learner's code: names that are spelled otherwise here, forgotten
-arguments."""
+"""Advice on errors that Python raises in a learner's code, such as names from other libraries and missing arguments."""
 
 import re
 from collections.abc import Iterable
@@ -20,18 +19,18 @@ ELSEWHERE = {
     "get_rank": "rank", "world_size": "RANKS", "get_world_size": "RANKS", "num_layers": "LAYERS", "n_layers": "LAYERS",
     "num_batches": "BATCHES", "micro_batches": "BATCHES", "optimizer": "opt_states", "grads": "grad_weights",
 }  # fmt: skip
-"""Names that others have for what a model has, besides its operations."""
+"""Names from other libraries for attributes of a model. (For operations, see the table of operations.)"""
 ABSENT = {
     "barrier": "ranks wait for each other in a collective, or for a message",
     "broadcast": "one rank sends to the others with model.pass_to",
     "zero_grad": "a gradient is gone when it is taken out: model.grad_weights.pop(layer)",
     "wait": "await what a collective, pass_to or receive returns",
 }
-"""Names of what a model does not have, and what to do instead."""
+"""Names that a model does not have, and what to do instead."""
 
 
 def advice(error: BaseException) -> tuple[str, str]:
-    """Return what is wrong and what to write instead, in words of this machine: empty texts where it has none."""
+    """Return what is wrong and what to write instead, or empty texts where there is no advice."""
     if isinstance(error, AttributeError) and error.name is not None and not error.name.startswith("_"):
         return _attribute(error.obj, error.name)
     if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and error.name is not None:
@@ -45,7 +44,7 @@ def advice(error: BaseException) -> tuple[str, str]:
 
 
 def _of_types(message: str) -> str:
-    """Return what to write instead of what Python refuses for its types."""
+    """Return what to write instead of an operation on wrong types."""
     if message.startswith("object method can't be used in 'await'"):
         return "a method is called with parentheses: await model.allreduce(v, layer)"
     if any(message.startswith(f"object {name} can't be used in 'await'") for name in KINDS):
@@ -79,7 +78,7 @@ def _attribute(owner: object, name: str) -> tuple[str, str]:
 
 
 def _called(owner: object) -> str:
-    """Return what a learner calls something of ours, or an empty text for what is not ours."""
+    """Return a learner's name for an object of this library, or an empty text for another object."""
     if isinstance(owner, Storage):
         return f"model.{owner._name}"
     names = ((Model, "model"), (Dist, "model.dist"), (Answers, "model.final_weights"))
@@ -88,14 +87,14 @@ def _called(owner: object) -> str:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is most like this one, capitals aside, or an empty text."""
+    """Return the most similar known name, ignoring case, or an empty text."""
     plain = {one.lower().replace("_", ""): one for one in known}
     found = get_close_matches(name.lower().replace("_", ""), plain, n=1, cutoff=0.8)
     return plain[found[0]] if found else ""
 
 
 def _names_at(trace: TracebackType | None) -> list[str]:
-    """Return the names that are known where an error was raised."""
+    """Return the names that are visible where an error was raised."""
     names: dict[str, Any] = {}
     while trace is not None:
         if is_learners(trace.tb_frame.f_code):

@@ -1,4 +1,4 @@
-"""One turn of the machine: every rank's function, on a loop of our own, from its start to its end."""
+"""The execution of a run: every rank's function on an event loop of our own, from start to end."""
 
 import asyncio
 import inspect
@@ -20,16 +20,16 @@ from .loop import QuietLoop
 
 _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
 
-MANY = 64  # ranks from which on a run may take long because it is large
+MANY = 64  # with more ranks a run may take long because it is large
 LAST_TURNS = 200
-"""Turns of the loop that the other ranks have after one has failed: those that make the same mistake make it too."""
+"""Turns of the loop for the other ranks after one has failed, so that those with the same mistake make it, too."""
 
 
 def execute(
     fn: Callable[[Model], Any], models: Sequence[Model], timeout: float | None, order: Sequence[int] | None = None
 ) -> None:
-    """Run ``fn`` on every rank to its end. Raises the PuzzleError of the earliest tick, even one that was swallowed; of
-    the same tick, that of the lowest rank. ``order``: in which the ranks are started; it changes no figure."""
+    """Run ``fn`` on every rank to its end. Raise the PuzzleError of the earliest tick and lowest rank, even one that
+    was caught. ``order``: the order in which the ranks are started, which changes no figure."""
     errors, failed = CollectedErrors(), list[PuzzleError]()
     token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
     try:
@@ -47,35 +47,35 @@ def execute(
 
 
 class CollectedErrors(list[PuzzleError]):
-    """The errors made in a run, and whose code made those that do not say so themselves."""
+    """The errors raised in a run, and the ranks of those that do not name one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.made: list[tuple[PuzzleError, int, float]] = []
 
     def append(self, error: PuzzleError) -> None:
-        """Take an error that is being made, whose place may be known only later."""
+        """Add a new error, whose place may be known only later."""
         super().append(error)
         model = _rank.get()
         if model is not None and error.place.rank is None:
             self.made.append((error, model.rank, model.time))
 
     def place(self) -> None:
-        """Give the errors that are nowhere in the run a rank and a tick."""
+        """Give the errors without a place a rank and a tick."""
         for error, rank, tick in self.made:
             place_at(error, rank, tick)
 
 
 def place_at(error: PuzzleError, rank: int, tick: float) -> None:
     """Give an error a rank and a tick if it has neither."""
-    place = getattr(error, "place", None)  # a learner's class of errors may have done without
+    place = getattr(error, "place", None)  # a learner's class of errors may have none
     if place is not None and place.rank is None and place.tick is None:
         error.place = place._replace(rank=rank, tick=tick)
 
 
 def cause(errors: Sequence[PuzzleError]) -> PuzzleError:
-    """Return the error of which the others come: of the earliest tick, then of the lowest rank or the group of the
-    lowest ranks, then the first."""
+    """Return the root cause of several errors: of the earliest tick, then of the lowest rank or group of ranks, then
+    the first."""
 
     def order(error: PuzzleError) -> tuple[float, int, list[int]]:
         place = getattr(error, "place", NOWHERE)
@@ -86,16 +86,16 @@ def cause(errors: Sequence[PuzzleError]) -> PuzzleError:
 
 
 class Labelled:
-    """A stdout that puts ``[rank 2, tick 3.3]`` before what a rank prints, by its own clock."""
+    """A stdout that writes ``[rank 2, tick 3.3]`` before each line that a rank prints."""
 
     def __init__(self) -> None:
-        outer = sys.stdout  # that of another run, where a rank runs something itself: only the inner rank is named
+        outer = sys.stdout  # of another run, if a rank starts one: only the inner rank is named
         self.stream: Any = outer.stream if isinstance(outer, Labelled) else outer
         self.writer: Model | None = None
         self.fresh = True  # whether the next character begins a line
 
     def write(self, text: str) -> int:
-        """Write the text; a rank that goes on where another has not ended its line begins a new one."""
+        """Write the text, on a new line if the line before is another rank's."""
         model = _rank.get()
         if model is not None and text:
             if not self.fresh and model is not self.writer:
@@ -115,18 +115,19 @@ class Labelled:
 def _label(model: Model) -> str:
     try:
         return f"[rank {model.rank}, {model.dist.cost.time_unit.at(f'{model.time:g}')}]"
-    except PuzzleError:  # the run is over, and somebody prints still
+    except PuzzleError:  # the run is over, and a task still prints
         return f"[rank {model.rank}]"
 
 
 def name_of(fn: object) -> str:
-    """What a function is called; a partial or an object that can be called has no name of its own."""
+    """Return the name of a function. For a partial it is that of its function, for a callable object that of its
+    type."""
     inner = getattr(fn, "func", fn)
     return str(getattr(inner, "__name__", type(fn).__name__))
 
 
 class Execution:
-    """One run of a function on all ranks: event loop, tasks, and how it ends."""
+    """A run of a function on all ranks: event loop, tasks, and its end."""
 
     def __init__(
         self, fn: Callable[[Model], Any], models: Sequence[Model], timeout: float | None, late: list[str]
@@ -134,11 +135,11 @@ class Execution:
         self.fn, self.models, self.timeout, self.late = fn, models, timeout, late
         self.simulator = models[0]._simulator
         self.tasks: dict[int, asyncio.Task[None]] = {}
-        self.started: dict[int, list[asyncio.Task[Any]]] = {}  # by the ranks' own code, which need not wait for them
+        self.started: dict[int, list[asyncio.Task[Any]]] = {}  # by the ranks' own code, which may not await them
         self.finished: set[int] = set()
-        self.raised: list[BaseException] = []  # by ranks' functions, each once
+        self.raised: list[BaseException] = []  # one error of each failed rank
         self.over = False
-        self.busy: Model | None = None  # whose code went on when time was up
+        self.busy: Model | None = None  # the rank whose code ran when time was up
         deadline = None if timeout is None else time.monotonic() + timeout
         self.loop = QuietLoop(self._quiet, self._stuck, self._started, deadline)
         self.done: asyncio.Future[None] = self.loop.create_future()
@@ -146,13 +147,13 @@ class Execution:
     def to_its_end(self, order: Sequence[int]) -> None:
         """Start the ranks in this order and turn the loop until all have ended, or one has failed."""
         loop = self.loop
-        loop.set_exception_handler(lambda loop, context: None)  # what is reported is reported by us
+        loop.set_exception_handler(lambda loop, context: None)  # we report errors ourselves
         try:
             with suppress(TimeIsUp):
                 loop.run_until_complete(self._all_ranks(order))
             for error in self.raised:
                 if not isinstance(error, (PuzzleError, TimeIsUp)):
-                    raise error  # somebody has interrupted
+                    raise error  # such as KeyboardInterrupt
             if wrong := [error for error in self.raised if isinstance(error, PuzzleError)]:
                 raise cause(wrong)
             if self.late or self.raised:
@@ -178,7 +179,7 @@ class Execution:
         pending = [task for task in asyncio.all_tasks(self.loop) if task is not asyncio.current_task()]
         for task in pending:
             task.cancel()
-        for _ in range(50):  # a learner's code may swallow one cancellation, not all of them
+        for _ in range(50):  # a learner's code may catch a cancellation, but not all of them
             if all(task.done() for task in pending):
                 break
             await asyncio.sleep(0)
@@ -217,7 +218,7 @@ class Execution:
             self._end(LAST_TURNS)
 
     def _end(self, turns: int) -> None:
-        """End the run after so many turns, in which nothing is decided that is not certain."""
+        """End the run after so many turns of the loop."""
         if turns and len(self.raised) + len(self.finished) < len(self.models):
             self.loop.call_soon(self._end, turns - 1)
         elif not self.done.done():
@@ -246,7 +247,7 @@ class Execution:
 
 
 def _explained(error: BaseException, model: Model) -> BaseException:
-    """A learner's own error, told with its rank and line; ours as it is."""
+    """Return a learner's own error as a PuzzleError with its rank and line. Our errors stay as they are."""
     while isinstance(error, BaseExceptionGroup):  # what a TaskGroup makes of one error
         error = error.exceptions[0]
     if isinstance(error, PuzzleError):
@@ -271,12 +272,12 @@ def _says(error: BaseException) -> str:
 
 
 def goes_on(task: asyncio.Task[Any]) -> bool:
-    """Whether a task waits for nothing, or sleeps."""
+    """Return whether a task waits for nothing, or sleeps."""
     sleeps = any(getattr(one, "cr_code", None) is asyncio.sleep.__code__ for one in waiting(task.get_coro()))
     return sleeps or waited_for(task) is None
 
 
 def waiting_line(task: asyncio.Task[Any]) -> str:
-    """The innermost line of the learner's at which a task waits."""
+    """Return the learner's innermost line at which a task waits."""
     frames = learners_frames(task.get_coro())
     return show_line(frames[-1].f_code, frames[-1].f_lineno) if frames else ""

@@ -1,4 +1,4 @@
-"""Limits of a run: wall-clock time, also for code that never awaits and swallows what it is thrown."""
+"""Limits of a run's wall-clock time, also for code that never awaits and that catches every exception."""
 
 import asyncio
 import gc
@@ -13,31 +13,31 @@ from typing import Any
 from ..basics.errors import is_learners, show_line
 
 TIMEOUT, A_LAYER = 10.0, 0.001
-"""Seconds that a run may take if nothing else is said: so many, and more for each layer of a rank or a micro-batch, a
-tenth of which is enough on a slow machine."""
+"""The default limit of a run in seconds, and the additional seconds for each layer of a rank or a micro-batch, ten
+times what a slow machine needs."""
 
 
 def room(ranks: int, layers: int, batches: int) -> float:
-    """Return the seconds that a run of this size may take besides its timeout."""
+    """Return the seconds that a run of this size may take in addition to its timeout."""
     return A_LAYER * layers * (ranks + batches)
 
 
 class TimeIsUp(BaseException):
-    """Raised into the learner's code by the alarm; not an Exception, so that no handler swallows it."""
+    """Raised in the learner's code by the alarm. It is no Exception, so that ``except Exception`` does not catch it."""
 
 
 @contextmanager
-def collector_off(circles: bool = False) -> Iterator[None]:
-    """No cyclic garbage collection meanwhile: with 38,000 events it cost a third of the time.
+def collector_off(cycles: bool = False) -> Iterator[None]:
+    """Switch off cyclic garbage collection inside the block: with 38,000 events it took a third of the time.
 
-    What was made is then counted as old, which a freeze does without looking at it: the collector's first look at
-    everything took a tenth of a run. It would find nothing, as a run leaves no circles behind (``test_lives``). After
-    an error, or where ``circles`` says so, there may be some, and the collector comes as always."""
+    Then new objects are marked as old by a freeze, since a first collection would take a tenth of a run and find
+    nothing: a run leaves no cycles (``test_lives``). After an error, or with ``cycles``, collection goes on as
+    usual."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
-        if enabled and not circles and not gc.get_freeze_count():  # what somebody else has frozen is to stay so
+        if enabled and not cycles and not gc.get_freeze_count():  # what somebody else has frozen is to stay so
             gc.freeze()
             gc.unfreeze()
     finally:
@@ -47,10 +47,11 @@ def collector_off(circles: bool = False) -> Iterator[None]:
 
 @contextmanager
 def alarm(timeout: float | None) -> Iterator[list[str]]:
-    """Interrupt even a loop that never awaits, where there are timers and this is the main thread.
+    """Interrupt the block after ``timeout`` seconds, even in a loop that never awaits. This needs timers and the main
+    thread.
 
-    Gives a list that holds the interrupted line once time is up. It decides, not the exception: one that strikes
-    outside a task is swallowed by the loop, and one may be caught.
+    The yielded list holds the interrupted line once time is up. The list decides, not the exception, which the event
+    loop or a learner's code may catch.
     """
     late: list[str] = []
     caller, struck = sys._getframe(2), False
@@ -60,12 +61,12 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
         while frame is not None and frame is not caller and not is_learners(frame.f_code):
             frame = frame.f_back
         if frame is None or frame is caller:
-            late[:] = late or [""]  # our own code, which comes to an end, and is not to be struck while it clears up
+            late[:] = late or [""]  # our own code comes to an end, and must not be interrupted while it cleans up
             return
         if not struck:
             struck, late[:] = True, [show_line(frame.f_code, frame.f_lineno)]
         else:
-            # It was swallowed. Raised at every line from now on, it also strikes outside the `try`.
+            # It was caught. Raised at every line from now on, it also reaches lines outside the `try`.
             frame.f_trace = _raise_after(0)
             sys.settrace(frame.f_trace)
         raise TimeIsUp
@@ -75,7 +76,7 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
         if timeout is not None and usable:
             with suppress(ValueError, OSError):
                 before, tracing = signal.signal(signal.SIGALRM, ring), sys.gettrace()
-                timer = signal.setitimer(signal.ITIMER_REAL, timeout, 0.2)  # again and again: one may be swallowed
+                timer = signal.setitimer(signal.ITIMER_REAL, timeout, 0.2)  # again and again: one may be caught
                 undo.callback(sys.settrace, tracing)
                 undo.callback(signal.signal, signal.SIGALRM, before)
                 undo.callback(signal.setitimer, signal.ITIMER_REAL, *timer)
@@ -83,7 +84,7 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
 
 
 def waiting(coroutine: Any) -> list[Any]:
-    """Return a coroutine and what it waits for, the innermost last."""
+    """Return a coroutine and the awaitables that it waits for, the innermost last."""
     found = []
     while coroutine is not None:
         found.append(coroutine)
@@ -98,10 +99,10 @@ def learners_frames(coroutine: Any) -> list[FrameType]:
 
 
 def end_for_good(task: asyncio.Task[Any]) -> None:
-    """Close a coroutine that has swallowed every cancellation, so that nothing of it is left for later runs.
+    """Close a coroutine that has caught every cancellation, so that nothing of it is left for later runs.
 
-    It gets an error at a line of the learner's: at the first one that no ``try`` of theirs guards. From Python 3.13 on
-    the line that awaits counts once more when it is struck, inside its ``try``.
+    It gets an error at the first line of the learner's that no ``try`` guards. From Python 3.13 on, the line that
+    awaits counts once more, inside its ``try``.
     """
     tracing = sys.gettrace()
     for coroutine in reversed(waiting(task.get_coro())):
@@ -114,14 +115,14 @@ def end_for_good(task: asyncio.Task[Any]) -> None:
             try:
                 sys.settrace(trace)
                 coroutine.close()
-            except BaseException:  # whatever it says on its way out, the verdict is known
+            except BaseException:  # whatever it raises now, the verdict is known
                 pass
             finally:
                 sys.settrace(tracing)
 
 
 def _raise_after(lines: int) -> Callable[[FrameType, str, object], Any]:
-    """A trace function that lets so many lines of the learner's pass, and raises TimeIsUp at the next one."""
+    """Return a trace function that raises TimeIsUp after so many lines of the learner's."""
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
         nonlocal lines

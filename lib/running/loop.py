@@ -1,7 +1,7 @@
 """An event loop that knows when nothing can go on, and takes no wall-clock time.
 
-asyncio asks its selector "wait until something happens"; ours answers at once, because nothing outside this process
-ever will. What it is asked tells how things stand:
+asyncio asks its selector to wait until something happens; ours answers at once, because nothing outside this process
+ever happens. The timeout of the question shows the state of the loop:
 
 - a timeout of 0: callbacks are due, go on;
 - no timeout: every coroutine waits, so the machine decides what ends next (``quiet``);
@@ -22,10 +22,10 @@ from ..learner.calls import Call
 
 
 class QuietLoop(SelectorlessLoop):
-    """An event loop for coroutines that wait for each other only.
+    """An event loop for coroutines that wait only for each other.
 
-    ``quiet()`` is called when all of them wait; it gives whether it woke one. ``stuck()`` is called when it did not and
-    no timer is left, and after the ``deadline`` (of time.monotonic). ``started(task)`` hears of every task.
+    ``quiet()`` is called when all of them wait, and returns whether it woke one. ``stuck()`` is called when it did not
+    and no timer is left, and after the ``deadline`` (of time.monotonic). ``started(task)`` is called for every task.
     """
 
     def __init__(
@@ -41,16 +41,16 @@ class QuietLoop(SelectorlessLoop):
         self._jumped, self._turns = 0.0, 0
 
     def close(self) -> None:
-        """Close the loop, and let go of those who are called: what belongs to a run is then given back with it."""
+        """Close the loop and drop its callbacks, so that the objects of a run are freed with it."""
         super().close()
         self._quiet = self._stuck = self._started = bool
 
     def time(self) -> float:
-        """Seconds of the loop's clock, which jumps over what is only waited for."""
+        """Return the seconds of the loop's clock, which jumps over waiting times."""
         return super().time() + self._jumped
 
     def create_task(self, coro: Any, **kwargs: Any) -> Any:
-        """A task for a coroutine; a call in flight is as good as a task already."""
+        """Return a task for a coroutine, or a call in flight itself, which serves as a task."""
         if isinstance(coro, Call):
             return coro
         task = super().create_task(coro, **kwargs)
@@ -58,7 +58,7 @@ class QuietLoop(SelectorlessLoop):
         return task
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Called once a turn by the base class."""
+        """Let the machine decide what ends next. The base class calls this once a turn."""
         self._turns += 1
         if self._deadline is not None and self._turns % 64 == 0 and time.monotonic() > self._deadline:
             self._stuck()
@@ -74,5 +74,5 @@ class QuietLoop(SelectorlessLoop):
         return []
 
     def woken(self) -> None:
-        """Called when a thread has an answer."""
+        """Note that a thread has an answer."""
         self._woken.set()

@@ -1,4 +1,4 @@
-"""How to train a model on a cluster: programs of yours, on every mesh that can hold the model."""
+"""The search for the best way to train a model on a cluster: a learner's programs on every mesh that fits."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..basics.arguments import describe, instance_of, whole_number
+from ..basics.columns import in_columns
 from ..basics.errors import PuzzleError
 from ..basics.units import show_bytes
 from ..real.cluster import Cluster
 from ..real.prices import RealCost
 from ..real.transformer import Transformer
 from .run import check_function, run
-from .sweep import show_progress
+from .sweep import beats, show_progress
 
 Program = Callable[[Any], Any]
 ALIKE = 0.08
-"""The model of a cluster is good to so much: what is within that of the fastest counts as equal."""
+"""The relative error of the model of a cluster: times within this of the fastest count as equal."""
 HOPELESS = 1.3
-"""What is slower than this times the fastest even without any wait is not run."""
+"""A program that takes this many times the fastest even without waiting is not run."""
 MOST_CHUNKS = 6
 SHOWN = 20  # plans of a table
 GRADIENTS = 4  # bytes of a gradient in memory; it is reduced in 2
@@ -26,7 +27,8 @@ MICRO_BATCHES = (1, 2, 4, 8)  # sequences of a micro-batch that are tried in a p
 
 
 class Plan(NamedTuple):
-    """A way to train: ``replicas`` x ``stages`` x ``tensor`` GPUs. ``seconds`` of a step, ``bytes`` of a GPU."""
+    """A way to train on ``replicas`` x ``stages`` x ``tensor`` GPUs, with the ``seconds`` of a step and the ``bytes``
+    on a GPU."""
 
     name: str
     replicas: int
@@ -39,15 +41,15 @@ class Plan(NamedTuple):
     bytes: int = 0
     mfu: float = 0.0
 
-    def better_than(self, other: Plan) -> bool:
-        """Return whether it is at least as fast and as small as another one, and not just the same."""
-        mine, others = (self.seconds, self.bytes), (other.seconds, other.bytes)
-        return mine != others and mine[0] <= others[0] and mine[1] <= others[1]
+    @property
+    def figures(self) -> tuple[float, int]:
+        """Seconds and bytes."""
+        return self.seconds, self.bytes
 
 
 class Plans:
-    """What a search has found. ``plans``: those that fit; first come those that are as fast as the fastest, within 8
-    percent, from small to large, then the others by their seconds. ``tried``: how many were run or ruled out."""
+    """The result of a search. ``plans``: those that fit; first those within 8 percent of the fastest, from small to
+    large, then the others by seconds. ``tried``: the number of plans that were run or ruled out."""
 
     def __init__(self, plans: Sequence[Plan], tried: int) -> None:
         fastest = min(plan.seconds for plan in plans)
@@ -58,12 +60,12 @@ class Plans:
         self.tried = tried
 
     def ties(self, plan: Plan) -> bool:
-        """Return whether a plan is as fast as the fastest, as far as this can be known."""
+        """Return whether a plan is as fast as the fastest, within the error of the model."""
         return plan.seconds <= self.limit
 
     def front(self) -> list[Plan]:
         """Return the plans that no other one beats in seconds and bytes: the Pareto front, from fast to small."""
-        front = [plan for plan in self.plans if not any(other.better_than(plan) for other in self.plans)]
+        front = [plan for plan in self.plans if not any(beats(other.figures, plan.figures) for other in self.plans)]
         return sorted(front, key=lambda plan: plan.seconds)
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -81,10 +83,7 @@ class Plans:
     def __str__(self) -> str:
         rows = [HEADS, *self.rows()]
         more = len(rows) - 1 - SHOWN
-        rows = rows[: SHOWN + 1]
-        wide = [max(len(row[place]) for row in rows) for place in range(len(HEADS))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, wide, strict=True)).rstrip() for row in rows]
-        lines += [f"and {more} more, in plans.rows()"] * (more > 0)
+        lines = in_columns(rows[: SHOWN + 1]) + [f"and {more} more, in plans.rows()"] * (more > 0)
         said = f"=: as fast as the fastest, within {100 * ALIKE:.0f} percent"
         return "\n".join([*lines, f"{said}; {self.tried} ways were considered"])
 
@@ -143,7 +142,7 @@ def plan(
 
 
 class Search:
-    """All ways to train a model on a cluster, what each takes at the least, and what it takes."""
+    """The search over all ways to train a model on a cluster: lower bounds of time and memory, and runs."""
 
     def __init__(self, model: Transformer, cluster: Cluster, batch: int, programs: dict[str, Program | None]) -> None:
         self.model, self.cluster, self.batch, self.programs = model, cluster, batch, programs
@@ -151,7 +150,7 @@ class Search:
         self.gpus = cluster.gpus
 
     def ways(self) -> Iterator[Plan]:
-        """Yield all of them, as plans without figures."""
+        """Yield all ways, as plans without figures."""
         heads = self.model.kv_heads or self.model.heads
         recompute = ("selective", "full") if self.model.attention == "scores" else ("none", "full")
         for tensor in range(1, self.cluster.gpus_per_box + 1):
@@ -195,7 +194,7 @@ class Search:
         return self.batch // way.replicas // way.micro_batch
 
     def least_bytes(self, way: Plan) -> float:
-        """Return less than a GPU holds: states, and the activations that are in flight on the first stage."""
+        """Return a lower bound of a GPU's memory: states, and the activations in flight on the first stage."""
         states = sum(self.model.state_bytes().values()) / self.gpus
         if way.stages > 1:
             layers = self.model.layers / way.stages
@@ -204,7 +203,7 @@ class Search:
         return states + self.model.layers * kept
 
     def least_seconds(self, way: Plan) -> float:
-        """Return less than a step takes: no rank ever waits."""
+        """Return a lower bound of a step's time, in which no rank ever waits."""
         cost = self.cost(way)
         layers = self.model.layers / way.stages
         return float(layers * (cost.forward + cost.backward) * self.batches(way))
@@ -222,8 +221,8 @@ class Search:
         return way._replace(seconds=seconds, bytes=size, mfu=float(mfu))
 
     def _pipeline(self, way: Plan, fn: Program, cost: RealCost) -> tuple[float, int]:
-        """Return seconds and bytes of a pipeline. Its time grows evenly with its micro-batches, in steps of as many as
-        there are stages; and no more are in flight with more than twice as many."""
+        """Return seconds and bytes of a pipeline, extrapolated from two short runs. The time grows linearly with the
+        micro-batches, in steps of the number of stages; with more than twice as many, no more are in flight."""
         few, layers, batches = way.stages, way.stages * way.chunks, self.batches(way)
         more = few * (2 if way.chunks > 1 else 1) + (way.chunks == 1)
         short = run(fn, few, layers, few, cost=cost, timeout=None)

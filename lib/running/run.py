@@ -31,16 +31,16 @@ from .limits import TIMEOUT, collector_off, room
 from .workload import Workload
 
 ENGINES = ("simulated", "local", "processes")
-"""What can carry out a run; all but the first are modules of ``lib.engines``, with tensors that hold numbers."""
+"""The engines of a run. All but the first are modules of ``lib.engines``, with tensors that hold numbers."""
 
 
 class Run(Outcome):
-    """What happened in a run. Shows itself as a picture in a notebook once ``drawing`` is imported.
+    """The result of a run. It shows itself as a picture in a notebook once ``drawing`` is imported.
 
     ``models``: the ranks' Models; ``events``: the log, rank by rank; ``time``: the end of the last operation, in ticks;
     ``memory``: the highest peak of a device, in elements; ``host_memory``: that of a host; ``tick``: the seconds that a
-    tick took, if real processes ran. With the cost of a cluster (``lib.real``) they are in seconds and bytes, and a Run
-    has ``seconds``, ``bytes``, ``fits`` and ``mfu``.
+    tick took, if real processes ran. With the cost of a cluster (``lib.real``), time is in seconds and memory in bytes,
+    and a Run has ``seconds``, ``bytes``, ``fits`` and ``mfu``.
     """
 
     tick: float | None = None
@@ -61,12 +61,12 @@ class Run(Outcome):
 
     @property
     def failed(self) -> bool:
-        """Whether an error has ended it; it is that error's ``run`` then."""
+        """Whether an error has ended the run, which then is that error's ``run``."""
         return self.failure is not None
 
     @property
     def seconds(self) -> float:
-        """How long a step takes on the cluster whose cost this is. Raises PuzzleError if the cost is in ticks."""
+        """The seconds of a step on the cluster of the cost. Raises PuzzleError if the cost is in ticks."""
         self._on_a_cluster("seconds")
         return self.time
 
@@ -78,12 +78,12 @@ class Run(Outcome):
 
     @property
     def fits(self) -> bool:
-        """Whether that fits a GPU, of whose memory 92 percent can be filled. Raises PuzzleError as ``bytes`` does."""
+        """Whether ``bytes`` fit 92 percent of a GPU's memory. Raises PuzzleError as ``bytes`` does."""
         return self._on_a_cluster("fits").fits(self.memory)
 
     @property
     def mfu(self) -> Mfu:
-        """The part of the peak that is reached, and by which formula. Raises PuzzleError as ``seconds`` does."""
+        """The part of the peak that is reached, with its formula. Raises PuzzleError as ``seconds`` does."""
         return self._on_a_cluster("mfu").mfu(self.time, self.batches, self.ranks)
 
     def _on_a_cluster(self, asked: str) -> RealCost:
@@ -94,7 +94,7 @@ class Run(Outcome):
         return self.cost
 
     def verify(self) -> str:
-        """Return what to say of final weights that are right. Raise PuzzleError if they are not, or the run failed."""
+        """Return a sentence on final weights that are right. Raise PuzzleError if they are not, or the run failed."""
         said = super().verify()
         if self.failed:
             raise PuzzleError("the final weights are right, but the run failed: its error says why", line="")
@@ -103,8 +103,8 @@ class Run(Outcome):
 
 @dataclass(frozen=True)
 class Settings:
-    """How a run is carried out, whatever it computes. ``pace``, ``device`` and ``meter`` are for engines with real
-    tensors; ``order`` is that in which the ranks are started, and ``strict`` switches the set rules."""
+    """The settings of a run, independent of what it computes. ``pace``, ``device`` and ``meter`` are for engines with
+    real tensors; ``order`` is the order in which the ranks are started; ``strict`` switches the rules about sets."""
 
     timeout: float | None = 10.0
     pace: float = 0.0
@@ -114,7 +114,7 @@ class Settings:
     strict: bool = True
 
     def check(self) -> None:
-        """Raise PuzzleError for a setting that cannot be."""
+        """Raise PuzzleError for an impossible setting."""
         if self.timeout is not None and (not isinstance(self.timeout, (int, float)) or not self.timeout > 0):
             raise PuzzleError("timeout must be a number of seconds, or None", got=describe(self.timeout))
         one_of_names("device", self.device, ("auto", "cpu"))
@@ -190,8 +190,8 @@ def run(
 
 
 class Timed(Run):
-    """A run in which some ranks stood for the others: times and sizes are those of all, ``models`` and
-    ``final_states`` only those of the ranks that were run."""
+    """A run in which some ranks represented the others. Times and sizes are those of all ranks, ``models`` and
+    ``final_states`` those of the ranks that were run."""
 
     def __init__(self, name: str, models: Sequence[Model], train: str, fold: Fold) -> None:
         self._fold = fold
@@ -205,7 +205,7 @@ class Timed(Run):
 
     @cached_property
     def attempted(self) -> bool:
-        """Whether the function did anything at all."""
+        """Whether the function ran any operation."""
         return any(event.kind not in MARKS for event in self._own)
 
     @property
@@ -217,12 +217,12 @@ class Timed(Run):
 
     @property
     def fault(self) -> str:
-        """Nothing: whether it trains the model is not known."""
+        """An empty text, since it is not known whether the run trains the model."""
         return ""
 
 
 def _timed(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings, represent: object) -> Run:
-    """Run some ranks for all others (see ``run``)."""
+    """Run some ranks that represent all others (see ``run``)."""
     also, mesh = set[tuple[int, ...]](), shape.mesh
     axes = axes_of(mesh, represent)
     while True:
@@ -242,8 +242,8 @@ def _timed(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: S
 def train_on(
     fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings, fold: Fold | None = None
 ) -> list[Model]:
-    """Return the models of a machine's ranks, after each has run ``fn`` to its end, and nothing is left on its way.
-    Raise PuzzleError for what is wrong, with the run up to it."""
+    """Return the models of a machine's ranks after each has run ``fn`` to its end, with no message left. Raise
+    PuzzleError with the partial run if something is wrong."""
     models = [Model(rank, dist, work.layers, work.batches) for rank in dist._mesh.running]
     if fold is not None:
         for model in models:
@@ -259,13 +259,13 @@ def train_on(
 
 
 def keep_run(error: PuzzleError, name: str, models: Sequence[Model], train: str = TRAINED[0]) -> None:
-    """Give an error the run up to it, and that run what is known of its failure."""
-    with collector_off(circles=True):
+    """Attach the partial run to its error, and a description of the failure to that run."""
+    with collector_off(cycles=True):
         error.run = done = Run(name, models, train)
     place = _place(error, done)
     waits = [wait for model in models if (wait := model._waits_for(place)) is not None]
     ended = frozenset(event.rank for event in done.events if event.kind == END)
-    if isinstance(error, Deadlock):  # whoever waits for no call waits for something else
+    if isinstance(error, Deadlock):  # a rank that waits for no call waits for something else
         stuck = {model.rank for model in models} - ended - {wait.rank for wait in waits}
         waits = sorted([*waits, *(Wait(rank, "", None, _clock(done, rank)) for rank in stuck)])
     tick = _clock(done, place.rank) if place.tick is None else place.tick
@@ -277,7 +277,7 @@ def keep_run(error: PuzzleError, name: str, models: Sequence[Model], train: str 
 
 
 def _place(error: PuzzleError, done: Run) -> Place:
-    """Return where in a run an error is. A learner may raise one of their own making, with any place or none."""
+    """Return the place of an error in a run. A learner may raise an error with any place, or none."""
     place = getattr(error, "place", NOWHERE)
     rank, operation, layer, _, tick, _ = place if isinstance(place, Place) else NOWHERE
     return Place(
@@ -306,7 +306,7 @@ def _engine(name: str) -> Any:
 
 
 def check_function(fn: object) -> None:
-    """Whether something can be run on a rank. Raises PuzzleError that says why not."""
+    """Raise PuzzleError, with the reason, unless something can be run on a rank."""
     if not callable(fn) or isinstance(fn, type):
         if inspect.iscoroutine(fn):
             fn.close()

@@ -13,6 +13,7 @@ from contextlib import redirect_stdout
 from typing import Any, NamedTuple
 
 from ..basics.arguments import describe, whole_number
+from ..basics.columns import in_columns
 from ..basics.errors import PuzzleError
 from ..basics.units import Elements
 from ..machine.check import TRAINED
@@ -23,11 +24,16 @@ from .run import check_function, run
 
 SIZES = ("ranks", "layers", "batches", "mesh", "node_size")
 MOST = 2000  # runs of a sweep
-BAR = 30  # characters of the bar that shows how far a sweep has come
+BAR = 30  # characters of the progress bar
+
+
+def beats(one: tuple[float, Elements], other: tuple[float, Elements]) -> bool:
+    """Return whether one pair of time and memory is at least as good as another in both, and not the same."""
+    return one != other and one[0] <= other[0] and one[1] <= other[1]
 
 
 class Trial(NamedTuple):
-    """One program at one size. ``error``: what is wrong with it there; then time and memory say nothing."""
+    """A program at one size. With an ``error``, which says what is wrong, time and memory have no meaning."""
 
     name: str
     size: dict[str, Any]
@@ -36,15 +42,15 @@ class Trial(NamedTuple):
     idle: float = 0.0
     error: str = ""
 
-    def better_than(self, other: "Trial") -> bool:
-        """Return whether it is at least as fast and as small as another one, and not just the same."""
-        mine, others = (self.time, self.memory), (other.time, other.memory)
-        return mine != others and mine[0] <= others[0] and mine[1] <= others[1]
+    @property
+    def figures(self) -> tuple[float, Elements]:
+        """Time and memory."""
+        return self.time, self.memory
 
 
 class Sweep:
-    """What came out of a sweep: ``trials``, in the order of sizes and programs, at the prices of ``cost`` (None: the
-    usual ones), which also says what times and sizes are counted in. Shows itself as a table."""
+    """The result of a sweep: ``trials``, in the order of sizes and programs, at the prices of ``cost`` (None: the
+    default ones), which also gives the units of times and sizes. It shows itself as a table."""
 
     def __init__(self, trials: Sequence[Trial], cost: Cost | None = None) -> None:
         self.trials, self.cost = list(trials), cost
@@ -54,11 +60,11 @@ class Sweep:
     def front(self) -> list[Trial]:
         """Return the right trials that no other one of the same size beats in time and memory: the Pareto front."""
         right = [trial for trial in self.trials if not trial.error]
-        return [
-            trial
-            for trial in right
-            if not any(other.size == trial.size and other.better_than(trial) for other in right)
-        ]
+
+        def beaten(trial: Trial) -> bool:
+            return any(other.size == trial.size and beats(other.figures, trial.figures) for other in right)
+
+        return [trial for trial in right if not beaten(trial)]
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return program, size, time, memory, idle share, and a mark for those on the front, as texts."""
@@ -83,19 +89,14 @@ class Sweep:
                 table.writerow([trial.name, *sizes, *figures, int(trial in front), trial.error])
 
     def __str__(self) -> str:
-        rows = [("program", "size", self.unit.name, self.size_unit.name, "idle", ""), *self.rows()]
-        wide = [max(len(row[place]) for row in rows) for place in range(5)]
-        lines = []
-        for row in rows:
-            cells = [cell.rjust(wide[at]) if 2 <= at < 5 else cell.ljust(wide[at]) for at, cell in enumerate(row[:-1])]
-            lines.append("  ".join([*cells, row[-1]]).rstrip())
-        return "\n".join(lines)
+        heads = ("program", "size", self.unit.name, self.size_unit.name, "idle", "")
+        return "\n".join(in_columns([heads, *self.rows()], figures=(2, 3, 4)))
 
     __repr__ = __str__
 
 
 Varied = object
-"""A size, several to be tried, or a function that gives it for a number of ranks."""
+"""One size, several sizes, or a function from the number of ranks to these."""
 
 
 def sweep(
@@ -170,7 +171,7 @@ def _trial(fn: Callable[[Any], Any], size: dict[str, Any], how: Mapping[str, Any
 
 # -- side by side -----------------------------------------------------------------------------------
 
-_shared: list[Any] = []  # what a forked process finds: functions of a notebook cannot be sent to it
+_shared: list[Any] = []  # for forked processes, to which functions of a notebook cannot be sent
 
 
 def _side_by_side(
@@ -198,7 +199,7 @@ def _trial_in_fork(at: int, size: dict[str, Any]) -> Trial:
 
 
 def show_progress(count: int, total: int) -> None:
-    """Show how far it has come, in a line that is written anew, and that is gone at the end: to whoever is looking."""
+    """Show a progress line; erase it at the end. Where nobody watches, print nothing."""
     if not sys.stdout.isatty() and "ipykernel" not in sys.modules:
         return
     bar = f"[{'#' * (BAR * count // total):{BAR}}] {count} of {total} runs"

@@ -1,4 +1,4 @@
-"""What is trained when tensors hold numbers: kind and sizes of a layer, precision, seed. Nothing here needs torch."""
+"""The training of tensors with numbers: kind and sizes of a layer, precision, seed. Nothing here needs torch."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from ..machine.check import TRAINED
 KINDS = ("mlp", "block")  # kinds of layer: ``x + gelu(x A) B``, and a transformer block
 
 TOLERANCES = {"float32": 1e-4, "float64": 1e-10}
-"""Precisions, and how far the trained weights may be off, relative to the largest update of their layer."""
+"""The precisions, with the largest error of trained weights relative to the largest update of their layer."""
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class Workload:
     """The training that real tensors carry out; it can be sent to other processes.
 
     A weight belongs to one of ``layers`` layers of kind ``layer``; a micro-batch, one of ``batches``, has ``length``
-    tokens of ``hidden`` numbers each. ``train`` says what is trained of the layers: their weights, or adapters beside
-    them. Everything random follows from ``seed``. Raises PuzzleError for what is none
-    of the known kinds and precisions, and for a size that is no number from 1 up.
+    tokens of ``hidden`` numbers each. ``train`` says what is trained: the layers' weights, or adapters beside them.
+    Everything random follows from ``seed``. Raises PuzzleError for an unknown kind or precision, and for a size that is
+    no number from 1 up.
     """
 
     layers: int = 2
@@ -40,5 +40,5 @@ class Workload:
 
     @property
     def tolerance(self) -> float:
-        """How far trained weights may be off, relative to the largest update of their layer."""
+        """The largest error of trained weights, relative to the largest update of their layer."""
         return TOLERANCES[self.dtype]
