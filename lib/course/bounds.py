@@ -118,8 +118,9 @@ def bounds_of(puzzle: Puzzle) -> Bounds | None:
     return bounds(puzzle.layout, puzzle.rules, puzzle.size, cost_named(puzzle.cost), puzzle.words)
 
 
-def bounds(layout: str, rules: Collection[str], size: Size, cost: Cost, features: Collection[str] = ()) -> Bounds |
-None:
+def bounds(
+    layout: str, rules: Collection[str], size: Size, cost: Cost, features: Collection[str] = ()
+) -> Bounds | None:
     """Return the bounds of the pipelines that a layout and rules ask for, or None where they ask for no pipeline.
 
     ``features``: the operations that are granted. No price may fall where a tensor or a group is larger.
