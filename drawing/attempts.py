@@ -12,9 +12,8 @@ from lib.grading.progress import Point, Progress
 
 from . import theme
 from .figure import Figure
-from .layout import PAD
 from .marks import Diagram, Titled, box, label, lines, poly, star, style, together
-from .picture import WIDTH, card
+from .picture import WIDTH, card, title_and_note
 from .texts import plural, si, size_of
 from .time_memory import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, Chart, axes, chart_of, target_area, target_sample
 
@@ -32,8 +31,7 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
     title = f"{spec.name}: your attempts"
     chart = _chart(spec, trail)
     parts: list[Diagram] = [
-        label(PAD, 26, title, 17, style(theme.INK), "start", 650),
-        label(PAD, 46, said[0], 11.5, style(theme.MUTE), "start"),
+        *title_and_note(title, said[0]),
         *axes(chart, spec.unit, spec.size_unit),
         *_bounds(spec, chart),
         *_known(spec, chart, trail),

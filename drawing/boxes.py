@@ -10,12 +10,11 @@ from . import theme
 from .chain import FADED, NO_CHAIN, ChainRole, chain_roles
 from .hover import carried, hover, operation_in_words, when
 from .layout import Layout, Place, Rect, Row
-from .links import Message, arrow_head, arrow_of
+from .links import Message, arrow_of, arrow_shape
 from .marks import (
     ArrowHover,
     Bar,
     Diagram,
-    Point,
     Titled,
     WithArrow,
     arrow_hovers,
@@ -133,7 +132,7 @@ class Boxes:
         for message in self.on_hover:
             ends = [place for place in (message.sent, message.received) if place not in drawn]
             drawn |= set(ends)
-            yield WithArrow(together(map(self._operation, ends)), _shaft_and_head(arrow_of(self.layout, message)))
+            yield WithArrow(together(map(self._operation, ends)), arrow_shape(arrow_of(self.layout, message)))
 
     # -- a crowded picture -------------------------------------------------------------------
 
@@ -175,12 +174,8 @@ class Boxes:
         whole = layout.event(message.sent)._replace(end=layout.event(message.received).end)
         areas = [_short(_hover_area(layout.area(end))) for end in (message.sent, message.received)]
         what = f"{sender.full_name} to {receiver.full_name}{carried(whole, sender, brief=True)}"
-        arrow = _shaft_and_head(_short(arrow_of(layout, message)))
+        arrow = arrow_shape(_short(arrow_of(layout, message)))
         return ArrowHover(areas, f"{what}\n{when(whole, layout.trace.unit)}", arrow)
-
-
-def _shaft_and_head(arrow: Rect) -> list[list[Point]]:
-    return [[arrow[:2], arrow[2:]], arrow_head(arrow)]
 
 
 def _hover_area(area: Rect) -> Rect:

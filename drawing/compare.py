@@ -74,9 +74,8 @@ def compare(
     """
     if not 2 <= len(sources) <= MOST:
         fix = "compare(run_a, run_b)" if len(sources) < 2 else "two pictures, each with some of them"
-        raise PuzzleError(
-            "compare takes two to four runs", where="compare", got=f"{len(sources)} of them", fix=fix, line=""
-        )
+        got = f"{len(sources)} of them"
+        raise PuzzleError("compare takes two to four runs", where="compare", got=got, fix=fix, line="")
     names: list[str | None] = [None] * len(sources) if titles is None else [*titles]
     if isinstance(titles, str) or len(names) != len(sources):
         raise PuzzleError("a title for each run is needed", where="compare", got=describe(titles))

@@ -81,9 +81,8 @@ def _named(group: object) -> list[tuple[str, Tensor]]:
     else:
         pairs = [("", group)]
     if not all(isinstance(tensor, Tensor) for _, tensor in pairs):
-        raise PuzzleError(
-            "draw_group takes tensors", got=describe(group), fix="a dictionary of them, such as model.weights"
-        )
+        fix = "a dictionary of them, such as model.weights"
+        raise PuzzleError("draw_group takes tensors", got=describe(group), fix=fix)
     return pairs
 
 

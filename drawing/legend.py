@@ -16,8 +16,8 @@ from .chain import chain_sample
 from .gaps import gap_sample
 from .layout import PAD, Layout
 from .links import arrow_sample, links_of, tie_sample, ties_of
-from .marks import Diagram, box, label, lines, style, text_width, together
-from .memory import target_color
+from .marks import Diagram, box, label, style, text_width, together
+from .memory import target_line
 from .numbering import NumberPlans, joined
 from .operations import has_strip, notches, operation
 from .trace import Trace
@@ -140,8 +140,7 @@ def _memory(layout: Layout) -> Iterator[Entry]:
             yield Entry(box(0, 0, WIDE, TALL, style(color), 2), WIDE, name)
     peak, target = layout.trace.peak, layout.trace.memory_target
     if target is not None and peak is not None:
-        color = target_color(layout.trace)
-        yield Entry(lines([(0, 7, WIDE, 7)], style(None, color, 1.2, None, (5.0, 3.0))), WIDE, "target")
+        yield Entry(target_line(layout.trace, 0, WIDE, 7), WIDE, "target")
 
 
 def _colors(trace: Trace) -> list[Entry]:

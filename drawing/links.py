@@ -11,7 +11,7 @@ from lib.record.table import RECEIVE, SEND, training
 
 from . import theme
 from .layout import Layout, Place, Rect
-from .marks import Diagram, Point, boxes, lines, poly, style, together
+from .marks import Diagram, Point, Polys, boxes, lines, poly, style, together
 from .numbering import runs_of
 
 LINKS = ("auto", "none", "p2p", "groups", "all")
@@ -146,6 +146,11 @@ def _messages(layout: Layout) -> Iterator[Message]:
 def _edge(place: Rect, below: bool) -> Point:
     x, y, width, height = place
     return x + width / 2, y + (height if below else 0.0)
+
+
+def arrow_shape(arrow: Line) -> Polys:
+    """Return an arrow as polygons: its shaft and its head."""
+    return Polys([[arrow[:2], arrow[2:]], arrow_head(arrow)])
 
 
 def arrow_head(arrow: Line, size: float = 4.0) -> list[Point]:

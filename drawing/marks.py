@@ -148,7 +148,7 @@ class ArrowHover(NamedTuple):
 
     places: Sequence[Rect]
     text: str
-    arrow: Sequence[Sequence[Point]]
+    arrow: Mark
 
 
 @dataclass(slots=True)
@@ -197,9 +197,9 @@ class WithArrow(ApplyName):
     """A diagram with an arrow that a style sheet shows while the pointer rests on the diagram. No script is needed;
     where a page removes styles, the arrow is never seen."""
 
-    def __init__(self, diagram: Diagram, arrow: Sequence[Sequence[Point]]) -> None:
+    def __init__(self, diagram: Diagram, arrow: Mark) -> None:
         super().__init__(Name("with-arrow"), diagram)
-        self.arrow = Polys(arrow)
+        self.arrow = arrow
 
 
 _NARROW, _WIDE = frozenset("ijl.,:;|'! ()[]-ftr"), frozenset("mwMW%")

@@ -109,6 +109,23 @@ def target_color(trace: Trace) -> str:
     return {None: theme.MUTE, True: theme.GOOD, False: theme.BAD}[trace.small_enough]
 
 
+def target_line(trace: Trace, x0: float, x1: float, y: float) -> Diagram:
+    """Return the line of the target."""
+    return lines([(x0, y, x1, y)], style(None, target_color(trace), 1.2, None, (5.0, 3.0)))
+
+
+def stairs(points: Sequence[Point], end: float) -> list[Point]:
+    """Return a staircase through points from left to right, on to ``end``, with heights in tenths of a pixel."""
+    corners: list[Point] = []
+    for x, exact in points:
+        y = round(exact, 1)
+        if corners and corners[-1][1] != y and corners[-1][0] < x:
+            corners.append((x, corners[-1][1]))
+        if not corners or corners[-1][1] != y:
+            corners.append((x, y))
+    return [*corners, (max(end, corners[-1][0]), corners[-1][1])]
+
+
 def profiles_of(layout: Layout) -> list[Profile]:
     """Return the different profiles, in order of rank."""
     found: dict[tuple[object, ...], Profile] = {}
@@ -161,9 +178,10 @@ class Strip:
             amounts = [held[slot] for _, held in self.steps]
             if any(amounts):
                 base = [low + float(amount) for low, amount in zip(base, amounts, strict=True)]
-                outline = self._stairs([x for x, _ in self.steps], base)
-                areas.append(poly(outline, style(theme.MEMORY[kind][1])))
-        total = [poly(outline[:-1], style(None, theme.INK, 1), closed=False)] if outline else []
+                xs = [x for x, _ in self.steps]
+                outline = stairs([(xs[0], self.bottom), *zip(xs, map(self.y, base), strict=True)], self.layout.x1)
+                areas.append(poly([*outline, (outline[-1][0], self.bottom)], style(theme.MEMORY[kind][1])))
+        total = [poly(outline, style(None, theme.INK, 1), closed=False)] if outline else []
         return [*areas[::-1], *total]
 
     def zones(self, least: float) -> list[Diagram]:
@@ -183,15 +201,6 @@ class Strip:
             parts.append(unseen(said, (start, self.top, end - start, self.bottom - self.top)))
         return parts
 
-    def _stairs(self, xs: Sequence[float], amounts: Sequence[float]) -> list[Point]:
-        """Return corners from the ground up over the amounts and down again, rounded to tenths of a pixel."""
-        corners: list[Point] = [(xs[0], self.bottom)]
-        for x, amount in zip(xs, amounts, strict=True):
-            y = round(self.y(amount), 1)
-            if y != corners[-1][1]:
-                corners += [(x, corners[-1][1]), (x, y)]
-        return [*corners[1:], (self.layout.x1, corners[-1][1]), (self.layout.x1, self.bottom)]
-
     def around(self) -> list[Diagram]:
         """Return the name of the strip, its maximum, and the line of the target."""
         layout, middle, ranks = self.layout, (self.top + self.bottom) / 2, self.profile.ranks
@@ -204,9 +213,7 @@ class Strip:
         if len(ranks) > 1:
             parts.append(label(layout.x1 + 8, middle + 13, f"{len(ranks)} ranks", 9.5, style(theme.MUTE), "start"))
         if self.scale.target is not None:
-            color = target_color(layout.trace)
-            y = self.y(self.scale.target)
-            parts.append(lines([(layout.x0, y, layout.x1, y)], style(None, color, 1.2, None, (5.0, 3.0))))
+            parts.append(target_line(layout.trace, layout.x0, layout.x1, self.y(self.scale.target)))
         return parts
 
 

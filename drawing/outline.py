@@ -97,9 +97,8 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
 def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
     """Return the puzzle whose target a run can be drawn beside, or raise PuzzleError."""
     if not isinstance(source, Run):
-        raise PuzzleError(
-            "beside_target takes a run", got=describe(source), fix="beside_target(run(fsdp, ranks=4, ...))"
-        )
+        fix = "beside_target(run(fsdp, ranks=4, ...))"
+        raise PuzzleError("beside_target takes a run", got=describe(source), fix=fix)
     spec = find(source.name if puzzle is None else puzzle)
     if source.unit is not spec.unit:
         fix = "beside_target(run), not beside_target(run.measured)"
@@ -108,16 +107,12 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
         raise PuzzleError(problem, where="beside_target", fix=fix)
     size, wanted = size_of_run(source), spec.size
     if size != wanted:
-        raise PuzzleError(
-            f"the target of {spec.name} is for another size",
-            where="beside_target",
-            expected=_arguments(wanted),
-            got=_arguments(size),
-        )
+        expected, got = _arguments(wanted), _arguments(size)
+        problem = f"the target of {spec.name} is for another size"
+        raise PuzzleError(problem, where="beside_target", expected=expected, got=got)
     if source.models[0].dist.cost != cost_named(spec.cost):
-        raise PuzzleError(
-            f"the target of {spec.name} is for other prices", where="beside_target", fix=f"cost={written(spec.cost)}"
-        )
+        problem, fix = f"the target of {spec.name} is for other prices", f"cost={written(spec.cost)}"
+        raise PuzzleError(problem, where="beside_target", fix=fix)
     return spec
 
 

@@ -12,23 +12,10 @@ from functools import lru_cache
 
 from chalk.core import ApplyTransform, Compose, Primitive
 from chalk.style import Style
+from chalk.types import Diagram
 
 from . import theme
-from .marks import (
-    IDENTITY,
-    UNSEEN,
-    ArrowHovers,
-    Bars,
-    Boxes,
-    Diagram,
-    Hovers,
-    Label,
-    Lines,
-    Poly,
-    Polys,
-    Titled,
-    WithArrow,
-)
+from .marks import IDENTITY, UNSEEN, ArrowHovers, Bars, Boxes, Hovers, Label, Lines, Mark, Poly, Titled, WithArrow
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
@@ -168,7 +155,7 @@ class Writer:
             x, y, width, height = map(number, shape.items[0])
             radius = f' rx="{number(shape.radius)}"' if shape.radius else ""
             return f'<rect x="{x}" y="{y}" width="{width}" height="{height}"{radius}{how}/>'
-        if isinstance(shape, (Boxes, Lines, Poly, Polys)):
+        if isinstance(shape, Mark):
             return f'<path{how} d="{path_data(shape)}"/>'
         raise TypeError(f"not a mark of this package: {type(shape).__name__}")
 
@@ -239,18 +226,18 @@ def _hovers(shape: Hovers) -> str:
 
 def _arrow_hovers(shape: ArrowHovers) -> str:
     items = [
-        f'<g class="m"><title>{escape(text)}</title><path d="{path_data(Boxes(places))}"/>{_hidden(Polys(arrow))}</g>'
+        f'<g class="m"><title>{escape(text)}</title><path d="{path_data(Boxes(places))}"/>{_hidden(arrow)}</g>'
         for places, text, arrow in shape.items
     ]
     return f'<g fill-opacity="0">{"".join(items)}</g>'
 
 
-def _hidden(arrow: Polys) -> str:
+def _hidden(arrow: Mark) -> str:
     """Return an arrow that the style sheet shows while the pointer rests on its group."""
     return f'<path class="a" fill="none" d="{path_data(arrow)}"/>'
 
 
-def path_data(shape: Bars | Boxes | Lines | Poly | Polys) -> str:
+def path_data(shape: Mark) -> str:
     """Return the d attribute of a path."""
     n = number
     if isinstance(shape, Bars):

@@ -12,9 +12,8 @@ from lib.running.sweep import Sweep, Trial
 
 from . import theme
 from .figure import Figure
-from .layout import PAD
 from .marks import Diagram, Titled, box, label, poly, style
-from .picture import WIDTH, card
+from .picture import WIDTH, card, title_and_note
 from .texts import plural
 from .time_memory import HEIGHT, RIGHT, TOP, Chart, axes, chart_of, target_area, target_sample
 
@@ -44,8 +43,7 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     )
     title = "Time and memory"
     parts: list[Diagram] = [
-        label(PAD, 26, title, 17, style(theme.INK), "start", 650),
-        label(PAD, 46, said, 11.5, style(theme.MUTE), "start"),
+        *title_and_note(title, said),
         *axes(chart, sweep.unit, sweep.size_unit),
         *(target_area(chart, target, f"within the target of {target.name}") if target else []),
         *_fronts(front, chart),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lib.basics.units import Elements
 
 from . import theme
 from .layout import Layout
-from .marks import Diagram, Point, Titled, box, label, lines, poly, style
-from .memory import steps_of, target_color
+from .marks import Diagram, Titled, box, label, poly, style
+from .memory import stairs, steps_of, target_line
 from .texts import brief_size
 from .trace import Trace
 
@@ -34,12 +34,13 @@ def draw_total(layout: Layout, y: float, most: float) -> tuple[list[Diagram], fl
     def at(elements: Elements | float) -> float:
         return bottom - (HEIGHT - 7) * float(elements) / most  # the sign of a peak stands above it
 
-    corners = _stairs(layout, peak.rank, at)
+    end = layout.x(trace.time)
+    corners = stairs([(x, at(sum(held))) for x, held in steps_of(layout, trace.by_rank[peak.rank])], end)
     unit, middle = trace.unit, (y + bottom) / 2
     x, top = min(layout.x(peak.issued), layout.x1 - 1.5), at(peak.memory)
     said = f"memory of rank {peak.rank}, whose peak is the highest: {trace.size_unit.describe(peak.memory)} at "
     said += unit.at(unit.brief(peak.issued))
-    end = max(layout.x(trace.time), x)
+    end = max(end, x)
     size = brief_size(trace.size_unit, peak.memory)
     highest = size if trace.size_unit.says_itself else f"peak {size}"  # a unit leaves no room for a word
     parts: list[Diagram] = [
@@ -53,20 +54,7 @@ def draw_total(layout: Layout, y: float, most: float) -> tuple[list[Diagram], fl
     ]
     if trace.memory_target is not None:
         line = at(trace.memory_target)
-        how = style(None, target_color(trace), 1.2, None, (5.0, 3.0))
-        parts.append(lines([(layout.x0, line, end, line)], how))
+        parts.append(target_line(trace, layout.x0, end, line))
         goal = f"target {brief_size(trace.size_unit, trace.memory_target)}"
         parts.append(label(layout.x1 + 8, middle + 7, goal, 9.5, style(theme.MUTE), "start"))
     return parts, bottom
-
-
-def _stairs(layout: Layout, rank: int, at: Callable[[Elements], float]) -> list[Point]:
-    """Return the corners of the line, from left to right."""
-    corners: list[Point] = []
-    for x, held in steps_of(layout, layout.trace.by_rank[rank]):
-        y = round(at(sum(held)), 1)
-        if corners and corners[-1][1] != y:
-            corners.append((x, corners[-1][1]))
-        if not corners or corners[-1][1] != y:
-            corners.append((x, y))
-    return [*corners, (max(layout.x(layout.trace.time), corners[-1][0]), corners[-1][1])]

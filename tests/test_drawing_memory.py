@@ -321,5 +321,5 @@ def test_weights_and_adapters_are_not_counted_together() -> None:
     fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == "lora")
     made = trace_of(run(fn, **spec["size"]))
     assert made.peak is not None
-    said = [held.words for held in held_at(made.peak, made)]
+    said = [held.text for held in held_at(made.peak, made)]
     assert {"weights", "optimizer states", "6 activations"} <= set(said)

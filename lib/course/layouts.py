@@ -110,13 +110,8 @@ def anywhere(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
         for layer in sorted(weights.keys() ^ states.keys()):
             has, lacks = ("weight", "optimizer state") if layer in weights else ("optimizer state", "weight")
             expected, fix = "a part of both on each rank that has one of them", f"model.load_weights({layer}, ...)"
-            raise PuzzleError(
-                f"it begins with the {has} of layer {layer} and no part of its {lacks}",
-                where=Place(state.rank),
-                expected=expected,
-                fix=fix,
-                line="",
-            )
+            problem = f"it begins with the {has} of layer {layer} and no part of its {lacks}"
+            raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, line="")
         wanted.append({layer: (weights[layer], states[layer]) for layer in weights})
     for layer, (which, kind) in product(range(size["layers"]), enumerate(("Weight", "OptState"))):
         parts = tuple(dict.fromkeys(own[layer][which] for own in wanted if layer in own))
@@ -124,14 +119,8 @@ def anywhere(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
         if len(shards) < total:
             fix = "each layer on some rank, or each of its pieces: model.load_weights(layer, shard, total)"
             got = _show((shards, total) if shards else None)
-            raise PuzzleError(
-                f"no rank begins with all of the {kind} of layer {layer}, and all together do not either",
-                where="all ranks",
-                expected="all of it",
-                got=got,
-                fix=fix,
-                line="",
-            )
+            problem = f"no rank begins with all of the {kind} of layer {layer}, and all together do not either"
+            raise PuzzleError(problem, where="all ranks", expected="all of it", got=got, fix=fix, line="")
     return wanted
 
 
@@ -212,13 +201,8 @@ def _check_host(rank: int, begins: bool, of_devices: Sequence[Wanted], states: I
         if not any(_is_part(state, wanted) for wanted in of_devices):
             when = "begins" if begins else "ends"
             fix = "a host has the states of its own devices, in the pieces in which they would have them"
-            raise PuzzleError(
-                f"this host {when} with an optimizer state of layer {state.layer} that none of its devices has",
-                where=Place(rank),
-                got=str(state),
-                fix=fix,
-                line="",
-            )
+            problem = f"this host {when} with an optimizer state of layer {state.layer} that none of its devices has"
+            raise PuzzleError(problem, where=Place(rank), got=str(state), fix=fix, line="")
 
 
 def _check_frozen(layout: Sequence[Wanted], final_states: Sequence[FinalState]) -> None:
