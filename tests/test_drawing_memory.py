@@ -136,7 +136,7 @@ def test_tensors_are_counted_only_where_all_have_one_size() -> None:
     inner = words(Cost(saved_elements=1000))
     assert re.search(r"\d weight", inner) and not re.search(r"\d activations", inner)
     alone = trace([event(0, "forward", 0, 1)])
-    assert alone.peak is not None and not re.search(r"\d", " ".join(p.words for p in held_at(alone.peak, alone)))
+    assert alone.peak is not None and not re.search(r"\d", " ".join(p.text for p in held_at(alone.peak, alone)))
 
 
 def marks(figure: Figure) -> tuple[tuple[float, float], list[tuple[float, float, float]]]:
