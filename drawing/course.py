@@ -38,8 +38,7 @@ def draw_course(
 ) -> Figure:
     """Return a map of the puzzles in order, and below it of the programs to be repaired, each with its target and the
     silhouette of its solution's schedule. ``solved`` puzzles have a tick, ``starred`` ones a star, and those with right
-    attempts on the ``trail`` show the newest. Unless ``static``, each links to its notebook, if that is in this
-    folder."""
+    attempts on the ``trail`` show the newest. Unless ``static``, each links to its notebook in this folder."""
     course = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
     repairs = [puzzle for puzzle in puzzles().values() if puzzle.repair]
     width = 2 * PAD + COLUMNS * WIDE + (COLUMNS - 1) * GAP

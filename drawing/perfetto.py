@@ -184,8 +184,7 @@ class Writer:
             yield f'{{"ph":"M","pid":{rank},"tid":{thread},"ts":0,"name":"thread_name","args":{_thread_named(thread)}}}'
 
     def log(self, rank: int, events: Sequence[Event]) -> list[str]:
-        """Return the entries of a rank, for operations and changes of memory, as parts of a text that continues
-        others."""
+        """Return the entries of a rank, for operations and changes of memory, as parts of a longer text."""
         columns = columns_of(events)
         own = renaming(self.columns, columns)
         if own is None:

@@ -76,8 +76,7 @@ def draw(
 
 
 def small_enough(make: Callable[[int], Shown], most: int = LARGEST, size: Callable[[Any], int] | None = None) -> Shown:
-    """Return the finest picture of ``make(rough)`` with at most so many bytes, by default those of its output in a
-    notebook."""
+    """Return the finest ``make(rough)`` with at most so many bytes, by default of its output in a notebook."""
     size = size or (lambda figure: len(figure._repr_html_()))
     figure, rough = make(0), 1.0
     reached = size(figure)

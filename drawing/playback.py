@@ -164,8 +164,7 @@ class Table:
 
 class Code:
     """The source of the functions that operations come from, as far as it is available; of code outside functions, the
-    whole cell or file. What ran first comes first, without common indentation. ``spot``: the line of an error, which is
-    always included."""
+    whole cell or file. What ran first comes first. ``spot``: the line of an error, which is always included."""
 
     def __init__(self, lines: Iterable[Line], spot: Spot | None = None) -> None:
         found: dict[tuple[str, int], str] = {}

@@ -143,8 +143,7 @@ def idle_and_hidden(trace: Trace) -> str:
 
 
 def machine(trace: Trace) -> str:
-    """Return the numbers of ranks, layers and micro-batches, how long a tick is if times are not in ticks, and a
-    note."""
+    """Return the numbers of ranks, layers and micro-batches, the length of a tick if it was measured, and a note."""
     said = f"{trace.ranks} rank{plural(trace.ranks)} · {trace.layers} layer{plural(trace.layers)}"
     said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
     said += f" · nodes of {trace.node_size}" if trace.node_size else ""

@@ -23,8 +23,7 @@ NOTE = 9.5
 
 
 def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = True) -> list[Diagram]:
-    """Return all rows with their names, links and nodes. ``notes``: whether idle shares are at the right of the
-    rows."""
+    """Return all rows with names, links and nodes. ``notes``: whether idle shares are at the right of the rows."""
     parts = [*empty_rows(layout), *draw_gaps(layout, notes), *draw_ties(layout, links)]
     found = links_of(layout, links)
     if layout.fine:

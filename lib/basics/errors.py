@@ -57,8 +57,7 @@ of ranks that wait."""
 
 
 def show_call(operation: str, layer: int | Sequence[int] | None) -> str:
-    """Return an operation as text: ``forward(layer 3)``, ``allgather(layers [0, 1])``, or ``receive`` without a
-    layer."""
+    """Return an operation as text: ``forward(layer 3)``, ``allgather(layers [0, 1])``, ``receive``."""
     return operation if layer is None else f"{operation}({show_layers(layer)})"
 
 
@@ -130,8 +129,7 @@ class PuzzleError(AssertionError):
 
 
 class Deadlock(PuzzleError):
-    """Raised when no rank can ever go on. The message lists what each rank waits for, or some of them on a large
-    machine."""
+    """Raised when no rank can ever go on. The message lists what the ranks wait for, or some of many ranks."""
 
     sticks = False  # the run that reports it fails in any case
     lines: Mapping[int, str] = {}

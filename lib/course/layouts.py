@@ -228,8 +228,7 @@ def _compare(
     adapters: bool = False,
     frozen: bool = False,
 ) -> None:
-    """Raise PuzzleError unless these are the wanted parts of weights or states (or of adapters) at a rank's beginning
-    or end."""
+    """Raise PuzzleError unless these are the wanted parts of weights or states at a rank's beginning or end."""
     got = _parts(kind, labels)
     which = 0 if kind == "Weight" else 1
     for layer in sorted(wanted.keys() | got.keys()):

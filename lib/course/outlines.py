@@ -80,8 +80,7 @@ def solution_figures(puzzle: Puzzle) -> SolutionFigures:
 
 
 def solution_work(puzzle: Puzzle) -> dict[tuple[str, bool], int]:
-    """Return the largest counts of operations on a rank of the solution (see ``score.work``), at the puzzle's own
-    size."""
+    """Return the largest counts of operations on a rank of the solution (see ``score.work``), at its own size."""
     return {(kind, across): count for kind, across, count in kept("outlines.json")[puzzle.name]["work"]}
 
 

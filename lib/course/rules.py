@@ -126,8 +126,7 @@ def _arrivals(events: Sequence[Event]) -> Iterator[_Arrival]:
 
 
 def _in_a_whole_sum(arrivals: list[_Arrival], most: Elements) -> list[_Arrival]:
-    """Return the arrivals that may be parts of a whole sum: together they bring more than ``most`` of each
-    micro-batch."""
+    """Return the arrivals that may be parts of a whole sum, with more than ``most`` of each micro-batch together."""
     while True:
         came = defaultdict[int, Elements](int)
         for arrival in arrivals:

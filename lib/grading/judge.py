@@ -101,8 +101,7 @@ def check_features(outcome: Outcome, puzzle: Puzzle) -> None:
 
 
 def comes_next(outcome: Outcome) -> str:
-    """Return the next step of a function that stops half-way, or an empty text for one that has all steps of
-    training."""
+    """Return the next step of a function that stops half-way, or an empty text if it has all steps of training."""
     steps = ["load_weights", "get_activation", *(kind for kind in in_lane("compute") if not OPERATIONS[kind].words)]
     done = {event.kind for event in outcome.events}
     done |= {BACKWARD.kind} if any(makes_weight_grads(kind) for kind in done) else set()
@@ -114,8 +113,7 @@ def comes_next(outcome: Outcome) -> str:
 
 
 def other_sizes(puzzle: Puzzle, seed: int) -> list[SolutionFigures]:
-    """Return random sizes that cover all extremes (one layer, the most ranks, as many layers as ranks, ...), and a few
-    more."""
+    """Return random sizes that cover all extremes (one layer, the most ranks, ...), and a few more."""
     known = figures_elsewhere(puzzle)
     left = list(zip(known, extremes([there.size for there in known]), strict=True))
     Random(seed).shuffle(left)
@@ -202,8 +200,7 @@ def _times(kind: str, across: bool, count: int) -> str:
 
 
 def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
-    """Return what the rank with the highest peak still stores at the end of a run that takes too much memory, or an
-    empty text."""
+    """Return what the rank with the highest peak still stores at the end of a run that is too large, if anything."""
     event = peak_event(outcome.device_events)
     if event is None or not is_large(outcome, puzzle):
         return ""

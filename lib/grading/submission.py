@@ -28,8 +28,7 @@ NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)  # their bodies run
 
 
 def sources(name: str, text: str) -> list[tuple[str, str]]:
-    """Return (name in messages, text) of a script or of each cell of a notebook. Raise PuzzleError if it is
-    unreadable."""
+    """Return (name in messages, text) of a script or of each cell. Raise PuzzleError for an unreadable notebook."""
     if not name.endswith(".ipynb"):
         return [(name, text)]
     try:

@@ -74,8 +74,7 @@ def place_at(error: PuzzleError, rank: int, tick: float) -> None:
 
 
 def cause(errors: Sequence[PuzzleError]) -> PuzzleError:
-    """Return the root cause of several errors: of the earliest tick, then of the lowest rank or group of ranks, then
-    the first."""
+    """Return the root cause of several errors: that of the earliest tick, then of the lowest rank, then the first."""
 
     def order(error: PuzzleError) -> tuple[float, int, list[int]]:
         place = getattr(error, "place", NOWHERE)
@@ -120,8 +119,7 @@ def _label(model: Model) -> str:
 
 
 def name_of(fn: object) -> str:
-    """Return the name of a function. For a partial it is that of its function, for a callable object that of its
-    type."""
+    """Return the name of a function, of the function of a partial, or of the type of a callable object."""
     inner = getattr(fn, "func", fn)
     return str(getattr(inner, "__name__", type(fn).__name__))
 

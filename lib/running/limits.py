@@ -31,8 +31,7 @@ def collector_off(cycles: bool = False) -> Iterator[None]:
     """Switch off cyclic garbage collection inside the block: with 38,000 events it took a third of the time.
 
     Then new objects are marked as old by a freeze, since a first collection would take a tenth of a run and find
-    nothing: a run leaves no cycles (``test_lives``). After an error, or with ``cycles``, collection goes on as
-    usual."""
+    nothing: a run leaves no cycles (``test_lives``). After an error, or with ``cycles``, this is left out."""
     enabled = gc.isenabled()
     gc.disable()
     try:
