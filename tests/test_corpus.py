@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,6 @@ from lib.machine.outcome import Outcome
 from lib.referee import sandbox, worker
 from lib.referee.attempts import Attempt
 from lib.referee.examiner import verdict_on
-from lib.referee.jail import children
 from lib.referee.referee import Referee, Submission
 from lib.referee.sandbox import MECHANISMS
 from lib.remote.wire import Wire
@@ -222,10 +222,15 @@ def check(program: Program, verdict: Verdict) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it counts processes in /proc, which only Linux has")
 def test_nothing_is_left_running(cheats: dict[str, dict[str, Verdict]], at_a_shell: dict[str, Verdict]) -> None:
-    nurseries = [nursery.process.pid for nursery in sandbox.shared]
-    assert nurseries and not [child for nursery in nurseries for child in children(nursery)]
-    for child in {*children(os.getpid())} - {*nurseries}:
-        assert b"start.py" not in Path(f"/proc/{child}/cmdline").read_bytes()
+    servers = [server.process.pid for server in sandbox.idle]
+    assert servers and not [child for server in servers for child in children(server)]
+    for child in {*children(os.getpid())} - {*servers}:
+        assert b"fork_server" not in Path(f"/proc/{child}/cmdline").read_bytes()
+
+
+def children(process: int) -> list[int]:
+    found = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    return [int(line.split()[0]) for line in found.splitlines() if int(line.split()[1]) == process]
 
 
 # -- in a notebook ------------------------------------------------------------------------------------------

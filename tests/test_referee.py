@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import ctypes
 import errno
@@ -11,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -34,12 +34,12 @@ HONEST = HEAD + function("basic")
 CUT_OFF = [name for name in MECHANISMS if name != "process"]
 
 
-def printed_by(code: str, mechanism: str) -> str:
-    """What a program prints that looks around."""
+def printed_by(code: str, mechanism: str, folder: str | None = None) -> str:
+    """What a program prints that looks around, of a file in that folder."""
     printed: list[str] = []
     lines = "\n".join("    " + line for line in code.strip().split("\n"))
     source = f"{HEAD}def basic(model):\n{lines}\n    model.load_weights(0)\n"
-    Referee(20.0, [mechanism]).run(Submission("x.py", source), "basic", BASIC.size, printed)
+    Referee(20.0, [mechanism]).run(Submission("x.py", source, folder), "basic", BASIC.size, printed)
     return printed[0].replace("[rank 0, tick 0] ", "")
 
 
@@ -114,6 +114,13 @@ print(json.dumps(sorted(seen)))
 def test_its_own_folder_is_empty_and_can_be_written_to(mechanism: str) -> None:
     code = "print(os.listdir(os.environ['TMPDIR']))\nopen(os.path.join(os.environ['TMPDIR'], 'x'), 'w').write('y')"
     assert printed_by(code, mechanism) == "[]\n"
+
+
+def test_a_file_from_below_the_systems_temporary_folder_has_an_empty_one(mechanism: str) -> None:
+    code = "import tempfile\nfound = tempfile.gettempdir()\nprint(os.listdir(found), os.getcwd() == found)\n"
+    code += "tempfile.TemporaryFile().write(b'x')"
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        assert printed_by(code, mechanism, folder) == "[] True\n"
 
 
 @pytest.fixture
