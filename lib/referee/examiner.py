@@ -97,30 +97,24 @@ class Examiner:
 
     def answer(self) -> tuple[Verdict, str] | None:
         """Return the verdict, and how the code was kept apart, or None while it is judged."""
-        assert self.attempt is not None
-        answer: tuple[Verdict, str] | None = None
+        attempt = self.attempt
+        assert attempt is not None
         try:
-            while answer is None and self.line.poll():
-                heard = self.line.recv()
-                if isinstance(heard, tuple):
-                    answer = heard
-                else:
-                    self.seconds, self.begun = heard, time.monotonic()
-        except (EOFError, OSError):
-            answer = _failed(self.attempt, ERROR, DIED), ""
-            self.close()
-        if answer is None and time.monotonic() > self.begun + self.seconds + SPARE:
+            while self.line.poll():
+                match self.line.recv():
+                    case (Verdict() as verdict, str() as isolation):
+                        self.attempt = None
+                        return verdict, isolation
+                    case seconds:
+                        self.seconds, self.begun = seconds, time.monotonic()
+            if time.monotonic() < self.begun + self.seconds + SPARE:
+                return None
             late = f"the run did not end within {self.seconds:g} seconds, and could not be interrupted"
-            answer = _failed(self.attempt, FAIL, late), ""
-            self.close()
-        if answer is not None:
-            self.attempt = None
-        return answer
-
-    def terminate(self) -> None:
-        """Let the process end, and with it all workers of its own, without waiting for that."""
-        if self.process is not None:
-            self.process.terminate()
+            verdict = _failed(attempt, FAIL, late)
+        except (EOFError, OSError):
+            verdict = _failed(attempt, ERROR, DIED)
+        self.close()
+        return verdict, ""
 
     def close(self) -> None:
         """End the process, and what it is about."""

@@ -79,20 +79,15 @@ class ForkServer:
         that starts it."""
         self.line, theirs = socket.socketpair()
         number = theirs.fileno()
-        start = (
-            f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import lib.referee.fork_server as fork_server"
-        )
-        command = [sys.executable, "-I", "-B", "-X", "utf8", "-c", f"{start}; fork_server.serve({number})"]
+        command = [sys.executable, "-I", "-B", "-X", "utf8", str(PACKAGE / "referee" / "start.py"), str(number)]
         self.tasks = _tasks()
-        try:
-            with theirs:
-                self.process = subprocess.Popen(
-                    [*wrapped, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[number],
-                    env={"PATH": os.defpath, "LANG": "C.UTF-8"}, cwd="/", start_new_session=True,
-                )  # fmt: skip
-        except BaseException:
-            self.line.close()
-            raise
+        with theirs, ExitStack() as undo:
+            undo.callback(self.line.close)
+            self.process = subprocess.Popen(
+                [*wrapped, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[number],
+                env={"PATH": os.defpath, "LANG": "C.UTF-8"}, cwd="/", start_new_session=True,
+            )  # fmt: skip
+            undo.pop_all()
         if self.hear(PATIENCE) != READY[0]:
             self.close()
 

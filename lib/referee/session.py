@@ -92,8 +92,6 @@ class Examiners:
     def close(self) -> None:
         """End them all, and with them all workers."""
         for examiner in self.examiners:
-            examiner.terminate()
-        for examiner in self.examiners:
             examiner.close()
 
 
