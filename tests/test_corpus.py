@@ -11,7 +11,6 @@ import inspect
 import os
 import re
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -229,8 +228,7 @@ def test_nothing_is_left_running(cheats: dict[str, dict[str, Verdict]], at_a_she
 
 
 def children(process: int) -> list[int]:
-    found = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    return [int(line.split()[0]) for line in found.splitlines() if int(line.split()[1]) == process]
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
 # -- in a notebook ------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from .referee import GRACE, Missing, Referee
 LONGEST = 10_000  # characters of a message at most: it may repeat what the code has named, sent and raised
 MEMORY = 4 << 30  # bytes that an examiner may have, whatever a program lets it keep
 SPARE = GRACE + 0.5  # seconds more than a run may take, after which the examiner that is still about it is ended
-PATIENCE = 5.0  # seconds in which it ends by itself what it is about
+PATIENCE = 2.0  # seconds in which it ends by itself what it is about
 DIED = "the grader failed: the process that judges has ended, often because memory ran out"
 FORK = multiprocessing.get_context("fork")
 
@@ -94,6 +94,10 @@ class Examiner:
         self.attempt, self.seconds, self.begun = attempt, math.inf, 0.0
         with suppress(OSError):  # it has died: so says the answer
             self.line.send((attempt, seed))
+
+    def is_running(self) -> bool:
+        """Return whether a program runs, as opposed to what the grader does for itself."""
+        return self.seconds < math.inf
 
     def answer(self) -> tuple[Verdict, str] | None:
         """Return the verdict, and how the code was kept apart, or None while it is judged."""

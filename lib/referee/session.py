@@ -81,7 +81,7 @@ class Examiners:
             begun = time.monotonic()
             wait([examiner.line for examiner in taken], OFTEN)
             for examiner, turn in taken.items():
-                turn.allowance.used += time.monotonic() - begun
+                turn.allowance.used += examiner.is_running() * (time.monotonic() - begun)
                 if (answer := examiner.answer()) is not None:
                     turn.verdicts.append(answer[0])
                     turn.isolation = answer[1]
