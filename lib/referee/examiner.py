@@ -25,7 +25,7 @@ from .referee import GRACE, Missing, Referee
 
 LONGEST = 10_000  # characters of a message at most: it may repeat what the code has named, sent and raised
 MEMORY = 4 << 30  # bytes that an examiner may have, whatever a program lets it keep
-SPARE = GRACE + 0.5  # seconds more than a run may take, after which the examiner that is still about it is ended
+SPARE = GRACE + 1.0  # seconds more than a run may take, after which the examiner that is still about it is ended
 PATIENCE = 2.0  # seconds in which it ends by itself what it is about
 DIED = "the grader failed: the process that judges has ended, often because memory ran out"
 FORK = multiprocessing.get_context("fork")
