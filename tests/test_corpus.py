@@ -32,7 +32,6 @@ from lib.machine.outcome import Outcome
 from lib.referee import sandbox, worker
 from lib.referee.attempts import Attempt
 from lib.referee.examiner import verdict_on
-from lib.referee.jail import children
 from lib.referee.referee import Referee, Submission
 from lib.referee.sandbox import MECHANISMS
 from lib.remote.wire import Wire
@@ -222,10 +221,14 @@ def check(program: Program, verdict: Verdict) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it counts processes in /proc, which only Linux has")
 def test_nothing_is_left_running(cheats: dict[str, dict[str, Verdict]], at_a_shell: dict[str, Verdict]) -> None:
-    nurseries = [nursery.process.pid for nursery in sandbox.shared]
-    assert nurseries and not [child for nursery in nurseries for child in children(nursery)]
-    for child in {*children(os.getpid())} - {*nurseries}:
+    servers = [server.process.pid for server in sandbox.idle]
+    assert servers and not [child for server in servers for child in children(server)]
+    for child in {*children(os.getpid())} - {*servers}:
         assert b"start.py" not in Path(f"/proc/{child}/cmdline").read_bytes()
+
+
+def children(process: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
 # -- in a notebook ------------------------------------------------------------------------------------------

@@ -493,20 +493,63 @@ def test_an_examiner_that_dies_fails_one_attempt_and_no_other(
     """As when the system ends it for want of memory."""
     for student in ("anna", "bob", "cleo"):
         solved(0, tmp_path / "class" / student)
-    asked = examiner.Examiner.verdict_on
+    asked = examiner.Examiner.ask
     seen: list[str] = []
 
-    def dies(self: examiner.Examiner, attempt: Attempt, *how: Any) -> Any:
+    def dies(self: examiner.Examiner, attempt: Attempt, seed: int) -> None:
+        asked(self, attempt, seed)
         seen.append(str(attempt.submission and attempt.submission.folder))
-        if seen[-1].endswith("bob"):
+        if self.process is not None and seen[-1].endswith("bob"):
             self.process.kill()
-        return asked(self, attempt, *how)
 
-    monkeypatch.setattr(examiner.Examiner, "verdict_on", dies)
+    monkeypatch.setattr(examiner.Examiner, "ask", dies)
     assert lib("grade", "0", "--each", "class", "--json", "a.json").code == 3
     rows = {row["student"]: row for row in json.loads((tmp_path / "a.json").read_text())["results"]}
     assert {name: row["status"] for name, row in rows.items()} == {"anna": "PASS", "bob": "ERROR", "cleo": "PASS"}
     assert "the process that judges has ended" in rows["bob"]["message"] and len(seen) == 3
+
+
+def hang(monkeypatch: pytest.MonkeyPatch, whom: str) -> None:
+    """The grader hangs over that student's code, in a call that it cannot interrupt."""
+    begun = Referee.run
+
+    def hangs(self: Referee, submission: Submission, *rest: Any) -> Any:
+        if submission.folder and submission.folder.endswith(whom):
+            self.watch(self.timeout)
+            time.sleep(300)
+        return begun(self, submission, *rest)
+
+    monkeypatch.setattr(Referee, "run", hangs)
+
+
+@pytest.mark.process
+def test_a_run_that_the_grader_cannot_end_is_ended_from_outside(
+    lib: Lib, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for student in ("anna", "bob", "cleo"):
+        solved(0, tmp_path / "class" / student)
+    hang(monkeypatch, "bob")
+    assert lib("grade", "0", "--each", "class", "--json", "a.json", "--timeout", "5", "--budget", "200").code == 1
+    rows = {row["student"]: row for row in json.loads((tmp_path / "a.json").read_text())["results"]}
+    assert {name: row["status"] for name, row in rows.items()} == {"anna": "PASS", "bob": "FAIL", "cleo": "PASS"}
+    assert "the run did not end within 5 seconds" in rows["bob"]["message"]
+    monkeypatch.chdir(tmp_path / "class" / "bob")
+    assert "FAIL  puzzle 0" in (alone := lib("grade", "--timeout", "0.2", "0").out)
+    assert "the run did not end within 0.2 seconds" in alone
+
+
+@pytest.mark.process
+def test_a_student_whose_seconds_are_used_up_is_stopped_in_the_middle(
+    lib: Lib, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for student in ("anna", "bob"):
+        for number in (0, 1):
+            solved(number, tmp_path / "class" / student)
+    hang(monkeypatch, "bob")
+    lib("grade", "0", "1", "--each", "class", "--json", "a.json", "--timeout", "80", "--budget", "20")
+    rows = json.loads((tmp_path / "a.json").read_text())["results"]
+    assert [row["status"] for row in rows] == ["PASS", "PASS", "FAIL", "FAIL"]
+    assert all("not graded: this student's programs have taken" in row["message"] for row in rows[2:])
 
 
 @pytest.mark.process

@@ -1,21 +1,21 @@
 """Grading untrusted code at a shell: each run in a process of its own.
 
-=========  ======================================================================
-files      verdicts for other programs: JSON, JUnit, Gradescope, CSV
-jail       a process without network, files and other processes
-alone      a process that starts no other
-worker     the process in which a learner's code runs
-nursery    a process that has imported lib already, and forks workers
-start      starts a nursery, or an examiner
-sandbox    starts a worker, and ends all that is left of it
-referee    runs a submission in a worker
-attempts   which file attempts which puzzle
-examiner   a process that judges attempts
-session    several attempts, graded in parallel
-classroom  a folder of submissions, a student each
-script     python -m lib start: a blank puzzle as a script
-shell      python -m lib grade, watch
-=========  ======================================================================
+===========  ======================================================================
+files        verdicts for other programs: JSON, JUnit, Gradescope, CSV
+namespaces   a process without network, files and other processes
+seccomp      a process that starts no other
+worker       the process in which a learner's code runs
+fork_server  a process that has imported lib already, and forks workers
+start        starts it
+sandbox      starts a worker, and ends all that is left of it
+referee      runs a submission in a worker
+attempts     which file attempts which puzzle
+examiner     a process that judges attempts
+session      several attempts, graded in parallel
+classroom    a folder of submissions, a student each
+script       python -m lib start: a blank puzzle as a script
+shell        python -m lib grade, watch
+===========  ======================================================================
 
 THREATS.md, beside README.md, says what this stops and what it does not.
 """

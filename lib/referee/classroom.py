@@ -7,7 +7,7 @@ from pathlib import Path
 from ..course.specs import Puzzle
 from ..grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from .attempts import Attempt, Student, attempts_of, submissions
-from .session import Allowance, Bar, How, Turn, graded
+from .session import Allowance, Bar, Examiners, Turn
 
 MOST_TRIES = 5  # files of one student that are graded for the same puzzle, at most
 
@@ -25,7 +25,7 @@ class Paper:
 
 
 def grade_class(
-    folder: Path, chosen: Collection[Puzzle], named: bool, how: How, budget: float, plain: bool
+    folder: Path, chosen: Collection[Puzzle], named: bool, examiners: Examiners, seed: int, budget: float, plain: bool
 ) -> list[Report]:
     """Return a report for each student of a folder, in order.
 
@@ -35,10 +35,10 @@ def grade_class(
     papers = [Paper(student, Allowance(budget)) for student in submissions(folder)]
     of_turn: dict[Turn, Paper] = {}
     with Bar(len(papers), plain, lines=True) as bar:
-        for result in graded(_turns(papers, folder, chosen, of_turn, bar), how):
-            paper = of_turn.pop(result.turn)
-            paper.verdicts += result.verdicts
-            paper.isolation = paper.isolation or result.isolation
+        for turn in examiners.graded(_turns(papers, folder, chosen, of_turn, bar), seed):
+            paper = of_turn.pop(turn)
+            paper.verdicts += turn.verdicts
+            paper.isolation = paper.isolation or turn.isolation
             paper.missing -= 1
             if not paper.missing:
                 bar.step(paper.student.name)

@@ -1,10 +1,11 @@
 """Runs a learner's code in a worker, and believes only what the simulator saw."""
 
+import math
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -50,19 +51,18 @@ class Missing(Exception):
 
 class Referee:
     """Runs code in workers. ``timeout`` is in seconds of wall-clock time for each run, and large machines have more;
-    ``secret``: folders that no code may see, but for its own in them."""
+    ``secret``: folders that no code may see, but for its own in them; ``watch`` is told the seconds of a run when it
+    begins, and that there is no limit when it has ended."""
 
-    def __init__(self, timeout: float, mechanisms: Sequence[str] | None = None, secret: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        timeout: float,
+        mechanisms: Sequence[str] | None = None,
+        secret: Sequence[str] = (),
+        watch: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
         self.timeout, self.secret = timeout, tuple(os.path.realpath(path) for path in secret)
-        self.mechanisms = list(mechanisms or available())
-        self.workers: set[Worker] = set()
-        self.stopped = False
-
-    def stop(self) -> None:
-        """End all workers. Their runs fail, and no other can be started."""
-        self.stopped = True
-        for worker in list(self.workers):
-            worker.end()
+        self.mechanisms, self.watch = list(mechanisms or available()), watch
 
     def isolation(self) -> str:
         """Return a sentence on how workers are kept apart here, as one has found that has tried."""
@@ -85,6 +85,7 @@ class Referee:
             "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
         }  # fmt: skip
         worker = self._start(submission.folder, seconds)
+        self.watch(seconds)
         try:
             with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out below
                 worker.wire.send(task, time.monotonic() + PATIENCE)
@@ -95,7 +96,8 @@ class Referee:
                 worker.end()
                 printed.append(worker.printed())
             finally:
-                self._leave(worker)
+                worker.close()
+                self.watch(math.inf)
 
     def _mechanism(self) -> str:
         """Return the mechanism of all workers, chosen once: a later failure never leads to a weaker one."""
@@ -114,7 +116,7 @@ class Referee:
             worker, _ = self._try(mechanism, folder, self.timeout, probe=True)
         if worker is not None:
             exposed[mechanism, self.secret] = worker.found
-            self._leave(worker)
+            worker.close()
         return worker is not None
 
     def _start(self, folder: str | None, seconds: float) -> Worker:
@@ -136,28 +138,21 @@ class Referee:
         said = ""
         for tried in range(TRIES):
             time.sleep(PAUSE if tried else 0)
-            if self.stopped:
-                raise RuntimeError("the grader was stopped")
             try:
                 worker = Worker(mechanism, folder, self.secret)
             except (FileNotFoundError, PermissionError) as error:  # found, and cannot be started
                 said = f"{mechanism}: {error.strerror}"
                 continue
-            self.workers.add(worker)
             ready = False
             try:
                 if ready := worker.begin(seconds, probe):
                     return worker, said
                 worker.end()
-                said = worker.said(LAST_WORDS).strip()
+                said = worker.printed(LAST_WORDS).strip()
             finally:
                 if not ready:
-                    self._leave(worker)
+                    worker.close()
         return None, said
-
-    def _leave(self, worker: Worker) -> None:
-        self.workers.discard(worker)
-        worker.close()
 
     def _serve(self, clerk: Clerk, worker: Worker, name: str, seconds: float) -> Outcome:
         """Return the outcome of a run that was finished. Raise PuzzleError, or Missing, for any other ending."""

@@ -1,25 +1,17 @@
 """Attempts of one learner or of a class, graded as many at a time as there are processors."""
 
+import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from queue import SimpleQueue
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 
 from ..grading.verdict import FAIL, PASS, Report, Verdict
 from .attempts import Attempt
-from .examiner import Examiner, failed, processors, verdict_on
-from .referee import Referee
+from .examiner import Examiner
 
-
-class How(NamedTuple):
-    """How all is graded: the seed of the other sizes, seconds for each run, and folders that no code may see."""
-
-    seed: int
-    timeout: float
-    secret: Sequence[str] = ()
+OFTEN = 0.25  # seconds between two looks whether something takes too long
 
 
 @dataclass
@@ -29,123 +21,88 @@ class Allowance:
     seconds: float = float("inf")
     used: float = 0.0
 
+    def is_used_up(self) -> bool:
+        """Return whether nothing is left."""
+        return self.used >= self.seconds
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(eq=False)
 class Turn:
-    """What is graded in one go: a student's attempts at one puzzle, until one passes."""
+    """What is graded in one go: a student's attempts at one puzzle, until one passes with its star."""
 
-    attempts: Sequence[Attempt]
+    waiting: list[Attempt]
     allowance: Allowance
+    verdicts: list[Verdict] = field(default_factory=list)
+    isolation: str = ""  # how their code was kept apart, in a sentence
+
+    def due(self) -> Attempt | None:
+        """Return the attempt that is to be judged next, or None when the turn is over."""
+        best = self.verdicts[-1] if self.verdicts else None
+        if best and best.status == PASS and (best.starred or not best.puzzle.star):
+            return None
+        attempt = self.waiting.pop(0) if self.waiting else None
+        if attempt is not None and self.allowance.is_used_up():
+            self.cut(attempt)
+            return None
+        return attempt
+
+    def cut(self, attempt: Attempt) -> None:
+        """End the turn, as the allowance is used up before this attempt is judged."""
+        taken = f"{self.allowance.used:.0f} s, and {self.allowance.seconds:g} are allowed (--budget)"
+        why = f"not graded: this student's programs have taken {taken}"
+        self.verdicts.append(Verdict(attempt.puzzle, FAIL, why))
+        self.waiting.clear()
 
 
-class Result(NamedTuple):
-    """Verdicts on the attempts of a turn, and a sentence on how their code was kept apart."""
+class Examiners:
+    """As many as there are processors, each of them started when it is needed."""
 
-    turn: Turn
-    verdicts: list[Verdict]
-    isolation: str
+    def __init__(self, timeout: float, secret: Sequence[str] = ()) -> None:
+        """``timeout``: seconds for each run, more for a large one; ``secret``: folders that no code may see."""
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.examiners = [Examiner(timeout, secret) for _ in range(processors)]
 
-
-Judge = Callable[[Attempt], tuple[Verdict, str]]
-
-
-def session(attempts: Sequence[Attempt], how: How, plain: bool) -> Report:
-    """Return the verdict on each attempt. ``plain``: without a progress bar."""
-    turns = [Turn([attempt], Allowance()) for attempt in attempts]
-    results: dict[Turn, Result] = {}
-    with Bar(len(turns), plain) as bar:
-        for result in graded(turns, how, alone=len(turns) == 1):
-            results[result.turn] = result
-            bar.step(result.turn.attempts[0].puzzle.name)
-    verdicts = [verdict for turn in turns for verdict in results[turn].verdicts]
-    return Report(verdicts, next((result.isolation for result in results.values()), ""))
-
-
-def graded(turns: Iterable[Turn], how: How, alone: bool = False) -> Iterator[Result]:
-    """Give the result of each turn as soon as it is there. Turns are taken when their time has come, so that a class
-    need not be in memory at once. ``alone``: they are judged in this process."""
-    if alone:
-        referee = Referee(how.timeout, secret=how.secret)
-        try:
-            for turn in turns:
-                yield _taken(turn, lambda attempt: (verdict_on(attempt, referee, how.seed), referee.isolation()))
-        finally:
-            referee.stop()
-        return
-    waiting, taking, done = iter(turns), threading.Lock(), SimpleQueue[Result | BaseException | None]()
-    desks = [Desk(how) for _ in range(processors())]
-
-    def work(desk: Desk) -> None:
-        try:
-            while True:
-                with taking:
-                    turn = next(waiting, None)
-                if turn is None:
-                    break
-                done.put(_taken(turn, desk))
-        except BaseException as error:
-            done.put(error)
-        done.put(None)
-
-    try:
-        for desk in desks:
-            threading.Thread(target=work, args=[desk], daemon=True).start()
-        left = len(desks)
-        while left:
-            match done.get():
-                case None:
-                    left -= 1
-                case BaseException() as error:
-                    raise error
-                case Result() as result:
-                    yield result
-    finally:
-        for desk in desks:
-            desk.close()
-
-
-class Desk:
-    """A place where attempts are judged, by an examiner. One that has died is replaced by another."""
-
-    def __init__(self, how: How) -> None:
-        self.how = how
-        self.examiner: Examiner | None = None
-        self.closed = False
-
-    def __call__(self, attempt: Attempt) -> tuple[Verdict, str]:
-        """Return the verdict on an attempt, and how its code was kept apart."""
-        self.examiner = self.examiner or Examiner()
-        try:
-            return self.examiner.verdict_on(attempt, *self.how)
-        except (EOFError, OSError):
-            if self.closed:
-                raise
-            self.examiner.close()
-            self.examiner = None
-            return failed(attempt, "the process that judges has ended, often because memory ran out"), ""
+    def graded(self, turns: Iterable[Turn], seed: int) -> Iterator[Turn]:
+        """Give each turn when it is over. Turns are taken when their time has come, so that a class need not be in
+        memory at once. ``seed``: that of the other sizes."""
+        waiting, taken = iter(turns), dict[Examiner, Turn]()
+        while True:
+            for examiner in self.examiners:
+                if examiner.attempt is None:
+                    turn = taken.pop(examiner, None) or next(waiting, None)
+                    while turn is not None and (attempt := turn.due()) is None:
+                        yield turn
+                        turn = next(waiting, None)
+                    if turn is not None and attempt is not None:
+                        taken[examiner] = turn
+                        examiner.ask(attempt, seed)
+            if not taken:
+                return
+            begun = time.monotonic()
+            wait([examiner.line for examiner in taken], OFTEN)
+            for examiner, turn in taken.items():
+                turn.allowance.used += examiner.is_running() * (time.monotonic() - begun)
+                if (answer := examiner.answer()) is not None:
+                    turn.verdicts.append(answer[0])
+                    turn.isolation = answer[1]
+                elif turn.allowance.is_used_up() and examiner.attempt is not None:
+                    turn.cut(examiner.attempt)
+                    examiner.close()
 
     def close(self) -> None:
-        """End its examiner."""
-        self.closed = True
-        if self.examiner is not None:
-            self.examiner.close()
+        """End them all, and with them all workers."""
+        for examiner in self.examiners:
+            examiner.close()
 
 
-def _taken(turn: Turn, judge: Judge) -> Result:
-    """Return the verdicts on a turn's attempts, until one passes with its star or the allowance is used up."""
-    verdicts: list[Verdict] = []
-    isolation, allowed = "", turn.allowance
-    for attempt in turn.attempts:
-        if allowed.used >= allowed.seconds:
-            spent = f"this student's programs have taken {allowed.used:.0f} s, and {allowed.seconds:g} are allowed"
-            verdicts.append(Verdict(attempt.puzzle, FAIL, f"not graded: {spent} (--budget)"))
-            break
-        verdict, isolation = judge(attempt)
-        allowed.used += verdict.seconds
-        verdicts.append(verdict)
-        if verdict.status == PASS and (verdict.starred or not attempt.puzzle.star):
-            break
-    return Result(turn, verdicts, isolation)
+def session(attempts: Sequence[Attempt], examiners: Examiners, seed: int, plain: bool) -> Report:
+    """Return the verdict on each attempt. ``plain``: without a progress bar."""
+    turns = [Turn([attempt], Allowance()) for attempt in attempts]
+    with Bar(len(turns), plain) as bar:
+        for turn in examiners.graded(turns, seed):
+            bar.step(turn.verdicts[0].puzzle.name)
+    verdicts = [verdict for turn in turns for verdict in turn.verdicts]
+    return Report(verdicts, next((turn.isolation for turn in turns if turn.isolation), ""))
 
 
 class Bar:

@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from . import files
 from .attempts import Unreadable, asked_for, home, is_file
 from .classroom import grade_class
 from .script import start
-from .session import How, session
+from .session import Examiners, session
 
 BUDGET = 12  # times the time limit: the seconds of one student of a class, unless --budget says otherwise
 
@@ -135,7 +135,8 @@ def grade(options: argparse.Namespace) -> int:
 def _grade_own(options: argparse.Namespace) -> Report:
     """Grade the learner's own notebooks, beside which the best verdicts are kept, or files that are named."""
     attempts = asked_for(options.what, _chosen(options.k))
-    report = _leading_on(session(attempts, _how(options), options.plain))
+    with closing(Examiners(options.timeout)) as examiners:
+        report = _leading_on(session(attempts, examiners, _seed(options), options.plain))
     if not any(map(is_file, options.what)):
         kept = Progress(home())
         for verdict in report.verdicts:
@@ -154,15 +155,16 @@ def _leading_on(report: Report) -> Report:
     return replace(report, verdicts=verdicts)
 
 
-def _how(options: argparse.Namespace, *secret: str) -> How:
-    return How(new_seed() if options.seed is None else options.seed, options.timeout, secret)
+def _seed(options: argparse.Namespace) -> int:
+    return new_seed() if options.seed is None else int(options.seed)
 
 
 def _grade_each(options: argparse.Namespace) -> list[Report]:
     named = {find(one).name for one in options.what}
     chosen = [puzzles()[name] for name in _chosen(options.k) if not named or name in named]
     budget = options.budget or BUDGET * options.timeout
-    return grade_class(options.each, chosen, bool(named), _how(options, str(options.each)), budget, options.plain)
+    with closing(Examiners(options.timeout, [str(options.each)])) as examiners:
+        return grade_class(options.each, chosen, bool(named), examiners, _seed(options), budget, options.plain)
 
 
 # -- what is asked for -----------------------------------------------------------------------------------------
@@ -306,17 +308,18 @@ def watch(options: argparse.Namespace) -> int:
     paths = [Path(one) for one in options.what if is_file(one)]
     folders = {path.parent.resolve() for path in paths} or {home().resolve()}
     graded = options.what
-    while True:
-        try:
-            attempts = asked_for(graded, _chosen(options.k))
-            report = _leading_on(session(attempts, _how(options), options.plain))
-            print(report_text(report, not options.plain and sys.stdout.isatty()), flush=True)
-        except (Unreadable, PuzzleError) as error:
-            if graded is options.what:
-                raise
-            print(error, flush=True)
-        print("\nWaiting for a file to be saved; Ctrl-C ends this.\n", file=sys.stderr)
-        graded = _next_saved(changes, folders, paths)
+    with closing(Examiners(options.timeout)) as examiners:
+        while True:
+            try:
+                attempts = asked_for(graded, _chosen(options.k))
+                report = _leading_on(session(attempts, examiners, _seed(options), options.plain))
+                print(report_text(report, not options.plain and sys.stdout.isatty()), flush=True)
+            except (Unreadable, PuzzleError) as error:
+                if graded is options.what:
+                    raise
+                print(error, flush=True)
+            print("\nWaiting for a file to be saved; Ctrl-C ends this.\n", file=sys.stderr)
+            graded = _next_saved(changes, folders, paths)
 
 
 def _next_saved(changes: Any, folders: set[Path], paths: Sequence[Path]) -> list[str]:

@@ -1,7 +1,4 @@
-"""Starts a process of the grader's: ``python start.py MODULE DESCRIPTOR``, a nursery or an examiner.
-
-It is run by its path, as the package need not be installed.
-"""
+"""Starts the fork server: ``python start.py DESCRIPTOR``, by its path, as the package need not be installed."""
 
 import importlib
 import sys
@@ -9,4 +6,4 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    importlib.import_module(f"lib.referee.{sys.argv[1]}").main(int(sys.argv[2]))
+    importlib.import_module("lib.referee.fork_server").serve(int(sys.argv[1]))

@@ -6,7 +6,6 @@ It is told the code, the size of this run and its limits, but no seeds, no other
 import io
 import os
 import resource
-import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,8 +24,8 @@ from ..remote.wire import Wire, pack_error
 from ..running.execution import execute
 from ..running.limits import TimeIsUp, alarm
 from ..running.run import check_function
-from . import jail
-from .alone import stay_alone
+from . import namespaces
+from .seccomp import refuse_processes
 
 LIMITS = {"AS": 2 << 30, "FSIZE": 1 << 20, "NOFILE": 64, "CORE": 0}
 """What the system allows this process: bytes of memory and of a file, open files, no core file."""
@@ -41,22 +40,18 @@ REFUSED = (
 """What no honest program of a puzzle does. It is refused for the sake of the message, not as a protection."""
 
 
-def main(line: socket.socket, reins: socket.socket) -> None:
+def main(wire: Wire, place: dict[str, Any]) -> None:
     """Do one task and end, whatever threads and handlers the learner's code has left.
 
     The learner's code is sent only after this process is locked in.
     """
-    wire = Wire(line)
-    place = wire.receive(longest=None)
     try:
         if place["mechanism"] == "namespaces":
-            jail.enter(place["view"], place["home"], 64 * LIMITS["FSIZE"], reins)
-        else:
-            jail.keep_together(reins)
-        _move_to("/tmp" if place["mechanism"] in ("bubblewrap", "namespaces") else place["home"])
+            namespaces.enter(place["root"])
+        _move_to(place["home"])
         _limit(place["timeout"], place["tasks"])
         if place["alone"]:
-            stay_alone()
+            refuse_processes()
         wire.send(["ready", [path for path in place["hidden"] if os.path.exists(path)]])
         task = wire.receive(longest=None)
         _settle(task["file"], task["folder"])

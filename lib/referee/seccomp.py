@@ -10,7 +10,7 @@ import os
 import struct
 import sys
 
-from .jail import LIBC, NO_NEW_PRIVILEGES
+from .namespaces import LIBC, NO_NEW_PRIVILEGES, prctl
 
 LOAD, SAME, ANY_BIT, AT_LEAST, GIVE_BACK = 0x20, 0x15, 0x45, 0x35, 0x06  # instructions of a filter: linux/bpf_common.h
 NUMBER, MACHINE, FIRST_ARGUMENT = 0, 4, 16  # where a filter finds them: struct seccomp_data
@@ -27,25 +27,22 @@ CALLS = {  # numbers of the system's calls: machine, then those to start a threa
 pidfd_getfd."""
 
 
-def stay_alone() -> bool:
+def refuse_processes() -> bool:
     """Let the system refuse this process, from now on, to start others, to signal them and to reach into them. Return
     whether it does: elsewhere than on 64-bit Linux, on x86 or ARM, it does not."""
     if sys.platform != "linux" or os.uname().machine not in CALLS or sys.maxsize < 1 << 32:
         return False
     machine, clone, clone3, signals, others = CALLS[os.uname().machine]
-    refused, unknown = REFUSED | errno.EPERM, REFUSED | errno.ENOSYS  # unknown: then the C library takes clone
-    steps = [(LOAD, 0, 0, MACHINE), (SAME, 1, 0, machine), (GIVE_BACK, 0, 0, refused), (LOAD, 0, 0, NUMBER)]
-    steps += [(AT_LEAST, 0, 1, OLD_NUMBERS), (GIVE_BACK, 0, 0, refused)]
+    refused, unknown = (GIVE_BACK, 0, 0, REFUSED | errno.EPERM), (GIVE_BACK, 0, 0, REFUSED | errno.ENOSYS)
+    steps = [(LOAD, 0, 0, MACHINE), (SAME, 1, 0, machine), refused, (LOAD, 0, 0, NUMBER)]
+    steps += [(AT_LEAST, 0, 1, OLD_NUMBERS), refused, (SAME, 0, 1, clone3), unknown]  # then the C library takes clone
     for number in others:
-        steps += [(SAME, 0, 1, number), (GIVE_BACK, 0, 0, refused)]
-    steps += [(SAME, 0, 1, clone3), (GIVE_BACK, 0, 0, unknown)]
-    wanted = [(clone, ANY_BIT, A_THREAD), *((number, SAME, os.getpid()) for number in signals)]
-    for number, holds, value in wanted:  # of the first argument
-        steps += [(SAME, 0, 4, number), (LOAD, 0, 0, FIRST_ARGUMENT), (holds, 1, 0, value)]
-        steps += [(GIVE_BACK, 0, 0, refused), (GIVE_BACK, 0, 0, ALLOWED)]
+        steps += [(SAME, 0, 1, number), refused]
+    for number, holds, value in ((clone, ANY_BIT, A_THREAD), *((number, SAME, os.getpid()) for number in signals)):
+        steps += [(SAME, 0, 4, number), (LOAD, 0, 0, FIRST_ARGUMENT), (holds, 1, 0, value), refused]
+        steps += [(GIVE_BACK, 0, 0, ALLOWED)]
     steps += [(GIVE_BACK, 0, 0, ALLOWED)]
-    program = b"".join(struct.pack("=HBBI", *step) for step in steps)
-    kept = ctypes.create_string_buffer(program, len(program))
-    told = struct.pack("@HP", len(steps), ctypes.addressof(kept))
-    LIBC.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    return bool(LIBC.prctl(FILTER, BY_PROGRAM, told, 0, 0) == 0)
+    program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
+    prctl(NO_NEW_PRIVILEGES, 1)
+    filters = struct.pack("@HP", len(steps), ctypes.addressof(program))
+    return bool(LIBC.prctl(FILTER, BY_PROGRAM, filters, 0, 0) == 0)

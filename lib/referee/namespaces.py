@@ -1,0 +1,88 @@
+"""Linux's user namespaces, which need no privilege: no network, no other processes, and no files but those in view.
+
+The system may refuse any of these calls: then OSError is raised, nothing is promised, and the worker is started in
+another way (see ``sandbox``).
+"""
+
+import ctypes
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+# From Linux's headers: sched.h, mount.h, prctl.h, capability.h.
+NEW_USER, NEW_MOUNTS, NEW_NETWORK, NEW_PROCESSES = 0x10000000, 0x00020000, 0x40000000, 0x20000000
+NEW_SHARED_MEMORY, NEW_HOST_NAME, NEW_CONTROL_GROUPS = 0x08000000, 0x04000000, 0x02000000
+READ_ONLY, NO_SUID, NO_DEVICES, BIND, RECURSIVE, PRIVATE = 0x1, 0x2, 0x4, 0x1000, 0x4000, 0x40000
+SET_MOUNT_ATTRIBUTES, AT_HERE, AT_RECURSIVE = 442, -100, 0x8000
+ON_PARENTS_DEATH, DROP_BOUND, ADOPT_ORPHANS, NO_NEW_PRIVILEGES = 1, 24, 36, 38
+CAPABILITIES_3 = 0x20080522
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+
+
+def call(function: str, *arguments: object) -> None:
+    """Call a function of the C library. Raise OSError if it fails."""
+    if LIBC[function](*arguments) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+
+
+def prctl(option: int, value: int) -> None:
+    """Ask Linux for something about this process. Other systems do not know of it."""
+    if sys.platform == "linux":
+        call("prctl", option, value, 0, 0, 0)
+
+
+def leave(view: Sequence[tuple[str, bool]], root: str, home: str, size: int) -> None:
+    """Leave all of the system's namespaces, and build at ``root``, an empty folder, all that is to be seen.
+
+    That is a view (see ``sandbox``), read only, and at ``home`` an empty folder of ``size`` bytes. Call it while there
+    is only one thread. The next child process is the first one of its namespace: it has to call ``enter``.
+    """
+    user, group = os.getuid(), os.getgid()
+    kinds = NEW_MOUNTS | NEW_NETWORK | NEW_PROCESSES | NEW_SHARED_MEMORY | NEW_HOST_NAME | NEW_CONTROL_GROUPS
+    call("unshare", NEW_USER | kinds)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    _mount(None, "/", None, RECURSIVE | PRIVATE)
+    _mount("tmpfs", root, "tmpfs", NO_SUID | NO_DEVICES)
+    for folder in (home, "/proc"):
+        Path(root + folder).mkdir(parents=True)
+    for path, seen in (*view, *((device, True) for device in DEVICES)):
+        target = Path(root + path)
+        if seen and not os.path.isdir(path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.touch()
+        else:
+            target.mkdir(parents=True, exist_ok=True)
+        if seen:
+            _mount(path, str(target), None, BIND | RECURSIVE)
+        else:
+            _mount("tmpfs", str(target), "tmpfs", NO_SUID | NO_DEVICES)
+    attributes = (ctypes.c_uint64 * 4)(READ_ONLY, 0, 0, 0)
+    size_of = ctypes.c_size_t(ctypes.sizeof(attributes))
+    call("syscall", SET_MOUNT_ATTRIBUTES, AT_HERE, os.fsencode(root), AT_RECURSIVE, ctypes.byref(attributes), size_of)
+    _mount("tmpfs", root + home, "tmpfs", NO_SUID | NO_DEVICES, f"size={size}")
+
+
+def enter(root: str) -> None:
+    """Go into what ``leave`` has built, and give up every right to change it."""
+    with suppress(OSError):  # where /proc is masked, as in containers; Python needs none
+        flags = NO_SUID | NO_DEVICES | READ_ONLY  # /proc/sys is the host's: root could write there
+        _mount("proc", root + "/proc", "proc", flags)
+    os.chroot(root)
+    os.chdir("/")
+    for capability in range(64):
+        LIBC.prctl(DROP_BOUND, capability, 0, 0, 0)  # fails beyond the last one
+    header = (ctypes.c_uint32 * 2)(CAPABILITIES_3, 0)
+    call("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
+    prctl(NO_NEW_PRIVILEGES, 1)
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    texts = [text if text is None else os.fsencode(text) for text in (source, target, kind, options)]
+    call("mount", *texts[:3], ctypes.c_ulong(flags), texts[3])
