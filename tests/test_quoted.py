@@ -21,7 +21,7 @@ from lib.record.score import peak_event
 from lib.record.table import collective
 from solutions import build
 from tests.programs import SOLUTIONS
-from tests.published import MEGATRON
+from tools.published import MEGATRON
 
 BILLION, YEAR = 10**9, 365.25 * 86_400
 PER_SECOND = 4e14
