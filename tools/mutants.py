@@ -197,6 +197,7 @@ class Trial(NamedTuple):
     pid: int
     tree: Path
     mutant: Mutant | None
+    tests: Mapping[str, float]
     said: IO[str]
     deadline: float
 
@@ -205,6 +206,7 @@ class Outcome(NamedTuple):
     """What came of a trial: the first test that failed, or nothing, and the processor time that it took."""
 
     mutant: Mutant | None
+    tests: Mapping[str, float]
     failed: str
     seconds: float
 
@@ -214,7 +216,7 @@ def begin(tree: Path, mutant: Mutant | None, tests: Mapping[str, float], limit: 
     processor time that each may take; 0 is any."""
     said = tempfile.TemporaryFile("w+")  # noqa: SIM115
     if pid := os.fork():
-        return Trial(pid, tree, mutant, said, time.monotonic() + limit)
+        return Trial(pid, tree, mutant, tests, said, time.monotonic() + limit)
     code = 1
     try:
         os.setsid()
@@ -256,25 +258,29 @@ def trials(
     """Run tests for mutants, as many at a time as there are trees, and tell what came of each. After ``limit`` seconds
     on the clock one of them hangs."""
     waiting, free, running = list(reversed(todo)), list(trees), dict[int, Trial]()
-    while waiting or running:
-        while waiting and free:
-            (mutant, tests), tree = waiting.pop(), free.pop(0)
-            if mutant is not None:
-                (tree / mutant.path.relative_to(ROOT)).write_text(mutant.source(), "utf-8")
-            trial = begin(tree, mutant, tests, limit)
-            running[trial.pid] = trial
-        pid, status, used = os.wait4(-1, os.WNOHANG)
-        if pid:
-            trial = running.pop(pid)
-            if trial.mutant is not None:
-                shutil.copy(trial.mutant.path, trial.tree / trial.mutant.path.relative_to(ROOT))
-            free.append(trial.tree)
-            yield Outcome(trial.mutant, noticed(trial, status), used.ru_utime + used.ru_stime)
-            continue
-        for trial in running.values():
-            if time.monotonic() > trial.deadline:
-                os.killpg(trial.pid, signal.SIGKILL)
-        time.sleep(0.05)
+    try:
+        while waiting or running:
+            while waiting and free:
+                (mutant, tests), tree = waiting.pop(), free.pop(0)
+                if mutant is not None:
+                    (tree / mutant.path.relative_to(ROOT)).write_text(mutant.source(), "utf-8")
+                trial = begin(tree, mutant, tests, limit)
+                running[trial.pid] = trial
+            pid, status, used = os.wait4(-1, os.WNOHANG)
+            if pid:
+                trial = running.pop(pid)
+                if trial.mutant is not None:
+                    shutil.copy(trial.mutant.path, trial.tree / trial.mutant.path.relative_to(ROOT))
+                free.append(trial.tree)
+                yield Outcome(trial.mutant, trial.tests, noticed(trial, status), used.ru_utime + used.ru_stime)
+                continue
+            for trial in running.values():
+                if time.monotonic() > trial.deadline:
+                    os.killpg(trial.pid, signal.SIGKILL)
+            time.sleep(0.05)
+    finally:  # of an interrupted program as well
+        for pid in running:
+            os.killpg(pid, signal.SIGKILL)
 
 
 def path_of(module: str) -> Path:
@@ -292,11 +298,10 @@ def order(path: Path) -> list[str]:
 def unchanged(tests: Sequence[str], trees: Sequence[Path]) -> Iterator[tuple[str, float]]:
     """Run files of tests without a change, for as long as they take, each in a process of its own. Tell what each
     takes on the processor; end the program where one fails."""
-    for test in tests:
-        for _, failed, seconds in trials([(None, {test: 0.0})], trees):
-            if failed:
-                sys.exit(f"without any change a test fails already: {failed}")
-            yield test, seconds
+    for _, (test,), failed, seconds in trials([(None, {test: 0.0}) for test in tests], trees):
+        if failed:
+            sys.exit(f"without any change a test fails already: {failed}")
+        yield test, seconds
 
 
 def main() -> int:
@@ -329,7 +334,7 @@ def main() -> int:
         verdicts = {}
         limits = {test: START + HANGS * seconds for test, seconds in taken.items()}
         todo = [(mutant, {test: limits[test] for test in tests[mutant.path]}) for mutant in chosen]
-        for mutant, by, _ in trials(todo, trees, WAITS * (START + took)):
+        for mutant, _, by, _ in trials(todo, trees, WAITS * (START + took)):
             assert mutant is not None
             verdicts[mutant] = by
             print(f"{mutant.path.name}:{mutant.line()} {mutant.kind}: {by or 'NOT NOTICED'}", flush=True)

@@ -106,16 +106,21 @@ def subject_of(word: str) -> Puzzle | None:
     return next((puzzle for puzzle in puzzles().values() if word in puzzle.words), None)
 
 
-@cache
 def kept(name: str) -> dict[str, Any]:
     """Return one of the tables that the build writes into lib."""
-    return json.loads(files("lib").joinpath(name).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    if name not in _tables:
+        _tables[name] = json.loads(files("lib").joinpath(name).read_text(encoding="utf-8"))
+    return _tables[name]
 
 
-def forget() -> None:
-    """Forget all tables, so that they are read again."""
+_tables: dict[str, dict[str, Any]] = {}
+
+
+def use_tables(tables: Mapping[str, dict[str, Any]] | None) -> None:
+    """Use other tables instead of those in lib, by the names of their files; None: again those in lib."""
     puzzles.cache_clear()
-    kept.cache_clear()
+    _tables.clear()
+    _tables.update(tables or {})
 
 
 def find(name: object) -> Puzzle:
