@@ -49,7 +49,7 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 SHOWN = "p06_gpipe"
-"""The source whose picture README.md shows."""
+"""The source whose picture docs/pictures.md shows."""
 PLACEHOLDER = "# Your code here."
 PICTURE = re.compile(r"!\[[^\]]*\]\(picture:(\w+)\)")
 NAMES = {

@@ -46,7 +46,7 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Train all `LAYERS` layers for one step on all `BATCHES` micro-batches. Temporaries in the updated weights with
+# Train all `LAYERS` layers for one step on all `BATCHES` micro-batches. Hand in the updated weights with
 # `set_final_weight`, and leave the updated optimizer states in `opt_states`.
 #
 # Target, for 2 layers and 4 micro-batches: **17** ticks, peak memory **2,621,440** elements.

@@ -22,5 +22,5 @@ def with_puzzles(readme: str, puzzles: Sequence[Puzzle], solutions: Path) -> str
     for puzzle in puzzles:
         if not puzzle.repair:
             link = f"[`{puzzle.name}`](puzzles/{puzzle.file}.ipynb)"
-            table.append(f"| {puzzle.number} | {link} | {puzzle.title}: {said[puzzle.name]} |")
+            table.append(f"| {puzzle.number} | {link} | {said[puzzle.name]} |")
     return PLACE.sub(lambda place: "\n".join([place[1].rstrip(), *table, place[2]]), readme)

@@ -545,7 +545,7 @@ def test_readme_has_a_row_for_each_puzzle(tree: Path) -> None:
         "<!-- puzzles, made -->",
         "| # | puzzle | idea |",
         "|---|---|---|",
-        "| 4 | [`fsdp`](puzzles/p04_fsdp.ipynb) | Fully sharded data parallel: all in pieces |",
+        "| 4 | [`fsdp`](puzzles/p04_fsdp.ipynb) | all in pieces |",
         "<!-- end of puzzles -->",
     ]
     assert build.main(["--check"], tree) == 0
