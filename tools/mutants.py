@@ -61,9 +61,11 @@ TESTS = [  # those that are quick and notice much first
     *("codes", "prints", "cost", "plain_machine", "operations", "failed_run", "corpus", "drawing_primitives"),
     *("clerk", "fuzz", "whole_gradient", "passes"),
 ]
-PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", "-m", "not process and not browser"]
+PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not process and not browser"]
 PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is in LOADED
 PYTEST += ["--deselect=tests/test_corpus.py::test_what_never_ends_is_ended_in_a_notebook"]  # seconds of busy loops
+PROFILE = "--hypothesis-profile=mutants"
+"""Of files of tests; tests/conftest.py has it, which doctests do without."""
 LOADED = ("chalk", "jupytext", "nbformat", "torch")
 """What tests import that is not the project, and slow: it is there when a process is forked."""
 ROOT = Path(__file__).resolve().parent.parent
@@ -229,7 +231,8 @@ def begin(tree: Path, mutant: Mutant | None, tests: Mapping[str, float], limit: 
         resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
         for test, seconds in tests.items():
             signal.setitimer(signal.ITIMER_PROF, seconds)
-            if pytest.main([*PYTEST, test]) not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            arguments = [*PYTEST, *([PROFILE] if test.startswith("tests/") else []), test]
+            if pytest.main(arguments) not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
                 break
         else:
             code = 0
