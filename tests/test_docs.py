@@ -55,7 +55,7 @@ def heading_names(page: Path) -> set[str]:
 
 def problems(page: Path, text: str) -> Iterator[str]:
     """Links of a text that lead nowhere."""
-    for link in LINK.findall(text):
+    for link in LINK.findall(re.sub(r"`[^`\n]*`", "", text)):
         where, _, heading = link.partition("#")
         target = (page.parent / where).resolve() if where else page
         if "://" in link:
