@@ -94,7 +94,7 @@ lite: $(STAMP) ## a site that plays the puzzles in the browser alone, in dist/li
 	@$(RUN) -m solutions.lite
 	@$(RUN) -m pytest -q tests/test_lite.py
 
-build: $(STAMP) ## make puzzles/*.ipynb, the tables in lib and the links in README.md from their sources
+build: $(STAMP) ## make puzzles/*.ipynb and the tables in lib and README.md from their sources
 	@$(RUN) -m solutions.build
 
 check-built: $(STAMP) ## fail where these differ from what their sources make

@@ -764,7 +764,7 @@ def test_every_make_target_explains_itself() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.skipif(not shutil.which("make"), reason="this machine has no make; README gives the lines without")
+@pytest.mark.skipif(not shutil.which("make"), reason="this machine has no make; docs/install.md says how to do without")
 @pytest.mark.parametrize(("arguments", "said"), [([], "check-built"), (["reset"], "make reset P=4")])
 def test_make_says_what_to_write(arguments: list[str], said: str) -> None:
     done = subprocess.run(
