@@ -521,7 +521,7 @@ def products(root: Path) -> dict[Path, str]:
     are drawn from the tables that are made here, not from those in lib."""
     found = checked(root)
     made = tables(root, found)
-    use_tables({path.name: json.loads(text) for path, text in made.items()})
+    use_tables({path.name: text for path, text in made.items()})
     try:
         notebooks = {
             Path("puzzles", notebook_name(path)): as_text(notebook(path), indent=1)
@@ -529,7 +529,7 @@ def products(root: Path) -> dict[Path, str]:
         }
         return made | notebooks | dict(_front(root, found))
     finally:
-        use_tables(None)
+        use_tables({})
 
 
 def checked(root: Path) -> list[Json]:

@@ -106,21 +106,22 @@ def subject_of(word: str) -> Puzzle | None:
     return next((puzzle for puzzle in puzzles().values() if word in puzzle.words), None)
 
 
+@cache
 def kept(name: str) -> dict[str, Any]:
     """Return one of the tables that the build writes into lib."""
-    if name not in _tables:
-        _tables[name] = json.loads(files("lib").joinpath(name).read_text(encoding="utf-8"))
-    return _tables[name]
+    text = _texts.get(name) or files("lib").joinpath(name).read_text(encoding="utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
 
 
-_tables: dict[str, dict[str, Any]] = {}
+_texts: dict[str, str] = {}
 
 
-def use_tables(tables: Mapping[str, dict[str, Any]] | None) -> None:
-    """Use other tables instead of those in lib, by the names of their files; None: again those in lib."""
+def use_tables(texts: dict[str, str]) -> None:
+    """Use other tables instead of those in lib: texts by the names of their files."""
+    global _texts
+    _texts = texts
     puzzles.cache_clear()
-    _tables.clear()
-    _tables.update(tables or {})
+    kept.cache_clear()
 
 
 def find(name: object) -> Puzzle:
