@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> int:
-    """Temporaries the command to whom it belongs; the exit status."""
+    """Run a command. Return its exit status."""
     if sys.argv[1:2] == ["draw"]:
         # By name: lib knows nothing of drawing, which stands above it.
         return int(importlib.import_module("drawing.shell").main(sys.argv[2:]))

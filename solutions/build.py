@@ -32,7 +32,7 @@ from lib import Model, PuzzleError, Run, run
 from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS
 from lib.course.outlines import as_kept
 from lib.course.rules import RULES
-from lib.course.specs import COSTS, Puzzle, after, before, cost_named, use_tables
+from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
 from lib.grading.submission import load
 from lib.record.score import work
 from lib.record.table import OPERATIONS, grantable
@@ -530,6 +530,13 @@ def products(root: Path) -> dict[Path, str]:
         return made | notebooks | dict(_front(root, found))
     finally:
         use_tables({})
+
+
+def use_tables(instead: dict[str, str]) -> None:
+    """Let all of lib read these tables, by the names of their files, instead of its own."""
+    texts.clear()
+    texts.update(instead)
+    forget()
 
 
 def checked(root: Path) -> list[Json]:

@@ -109,17 +109,16 @@ def subject_of(word: str) -> Puzzle | None:
 @cache
 def kept(name: str) -> dict[str, Any]:
     """Return one of the tables that the build writes into lib."""
-    text = _texts.get(name) or files("lib").joinpath(name).read_text(encoding="utf-8")
+    text = texts.get(name) or files("lib").joinpath(name).read_text(encoding="utf-8")
     return json.loads(text)  # type: ignore[no-any-return]
 
 
-_texts: dict[str, str] = {}
+texts: dict[str, str] = {}
+"""Of tables to use instead."""
 
 
-def use_tables(texts: dict[str, str]) -> None:
-    """Use other tables instead of those in lib: texts by the names of their files."""
-    global _texts
-    _texts = texts
+def forget() -> None:
+    """Forget all tables, so that they are read again."""
     puzzles.cache_clear()
     kept.cache_clear()
 
