@@ -101,7 +101,7 @@ def test_a_cell_that_prices_nothing_is_refused(tmp_path: Path, cell: str, said: 
     source = tmp_path / "p02_ddp.py"
     source.write_text(f'# %%\n{SOURCE}\n# %% tags=["priced"]\n{cell}\n', encoding="utf-8")
     with pytest.raises(build.BuildError, match=said):
-        build.check_pictures(source, [*build.read_cells(source), build.Cell("markdown", "![x](picture:priced)")])
+        build.with_pictures(source, "![x](picture:priced)")
 
 
 def test_a_source_without_such_a_cell_is_refused(tmp_path: Path) -> None:
