@@ -70,7 +70,7 @@ quick: $(STAMP) ## half of the tests, in two minutes: without those that take lo
 	@$(PYTEST) -m "not process and not browser and not long"
 
 test-all: test lite ## the same, the site for the browser alone, and the notebooks on the newest packages
-	@$(RUN) -m tests.pythons
+	@$(RUN) -m tools.pythons
 
 browser: $(BROWSER_STAMP) ## have a headless Chromium, with which `make test` looks at the pictures
 	@$(RUN) -m tests.browser 2>/dev/null || .ci/browser
@@ -94,7 +94,7 @@ lite: $(STAMP) ## a site that plays the puzzles in the browser alone, in dist/li
 	@$(RUN) -m solutions.lite
 	@$(RUN) -m pytest -q tests/test_lite.py
 
-build: $(STAMP) ## make puzzles/*.ipynb, the tables in lib and the links in README.md from their sources
+build: $(STAMP) ## make puzzles/*.ipynb and the tables in lib and README.md from their sources
 	@$(RUN) -m solutions.build
 
 check-built: $(STAMP) ## fail where these differ from what their sources make
@@ -105,15 +105,15 @@ lint: $(STAMP) ## ruff and mypy
 		$(RUN) -m $$tool || failed=1; done; exit $$failed
 
 bench: $(STAMP) ## microseconds per event of runs and pictures, beside their floors (some minutes)
-	@$(RUN) tests/bench.py
-	@$(RUN) tests/bench_drawing.py
-	@$(RUN) tests/bench_engines.py
+	@$(RUN) -m tools.bench
+	@$(RUN) -m tools.bench_drawing
+	@$(RUN) -m tools.bench_engines
 
 papers: $(STAMP) ## figures that others have published beside ours: tables, and papers.csv and papers.svg in dist/
-	@$(RUN) -m tests.papers
+	@$(RUN) -m tools.papers
 
 mutants: $(STAMP) ## how many small mistakes in lib the tests notice (an hour; MUTANTS="--count 30 --only lib.machine.network")
-	@$(RUN) tests/mutants.py $(MUTANTS)
+	@$(RUN) -m tools.mutants $(MUTANTS)
 
 pins: $(STAMP) ## take the newest versions that are allowed, and note them as those to be tested
 	@$(PIP) --upgrade --upgrade-strategy eager --editable ".[dev,browser,lite]"

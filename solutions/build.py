@@ -1,6 +1,6 @@
 """Make the blank notebooks and the table of puzzles from their one source, the files beside this one.
 
-    python -m solutions.build            write puzzles/*.ipynb, the gallery, the tables in lib, links of README.md
+    python -m solutions.build            write puzzles/*.ipynb, the gallery, the tables in lib and in README.md
     python -m solutions.build --check    write nothing, fail where they differ from what would be written
 
 A source is a Python file in jupytext's percent format. A cell tagged ``spec`` holds the literal
@@ -8,6 +8,8 @@ figures of the puzzle that follows, which go to lib/specs.json; a cell tagged ``
 between ``### BEGIN SOLUTION`` and ``### END SOLUTION`` is left out of the blank notebook. Where a
 program is to be repaired, ``### BROKEN`` stands between the two, and below it, as comments, what the
 blank has instead.
+
+Nothing is written before everything is made: a build that fails leaves all files as they were.
 """
 
 from __future__ import annotations
@@ -30,14 +32,15 @@ from lib import Model, PuzzleError, Run, run
 from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS
 from lib.course.outlines import as_kept
 from lib.course.rules import RULES
-from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget
+from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
 from lib.grading.submission import load
 from lib.record.score import work
 from lib.record.table import OPERATIONS, grantable
 
 from . import gallery, priced
 from .address import address, fill, links
-from .mine import write_whole
+from .mine import write_all
+from .readme import with_puzzles
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST_CELL = Path(__file__).with_name("first_cell.py")
@@ -46,7 +49,7 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 SHOWN = "p06_gpipe"
-"""The source whose picture README.md shows."""
+"""The source whose picture docs/pictures.md shows."""
 PLACEHOLDER = "# Your code here."
 PICTURE = re.compile(r"!\[[^\]]*\]\(picture:(\w+)\)")
 NAMES = {
@@ -323,6 +326,25 @@ def published(root: Path) -> str:
         raise BuildError(str(error)) from None
 
 
+def check_pictures(path: Path, cells: Sequence[Cell]) -> None:
+    """Each picture in a text is one that can be drawn."""
+    source = "\n".join(cell.source for cell in cells if cell.kind == "code")
+    tagged = sum(priced.TAG in cell.tags for cell in cells)
+    named = {
+        name
+        for cell in cells
+        if cell.kind == "markdown"
+        for name in PICTURE.findall(cell.source)
+    }
+    if priced.NAME in named and tagged != 1:
+        raise BuildError(
+            f'{path.name}: exactly one cell with tags=["{priced.TAG}"] is needed, {tagged} found'
+        )
+    for name in named - {"course", priced.NAME, *OPERATIONS}:
+        if f"def {name}(" not in source:
+            raise BuildError(f"{path.name}: it defines no {name}(), which is to draw a picture")
+
+
 def with_pictures(path: Path, source: str) -> str:
     """A text cell in which ``![...](picture:allgather)`` is the picture, and ``course`` the map of all puzzles;
     ``priced`` is what a step takes on real GPUs, as a line and a picture (see ``priced``).
@@ -348,21 +370,15 @@ def with_pictures(path: Path, source: str) -> str:
 @cache  # a build asks for the blank notebook, the solved one and Colab's, and some draw for seconds
 def _drawn(file: str, text: str, name: str) -> str:
     """What a function of a source draws."""
-    draws = load(file, text)[0].get(name)
-    if draws is None:
-        raise BuildError(f"{file}: it defines no {name}(), which is to draw a picture")
+    draws = load(file, text)[0][name]
     return str(draws(static=True)._repr_html_())
 
 
 def _priced(path: Path) -> str:
     """What the solution takes in the cell of the source that prices it."""
-    cells = [cell.source for cell in read_cells(path) if priced.TAG in cell.tags]
-    if len(cells) != 1:
-        raise BuildError(
-            f'{path.name}: exactly one cell with tags=["{priced.TAG}"] is needed, {len(cells)} found'
-        )
+    [cell] = [cell.source for cell in read_cells(path) if priced.TAG in cell.tags]
     try:
-        return priced.shown(path.name, path.read_text(encoding="utf-8"), cells[0])
+        return priced.shown(path.name, path.read_text(encoding="utf-8"), cell)
     except (ValueError, PuzzleError) as error:
         raise BuildError(f"{path.name}: {error}") from None
 
@@ -500,35 +516,37 @@ def _check_keys(
 # --- the whole -----------------------------------------------------------------------------------
 
 
-def products(root: Path, write: bool = False) -> dict[Path, str]:
-    """Every file that the build makes, relative to the root, and its text.
+def products(root: Path) -> dict[Path, str]:
+    """Every file that the build makes, relative to the root, and its text. The pictures in the notebooks
+    are drawn from the tables that are made here, not from those in lib."""
+    found = checked(root)
+    made = tables(root, found)
+    use_tables({path.name: text for path, text in made.items()})
+    try:
+        notebooks = {
+            Path("puzzles", notebook_name(path)): as_text(notebook(path), indent=1)
+            for path in sources(root / "solutions")
+        }
+        return made | notebooks | dict(_front(root, found))
+    finally:
+        use_tables({})
 
-    ``write``: write them, the tables first, which the pictures in the notebooks are drawn from.
-    """
-    made = tables(root)
-    if write:
-        _write(root, made)
-    notebooks = {
-        Path("puzzles", notebook_name(path)): as_text(notebook(path), indent=1)
-        for path in sources(root / "solutions")
-    } | dict(_front(root))
-    if write:
-        _write(root, notebooks)
-    return made | notebooks
 
-
-def _write(root: Path, made: dict[Path, str]) -> None:
-    for path, text in made.items():
-        write_whole(root / path, text)
+def use_tables(instead: dict[str, str]) -> None:
+    """Let all of lib read these tables, by the names of their files, instead of its own."""
+    texts.clear()
+    texts.update(instead)
     forget()
 
 
-def tables(root: Path) -> dict[Path, str]:
-    """The table of the puzzles, and what of their solutions may be shown. The rest is made with their help."""
+def checked(root: Path) -> list[Json]:
+    """The figures of all puzzles, once all has been looked at that needs no run: the quick part comes first."""
     paths = sources(root / "solutions")
     for path in paths:
-        for cell in read_cells(path):
-            blank_cell(path, cell)  # what has no blank is found before anything is written
+        cells = read_cells(path)
+        for cell in cells:
+            blank_cell(path, cell)
+        check_pictures(path, cells)
     found = [puzzle for path in filter(is_puzzle, paths) for puzzle in specs(path)]
     for key in ("number", "name"):
         files: dict[object, str] = {}
@@ -539,10 +557,21 @@ def tables(root: Path) -> dict[Path, str]:
                     f"{puzzle[key]!r}: the other is in {files[puzzle[key]]}.py"
                 )
             files[puzzle[key]] = puzzle["file"]
-    kept = {}
-    for puzzle in found:
+    if (root / "solutions" / "index.py").exists():
+        known = gallery.sentences(root / "solutions")
+        missing = sorted(puzzle["name"] for puzzle in found if puzzle["name"] not in known)
+        if missing:
+            raise BuildError(f"index.py: a line with a link is needed for {', '.join(missing)}")
+    return found
+
+
+def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
+    """The table of the puzzles, and what of their solutions may be shown."""
+    for puzzle in _changed_first(root, found):
         for point in puzzle["frontier"]:
             _prove(root, puzzle, point, found)
+    kept = {}
+    for puzzle in found:
         played = _played(root, puzzle)
         kept[puzzle["name"]] = {
             **as_kept(played.events, played.time),
@@ -565,14 +594,20 @@ def tables(root: Path) -> dict[Path, str]:
     }
 
 
+def _changed_first(root: Path, found: Sequence[Json]) -> list[Json]:
+    """The puzzles, those before the others that are new or have changed: there the mistakes are."""
+    path = root / "lib" / "specs.json"
+    old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return sorted(found, key=lambda puzzle: bool(old.get(puzzle["name"]) == puzzle))
+
+
 def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
     """What a puzzle's solution takes at every other size: what is different, ticks and elements."""
     solution, own = _solution(root, puzzle), puzzle["size"]
     rows: list[list[Any]] = []
-    cost = cost_named(puzzle.get("cost", "default"))
     for size in SIZES[puzzle["other_sizes"]](own):
         if size != own:
-            played = run(solution, **size, cost=cost)
+            played = _run(solution, {**puzzle, "size": size})
             changed = {key: size[key] for key in size if size[key] != own.get(key)}
             rows.append([changed, played.time, math.ceil(played.memory)])
     return rows
@@ -607,7 +642,13 @@ def _played(root: Path, puzzle: Json) -> Run:
 
 def _run(function: Callable[[Model], Any], puzzle: Json) -> Run:
     cost = cost_named(puzzle.get("cost", "default"))
-    return run(function, **puzzle["size"], cost=cost)
+    try:
+        return run(function, **puzzle["size"], cost=cost)
+    except PuzzleError as error:
+        size = ", ".join(f"{name}={value}" for name, value in puzzle["size"].items())
+        raise BuildError(
+            f"{puzzle['file']}.py: a program of {puzzle['name']} fails at {size}: {error}"
+        ) from None
 
 
 def _solution(root: Path, puzzle: Json) -> Callable[[Model], Any]:
@@ -622,39 +663,26 @@ def _names(root: Path, file: str) -> dict[str, Any]:
     return load(path.name, path.read_text(encoding="utf-8"))[0]
 
 
-def _front(root: Path) -> Iterator[tuple[Path, str]]:
-    """README.md with its links, and the picture that it shows: what one of the solutions does."""
-    readme = root / "README.md"
+def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:
+    """README.md with its links and its table, and the pictures that it shows: what solutions do."""
+    readme, folder = root / "README.md", root / "solutions"
+    overview = (folder / "index.py").exists()
+    puzzles = [Puzzle(**puzzle) for puzzle in found]
     if readme.exists():
-        yield Path("README.md"), fill(readme.read_text(encoding="utf-8"), published(root))
-    yield from _gallery(root)
-    path = root / "solutions" / f"{SHOWN}.py"
-    if path.exists():
-        puzzle = specs(path)[0]
-        time, memory = puzzle["target"]["time"], puzzle["target"]["memory"]
-        played = _played(root, puzzle)
-        drawn = draw(played, time_target=time, memory_target=memory)
-        yield Path("puzzles", f"{puzzle['name']}.svg"), drawn.svg() + "\n"
-
-
-def _gallery(root: Path) -> Iterator[tuple[Path, str]]:
-    """The schedules of all solutions, with what the overview says of them, if there is one."""
-    folder = root / "solutions"
-    if (folder / "index.py").exists():
-        found = [
-            puzzle for path in filter(is_puzzle, sources(folder)) for puzzle in specs(path)
-        ]
+        text = fill(readme.read_text(encoding="utf-8"), published(root))
+        yield Path("README.md"), with_puzzles(text, puzzles, folder) if overview else text
+    if overview:
         known = {puzzle["name"]: puzzle for puzzle in found}
-        missing = known.keys() - gallery.sentences(folder).keys()
-        if missing:
-            raise BuildError(
-                f"index.py: a line with a link is needed for {', '.join(sorted(missing))}"
-            )
-        puzzles = [Puzzle(**puzzle) for puzzle in found]
         made = gallery.products(
             puzzles, lambda puzzle: _played(root, known[puzzle.name]), folder
         )
         yield from ((Path("puzzles", name), text) for name, text in made)
+    for puzzle in found:
+        if puzzle["file"] == SHOWN:
+            time, memory = puzzle["target"]["time"], puzzle["target"]["memory"]
+            played = _played(root, puzzle)
+            drawn = draw(played, time_target=time, memory_target=memory)
+            yield Path("puzzles", f"{puzzle['name']}.svg"), drawn.svg() + "\n"
 
 
 def as_text(data: Json, indent: int) -> str:
@@ -684,10 +712,12 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     )
     check = parser.parse_args(arguments).check
     try:
-        made = products(root, write=not check)
+        made = products(root)
     except BuildError as error:
         print(f"build: {error}", file=sys.stderr)
         return 2
+    if not check:
+        write_all({root / path: text for path, text in made.items()})
     found = list(differences(root, made))
     for line in found:
         print(line, file=sys.stderr)

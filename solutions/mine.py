@@ -14,8 +14,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 PUZZLES = Path(__file__).resolve().parent.parent / "puzzles"
@@ -39,11 +39,21 @@ def _complete(target: Path, text: str) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_all(files: Mapping[Path, str]) -> None:
+    """Write files so that readers see an old text or a new one, never half of it. If one cannot be
+    written, all stay as they were."""
+    with ExitStack() as finished:
+        moves = []
+        for target, text in files.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            moves.append((finished.enter_context(_complete(target, text)), target))
+        for file, target in moves:
+            os.replace(file, target)
+
+
 def write_whole(target: Path, text: str) -> None:
-    """Write the target so that readers see the old text or the new one, never half of it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _complete(target, text) as finished:
-        os.replace(finished, target)
+    """The same for one file."""
+    write_all({target: text})
 
 
 def write_new(target: Path, text: str) -> bool:

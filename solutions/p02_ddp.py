@@ -377,7 +377,7 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # This is why nobody trains such a model that way: every GPU holds all weights, all gradients and all states. (MFU is
 # the part of what the GPUs could compute that the model itself needs; what is computed again does not count.) The next
 # cell is the same with your function. Take another model, another cluster, or more ranks: `lib.real` has some of each,
-# and README says how far such figures can be trusted.
+# and docs/real-machines.md says how far such figures can be trusted.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report

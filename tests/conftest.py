@@ -9,17 +9,15 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import Phase, settings
 
-from tests import definitions
 from tests.browser import Browser, NoBrowser
 from tests.guard import FIXTURES, guard
 from tests.programs import SMALLER
 
-definitions.use()
 # What is computed with numbers here is tiny: one thread is faster than several, all the more beside other tests.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # No test of ours depends on how fast the machine is, so neither do the generated ones.
 settings.register_profile("project", deadline=None, print_blob=True)
-settings.register_profile(  # of tests/mutants.py: whether a test fails, each time by the same examples
+settings.register_profile(  # of tools/mutants.py: whether a test fails, each time by the same examples
     "mutants", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile("project")

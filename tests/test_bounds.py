@@ -46,18 +46,18 @@ TABLE = {
     "breadth_first": ("39.9", None),
     "zero_bubble": ("19.5", None),
 }
-PIPELINES = [puzzles()[name] for name in TABLE]
+PIPELINES = [puzzle for puzzle in puzzles().values() if bounds_of(puzzle)]
 
 
 def test_the_puzzles_that_are_pipelines_have_these_bounds() -> None:
     found = {name: bounds_of(puzzle) for name, puzzle in puzzles().items()}
-    assert {name: one for name, one in found.items() if one} == {
+    assert {name: found[name] for name in TABLE} == {
         name: Bounds(Fraction(time), Fraction(one_stage) if one_stage else None)
         for name, (time, one_stage) in TABLE.items()
     }
 
 
-@pytest.mark.parametrize("puzzle", PIPELINES, ids=list(TABLE))
+@pytest.mark.parametrize("puzzle", PIPELINES, ids=[puzzle.name for puzzle in PIPELINES])
 def test_what_is_known_of_a_puzzle_is_not_below_its_bound(puzzle: Puzzle) -> None:
     bound = bounds_of(puzzle)
     assert bound is not None and puzzle.star is not None
@@ -95,7 +95,7 @@ def is_kept(done: Run, puzzle: Puzzle, size: Size, cost: Cost) -> Fraction:
     return over
 
 
-@pytest.mark.parametrize("puzzle", PIPELINES, ids=list(TABLE))
+@pytest.mark.parametrize("puzzle", PIPELINES, ids=[puzzle.name for puzzle in PIPELINES])
 def test_no_program_that_we_have_is_below_the_bound_of_a_puzzle(puzzle: Puzzle) -> None:
     sizes = [there.size for there in figures_elsewhere(puzzle)]
     some = Random(puzzle.name).sample(sizes, min(4, len(sizes)))
@@ -113,7 +113,7 @@ def test_no_program_that_we_have_is_below_the_bound_of_a_puzzle(puzzle: Puzzle) 
     assert right >= 6 * len(some)
 
 
-@pytest.mark.parametrize("puzzle", PIPELINES, ids=list(TABLE))
+@pytest.mark.parametrize("puzzle", PIPELINES, ids=[puzzle.name for puzzle in PIPELINES])
 def test_no_honest_program_is_below_the_bound(puzzle: Puzzle) -> None:
     ours = [
         one for one in [*HONEST, *MISTAKES] if one.puzzle == puzzle.name

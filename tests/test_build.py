@@ -290,6 +290,103 @@ def test_a_spec_may_name_a_cost_and_its_solution_is_played_at_it(tree: Path) -> 
     assert named == plain | {"cost": "default"}
 
 
+def test_a_program_that_fails_is_told_with_its_puzzle_and_size(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = PUZZLE.replace("math.sqrt(layer)", "model.forward(layer, None, None)")
+    (tree / "solutions" / "p04_fsdp.py").write_text(text, encoding="utf-8")
+    before = contents(tree)
+    assert build.main([], tree) == 2
+    said = capsys.readouterr().err
+    assert "build: p04_fsdp.py: a program of fsdp fails at ranks=4, layers=6, batches=4: " in said
+    assert "forward" in said and contents(tree) == before
+
+
+# --- nothing half written ------------------------------------------------------------------------
+
+
+class Broken(Exception):
+    """What a test does to a build."""
+
+
+def changes_everything(tree: Path) -> dict[str, bytes]:
+    """Change all sources, so that every file would be written; what the files are before."""
+    new = changed(minutes=21).replace("math.sqrt(layer)", "math.sqrt(layer + 1)")
+    (tree / "solutions" / "p04_fsdp.py").write_text(new, encoding="utf-8")
+    (tree / "solutions" / "tour.py").write_text(TOUR.replace("hello", "hi"), encoding="utf-8")
+    return contents(tree)
+
+
+@pytest.mark.parametrize("step", ["checked", "tables", "notebook", "_front", "write_all"])
+def test_a_build_that_stops_leaves_everything_as_it_was(tree: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, done = changes_everything(tree), getattr(build, step)
+
+    def stops(*given: object) -> None:
+        if step != "notebook" or given[0] == tree / "solutions" / "p04_fsdp.py":
+            raise Broken
+        return done(*given)
+
+    monkeypatch.setattr(build, step, stops)
+    with pytest.raises(Broken):
+        build.main([], tree)
+    assert contents(tree) == before
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_build_on_a_disk_that_fills_up_leaves_everything_as_it_was(
+    tree: Path, written: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, made, create = changes_everything(tree), [], mine.tempfile.mkstemp
+
+    def full(*given: object, **named: object) -> object:
+        if len(made) == written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        made.append(given)
+        return create(*given, **named)
+
+    monkeypatch.setattr(mine.tempfile, "mkstemp", full)
+    with pytest.raises(OSError, match="No space left"):
+        build.main([], tree)
+    assert contents(tree) == before and len(made) == written
+    monkeypatch.undo()
+    assert build.main([], tree) == 0
+    assert contents(tree) != before
+
+
+def test_what_needs_no_run_is_looked_at_before_anything_runs(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build, "run", None)
+    (tree / "solutions" / "index.py").write_text("# %% [markdown]\n# # All\n", encoding="utf-8")
+    assert build.main([], tree) == 2
+    assert capsys.readouterr().err == "build: index.py: a line with a link is needed for fsdp\n"
+    (tree / "solutions" / "index.py").unlink()
+    for name, said in (("priced", "exactly one cell with tags"), ("sketch", "it defines no sketch()")):
+        text = PUZZLE.replace("# # Fully", f"# ![so](picture:{name})\n# # Fully")
+        (tree / "solutions" / "p04_fsdp.py").write_text(text, encoding="utf-8")
+        assert build.main([], tree) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_puzzles_that_have_changed_are_run_first(tree: Path) -> None:
+    other = {**SPEC, "number": 5, "name": "other"}
+    found = [json.loads((tree / "lib" / "specs.json").read_text(encoding="utf-8"))["fsdp"], other]
+    assert [puzzle["name"] for puzzle in build._changed_first(tree, found)] == ["other", "fsdp"]
+    assert [puzzle["name"] for puzzle in build._changed_first(tree / "new", found)] == ["fsdp", "other"]
+
+
+def test_notebooks_are_made_from_the_tables_of_the_same_build(tree: Path) -> None:
+    own = build.BEGIN.format(number=3, names='"wsdp"')
+    notebook = tree / "puzzles" / "p04_fsdp.ipynb"
+    assert own in code(build.notebook(tree / "solutions" / "p04_fsdp.py"))  # of the course
+    assert not any("start_from" in cell for cell in code(json.loads(notebook.read_text(encoding="utf-8"))))
+    (tree / "solutions" / "p04_fsdp.py").write_text(changed(begins_with="idle_before"), encoding="utf-8")
+    source = PUZZLE.replace(repr(SPEC), repr(SPEC | {"number": 2, "name": "idle_before"}))
+    (tree / "solutions" / "p02_idle_before.py").write_text(source.replace("def fsdp", "def idle_before"), "utf-8")
+    assert build.main([], tree) == 0
+    cells = code(json.loads(notebook.read_text(encoding="utf-8")))
+    assert build.BEGIN.format(number=2, names='"idle_before"') in cells
+    assert "idle_before" not in specs.puzzles()
+
+
 # --- the build, as it stands ---------------------------------------------------------------------
 
 
@@ -300,7 +397,7 @@ def test_the_files_in_the_project_are_what_the_build_makes() -> None:
 def test_the_course_is_complete() -> None:
     puzzles = specs.puzzles().values()
     numbers = [puzzle.number for puzzle in puzzles if not puzzle.repair]
-    assert numbers == sorted(numbers, key=int) and numbers == [*range(25)]
+    assert numbers == sorted(numbers, key=int) and numbers == [*range(len(COURSE))]
     assert [puzzle.number for puzzle in puzzles if puzzle.repair] == [f"R{n + 1}" for n in range(len(REPAIRS))]
     assert [puzzle.repair for puzzle in puzzles] == sorted(puzzle.repair for puzzle in puzzles)
     assert [puzzle.name for puzzle in puzzles] == [*COURSE, *REPAIRS] and COURSE and REPAIRS
@@ -436,6 +533,22 @@ def published(tree: Path, value: str) -> int:
 def first_text(tree: Path) -> str:
     notebook = json.loads((tree / "puzzles" / "p04_fsdp.ipynb").read_text(encoding="utf-8"))
     return "".join(notebook["cells"][0]["source"])
+
+
+def test_readme_has_a_row_for_each_puzzle(tree: Path) -> None:
+    index = "# %% [markdown]\n# # All\n#\n# 4. [Fully sharded](p04_fsdp.ipynb): all\n#    in pieces\n"
+    (tree / "solutions" / "index.py").write_text(index, encoding="utf-8")
+    (tree / "README.md").write_text("Before\n<!-- puzzles, made -->\nold\n<!-- end of puzzles -->\n", encoding="utf-8")
+    assert build.main([], tree) == 0
+    assert (tree / "README.md").read_text(encoding="utf-8").splitlines() == [
+        "Before",
+        "<!-- puzzles, made -->",
+        "| # | puzzle | idea |",
+        "|---|---|---|",
+        "| 4 | [`fsdp`](puzzles/p04_fsdp.ipynb) | all in pieces |",
+        "<!-- end of puzzles -->",
+    ]
+    assert build.main(["--check"], tree) == 0
 
 
 def test_without_an_address_there_are_no_links(tree: Path) -> None:
@@ -651,7 +764,7 @@ def test_every_make_target_explains_itself() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.skipif(not shutil.which("make"), reason="this machine has no make; README gives the lines without")
+@pytest.mark.skipif(not shutil.which("make"), reason="this machine has no make; docs/install.md says how to do without")
 @pytest.mark.parametrize(("arguments", "said"), [([], "check-built"), (["reset"], "make reset P=4")])
 def test_make_says_what_to_write(arguments: list[str], said: str) -> None:
     done = subprocess.run(
@@ -704,4 +817,4 @@ def test_a_source_may_draw_a_picture_of_its_own(tmp_path: Path) -> None:
                     "    return draw_primitive('allreduce', static=static)\n")  # fmt: skip
     assert "<img" in build.with_pictures(path, "![so](picture:mine)")
     with pytest.raises(build.BuildError, match=r"p00_basic.py: it defines no yours\(\)"):
-        build.with_pictures(path, "![so](picture:yours)")
+        build.check_pictures(path, [*build.read_cells(path), build.Cell("markdown", "![so](picture:yours)")])

@@ -21,7 +21,7 @@ import pytest
 
 from solutions import build, colab
 from tests.kernels import Outputs, complaints, kernel_in, run_twice, shows_a_picture, text
-from tests.pythons import python_of
+from tools.pythons import python_of
 
 PINS = Path(__file__).parent / "pins" / "colab.txt"
 THERE = (

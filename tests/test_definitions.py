@@ -1,11 +1,17 @@
-"""Tests import puzzles' sources without what they run."""
+"""To import a source of the course runs nothing of it."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import sys
+from pathlib import Path
 
-from tests.definitions import definitions
+import pytest
+
+from lib import Dist
+from solutions import build
+from solutions.definitions import definitions
 from tests.programs import SOLUTIONS
 
 SOURCE = '''
@@ -48,7 +54,14 @@ def test_what_runs_something_and_what_needs_its_outcome_is_left_out() -> None:
     ]
 
 
-def test_importing_a_puzzle_prices_nothing() -> None:
-    for name in SOLUTIONS:
-        module = importlib.import_module(f"solutions.{name}")
-        assert callable(getattr(module, module.PUZZLE["name"])) and not hasattr(module, "priced")
+@pytest.mark.parametrize("path", build.sources(build.ROOT / "solutions"), ids=lambda path: path.stem)
+def test_importing_a_source_prints_nothing_and_runs_nothing(
+    path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Dist, "__init__", None)  # a run would fail
+    monkeypatch.delitem(sys.modules, f"solutions.{path.stem}", raising=False)
+    module = importlib.import_module(f"solutions.{path.stem}")
+    assert capfd.readouterr() == ("", "")
+    assert not hasattr(module, "priced")
+    if path.stem in SOLUTIONS:
+        assert callable(getattr(module, module.PUZZLE["name"]))

@@ -50,7 +50,8 @@ def ours(name: str) -> list[str]:
     return [name] if name in MODULES or name.split(".")[0] in PACKAGES else []
 
 
-PACKAGES = ("lib", "drawing", "solutions", "tests")
+ABOVE = ("solutions", "tests", "tools")
+PACKAGES = ("lib", "drawing", "solutions", "tests", "tools")
 MODULES = {name: path for package in PACKAGES for name, path in modules(package).items()}
 
 
@@ -98,7 +99,7 @@ def test_imports_inside_lib_only_go_down(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "never"), [("lib", ("drawing", "solutions", "tests")), ("drawing", ("solutions", "tests"))]
+    ("package", "never"), [("lib", ("drawing", *ABOVE)), ("drawing", ABOVE), ("solutions", ("tests", "tools"))]
 )
 def test_a_package_never_imports_what_stands_above_it(package: str, never: tuple[str, ...]) -> None:
     assert modules(package)

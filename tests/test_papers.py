@@ -15,8 +15,8 @@ from lib import Plan, plan, run
 from lib.real import A100_MEGATRON, GPT_175B, Cluster, Transformer
 from solutions.p13_one_f_one_b import one_f_one_b
 from solutions.p14_interleaved import interleaved
-from tests import papers, published
-from tests.papers import Line, Stack, adapter_ratio, cluster_ratios, exact, interleaved_ratio, recompute_ratio
+from tools import papers, published
+from tools.papers import Line, Stack, adapter_ratio, cluster_ratios, exact, interleaved_ratio, recompute_ratio
 
 AIM = 0.05
 

@@ -108,4 +108,4 @@ def test_a_source_without_such_a_cell_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "p02_ddp.py"
     source.write_text(f"# %%\n{SOURCE}", encoding="utf-8")
     with pytest.raises(build.BuildError, match=r'exactly one cell with tags=\["priced"\] is needed, 0 found'):
-        build.with_pictures(source, "![x](picture:priced)")
+        build.check_pictures(source, [*build.read_cells(source), build.Cell("markdown", "![x](picture:priced)")])

@@ -12,8 +12,8 @@ from lib.course.layouts import SIZES
 from lib.course.specs import Size, cost_named, puzzles
 from lib.real import A100_MEGATRON, Transformer, report
 from lib.represent.symmetry import Unlike
-from tests.bench import fsdp, hybrid
 from tests.programs import SOLUTIONS, small_size
+from tools.bench import fsdp, hybrid
 
 MODULES = {name: importlib.import_module(f"solutions.{name}") for name in SOLUTIONS}
 PASS_MESSAGES = {"pipeline", "gpipe", "pipeline_fsdp", "one_f_one_b", "interleaved", "zero_bubble"}

@@ -108,7 +108,12 @@ def subject_of(feature: str) -> Puzzle | None:
 @cache
 def kept(name: str) -> dict[str, Any]:
     """Return one of the tables that the build writes into lib."""
-    return json.loads(files("lib").joinpath(name).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    text = texts.get(name) or files("lib").joinpath(name).read_text(encoding="utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+texts: dict[str, str] = {}
+"""Of tables to use instead."""
 
 
 def forget() -> None:

@@ -1,12 +1,13 @@
 """How much the tests notice: small random mistakes are put into the modules that decide, one at a time.
 
-    python tests/mutants.py [--count 200] [--seed 0] [--only lib.machine.network] [--tests tests/test_network.py ...]
+    python -m tools.mutants [--count 200] [--seed 0] [--only lib.machine.network] [--tests tests/test_network.py ...]
 
-Each mutant is a copy of the project, elsewhere, with one change; the tests run until the first that fails: files that
+Each mutant is a copy of the project, elsewhere, with one change. Its tests run until the first that fails: files that
 know the changed module first, then those that are quick and notice much. What no test notices is listed as a
 difference. Mutants that change nothing that anybody can see are kept, with the reason, in equivalent_mutants.json, and
-counted apart. A test that hangs has noticed. Generated tests try the same examples each time, and look for no smaller
-ones. It forks, which Windows cannot.
+counted apart. All files of tests run once without a change, and what takes many times as long with one hangs: that is
+noticed, too. Generated tests try the same examples each time, and look for no smaller ones. It forks, which Windows
+cannot.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from __future__ import annotations
 import argparse
 import ast
 import compileall
-import difflib
 import json
+import math
 import os
 import py_compile
 import random
@@ -28,52 +29,54 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import pytest
 
-MODULES = (
-    *("lib.record.labels", "lib.record.training", "lib.record.collectives", "lib.record.table"),
-    *("lib.machine.cost", "lib.machine.fingerprints", "lib.machine.rank_state"),
-    *("lib.machine.in_flight", "lib.machine.network", "lib.machine.deferred_memory", "lib.machine.simulator"),
-    *("lib.machine.check", "lib.course.layouts", "lib.course.rules", "lib.course.bounds"),
-)
+DECIDE = {
+    "lib.record.labels": ("labels", "by_hand"),
+    "lib.record.training": ("operations",),
+    "lib.record.collectives": ("values", "drawing_primitives"),
+    "lib.record.table": ("operations",),
+    "lib.machine.cost": ("cost",),
+    "lib.machine.fingerprints": ("values",),
+    "lib.machine.rank_state": ("lives", "simulator", "plain_machine"),
+    "lib.machine.in_flight": ("network", "plain_machine"),
+    "lib.machine.network": ("network", "plain_machine"),
+    "lib.machine.deferred_memory": ("lives", "network", "plain_machine"),
+    "lib.machine.simulator": ("simulator", "errors", "operations"),
+    "lib.machine.check": (),
+    "lib.course.layouts": ("grading", "figures", "repairs", "corpus"),
+    "lib.course.rules": ("whole_gradient", "grading", "repairs", "corpus"),
+    "lib.course.bounds": ("bounds", "verdict_fields"),
+}
+"""The modules that decide, and the files of tests that know each best. A new module is a row here."""
 TESTS = [  # those that are quick and notice much first
     *("simulator", "values", "figures", "network", "lives", "by_hand", "errors", "labels", "repairs", "grading"),
     *("codes", "prints", "cost", "plain_machine", "operations", "failed_run", "corpus", "drawing_primitives"),
     *("clerk", "fuzz", "whole_gradient", "passes"),
 ]
-KNOW = {  # those that know a module best
-    "labels": ["labels", "by_hand"],
-    "training": ["operations"],
-    "collectives": ["values", "drawing_primitives"],
-    "table": ["operations"],
-    "cost": ["cost"],
-    "fingerprints": ["values"],
-    "tensor_state": ["simulator", "lives"],
-    "rank_state": ["lives", "simulator", "plain_machine"],
-    "in_flight": ["network", "plain_machine"],
-    "network": ["network", "plain_machine"],
-    "deferred_memory": ["lives", "network", "plain_machine"],
-    "simulator": ["simulator", "errors", "operations"],
-    "bounds": ["bounds", "verdict_fields"],
-    "layouts": ["grading", "figures", "repairs", "corpus"],
-    "rules": ["whole_gradient", "grading", "repairs", "corpus"],
-}
-PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", "-m", "not process and not browser"]
+PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not process and not browser"]
 PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is in LOADED
 PYTEST += ["--deselect=tests/test_corpus.py::test_what_never_ends_is_ended_in_a_notebook"]  # seconds of busy loops
+PROFILE = "--hypothesis-profile=mutants"
+"""Of files of tests; tests/conftest.py has it, which doctests do without."""
 LOADED = ("chalk", "jupytext", "nbformat", "torch")
 """What tests import that is not the project, and slow: it is there when a process is forked."""
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 WORKERS = 2
-HANGS = 60
-"""Seconds of work in one file of tests after which one of them hangs."""
+HANGS = 5
+"""So many times the processor time that a file of tests takes without a change, and ``START`` seconds more."""
+START = 20
+"""Seconds: what a process spends before its first test, on a busy machine."""
+WAITS = 10
+"""The same for the time on the clock, of what waits and computes nothing."""
 
 COMPARE: dict[type[ast.cmpop], list[str]] = {
     ast.Lt: ["<=", ">="],
@@ -89,6 +92,12 @@ COMPARE: dict[type[ast.cmpop], list[str]] = {
 }
 
 
+@cache
+def text_of(path: Path) -> str:
+    """The text of a file, as it was when it was first asked for."""
+    return path.read_text("utf-8")
+
+
 class Mutant(NamedTuple):
     """One change of one file: what stands from ``start`` to ``end`` becomes ``text``."""
 
@@ -100,27 +109,30 @@ class Mutant(NamedTuple):
 
     def source(self) -> str:
         """The file with the change."""
-        old = self.path.read_text("utf-8")
+        old = text_of(self.path)
         return old[: self.start] + self.text + old[self.end :]
 
     def difference(self) -> list[str]:
-        """The lines that differ, the line number first."""
-        old, new = self.path.read_text("utf-8").splitlines(), self.source().splitlines()
-        return list(difflib.unified_diff(old, new, n=0, lineterm=""))[3:]
+        """The number of the first line that changes, then the lines before and after."""
+        old = text_of(self.path)
+        first, last = old.rfind("\n", 0, self.start) + 1, old.find("\n", self.end)
+        new = old[first : self.start] + self.text + old[self.end : last]
+        both = [*("-" + line for line in old[first:last].splitlines()), *("+" + line for line in new.splitlines())]
+        return [f"line {self.line()}", *both]
 
     def key(self) -> str:
         """What makes it the same mutant after the file has changed elsewhere."""
-        lines = [line[0] + " " + line[1:].partition("  # ")[0].strip() for line in self.difference()]
+        lines = [line[0] + " " + line[1:].partition("  # ")[0].strip() for line in self.difference()[1:]]
         return f"{self.kind}: {' '.join(lines)}"
 
     def line(self) -> int:
         """Where in the file it is."""
-        return self.path.read_text("utf-8").count("\n", 0, self.start) + 1
+        return text_of(self.path).count("\n", 0, self.start) + 1
 
 
 def mutants(path: Path) -> Iterator[Mutant]:
     """All mutants of a file, in the order of the file. Errors' texts, annotations and constants' names are let be."""
-    source = path.read_text("utf-8")
+    source = text_of(path)
     lines = [0]
     for line in source.splitlines(keepends=True):
         lines.append(lines[-1] + len(line))
@@ -187,30 +199,40 @@ class Trial(NamedTuple):
     pid: int
     tree: Path
     mutant: Mutant | None
+    tests: Mapping[str, float]
     said: IO[str]
     deadline: float
 
 
-def begin(tree: Path, mutant: Mutant | None, tests: Sequence[str], limit: float) -> Trial:
-    """Fork a process that runs files of tests in a tree, one after the other until one fails."""
+class Outcome(NamedTuple):
+    """What came of a trial: the first test that failed, or nothing, and the processor time that it took."""
+
+    mutant: Mutant | None
+    tests: Mapping[str, float]
+    failed: str
+    seconds: float
+
+
+def begin(tree: Path, mutant: Mutant | None, tests: Mapping[str, float], limit: float) -> Trial:
+    """Fork a process that runs files of tests in a tree, one after the other until one fails. ``tests``: with the
+    processor time that each may take; 0 is any."""
     said = tempfile.TemporaryFile("w+")  # noqa: SIM115
     if pid := os.fork():
-        return Trial(pid, tree, mutant, said, time.monotonic() + limit)
+        return Trial(pid, tree, mutant, tests, said, time.monotonic() + limit)
     code = 1
     try:
         os.setsid()
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)
         os.chdir(tree)
-        sys.path[:] = [
-            str(tree),
-            *[folder for folder in sys.path if Path(folder).resolve() not in (ROOT, ROOT / "tests")],
-        ]
+        sys.path[:] = [str(tree), *[folder for folder in sys.path if Path(folder).resolve() != ROOT]]
+        sys.modules.pop("tools", None)  # of this tree, not of the project's
         sys.dont_write_bytecode = mutant is not None
         resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-        for test in tests:
-            signal.setitimer(signal.ITIMER_PROF, HANGS)
-            if pytest.main([*PYTEST, test]) not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        for test, seconds in tests.items():
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            arguments = [*PYTEST, *([PROFILE] if test.startswith("tests/") else []), test]
+            if pytest.main(arguments) not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
                 break
         else:
             code = 0
@@ -234,36 +256,55 @@ def noticed(trial: Trial, status: int) -> str:
 
 
 def trials(
-    todo: Sequence[tuple[Mutant | None, Sequence[str]]], trees: Sequence[Path], limit: float
-) -> Iterator[tuple[Mutant | None, str]]:
-    """Run tests for mutants, as many at a time as there are trees, and tell of each which test has noticed it. After
-    ``limit`` seconds one of them hangs."""
+    todo: Sequence[tuple[Mutant | None, Mapping[str, float]]], trees: Sequence[Path], limit: float = math.inf
+) -> Iterator[Outcome]:
+    """Run tests for mutants, as many at a time as there are trees, and tell what came of each. After ``limit`` seconds
+    on the clock one of them hangs."""
     waiting, free, running = list(reversed(todo)), list(trees), dict[int, Trial]()
-    while waiting or running:
-        while waiting and free:
-            (mutant, tests), tree = waiting.pop(), free.pop(0)
-            if mutant is not None:
-                (tree / mutant.path.relative_to(ROOT)).write_text(mutant.source(), "utf-8")
-            trial = begin(tree, mutant, tests, limit)
-            running[trial.pid] = trial
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid:
-            trial = running.pop(pid)
-            if trial.mutant is not None:
-                shutil.copy(trial.mutant.path, trial.tree / trial.mutant.path.relative_to(ROOT))
-            free.append(trial.tree)
-            yield trial.mutant, noticed(trial, status)
-            continue
-        for trial in running.values():
-            if time.monotonic() > trial.deadline:
-                os.killpg(trial.pid, signal.SIGKILL)
-        time.sleep(0.05)
+    try:
+        while waiting or running:
+            while waiting and free:
+                (mutant, tests), tree = waiting.pop(), free.pop(0)
+                if mutant is not None:
+                    (tree / mutant.path.relative_to(ROOT)).write_text(mutant.source(), "utf-8")
+                trial = begin(tree, mutant, tests, limit)
+                running[trial.pid] = trial
+            pid, status, used = os.wait4(-1, os.WNOHANG)
+            if pid:
+                trial = running.pop(pid)
+                if trial.mutant is not None:
+                    shutil.copy(trial.mutant.path, trial.tree / trial.mutant.path.relative_to(ROOT))
+                free.append(trial.tree)
+                yield Outcome(trial.mutant, trial.tests, noticed(trial, status), used.ru_utime + used.ru_stime)
+                continue
+            for trial in running.values():
+                if time.monotonic() > trial.deadline:
+                    os.killpg(trial.pid, signal.SIGKILL)
+            time.sleep(0.05)
+    finally:  # of an interrupted program as well
+        for pid in running:
+            os.killpg(pid, signal.SIGKILL)
 
 
-def order(mutant: Mutant) -> list[str]:
-    """The files of tests for a mutant, those that know its module first, and the module's own doctests last."""
-    names = dict.fromkeys([*KNOW.get(mutant.path.stem, []), *TESTS])
-    return [*[f"tests/test_{name}.py" for name in names], str(mutant.path.relative_to(ROOT))]
+def path_of(module: str) -> Path:
+    """The file of a module."""
+    return ROOT.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def order(path: Path) -> list[str]:
+    """The files of tests for a module, those that know it first, and its own doctests last."""
+    know = {path_of(module): names for module, names in DECIDE.items()}
+    names = dict.fromkeys([*know.get(path, ()), *TESTS])
+    return [*[f"tests/test_{name}.py" for name in names], str(path.relative_to(ROOT))]
+
+
+def unchanged(tests: Sequence[str], trees: Sequence[Path]) -> Iterator[tuple[str, float]]:
+    """Run files of tests without a change, for as long as they take, each in a process of its own. Tell what each
+    takes on the processor; end the program where one fails."""
+    for _, (test,), failed, seconds in trials([(None, {test: 0.0}) for test in tests], trees):
+        if failed:
+            sys.exit(f"without any change a test fails already: {failed}")
+        yield test, seconds
 
 
 def main() -> int:
@@ -271,11 +312,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", metavar="MODULE", choices=MODULES)
+    parser.add_argument("--only", metavar="MODULE", choices=DECIDE)
     parser.add_argument("--tests", nargs="+", help="instead of those that are known to notice most")
     options = parser.parse_args()
-    modules = [options.only] if options.only else MODULES
-    paths = [ROOT.joinpath(*module.split(".")).with_suffix(".py") for module in modules]
+    paths = [path_of(module) for module in ([options.only] if options.only else DECIDE)]
     found = [mutant for path in paths for mutant in mutants(path)]
     chosen = random.Random(options.seed).sample(found, min(options.count, len(found)))
     known = json.loads(EQUIVALENT.read_text("utf-8"))
@@ -289,17 +329,15 @@ def main() -> int:
         trees = [Path(shutil.copytree(ROOT, Path(folder) / f"tree{n}", ignore=left_out)) for n in range(WORKERS)]
         for tree in trees:  # a file that changes within a second, and keeps its size, is compiled anew all the same
             compileall.compile_dir(tree / "lib", quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+        tests = {path: options.tests or order(path) for path in paths}
         start = time.monotonic()
-        everything = options.tests or [f"tests/test_{name}.py" for name in TESTS]
-        for _, failed in trials([(None, everything)] * len(trees), trees, 3600):
-            if failed:
-                print(f"without any change a test fails already: {failed}")
-                return 1
+        taken = dict(unchanged(list(dict.fromkeys(test for every in tests.values() for test in every)), trees))
         took = time.monotonic() - start
         print(f"{len(found)} mutants in {len(paths)} modules; the tests take {took:.0f} s", flush=True)
         verdicts = {}
-        todo = [(mutant, options.tests or order(mutant)) for mutant in chosen]
-        for mutant, by in trials(todo, trees, 60 + 4 * took):
+        limits = {test: START + HANGS * seconds for test, seconds in taken.items()}
+        todo = [(mutant, {test: limits[test] for test in tests[mutant.path]}) for mutant in chosen]
+        for mutant, _, by, _ in trials(todo, trees, WAITS * (START + took)):
             assert mutant is not None
             verdicts[mutant] = by
             print(f"{mutant.path.name}:{mutant.line()} {mutant.kind}: {by or 'NOT NOTICED'}", flush=True)

@@ -5,18 +5,14 @@ other end builds the rows alone, boxes with their numbers and signs, with chalk'
 chalk's renderer.
 Processor time, the best of several rounds, floor and picture one after the other.
 
-    python tests/bench_drawing.py
+    python -m tools.bench_drawing
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import chalk
 from chalk.backend.svg import render as chalk_render
@@ -26,7 +22,7 @@ from drawing import draw, theme
 from drawing.trace import Trace, trace_of
 from lib import run
 from lib.record.events import MARKS, Event
-from tests.bench import fsdp, pipeline, timed
+from tools.bench import fsdp, pipeline, timed
 
 ROUNDS = 5
 

@@ -6,10 +6,10 @@ rank, every waiter at a future of its own as asyncio.Condition has it, measured 
 interleaved with the runs. Processor time, the best of several rounds. The figures of the last release are in
 ``bench.json``; only their ratios to the floor say something on another machine.
 
-    python tests/bench.py              # everything
-    python tests/bench.py --quick      # the first table, without the two largest machines
-    python tests/bench.py --strict     # fails where a ratio is above what LIMITS allows
-    python tests/bench.py --save       # writes the figures of a release
+    python -m tools.bench              # everything
+    python -m tools.bench --quick      # the first table, without the two largest machines
+    python -m tools.bench --strict     # fails where a ratio is above what LIMITS allows
+    python -m tools.bench --save       # writes the figures of a release
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import nbformat
 

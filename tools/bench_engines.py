@@ -1,18 +1,14 @@
 """What engines with real tensors make of the solutions: errors, equal records, seconds, and how soon a fault is told.
 
-python tests/bench_engines.py
+python -m tools.bench_engines
 """
 
 from __future__ import annotations
 
 import importlib.util
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from lib import PuzzleError, run
 from lib.running.workload import KINDS, TOLERANCES

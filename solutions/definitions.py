@@ -1,7 +1,7 @@
-"""Puzzles' sources as tests import them: what they define, without what they run, draw and grade.
+"""Sources of notebooks, imported as modules: what they define, without what they run and draw.
 
-All of their cells are run in real kernels (test_notebooks.py). In a process that only needs their functions that would
-take several seconds, and each process that runs tests would begin with it.
+``from solutions.p04_fsdp import fsdp`` gives a function, at once, and prints nothing. Only a
+notebook runs all cells.
 """
 
 from __future__ import annotations
@@ -14,15 +14,20 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 
-SOURCE = re.compile(r"solutions\.p\d\d_\w+")
-"""The names of these modules."""
+SOURCE = re.compile(r"solutions\.(p\d\d_\w+|index|tour|repairs|laboratory|for_real)")
+"""Names of the modules that are sources."""
 RUNS = ("lib", "drawing")
 """Packages: to call a function of theirs is to run, draw or grade something."""
+MACHINE = ("Dist", "Model")
+"""Classes of theirs that begin a run by hand."""
 
 
 def definitions(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Imports, functions, classes and what is assigned, but for what calls a function of the machine or of the file
-    itself, and for what needs the outcome of that."""
+    """Yield the statements that define something.
+
+    These are imports, functions, classes and assignments. Left out is what calls a function of
+    the machine, or one of the file itself, or makes a model, and what needs its outcome.
+    """
     running: set[str] = set()  # functions that are not called here
     missing: set[str] = set()  # names that are given to nothing here
     for one in statements:
@@ -30,11 +35,14 @@ def definitions(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
         if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
             running.add(one.name)
         elif isinstance(one, ast.ImportFrom) and (one.module or "").split(".")[0] in RUNS:
-            running |= {alias.asname or alias.name for alias in one.names if alias.name.islower()}
-        elif not isinstance(one, ast.Import | ast.ImportFrom | ast.ClassDef):
-            called = {
-                node.func.id for node in ast.walk(one) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            running |= {
+                alias.asname or alias.name
+                for alias in one.names
+                if alias.name in MACHINE or alias.name.islower()
             }
+        elif not isinstance(one, ast.Import | ast.ImportFrom | ast.ClassDef):
+            calls = [node.func for node in ast.walk(one) if isinstance(node, ast.Call)]
+            called = {function.id for function in calls if isinstance(function, ast.Name)}
             used = {name.id for name in names if isinstance(name.ctx, ast.Load)}
             given = {name.id for name in names if isinstance(name.ctx, ast.Store)}
             if isinstance(one, ast.Expr) or called & running or used & missing:
@@ -45,9 +53,10 @@ def definitions(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 class Definitions(SourceFileLoader):
-    """Loads these of a module. The file of compiled code that Python keeps is that of the whole, and not used."""
+    """Loads the definitions of a module. Python's compiled file would be that of the whole."""
 
     def get_code(self, fullname: str) -> CodeType:
+        """Return the compiled definitions."""
         path = self.get_filename(fullname)
         kept = list(definitions(ast.parse(self.get_data(path), path).body))
         code: CodeType = compile(ast.Module(kept, []), path, "exec", dont_inherit=True)
@@ -60,6 +69,7 @@ class Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Find a module of this package that is a source; others are none of its business."""
         found = PathFinder.find_spec(fullname, path) if SOURCE.fullmatch(fullname) else None
         if found is not None and found.origin:
             found.loader = Definitions(fullname, found.origin)

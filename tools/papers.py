@@ -1,4 +1,4 @@
-"""Published figures beside what the programs of the course give: ``python -m tests.papers``, or ``make papers``.
+"""Published figures beside what the programs of the course give: ``python -m tools.papers``, or ``make papers``.
 
 Five tables: figures that must come out exactly; ratios, in which nothing is fitted; seconds, with one number for each
 software stack (the part of the peak that matrix products reach) fitted on one row; what is only shown; and what the
@@ -32,8 +32,8 @@ from lib.real import (
     Transformer,
 )
 from lib.running.plan import Search
-from tests import published
-from tests.papers_picture import picture
+from tools import published
+from tools.papers_picture import picture
 
 with redirect_stdout(StringIO()):  # the cells of a puzzle print, the last one what a step takes
     from solutions.p12_prefetch import prefetch

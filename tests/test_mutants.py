@@ -1,0 +1,32 @@
+"""The mistakes that `make mutants` puts into the modules that decide."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from tools import mutants
+
+FOUND = [mutant for module in mutants.DECIDE for mutant in mutants.mutants(mutants.path_of(module))]
+KEYS = Counter(mutant.key() for mutant in FOUND)
+
+
+def test_every_mutant_that_changes_nothing_is_one_that_is_made() -> None:
+    known = json.loads(mutants.EQUIVALENT.read_text("utf-8"))
+    assert known and [key for key in known if key not in KEYS] == []
+
+
+def test_every_file_of_tests_that_is_named_is_there() -> None:
+    for module in mutants.DECIDE:
+        assert [test for test in mutants.order(mutants.path_of(module)) if not (mutants.ROOT / test).exists()] == []
+
+
+def test_a_mutant_shows_the_lines_that_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "example.py"
+    path.write_text("def later(x):\n    print(\n        x,\n    )  # so\n    return x < 3 and not x\n", "utf-8")
+    found = {mutant.text: mutant for mutant in mutants.mutants(path)}
+    assert found["pass"].difference() == ["line 2", "-    print(", "-        x,", "-    )  # so", "+    pass  # so"]
+    assert found["<="].source().endswith("return x <= 3 and not x\n") and found["<="].line() == 5
+    assert found["4"].key() == "off by one: - return x < 3 and not x + return x < 4 and not x"
+    assert {*found} == {"pass", "<=", ">=", "4", "2", "or", "x", "return None"}
