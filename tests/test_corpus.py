@@ -35,7 +35,7 @@ from lib.referee.examiner import verdict_on
 from lib.referee.jail import children
 from lib.referee.referee import Referee, Submission
 from lib.referee.sandbox import MECHANISMS
-from lib.remote.wire import Wire
+from lib.recording.wire import Wire
 from tests.corpus import HEAD, Program
 from tests.corpus.cheats import APART, CHEATS
 from tests.corpus.endless import ENDLESS

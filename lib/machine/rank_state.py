@@ -266,6 +266,7 @@ class RankState:
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
         "writers", "taken", "lists", "late", "kept_loose", "received", "carried", "__weakref__",
     )  # fmt: skip
+    tensor_type: type[TensorState] = TensorState
 
     def __init__(self, rank: int, layers: int, batches: int, terms: Terms, is_host: bool = False) -> None:
         self.rank, self.layers, self.batches, self.is_host = rank, layers, batches, is_host
@@ -330,7 +331,7 @@ class RankState:
             hand = self.writers[call] if running is None and call in self.writers else self.temporaries_of(running)
         if memory is None:
             memory = self.cost.elements(labels)
-        return TensorState(labels, value, memory, self, hand, len(self.log), origin)
+        return self.tensor_type(labels, value, memory, self, hand, len(self.log), origin)
 
     def store(self, tensor: TensorState) -> None:
         """A dictionary of this rank now holds the tensor, once more."""

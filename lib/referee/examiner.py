@@ -20,7 +20,7 @@ from typing import Any
 
 from ..grading.judge import judge
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
-from ..remote.wire import shown
+from ..recording.safe import shown
 from .attempts import Attempt
 from .referee import Missing, Referee
 from .sandbox import START

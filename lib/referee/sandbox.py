@@ -15,7 +15,8 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from ..remote.wire import ProtocolError, Wire, shown
+from ..recording.safe import shown
+from ..recording.wire import ProtocolError, Wire
 from .jail import DEVICES
 from .nursery import CLEAR, FORK, READY
 
