@@ -31,17 +31,17 @@ class RecordedTensor(TensorState):
     __slots__ = ()
 
     def shard(self, index: int, total: int) -> TensorState:
-        return self._recorder.record("shard", self.rank, self, index, total)  # type: ignore[no-any-return]
+        return self._recorded("shard", index, total)
 
     def combine(self, other: Token) -> TensorState:
-        return self._recorder.record("combine", self.rank, self, other)  # type: ignore[no-any-return]
+        return self._recorded("combine", other)
 
     def add(self, other: Token) -> TensorState:
-        return self._recorder.record("add", self.rank, self, other)  # type: ignore[no-any-return]
+        return self._recorded("add", other)
 
-    @property
-    def _recorder(self) -> Recorder:
-        return cast(RecordedRank, self.rank).recorder
+    def _recorded(self, verb: str, *arguments: Any) -> TensorState:
+        rank = cast(RecordedRank, self.rank)
+        return rank.recorder.record(verb, rank, self, *arguments)  # type: ignore[no-any-return]
 
 
 class RecordedRank(RankState):
