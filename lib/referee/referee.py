@@ -19,7 +19,7 @@ from ..recording.replay import MOST_BYTES, Replay
 from ..recording.safe import presentable, shown, unpack_error
 from ..recording.wire import ProtocolError
 from ..running.execution import cause
-from ..running.limits import room, watchdog
+from ..running.limits import collector_off, room, watchdog
 from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available
 
 TWICE = 3
@@ -98,10 +98,11 @@ class Referee:
             with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out below
                 worker.wire.send(task, time.monotonic() + PATIENCE)
             deadline = time.monotonic() + seconds + GRACE
-            said = self._hear(worker, name, seconds, deadline)
-            worker.end()
-            simulator, train = LocalSimulator(machine_of(size, cost), graded=True), size.get("train", TRAINED[0])
-            return judged(said, Replay(simulator, size["layers"], size["batches"], train), name, deadline)
+            with collector_off(circles=True):  # it would look at each call of the recording again and again
+                said = self._hear(worker, name, seconds, deadline)
+                worker.end()
+                simulator, train = LocalSimulator(machine_of(size, cost), graded=True), size.get("train", TRAINED[0])
+                return judged(said, Replay(simulator, size["layers"], size["batches"], train), name, deadline)
         finally:
             try:
                 worker.end()
@@ -200,20 +201,22 @@ def judged(said: Said, replay: Replay, name: str, deadline: float) -> Outcome:
             raise Missing
         case ["missing", list() as trouble]:
             raise PuzzleError(f"there is no function {name}", got=f"{UNTAKEN}: {_notes(trouble)}", line="")
-    trouble_with_it = ""
+    wrong = tampered(f"an end of another kind, {said.how!r}", name)
     try:
         with watchdog(deadline - time.monotonic()):
-            replay.play(said.recording, deadline)
+            if said.recording is not None:
+                replay.play(said.recording, deadline)
             if [said.how, *said.more] == ["done"]:
                 return replay.outcome(name)
     except TimeoutError:
-        trouble_with_it = "to carry its calls out once more takes too long"
+        late, fix = "the run did not end within its time: its calls take too long to be carried out again", "fewer calls"
+        wrong = PuzzleError(late, where=name, fix=fix, line="")
     except ProtocolError as error:
-        trouble_with_it = str(error)
+        wrong = tampered(str(error), name)
     match said.how, *said.more:
         case ["failed", dict() as packed, list() as trouble, list() as left_out]:
             raise _told(replay, packed, trouble, left_out)
-    raise tampered(trouble_with_it or said.how, name)
+    raise wrong
 
 
 def tampered(got: str, name: str) -> PuzzleError:
