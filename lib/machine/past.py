@@ -16,6 +16,7 @@ from ..record.table import makes_weight_grads, sums
 Brought = Mapping[object, Sequence[Labels | None]]
 """What a rank has brought to its collectives as a list, by the ``op`` of each."""
 
+
 class Taken:
     """The pieces of one layer's weight, or of its state, that a rank has taken from its loads, in order. ``pieces``:
     their labels, each with what names its load."""

@@ -19,7 +19,7 @@ from weakref import ref
 
 from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements, SizeUnit
-from ..record.events import LOADS, MARKS
+from ..record.events import LOADS
 from ..record.kinds import ACTIVATIONS, INNER, KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, total_of
 from ..record.operations import Computation, Value, Values

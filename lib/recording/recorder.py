@@ -141,7 +141,7 @@ class Recorder(Replay):
         """Return the number of a call."""
         return self.numbers_of_calls[call]
 
-    # -- what is called in another way than it is recorded --------------------------------------------------------------
+    # -- what is called in another way than it is recorded ---------------------------------------------------------
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
         if rank in self.opened:

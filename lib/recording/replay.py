@@ -1,7 +1,7 @@
 """Carries the calls of a recording out, on a simulator of its own, and believes nothing else.
 
-Every argument is checked, and tensors and calls are known by their numbers only. So a right outcome needs the calls of a
-right run, whoever writes them: to tamper with a recording is not forbidden, it is pointless.
+Every argument is checked, and tensors and calls are known by their numbers only. So a right outcome needs the calls of
+a right run, whoever writes them: to tamper with a recording is not forbidden, it is pointless.
 """
 
 import time
@@ -123,7 +123,7 @@ class Replay:
             problem, fix = "the tensors of this run have too many pieces", "cut and join tensors less finely"
             raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together", fix=fix)
 
-    # -- verbs of which more is to be checked than their arguments ------------------------------------------------------
+    # -- verbs of which more is to be checked than their arguments -------------------------------------------------
 
     def _compute(
         self, state: RankState, kind: str, layer: Any, operands: Sequence[TensorState], options: dict[str, Any]

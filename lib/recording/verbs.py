@@ -1,8 +1,8 @@
 """Every call that changes a run, and the kinds of its arguments: how each is written, and how it is read again.
 
-A recording is a list of such calls, each ``[verb, rank, coroutine, *arguments]``. Tensors and calls are written as their
-numbers, counted in the order in which they came to be. What a kind reads is checked: a recording may have been written
-by anybody.
+A recording is a list of such calls, each ``[verb, rank, coroutine, *arguments]``. Tensors and calls are written as
+their numbers, counted in the order in which they came to be. What a kind reads is checked: a recording may have been
+written by anybody.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -10,9 +10,7 @@ from operator import index
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ..basics.arguments import describe, one_of
-from ..basics.errors import PuzzleError
 from ..machine.in_flight import InFlight
-from ..machine.interface import Token
 from ..machine.rank_state import RankState, TensorState
 from ..record.kinds import KINDS
 from ..record.labels import FINEST, NO_EXTRA, ExtraLabels, Labels
@@ -124,7 +122,9 @@ def of_kind(tensor: TensorState, kinds: Collection[str]) -> TensorState:
 
 
 def _tensor(*kinds: str) -> Kind:
-    return Kind(lambda reader, place: of_kind(_read_tensor(reader, place), kinds), lambda writer, token: writer.number(token))
+    return Kind(
+        lambda reader, place: of_kind(_read_tensor(reader, place), kinds), lambda writer, token: writer.number(token)
+    )
 
 
 def _or_none(kind: Kind) -> Kind:
@@ -224,7 +224,10 @@ COUNT, PIECE = Kind(lambda reader, value: number(value), _write_count), Kind(_re
 NUMBERS = Kind(lambda reader, values: numbers(values), lambda writer, values: sorted(values))
 TENSOR, WEIGHT, GRADIENT = _tensor(*KINDS), _tensor("Weight"), _tensor("WeightGrad")
 SHARDED = _tensor(*[row.name for row in KINDS.values() if row.cut])
-CALL = Kind(lambda reader, place: at(reader.calls, place, "call of that number"), lambda writer, call: writer.number_of_call(call))
+CALL = Kind(
+    lambda reader, place: at(reader.calls, place, "call of that number"),
+    lambda writer, call: writer.number_of_call(call),
+)
 AXIS = _or_none(Kind(lambda reader, value: shown(_of_type(str)(reader, value), 200)))
 OPTIONS = Kind(_read_options, lambda writer, options: dict(options))
 PLAIN, LABELS, LINES = Kind(_read_plain), Kind(_read_labels, _write_labels), Kind(_read_lines, _write_lines)
@@ -253,7 +256,8 @@ VERBS: dict[str, tuple[Kind, ...]] = {
     "finish": (),
     "deadlock": (LINES,),
 }
-"""Every verb, in the words of ``machine.interface.Simulator``, without the rank. ``fetch`` has the sender as well, of a
-message; ``shard``, ``combine`` and ``add`` are what tensors do, and ``by_hand`` brings one that no operation has made."""
+"""Every verb, in the words of ``machine.interface.Simulator``, without the rank. ``fetch`` has the sender as well, of
+a message; ``shard``, ``combine`` and ``add`` are what tensors do, and ``by_hand`` brings one that no operation has
+made."""
 AFTERWARDS = ("decide_next", "deadlock", "by_hand")
 """The verbs that may still be used for a rank that has finished."""

@@ -209,7 +209,10 @@ def judged(said: Said, replay: Replay, name: str, deadline: float) -> Outcome:
             if [said.how, *said.more] == ["done"]:
                 return replay.outcome(name)
     except TimeoutError:
-        late, fix = "the run did not end within its time: its calls take too long to be carried out again", "fewer calls"
+        late, fix = (
+            "the run did not end within its time: its calls take too long to be carried out again",
+            "fewer calls",
+        )
         wrong = PuzzleError(late, where=name, fix=fix, line="")
     except ProtocolError as error:
         wrong = tampered(str(error), name)
