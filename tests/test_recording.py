@@ -273,17 +273,15 @@ def test_a_run_that_never_ends_is_recorded_as_far_as_it_came() -> None:
 
     async def again(model: Model) -> None:
         while True:
-            try:
+            with contextlib.suppress(BaseException):
                 model.load_weights(0)
-            except BaseException:
-                model.load_weights(1)
 
     shape = Shape.of(1)
     recorder = recorder_for(shape, 1, 1)
-    with pytest.raises(PuzzleError, match=r"did not end|more than"):
+    with pytest.raises(PuzzleError, match="did not end"):
         execute(again, [Model(0, Dist.of(shape, recorder.as_simulator), 1, 1)], 0.3)
     replay = replayed(json.loads(json.dumps(recorder.recording())), {"ranks": 1, "layers": 1, "batches": 1})
-    assert len(replay.tensors) >= 2 * (len(recorder.recorded) - 1)
+    assert len(replay.tensors) == 2 * len(recorder.recorded) > 0 and not replay.errors
 
 
 def test_what_is_raised_while_a_call_is_carried_out_ends_the_recording() -> None:
