@@ -38,14 +38,15 @@ import pytest
 
 MODULES = (
     *("lib.record.labels", "lib.record.training", "lib.record.collectives", "lib.record.table"),
-    *("lib.machine.cost", "lib.machine.fingerprints", "lib.machine.rank_state"),
+    *("lib.machine.cost", "lib.machine.fingerprints", "lib.machine.past", "lib.machine.rank_state"),
     *("lib.machine.in_flight", "lib.machine.network", "lib.machine.deferred_memory", "lib.machine.simulator"),
     *("lib.machine.check", "lib.course.layouts", "lib.course.rules", "lib.course.bounds"),
+    *("lib.recording.verbs", "lib.recording.replay"),
 )
 TESTS = [  # those that are quick and notice much first
     *("simulator", "values", "figures", "network", "lives", "by_hand", "errors", "labels", "repairs", "grading"),
     *("codes", "prints", "cost", "plain_machine", "operations", "failed_run", "corpus", "drawing_primitives"),
-    *("clerk", "fuzz", "whole_gradient", "passes"),
+    *("recording", "fuzz", "whole_gradient", "passes"),
 ]
 KNOW = {  # those that know a module best
     "labels": ["labels", "by_hand"],
@@ -55,6 +56,9 @@ KNOW = {  # those that know a module best
     "cost": ["cost"],
     "fingerprints": ["values"],
     "tensor_state": ["simulator", "lives"],
+    "past": ["simulator", "errors", "recording_floods"],
+    "verbs": ["recording", "lists"],
+    "replay": ["recording", "lists"],
     "rank_state": ["lives", "simulator", "plain_machine"],
     "in_flight": ["network", "plain_machine"],
     "network": ["network", "plain_machine"],

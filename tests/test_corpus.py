@@ -29,13 +29,13 @@ from lib.course.specs import puzzles
 from lib.grading.submission import load
 from lib.grading.verdict import FAIL, PASS, TODO, Verdict
 from lib.machine.outcome import Outcome
+from lib.recording.wire import Wire
 from lib.referee import sandbox, worker
 from lib.referee.attempts import Attempt
 from lib.referee.examiner import verdict_on
 from lib.referee.jail import children
 from lib.referee.referee import Referee, Submission
 from lib.referee.sandbox import MECHANISMS
-from lib.recording.wire import Wire
 from tests.corpus import HEAD, Program
 from tests.corpus.cheats import APART, CHEATS
 from tests.corpus.endless import ENDLESS

@@ -22,11 +22,15 @@ import pytest
 
 from lib import PuzzleError
 from lib.course.specs import puzzles
+from lib.grading.verdict import ERROR
 from lib.referee import referee as module
 from lib.referee import sandbox
 from lib.referee.alone import CALLS
+from lib.referee.attempts import Attempt
+from lib.referee.examiner import verdict_on
 from lib.referee.referee import Missing, Referee, Submission
 from lib.referee.sandbox import MECHANISMS, Worker, available, view
+from lib.referee.session import Allowance
 from tests.corpus import HEAD, function
 
 BASIC = puzzles()["basic"]
@@ -595,3 +599,25 @@ def test_a_run_on_a_large_machine_has_more_time(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(RuntimeError, match="no worker"):
             Referee(10.0).run(Submission("x.py", ""), name, puzzles()[name].size, [])
     assert 10 <= allowed[0] < 10.1 and allowed[1] > 30
+
+
+def test_no_run_has_more_time_than_its_student_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed: list[float] = []
+
+    def start(self: Referee, folder: str | None, seconds: float) -> None:
+        allowed.append(seconds)
+        raise RuntimeError("no worker is needed")
+
+    monkeypatch.setattr(Referee, "_start", start)
+    attempt, referee = Attempt(BASIC, Submission("x.py", "")), Referee(10.0)
+    for left in (4.0, 1000.0):
+        assert verdict_on(attempt, referee, 1, left).status == ERROR
+    assert 3 < allowed[0] <= 4 and 10 <= allowed[1] < 11
+    assert "used up (--budget)" in verdict_on(attempt, referee, 1, 0.0).message and len(allowed) == 2
+
+
+def test_what_is_judged_now_counts_as_taken() -> None:
+    allowance = Allowance(10.0, used=4.0)
+    assert allowance.left() == 6.0
+    allowance.begun.append(time.monotonic() - 5.0)
+    assert allowance.left() <= 1.0

@@ -30,8 +30,9 @@ MEMORY = 4 << 30  # bytes that an examiner may have, whatever a program lets it 
 PATIENCE = 5.0  # seconds to end what it is about
 
 
-def verdict_on(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
-    """Return the verdict on one attempt: ERROR if the grader itself fails. ``seed``: that of the other sizes."""
+def verdict_on(attempt: Attempt, referee: Referee, seed: int, left: float = float("inf")) -> Verdict:
+    """Return the verdict on one attempt: ERROR if the grader itself fails. ``seed``: that of the other sizes; ``left``:
+    the seconds that it may take in all."""
     puzzle, submission, trouble = attempt
     more = f"python -m lib grade --hint {puzzle.name}"
     if submission is None:
@@ -39,6 +40,7 @@ def verdict_on(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
         return Verdict(puzzle, status, message, next_hint=more)
     printed: list[str] = []
     begun = time.perf_counter()
+    referee.until = time.monotonic() + left
     try:
         verdict = judge(puzzle, lambda size: referee.run(submission, puzzle.name, size, printed, puzzle.cost), seed)
     except Missing:
@@ -66,9 +68,9 @@ def main(descriptor: int) -> None:
     referees: dict[Any, Referee] = {}
     with suppress(EOFError):
         while True:
-            attempt, seed, *how = line.recv()
+            attempt, seed, left, *how = line.recv()
             referee = referees.setdefault(tuple(how), Referee(how[0], secret=how[1]))
-            line.send((verdict_on(attempt, referee, seed), referee.isolation()))
+            line.send((verdict_on(attempt, referee, seed, left), referee.isolation()))
 
 
 def _end_with_parent() -> None:
@@ -89,10 +91,12 @@ class Examiner:
                 command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()], start_new_session=True
             )
 
-    def verdict_on(self, attempt: Attempt, seed: int, timeout: float, secret: Sequence[str]) -> tuple[Verdict, str]:
-        """Return the verdict on an attempt, and how its code was kept apart. Raise EOFError or OSError if the process
-        is gone."""
-        self.line.send((attempt, seed, timeout, tuple(secret)))
+    def verdict_on(
+        self, attempt: Attempt, left: float, seed: int, timeout: float, secret: Sequence[str]
+    ) -> tuple[Verdict, str]:
+        """Return the verdict on an attempt that may take so many seconds, and how its code was kept apart. Raise
+        EOFError or OSError if the process is gone."""
+        self.line.send((attempt, seed, left, timeout, tuple(secret)))
         return self.line.recv()  # type: ignore[no-any-return]
 
     def close(self) -> None:

@@ -66,6 +66,7 @@ class Referee:
         self.mechanisms = list(mechanisms or available())
         self.workers: set[Worker] = set()
         self.stopped = False
+        self.until = float("inf")  # when the time of the student is up whose code is run, by time.monotonic
 
     def stop(self) -> None:
         """End all workers. Their runs fail, and no other can be started."""
@@ -88,6 +89,9 @@ class Referee:
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
         seconds = self.timeout + TWICE * room(size["ranks"], size["layers"], size["batches"])
+        seconds = min(seconds, self.until - time.monotonic())
+        if seconds <= 0:
+            raise PuzzleError("the seconds of this student's programs are used up (--budget)", where=name, line="")
         task = {
             "name": name, "size": size, "cost": cost, "timeout": seconds,
             "file": submission.file, "text": submission.text, "folder": submission.folder,

@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -28,6 +28,12 @@ class Allowance:
 
     seconds: float = float("inf")
     used: float = 0.0
+    begun: list[float] = field(default_factory=list)  # when the attempts have begun that are judged now
+
+    def left(self) -> float:
+        """Return how many of the seconds are left at this moment."""
+        now = time.monotonic()
+        return self.seconds - self.used - sum(now - begun for begun in self.begun)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +52,8 @@ class Result(NamedTuple):
     isolation: str
 
 
-Judge = Callable[[Attempt], tuple[Verdict, str]]
+Judge = Callable[[Attempt, float], tuple[Verdict, str]]
+"""What judges an attempt that may take so many seconds."""
 
 
 def session(attempts: Sequence[Attempt], how: How, plain: bool) -> Report:
@@ -68,7 +75,9 @@ def graded(turns: Iterable[Turn], how: How, alone: bool = False) -> Iterator[Res
         referee = Referee(how.timeout, secret=how.secret)
         try:
             for turn in turns:
-                yield _taken(turn, lambda attempt: (verdict_on(attempt, referee, how.seed), referee.isolation()))
+                yield _taken(
+                    turn, lambda attempt, left: (verdict_on(attempt, referee, how.seed, left), referee.isolation())
+                )
         finally:
             referee.stop()
         return
@@ -112,11 +121,11 @@ class Desk:
         self.examiner: Examiner | None = None
         self.closed = False
 
-    def __call__(self, attempt: Attempt) -> tuple[Verdict, str]:
-        """Return the verdict on an attempt, and how its code was kept apart."""
+    def __call__(self, attempt: Attempt, left: float) -> tuple[Verdict, str]:
+        """Return the verdict on an attempt that may take so many seconds, and how its code was kept apart."""
         self.examiner = self.examiner or Examiner()
         try:
-            return self.examiner.verdict_on(attempt, *self.how)
+            return self.examiner.verdict_on(attempt, left, *self.how)
         except (EOFError, OSError):
             if self.closed:
                 raise
@@ -136,11 +145,13 @@ def _taken(turn: Turn, judge: Judge) -> Result:
     verdicts: list[Verdict] = []
     isolation, allowed = "", turn.allowance
     for attempt in turn.attempts:
-        if allowed.used >= allowed.seconds:
-            spent = f"this student's programs have taken {allowed.used:.0f} s, and {allowed.seconds:g} are allowed"
+        if (left := allowed.left()) <= 0:
+            spent = f"this student's programs have taken {allowed.seconds - left:.0f} s, and {allowed.seconds:g} are allowed"
             verdicts.append(Verdict(attempt.puzzle, FAIL, f"not graded: {spent} (--budget)"))
             break
-        verdict, isolation = judge(attempt)
+        allowed.begun.append(begun := time.monotonic())
+        verdict, isolation = judge(attempt, left)
+        allowed.begun.remove(begun)
         allowed.used += verdict.seconds
         verdicts.append(verdict)
         if verdict.status == PASS and (verdict.starred or not attempt.puzzle.star):
