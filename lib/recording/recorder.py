@@ -75,6 +75,7 @@ class Recorder(Replay):
         self.inside = False  # whether a call is being carried out
         self.opened: set[int] = set()
         self.numbers: dict[object, int] = {}  # of tensors
+        self.made_up: dict[object, TensorState] = {}  # what was entered for a tensor of no rank of this machine
         self.numbers_of_calls: dict[object, int] = {}
         self.coroutines: dict[object, int] = {}  # keeps the tasks alive, so that no two get the same number
         self.holders: dict[int, Callable[[], object]] = {}  # by rank: what names the coroutine that runs
@@ -101,7 +102,10 @@ class Recorder(Replay):
         holder = self.holders.get(rank.rank)
         running = None if holder is None else holder()
         coroutine = None if running is None else self.coroutines.setdefault(running, len(self.coroutines))
-        written = [write(self, argument) for write, argument in zip(self.writes[verb], arguments, strict=True)]
+        written = [
+            argument if write is None else write(self, argument)
+            for write, argument in zip(self.writes[verb], arguments, strict=True)
+        ]
         if len(self.recorded) >= MOST:
             raise PuzzleError(f"more than {MOST:,} calls in one run", fix="look for a loop that never ends")
         self.inside = True
@@ -123,23 +127,20 @@ class Recorder(Replay):
         self.inside = False
         return result
 
-    def enter(self, result: Any) -> None:
-        if isinstance(result, TensorState):
-            self.numbers[result] = len(self.tensors)
-        elif isinstance(result, InFlight):
-            self.numbers_of_calls[result] = len(self.calls)
-        super().enter(result)
-
     def number(self, token: Token) -> int:
         """Return the number of a tensor. One made by hand, or of another machine, is first entered as made up."""
-        if token not in self.numbers:
-            made = self.record("by_hand", self.ranks[0], token.labels)
-            self.numbers[token] = self.numbers[made]
-        return self.numbers[token]
+        number = _number_of(token, self.numbers, self.tensors)
+        if number is None:
+            if token not in self.made_up:
+                self.made_up[token] = self.record("by_hand", self.ranks[0], token.labels)
+            number = self.number(self.made_up[token])
+        return number
 
     def number_of_call(self, call: InFlight) -> int:
         """Return the number of a call."""
-        return self.numbers_of_calls[call]
+        number = _number_of(call, self.numbers_of_calls, self.calls)
+        assert number is not None
+        return number
 
     # -- what is called in another way than it is recorded ---------------------------------------------------------
 
@@ -171,3 +172,11 @@ class Recorder(Replay):
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
         return self.record("deadlock", self.ranks[0], lines)  # type: ignore[no-any-return]
+
+
+def _number_of(thing: object, numbers: dict[object, int], things: Sequence[object]) -> int | None:
+    """Return the place of a thing in a list that only grows, of which ``numbers`` keeps the places."""
+    if thing not in numbers:
+        for place in range(len(numbers), len(things)):
+            numbers[things[place]] = place
+    return numbers.get(thing)

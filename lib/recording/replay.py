@@ -102,10 +102,11 @@ class Replay:
                 return None  # by an object that Python frees late: it matters no more
             raise ProtocolError(f"{verb} of a rank that has finished")
         result = act(state, *[read(self, argument) for read, argument in zip(reads, arguments, strict=True)])
-        self.enter(result)
+        if result is not None and result.__class__ is not bool:
+            self._enter(result)
         return result
 
-    def enter(self, result: Any) -> None:
+    def _enter(self, result: Any) -> None:
         """Number the tensors and calls that a call has made."""
         if isinstance(result, TensorState):
             self.count(result.labels)
@@ -114,7 +115,7 @@ class Replay:
             self.calls.append(result)
         elif isinstance(result, (tuple, list)):
             for one in result:
-                self.enter(one)
+                self._enter(one)
 
     def count(self, labels: Labels) -> None:
         """Count the pieces of a tensor. Raise PuzzleError for too many in a run."""

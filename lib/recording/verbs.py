@@ -48,16 +48,12 @@ class Writer(Protocol):
         """Return the number of a call."""
 
 
-def _as_it_is(writer: Writer, value: Any) -> Any:
-    return value
-
-
 class Kind(NamedTuple):
     """A kind of argument. ``read`` raises ProtocolError for what ``write`` never writes, and PuzzleError for a
-    learner's mistake."""
+    learner's mistake. What has no ``write`` is written as it is."""
 
     read: Callable[[Reader, Any], Any]
-    write: Callable[[Writer, Any], Any] = _as_it_is
+    write: Callable[[Writer, Any], Any] | None = None
 
 
 T = TypeVar("T")
@@ -128,19 +124,23 @@ def _tensor(*kinds: str) -> Kind:
 
 
 def _or_none(kind: Kind) -> Kind:
+    read, write = kind.read, kind.write
     return Kind(
-        lambda reader, value: None if value is None else kind.read(reader, value),
-        lambda writer, value: None if value is None else kind.write(writer, value),
+        lambda reader, value: None if value is None else read(reader, value),
+        write and (lambda writer, value: None if value is None else write(writer, value)),
     )
 
 
 def _several(kind: Kind) -> Kind:
-    def read(reader: Reader, values: Any) -> list[Any]:
+    read, write = kind.read, kind.write
+    assert write is not None
+
+    def read_all(reader: Reader, values: Any) -> list[Any]:
         if type(values) is not list:
             raise ProtocolError("no list")
-        return [kind.read(reader, value) for value in values]
+        return [read(reader, value) for value in values]
 
-    return Kind(read, lambda writer, values: [kind.write(writer, value) for value in values])
+    return Kind(read_all, lambda writer, values: [write(writer, value) for value in values])
 
 
 def _read_options(reader: Reader, options: Any) -> dict[str, Any]:

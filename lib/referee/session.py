@@ -146,7 +146,8 @@ def _taken(turn: Turn, judge: Judge) -> Result:
     isolation, allowed = "", turn.allowance
     for attempt in turn.attempts:
         if (left := allowed.left()) <= 0:
-            spent = f"this student's programs have taken {allowed.seconds - left:.0f} s, and {allowed.seconds:g} are allowed"
+            taken = allowed.seconds - left
+            spent = f"this student's programs have taken {taken:.0f} s, and {allowed.seconds:g} are allowed"
             verdicts.append(Verdict(attempt.puzzle, FAIL, f"not graded: {spent} (--budget)"))
             break
         allowed.begun.append(begun := time.monotonic())
