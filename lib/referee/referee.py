@@ -22,7 +22,7 @@ from ..running.execution import cause
 from ..running.limits import collector_off, room, watchdog
 from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available
 
-TWICE = 3
+AGAIN = 3
 """How much longer than in a notebook a run on a large machine may take: it is recorded, and replayed."""
 GRACE = 2.0  # seconds that a worker has, after its own time limit, to report that it was late, and that a replay has
 TRIES, PAUSE = 3, 0.2  # how often to try to start a worker, and the seconds in between
@@ -88,7 +88,7 @@ class Referee:
 
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
-        seconds = self.timeout + TWICE * room(size["ranks"], size["layers"], size["batches"])
+        seconds = self.timeout + AGAIN * room(size["ranks"], size["layers"], size["batches"])
         seconds = min(seconds, self.until - time.monotonic())
         if seconds <= 0:
             raise PuzzleError("the seconds of this student's programs are used up (--budget)", where=name, line="")
