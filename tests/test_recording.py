@@ -29,7 +29,7 @@ from lib.recording.safe import LONGEST_TEXT, presentable, shown
 from lib.recording.verbs import VERBS
 from lib.recording.wire import LONGEST, ProtocolError, Wire
 from lib.running.execution import cause, execute
-from lib.running.limits import TimeIsUp
+from lib.running.limits import TimeIsUp, watchdog
 from tests import plain_programs
 from tests.corpus import Program
 from tests.corpus.honest import HONEST
@@ -696,3 +696,15 @@ def test_nobody_writes_and_time_is_up() -> None:
     finally:
         ours.close()
         theirs.close()
+
+
+def test_a_watchdog_ends_what_takes_longer_in_the_main_thread() -> None:
+    def busy() -> None:
+        with watchdog(0.01):
+            while True:
+                pass
+
+    with pytest.raises(TimeoutError):
+        busy()
+    with watchdog(60):
+        pass  # and is gone with what it watched
