@@ -132,7 +132,6 @@ def talk(name: str, says: str, source: str) -> Program:
     return whole("fsdp", name, LINE + head + indent(source.strip("\n") + "\n", "    ") + "    send('done')\n", says)
 
 
-
 def plain(name: str, says: str, source: str) -> Program:
     """A program of these lines, written as one text."""
     return whole(
