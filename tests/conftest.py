@@ -57,10 +57,10 @@ def pytest_runtest_call() -> Generator[None, None, None]:
 
 
 LONGEST = """test_lab test_engine_processes test_corpus test_referee test_colab test_notebooks test_passes test_fuzz
-test_clerk test_browser test_browser_player"""
+test_recording test_browser test_browser_player"""
 """Files that take longest begin first: if one of them were the last, all workers but one would have nothing to do."""
 LONG = """test_corpus test_passes test_fuzz test_bounds test_chain test_represent test_plain_machine test_papers
-test_quoted test_clerk test_whole_gradient test_drawing_picture test_drawing_compare"""
+test_quoted test_recording test_whole_gradient test_drawing_picture test_drawing_compare"""
 """Files that go through all programs, all sizes or hundreds of random programs."""
 
 

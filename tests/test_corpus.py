@@ -29,12 +29,12 @@ from lib.course.specs import puzzles
 from lib.grading.submission import load
 from lib.grading.verdict import FAIL, PASS, TODO, Verdict
 from lib.machine.outcome import Outcome
+from lib.recording.wire import Wire
 from lib.referee import sandbox, worker
 from lib.referee.attempts import Attempt
 from lib.referee.examiner import verdict_on
 from lib.referee.referee import Referee, Submission
 from lib.referee.sandbox import MECHANISMS
-from lib.remote.wire import Wire
 from tests.corpus import HEAD, Program
 from tests.corpus.cheats import APART, CHEATS
 from tests.corpus.endless import ENDLESS
@@ -63,7 +63,7 @@ def test_the_corpus_is_large_and_names_each_program_once() -> None:
 OF_EACH_PUZZLE = {(program.puzzle, program in HONEST): program for program in [*MISTAKES, *HONEST]}
 LONG_RUNS = {name for name, puzzle in puzzles().items() if puzzle.unit is SECONDS}
 """Puzzles with a model of real size, of which a verdict takes seconds. The shell's grader judges two of their programs:
-test_clerk.py sends all the honest ones through its line, and mistakes are graded in a notebook, too."""
+test_recording.py records and replays all the honest ones, and mistakes are graded in a notebook, too."""
 MORE_MISTAKES = [program for program in MISTAKES[::16] if program.puzzle not in LONG_RUNS]
 AT_A_SHELL = list(dict.fromkeys([*OF_EACH_PUZZLE.values(), *MORE_MISTAKES]))
 """Of each puzzle an honest program and a mistake, and more mistakes of every kind. What workers say of these is what

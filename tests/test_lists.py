@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -23,12 +23,12 @@ from lib.record.codes import Code, code_of, read_code
 from lib.record.events import MARKS, Event
 from lib.record.labels import Labels
 from lib.record.table import OPERATIONS
-from lib.remote.clerk import Clerk
-from lib.remote.wire import ProtocolError
+from lib.recording.replay import Replay
+from lib.recording.wire import ProtocolError
 from tests.corpus.mistakes import MISTAKES
 from tests.drawing_events import event
 from tests.marks import needs_torch
-from tests.test_clerk import through_a_wire
+from tests.test_recording import through_a_recording
 from tests.toys import TOY_BROADCAST, register, remove
 
 WEIGHT, ACTIVATION = HIDDEN * HIDDEN, HIDDEN * LENGTH
@@ -410,7 +410,7 @@ def test_what_is_no_list_is_refused_with_its_cure(name: str) -> None:
         await call(model, load_shards(model))
 
     with pytest.raises(PuzzleError) as far:
-        through_a_wire(program, {"ranks": 2, "layers": 3, "batches": 2})
+        through_a_recording(program, {"ranks": 2, "layers": 3, "batches": 2})
     assert str(far.value) == str(error)
 
 
@@ -625,7 +625,7 @@ def test_zeros_beside_a_gradient_do_not_hide_it() -> None:
 def test_a_run_with_lists_through_the_wire_is_the_same_run() -> None:
     size = {"ranks": 4, "layers": 3, "batches": 4}
     for program in (fsdp_of(), fsdp_of("allreduce"), fsdp_of(backwards=False)):
-        near, far = run(program, **size), through_a_wire(program, size)
+        near, far = run(program, **size), through_a_recording(program, size)
         assert far.events == near.events and len(of_lists(far)) == 8
         assert (far.time, far.memory) == (near.time, near.memory)
         assert [state.lists for state in far.final_states] == [state.lists for state in near.final_states]
@@ -633,13 +633,13 @@ def test_a_run_with_lists_through_the_wire_is_the_same_run() -> None:
 
 
 @pytest.fixture
-def office() -> Iterator[Clerk]:
-    """A clerk whose two ranks have loaded their shards of two layers: tensors 0 to 3, and 4 to 7."""
-    clerk = Clerk(LocalSimulator(Shape.of(2), graded=True), 2, 2)
+def office() -> Replay:
+    """A replay whose two ranks have loaded their shards of two layers: tensors 0 to 3, and 4 to 7."""
+    replay = Replay(LocalSimulator(Shape.of(2), graded=True), 2, 2)
     for rank in range(2):
         for layer in range(2):
-            assert not clerk.answer(["load_weights", rank, None, layer, rank, 2])[0]
-    yield clerk
+            replay.carry_out(["load_weights", rank, None, layer, rank, 2])
+    return replay
 
 
 GARBLED: dict[str, list[Any]] = {
@@ -661,9 +661,9 @@ GARBLED: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", GARBLED)
-def test_what_the_library_would_not_have_written_is_garbled(office: Clerk, name: str) -> None:
+def test_what_the_library_would_not_have_written_is_refused(office: Replay, name: str) -> None:
     with pytest.raises(ProtocolError):
-        office.answer(["meet_list", 0, None, *GARBLED[name]])
+        office.carry_out(["meet_list", 0, None, *GARBLED[name]])
     assert not office.calls and not office.ranks[0].lists
 
 
@@ -680,25 +680,22 @@ WRONG_LISTS: dict[str, tuple[list[Any], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG_LISTS)
-def test_wrong_lists_are_refused_on_the_other_side(office: Clerk, name: str) -> None:
-    """As a worker could send them, past Model."""
+def test_wrong_lists_are_refused_in_a_replay(office: Replay, name: str) -> None:
+    """As somebody could write them, past Model."""
     (tensors, layers), says = WRONG_LISTS[name]
-    failed, result, _ = office.answer(["meet_list", 0, None, "allgather", tensors, layers, None])
-    assert failed and says in result["problem"]
-    assert [*map(type, office.calls)] == [PuzzleError]  # it has a number, and no more
-    assert all(text.replace("\n", "").isprintable() for text in map(str, result.values()))
+    with pytest.raises(PuzzleError) as failed:
+        office.carry_out(["meet_list", 0, None, "allgather", tensors, layers, None])
+    assert says in failed.value.problem and not office.calls
+    assert str(failed.value).replace("\n", "").isprintable()
 
 
-def test_a_list_is_fetched_once(office: Clerk) -> None:
-    calls = [
-        office.answer(["meet_list", rank, None, "allgather", [at, at + 2], [0, 1], None])[1]
-        for rank, at in ((0, 0), (1, 4))
-    ]
-    failed, result, _ = office.answer(["fetch", 0, None, calls[0]])
-    assert not failed and [one[0] for one in result] == ["tensor", "tensor"]
-    for again in (["fetch", 0, None, calls[0]], ["fetch", 0, None, calls[1]]):
+def test_a_list_is_fetched_once(office: Replay) -> None:
+    for rank, at in ((0, 0), (1, 4)):
+        office.carry_out(["meet_list", rank, None, "allgather", [at, at + 2], [0, 1], None])
+    assert [one.labels.is_whole() for one in office.carry_out(["fetch", 0, None, 0, None])] == [True, True]
+    for call in (0, 1):
         with pytest.raises(ProtocolError):
-            office.answer(again)
+            office.carry_out(["fetch", 0, None, call, None])
 
 
 # -- text and pictures ---------------------------------------------------------------------------------------------
@@ -794,7 +791,7 @@ def test_a_collective_that_was_added_takes_lists() -> None:
     try:
         done = run(program, ranks=3, layers=2, batches=1)
         assert [one.elements for one in of_lists(done)] == [2 * WEIGHT, 0, 0] and done.time == 0.3
-        assert through_a_wire(program, {"ranks": 3, "layers": 2, "batches": 1}).events == done.events
+        assert through_a_recording(program, {"ranks": 3, "layers": 2, "batches": 1}).events == done.events
         with pytest.raises(PuzzleError, match="no rank brings a tensor"):
             run(nobody, ranks=2, layers=1, batches=1)
     finally:

@@ -18,9 +18,10 @@ from lib.grading import page
 from lib.grading.judge import WAITING, costs_time, judge
 from lib.grading.verdict import FAIL, Mistake, Report, Verdict
 from lib.record.score import work
+from lib.recording.safe import pack_error
+from lib.recording.wire import Wire
 from lib.referee import shell
 from lib.referee.files import as_json
-from lib.remote.wire import Wire, pack_error
 from tests.corpus import Program, changed
 from tests.corpus.mistakes import MISTAKES, SUM
 from tests.test_corpus import function, near, titles
@@ -351,8 +352,8 @@ def test_what_is_made_up_on_the_line_is_no_error(monkeypatch: pytest.MonkeyPatch
     send = Wire.send
 
     def twisted(self: Wire, message: Any, deadline: float | None = None) -> None:
-        if isinstance(message, list) and message[0] == "failed":
-            message[1]["where"] = [0, "forward", 3, "all", 0, ""]
+        if isinstance(message, list) and message[1] == "failed":
+            message[2]["where"] = [0, "forward", 3, "all", 0, ""]
             sent.append(message)
         send(self, message, deadline)
 

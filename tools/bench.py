@@ -19,6 +19,7 @@ import asyncio
 import gc
 import inspect
 import json
+import math
 import os
 import subprocess
 import sys
@@ -35,15 +36,17 @@ import nbformat
 from drawing import perfetto
 from lib import Dist, Model, Run, run
 from lib.machine.cost import Shape
-from lib.machine.simulator import new_simulator
+from lib.machine.simulator import LocalSimulator, new_simulator
 from lib.record.breakdown import time_parts
 from lib.record.chain import chain_of
 from lib.record.events import MARKS
 from lib.record.score import idle_share
 from lib.record.score import work as work_of
 from lib.record.waiting import Waiting
+from lib.recording.recorder import Recorder, recorder_for
+from lib.recording.replay import Replay
 from lib.referee.referee import Referee, Submission
-from lib.remote.clerk import Clerk
+from lib.running.execution import execute
 from lib.running.run import Settings, train_on
 from lib.running.workload import Workload
 from solutions import build
@@ -53,11 +56,12 @@ ROUNDS = 5
 KEPT = Path(__file__).with_name("bench.json")
 """Of the last release: of each case its ratio to the floor and its bytes an event, and other figures by their names."""
 EXPORT = "a file for Perfetto"
-WIRE = "wire: microseconds a message"
-LIMITS = {"ratio": 20.0, "bytes": 600.0, "1,024 ranks against 4": 1.4, "after a run": 0.15, EXPORT: 0.2, WIRE: 40.0}
+RECORDED, REPLAYED = "a call that is recorded: microseconds", "a call that is replayed: microseconds"
+LIMITS = {"ratio": 20.0, "bytes": 600.0, "1,024 ranks against 4": 1.4, "after a run": 0.15, EXPORT: 0.2}
+LIMITS |= {RECORDED: 40.0, REPLAYED: 25.0}
 """What ``--strict`` allows, set by hand: times the floor; bytes an event; an operation on a large machine beside one on
-a small machine; each use of a finished run beside the run, of which one writes two entries an event; and a message
-between a worker and the grader, which is time by the clock, and more where other programs run."""
+a small machine; each use of a finished run beside the run, of which one writes two entries an event; and a call
+in a worker and in the replay of the grader, what it does included."""
 
 
 async def fsdp(model: Model) -> Model:
@@ -217,32 +221,29 @@ class Figures:
 
 
 def shell_grader(figures: Figures) -> None:
-    """Tell what the process boundary costs: a message across it, a process, and nine puzzles."""
-    messages = 0
-    answer_all = Clerk.answer_all
+    """Tell what the process boundary costs: a call that is recorded and replayed, a process, and nine puzzles."""
+    shape, size = Shape.of(4), {"ranks": 4, "layers": 401, "batches": 4}
 
-    def counted(clerk: Clerk, several: list[Any]) -> list[Any]:
-        nonlocal messages
-        messages += len(several)
-        return answer_all(clerk, several)
+    def recorded() -> Recorder:
+        recorder = recorder_for(shape, 401, 4)
+        dist = Dist.of(shape, recorder.as_simulator)
+        execute(fsdp, [Model(rank, dist, 401, 4) for rank in range(4)], None)
+        return recorder
 
-    referee = Referee(600)
+    recording = json.loads(json.dumps(recorded().recording()))
+    count = len(recording["calls"])
+    play = lambda: Replay(LocalSimulator(shape, graded=True), 401, 4).play(recording, math.inf)  # noqa: E731
+    for name, work in ((RECORDED, recorded), (REPLAYED, play)):
+        figures.add(name, min(timed(work) for _ in range(ROUNDS)) / count * 1e6)
+    referee, times = Referee(600), []
     source = "import asyncio\n" + inspect.getsource(fsdp).replace(": Model", "").replace(" -> Model", "")
-
-    def far(layers: int) -> float:
+    for _ in range(ROUNDS):
         start = time.perf_counter()
-        size = {"ranks": 4, "layers": layers, "batches": 4}
-        referee.run(Submission("bench.py", source), "fsdp", size, [])
-        return time.perf_counter() - start
-
-    Clerk.answer_all = counted  # type: ignore[method-assign]
-    far(401)
-    Clerk.answer_all = answer_all  # type: ignore[method-assign]
-    empty, long = (min(far(layers) for _ in range(ROUNDS)) for layers in (1, 401))
-    figures.add("a worker process with a short run: milliseconds", empty * 1e3, f"({referee.mechanisms[0]})")
-    figures.add(WIRE, (long - empty) / messages * 1e6)
+        referee.run(Submission("bench.py", source), "fsdp", size | {"layers": 1}, [])
+        times.append(time.perf_counter() - start)
+    figures.add("a worker process with a short run: milliseconds", min(times) * 1e3, f"({referee.mechanisms[0]})")
     files = sorted(str(path) for path in (build.ROOT / "solutions").glob("p0[0-8]_*.py"))
-    times = []
+    times.clear()
     for _ in range(ROUNDS):
         start = time.perf_counter()
         subprocess.run([sys.executable, "-m", "lib", "grade", *files], check=True, stdout=subprocess.DEVNULL)
@@ -329,15 +330,15 @@ def table(cases: list[tuple[str, Callable[[], Run]]], rounds: int, before: dict[
     return found
 
 
-def too_much(found: dict[str, Any], shares: dict[str, float], wire: float | None) -> list[str]:
-    """Return what is above the limits, in words. ``wire``: what a message costs, if that was measured."""
+def too_much(found: dict[str, Any], shares: dict[str, float], more: dict[str, float]) -> list[str]:
+    """Return what is above the limits, in words. ``more``: other figures that were measured, by their names."""
     wrong = []
     for name, now in found.items():
         for what in ("ratio", "bytes"):
             if now[what] > LIMITS[what]:
                 wrong.append(f"{name}: {what} {now[what]:.1f}, at most {LIMITS[what]:.1f} is allowed")
     figures = {"1,024 ranks against 4": found[MANY]["ratio"] / found[FEW]["ratio"], EXPORT: shares[EXPORT]}
-    figures |= {} if wire is None else {WIRE: wire}
+    figures |= {name: more[name] for name in (RECORDED, REPLAYED) if name in more}
     figures["after a run"] = max(share for name, share in shares.items() if name != EXPORT)
     return wrong + [
         f"{what}: {value:.2f}, at most {LIMITS[what]:.2f} is allowed"
@@ -374,7 +375,7 @@ def main() -> None:
         kept = {name: {what: round(now[what], 1) for what in ("ratio", "bytes")} for name, now in found.items()}
         alone = {name: round(value, 2) for name, value in figures.found.items()}
         KEPT.write_text(json.dumps(before | kept | alone, indent=1) + "\n", encoding="utf-8")
-    if options.strict and (wrong := too_much(found, shares, figures.found.get(WIRE))):
+    if options.strict and (wrong := too_much(found, shares, figures.found)):
         sys.exit("\n".join(wrong))
 
 

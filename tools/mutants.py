@@ -45,12 +45,15 @@ DECIDE = {
     "lib.record.table": ("operations",),
     "lib.machine.cost": ("cost",),
     "lib.machine.fingerprints": ("values",),
+    "lib.machine.past": ("simulator", "errors", "recording_floods"),
     "lib.machine.rank_state": ("lives", "simulator", "plain_machine"),
     "lib.machine.in_flight": ("network", "plain_machine"),
     "lib.machine.network": ("network", "plain_machine"),
     "lib.machine.deferred_memory": ("lives", "network", "plain_machine"),
     "lib.machine.simulator": ("simulator", "errors", "operations"),
     "lib.machine.check": (),
+    "lib.recording.verbs": ("recording", "lists"),
+    "lib.recording.replay": ("recording", "lists"),
     "lib.course.layouts": ("grading", "figures", "repairs", "corpus"),
     "lib.course.rules": ("whole_gradient", "grading", "repairs", "corpus"),
     "lib.course.bounds": ("bounds", "verdict_fields"),
@@ -59,7 +62,7 @@ DECIDE = {
 TESTS = [  # those that are quick and notice much first
     *("simulator", "values", "figures", "network", "lives", "by_hand", "errors", "labels", "repairs", "grading"),
     *("codes", "prints", "cost", "plain_machine", "operations", "failed_run", "corpus", "drawing_primitives"),
-    *("clerk", "fuzz", "whole_gradient", "passes"),
+    *("recording", "fuzz", "whole_gradient", "passes"),
 ]
 PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not process and not browser"]
 PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is in LOADED

@@ -12,7 +12,7 @@ from ..basics.units import Elements
 from ..course.bounds import bounds_of
 from ..course.specs import Puzzle
 from ..record.breakdown import in_words, waits_of
-from ..remote.wire import TEXTS, shown, shown_place
+from ..recording.safe import TEXTS, shown, shown_place
 
 VERSION = 1
 """The version of the JSON. It changes when a field changes its meaning or is removed; new fields may come at any

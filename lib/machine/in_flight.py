@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements
@@ -268,6 +269,9 @@ class Membership:
         self.group, self.place, self.issued, self.meetings = group, group.position[rank], 0, meetings
 
 
+index_of = attrgetter("index")
+
+
 class Lane:
     """A lane of the network: calls one at a time, in order, and when it is free."""
 
@@ -288,12 +292,18 @@ class Lanes:
     def __init__(self, rank: RankState, host: int | None = None) -> None:
         self.rank, self.host = rank, host  # its host, if there is one; of a host it is the rank itself
         self.network = [Lane() for _ in rank.cost.tiers]  # collectives and sends, one lane for each tier of links
-        self.receives: list[Message] = []  # receives that have no message yet, in order
+        self.receives: dict[int | None, deque[Message]] = {}
+        """Receives that have no message yet, in order, by the sender that they insist on."""
         self.receive_free: TimeUnits = 0
         self.open: dict[int, InFlight] = {}  # issued and not fetched, by place in the log
         self.sent: dict[int, int] = {}  # messages to each rank
         self.memberships: dict[str | None, Membership] = {}  # by axis
         self.version = 0  # of what this rank could receive next
+
+    def first_receive(self, sender: int) -> Message | None:
+        """Return the first receive that accepts a message of this sender."""
+        heads = [queue[0] for queue in (self.receives.get(sender), self.receives.get(None)) if queue]
+        return min(heads, key=index_of, default=None)
 
     def with_host(self, peer: int | None) -> bool:
         """Return whether a message to or from that rank is one between a device and its host."""

@@ -1,7 +1,7 @@
 """The narrow interface between what a learner touches and what decides.
 
 ``Model`` and tensors hold labels and opaque handles only. Everything that decides right or wrong (lives, values,
-clocks, log) is behind ``Simulator``: in this process (``simulator``), or at the other end of a line (``remote``). A
+clocks, log) is behind ``Simulator``: ``simulator`` decides, and ``recording`` writes down what it is asked to do. A
 handle is given out by the simulator and handed back to the same simulator; nobody else looks inside.
 """
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import overload
 
 from ..basics.units import Elements
@@ -70,8 +71,8 @@ def awaited_by(fetched: Sequence[int]) -> Awaited:
     """Return the calls that were fetched before each record, of the pairs that a rank notes: how long the log was, and
     a call's place in it."""
     awaited: dict[int, tuple[int, ...]] = {}
-    for before, place in zip(fetched[::2], fetched[1::2], strict=True):
-        awaited[before] = (*awaited[before], place) if before in awaited else (place,)
+    for before, pairs in groupby(zip(fetched[::2], fetched[1::2], strict=True), itemgetter(0)):  # in order already
+        awaited[before] = tuple([place for _, place in pairs])
     return awaited
 
 

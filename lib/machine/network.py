@@ -280,7 +280,7 @@ class Network:
     def receive(self, lanes: Lanes, src: int | None) -> Message:
         """Receive the next message, or the next from ``src``."""
         call = Message(lanes, RECEIVE.kind, src)
-        lanes.receives.append(call)
+        lanes.receives.setdefault(src, deque()).append(call)
         self._match(lanes.rank.rank)
         return call
 
@@ -291,11 +291,12 @@ class Network:
         if lanes is None or not lanes.receives:
             return
         if len(lanes.receives) == 1 and not lanes.rank.several:
-            call = lanes.receives[0]
-            if call.peer is not None and call.waiter is not None:
+            [(peer, queue)] = lanes.receives.items()
+            call = queue[0]
+            if len(queue) == 1 and peer is not None and call.waiter is not None:
                 # The only coroutine waits for this sender: nothing can come in between.
-                if self.mailboxes.get(rank, {}).get(call.peer):
-                    self._receive(lanes, call, call.peer)
+                if self.mailboxes.get(rank, {}).get(peer):
+                    self._receive(lanes, call, peer)
                 return
         self._note_candidate(lanes)
 
@@ -310,14 +311,12 @@ class Network:
         for sender, box in (self.mailboxes.get(lanes.rank.rank, {}) if lanes.receives else {}).items():
             if not box:
                 continue
-            arrival = box[0].end
+            arrival, call = box[0].end, lanes.first_receive(sender)
             assert arrival is not None
-            for call in lanes.receives:
-                if call.peer is None or call.peer == sender:
-                    key = (max(call.issued, arrival), arrival, sender)
-                    if best is None or key < best[0]:
-                        best = key, call
-                    break
+            if call is not None:
+                key = (max(call.issued, arrival), arrival, sender)
+                if best is None or key < best[0]:
+                    best = key, call
         if best is not None:
             (ready, _, sender), call = best
             end = max(ready, lanes.receive_free) + self.cost.receiving
@@ -327,7 +326,10 @@ class Network:
         """The receive lane takes the next message of a sender."""
         sent = self.mailboxes[lanes.rank.rank][sender].popleft()
         assert sent.end is not None
-        lanes.receives.remove(call)
+        queue = lanes.receives[call.peer]
+        queue.popleft()
+        if not queue:
+            del lanes.receives[call.peer]
         call.start = start = max(call.issued, lanes.receive_free, sent.end)
         call.end = lanes.receive_free = start + self.cost.receiving
         call.peer, call.op, call.layer = sender, sent.op, sent.layer
@@ -424,7 +426,7 @@ class Network:
         if now == index + 1:  # nothing has happened meanwhile, so nobody will ask who carried it
             for carried in reversed(call.operands):
                 if carried.carriers:
-                    carried.carriers.remove(call)
+                    carried.carriers.pop()  # it is the last
                     if rank.carried and rank.carried[-1][0] is carried and not carried.carriers:
                         rank.carried.pop()
         call.operands, call.result = (), None

@@ -9,6 +9,7 @@ local variable, and no garbage collector is asked.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,15 +19,16 @@ from weakref import ref
 
 from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements, SizeUnit
-from ..record.events import LOADS, MARKS
+from ..record.events import LOADS
 from ..record.kinds import ACTIVATIONS, INNER, KINDS, MEMORY_KINDS, SLOT
-from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, overlap, total_of
+from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, total_of
 from ..record.operations import Computation, Value, Values
-from ..record.table import RECEIVE, makes_weight_grads, sums, work_on_layers
+from ..record.table import RECEIVE, sums, work_on_layers
 from ..record.training import not_in_place
 from .cost import Cost, TimeUnits
 from .fingerprints import Fingerprints
 from .interface import FinalState, Piece, Token, make_piece
+from .past import Past, Taken
 
 MADE_UP = "made up"  # the origin of a tensor that no operation has computed
 Origin = str | int | None
@@ -264,8 +266,9 @@ class RankState:
     __slots__ = (
         "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
-        "writers", "taken", "lists", "late", "kept_loose", "received", "carried", "__weakref__",
+        "writers", "taken", "lists", "late", "kept_loose", "received", "carried", "past", "__weakref__",
     )  # fmt: skip
+    tensor_type: type[TensorState] = TensorState
 
     def __init__(self, rank: int, layers: int, batches: int, terms: Terms, is_host: bool = False) -> None:
         self.rank, self.layers, self.batches, self.is_host = rank, layers, batches, is_host
@@ -286,7 +289,8 @@ class RankState:
         self.holder: Callable[[], object] = lambda: None
         self.all_temporaries: dict[object, Temporaries] = {}
         self.writers: dict[int, Temporaries] = {}
-        self.taken: dict[tuple[str, int, bool], list[tuple[Labels, int]]] = {}  # what was loaded: pieces, by which call
+        self.taken: dict[tuple[str, int, bool], Taken] = {}  # what was loaded
+        self.past = Past()
         self.lists: dict[object, tuple[Labels | None, ...]] = {}  # by ``op``: what it brought to a collective as a list
         # Memory that only the future tells (see deferred_memory).
         self.late: list[Span] = []
@@ -330,7 +334,7 @@ class RankState:
             hand = self.writers[call] if running is None and call in self.writers else self.temporaries_of(running)
         if memory is None:
             memory = self.cost.elements(labels)
-        return TensorState(labels, value, memory, self, hand, len(self.log), origin)
+        return self.tensor_type(labels, value, memory, self, hand, len(self.log), origin)
 
     def store(self, tensor: TensorState) -> None:
         """A dictionary of this rank now holds the tensor, once more."""
@@ -401,35 +405,31 @@ class RankState:
     def _note_loaded(self, tensor: TensorState, load: int) -> None:
         """Remember a loaded piece as this rank's. Raise PuzzleError when it loaded the piece before."""
         labels = tensor.labels
-        before = self.taken.setdefault((labels.kind, labels.layer, labels.adapter), [])
-        for other, earlier in before:
-            if overlap(labels, other) and load != earlier:
-                verb = LOADS[labels.adapter]
-                problem = f"this rank has taken that piece of the {labels.kind} from {verb} before"
-                where, expected = self.place(verb, labels.layer), "each piece loaded once"
-                fix = "keep it stored, or get it from another rank by communication"
-                raise PuzzleError(problem, where=where, expected=expected, got=f"{labels} after {other}", fix=fix)
-        before.append((labels, load))
+        key = labels.kind, labels.layer, labels.adapter
+        taken = self.taken.get(key)
+        if taken is None:
+            taken = self.taken[key] = Taken()
+        if (other := taken.note(labels, load)) is not None:
+            verb = LOADS[labels.adapter]
+            problem = f"this rank has taken that piece of the {labels.kind} from {verb} before"
+            where, expected = self.place(verb, labels.layer), "each piece loaded once"
+            fix = "keep it stored, or get it from another rank by communication"
+            raise PuzzleError(problem, where=where, expected=expected, got=f"{labels} after {other}", fix=fix)
         tensor.origin = None
 
     # -- samples and the log ------------------------------------------------------------
 
+    def _past(self) -> Past:
+        """Return what errors ask of the log, as it is now."""
+        return self.past.look(self.log, self.writers, self.temporaries, self.lists)
+
     def reduced(self, layer: int, batches: frozenset[int]) -> str:
         """Return the reduction to which this rank has brought a gradient of these micro-batches, or an empty text."""
-        for record in reversed(self.log):
-            if not sums(record.kind) or carried_by(record) != "WeightGrad":
-                continue
-            brought = [(record.layer, record.labels.batches)] if record.labels is not None else []
-            if not isinstance(record, Done) and record.layers:
-                brought = [(one.layer, one.batches) for one in self.lists[record.op] if one is not None]
-            if (layer, batches) in brought:
-                return record.kind
-        return ""
+        return self._past().reduced.get((layer, batches), "")
 
     def with_gradients(self, layer: int) -> frozenset[int]:
         """Return the micro-batches for which this rank has computed the gradient of a layer's weight."""
-        done = [record for record in self.log if record.layer == layer and makes_weight_grads(record.kind)]
-        return frozenset[int]().union(*[record.batches for record in done if isinstance(record, Done)])
+        return frozenset(self._past().gradients[layer])
 
     def sample(self, operands: Sequence[TensorState], workspace: Elements = 0) -> tuple[Elements, ...]:
         """Return the memory held at the moment of an operation, by MEMORY_KINDS, and end the lives that end with it."""
@@ -497,27 +497,25 @@ class RankState:
     def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:
         """Return the operation that ended the life of a tensor, and its layer or layers: one that has used it up, or
         the next one of the coroutine that had it in hand."""
-        if tensor.since < 0:
-            record = self.log[-1 - tensor.since]
-        else:
-            at = tensor.since
-            while self.log[at].kind in MARKS or self.writers.get(at, tensor.temporaries) is not tensor.temporaries:
-                at += 1
-            record = self.log[at]
+        at = -1 - tensor.since
+        if tensor.since >= 0:
+            own = self._past().operations[tensor.temporaries]
+            at = own[bisect_left(own, tensor.since)]
+        record = self.log[at]
         return record.kind, None if record.kind == RECEIVE.kind else record.layers or record.layer
 
     # -- the end --------------------------------------------------------------------------
 
     def final_state(self, stored: Iterable[TensorState]) -> FinalState:
         """Return what the rank ends with (see ``interface``): of ``stored`` counts what is known here as stored."""
-        began = tuple([labels for taken in self.taken.values() for labels, _ in taken])
+        began = tuple([labels for taken in self.taken.values() for labels, _ in taken.pieces])
         kept = tuple([tensor.piece() for tensor in stored if tensor.stored and tensor.rank is self])
         late, finals, lists = self._loaded_late(), dict(self.finals), tuple(self.lists.items())
         return FinalState(self.rank, self.layers, self.batches, began, late, kept, finals, lists)
 
     def _loaded_late(self) -> tuple[Labels, ...]:
         """Return the states that were loaded only after work on their layer."""
-        states = [one for (kind, *_), taken in self.taken.items() for one in taken if kind == "OptState"]
+        states = [one for (kind, *_), taken in self.taken.items() for one in taken.pieces if kind == "OptState"]
         work, first = work_on_layers(), dict[int | None, int]()
         for index, record in enumerate(islice(self.log, max((load for _, load in states), default=0))):
             if record.kind in work and carried_by(record) not in ACTIVATIONS:  # to add up activations is no such work

@@ -58,6 +58,8 @@ class LocalSimulator:
     unless given. ``watcher`` hears when tensors can really move. ``network`` makes the links between the ranks.
     """
 
+    rank_type: type[RankState] = RankState
+
     def __init__(
         self,
         shape: Shape,
@@ -77,7 +79,7 @@ class LocalSimulator:
     def open(self, rank: int, layers: int, batches: int) -> RankState:
         if self.terms.graded and rank in self.network.lanes:
             raise second_model(rank)
-        state = RankState(rank, layers, batches, self.terms, rank in self.mesh.beside)
+        state = self.rank_type(rank, layers, batches, self.terms, rank in self.mesh.beside)
         self.network.open(state)
         return state
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..basics.errors import PuzzleError
 from ..course.specs import Puzzle, find, puzzles
-from ..remote.wire import shown
+from ..recording.safe import shown
 from .referee import Submission
 
 LARGEST = 10 << 20  # bytes of a file that is graded, at most

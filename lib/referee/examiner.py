@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 
 from ..grading.judge import judge
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
-from ..remote.wire import shown
+from ..recording.safe import shown
 from .attempts import Attempt
 from .referee import GRACE, Missing, Referee
 

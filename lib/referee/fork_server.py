@@ -15,7 +15,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ..remote.wire import Wire
+from ..recording.wire import Wire
 from . import namespaces, worker
 from .namespaces import ADOPT_ORPHANS, ON_PARENTS_DEATH, prctl
 

@@ -1,4 +1,4 @@
-"""Runs a learner's code in a worker, and believes only what the simulator saw."""
+"""Runs a learner's code in a worker, and believes only what a replay of its calls has seen."""
 
 import math
 import os
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..basics.errors import PuzzleError
 from ..course.layouts import Size
@@ -16,15 +16,16 @@ from ..course.specs import machine_of
 from ..machine.check import TRAINED
 from ..machine.outcome import Outcome
 from ..machine.simulator import LocalSimulator
-from ..remote.clerk import Clerk
-from ..remote.wire import ProtocolError, shown, unpack_error
+from ..recording.replay import MOST_BYTES, Replay
+from ..recording.safe import presentable, shown, unpack_error
+from ..recording.wire import ProtocolError
 from ..running.execution import cause
-from ..running.limits import room
+from ..running.limits import collector_off, room, watchdog
 from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available
 
-ASKS = 3
-"""How much longer than in a notebook a run on a large machine may take in a worker, which asks for everything."""
-GRACE = 2.0  # seconds that a worker has, after its own time limit, to report that it was late
+AGAIN = 3
+"""How much longer than in a notebook a run on a large machine may take: it is recorded, and replayed."""
+GRACE = 2.0  # seconds that a worker has, after its own time limit, to report that it was late, and that a replay has
 TRIES, PAUSE = 3, 0.2  # how often to try to start a worker, and the seconds in between
 UNTAKEN = "these lines could not be taken"
 LAST_WORDS = 300  # bytes of the output of a worker that did not start, at most: at its end it says why
@@ -43,6 +44,14 @@ class Submission:
     file: str
     text: str
     folder: str | None = None
+
+
+class Said(NamedTuple):
+    """What a worker says at its end: what has been called, ``done``, ``failed`` or ``missing``, and more of that."""
+
+    recording: dict[str, Any] | None
+    how: str
+    more: list[Any]
 
 
 class Missing(Exception):
@@ -78,7 +87,7 @@ class Referee:
 
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
-        seconds = self.timeout + ASKS * room(size["ranks"], size["layers"], size["batches"])
+        seconds = self.timeout + AGAIN * room(size["ranks"], size["layers"], size["batches"])
         task = {
             "name": name, "size": size, "cost": cost, "timeout": seconds,
             "file": submission.file, "text": submission.text, "folder": submission.folder,
@@ -89,8 +98,12 @@ class Referee:
         try:
             with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out below
                 worker.wire.send(task, time.monotonic() + PATIENCE)
-            simulator, train = LocalSimulator(machine_of(size, cost), graded=True), size.get("train", TRAINED[0])
-            return self._serve(Clerk(simulator, size["layers"], size["batches"], train=train), worker, name, seconds)
+            deadline = time.monotonic() + seconds + GRACE
+            with collector_off(cycles=True):  # it would look at each call of the recording again and again
+                said = self._hear(worker, name, seconds, deadline)
+                worker.end()
+                simulator, train = LocalSimulator(machine_of(size, cost), graded=True), size.get("train", TRAINED[0])
+                return judged(said, Replay(simulator, size["layers"], size["batches"], train), name, deadline)
         finally:
             try:
                 worker.end()
@@ -154,10 +167,12 @@ class Referee:
                     worker.close()
         return None, said
 
-    def _serve(self, clerk: Clerk, worker: Worker, name: str, seconds: float) -> Outcome:
-        """Return the outcome of a run that was finished. Raise PuzzleError, or Missing, for any other ending."""
+    def _hear(self, worker: Worker, name: str, seconds: float, deadline: float) -> Said:
+        """Return what a worker says at its end. Raise PuzzleError if it says nothing in time, or nothing at all."""
         try:
-            ending = clerk.serve(worker.wire, time.monotonic() + seconds + GRACE)
+            match worker.wire.receive(deadline, MOST_BYTES):
+                case [dict() | None as recording, str() as how, *more]:
+                    return Said(recording, how, more)
         except TimeoutError:
             late = f"the run did not end within {seconds:g} seconds, and could not be interrupted"
             fix = "look for a loop, or a call of something outside Python, that never ends"
@@ -169,34 +184,57 @@ class Referee:
             gone = "the process ended before the function did"
             raise PuzzleError(gone, where=name, expected=expected, got=got, fix=fix, line="") from None
         except ProtocolError as error:
-            ending = ["garbled", str(error)]
-        worker.end()
-        match ending:
-            case ["done"]:
-                return clerk.outcome(name)
-            case ["missing", []]:
-                raise Missing
-            case ["missing", list() as trouble]:
-                raise PuzzleError(f"there is no function {name}", got=f"{UNTAKEN}: {_notes(trouble)}", line="")
-            case ["failed", dict() as packed, list() as trouble, list() as left_out]:
-                raise _told(clerk, packed, trouble, left_out)
-        got, fix = shown(str(ending[-1]), 200), "use the methods of model only"
-        said = "the program has written to the line between it and the grader"
-        raise PuzzleError(said, where=name, got=got, fix=fix, line="")
+            raise tampered(str(error), name) from None
+        raise tampered("something else", name)
 
 
-def _told(clerk: Clerk, packed: dict[Any, Any], trouble: list[Any], left_out: list[Any]) -> PuzzleError:
-    """Return the error of a failed run: of the one that the worker tells and those the simulator saw, that of which the
+def judged(said: Said, replay: Replay, name: str, deadline: float) -> Outcome:
+    """Return the outcome of a run that was finished, as a replay of its calls has it. Raise PuzzleError, or Missing,
+    for any other ending."""
+    match said.how, *said.more:
+        case ["missing", []]:
+            raise Missing
+        case ["missing", list() as trouble]:
+            raise PuzzleError(f"there is no function {name}", got=f"{UNTAKEN}: {_notes(trouble)}", line="")
+    wrong = tampered(f"an end of another kind, {said.how!r}", name)
+    try:
+        with watchdog(deadline - time.monotonic()):
+            if said.recording is not None:
+                replay.play(said.recording, deadline)
+            if [said.how, *said.more] == ["done"]:
+                return replay.outcome(name)
+    except TimeoutError:
+        late, fix = (
+            "the run did not end within its time: its calls take too long to be carried out again",
+            "fewer calls",
+        )
+        wrong = PuzzleError(late, where=name, fix=fix, line="")
+    except ProtocolError as error:
+        wrong = tampered(str(error), name)
+    match said.how, *said.more:
+        case ["failed", dict() as packed, list() as trouble, list() as left_out]:
+            raise _told(replay, packed, trouble, left_out)
+    raise wrong
+
+
+def tampered(got: str, name: str) -> PuzzleError:
+    """Return what to say of a worker that says something else than this library's."""
+    problem, fix = "what the program has sent to the grader is no recording of a run", "use the methods of model only"
+    return PuzzleError(problem, where=name, got=shown(got, 200), fix=fix, line="")
+
+
+def _told(replay: Replay, packed: dict[Any, Any], trouble: list[Any], left_out: list[Any]) -> PuzzleError:
+    """Return the error of a failed run: of the one that the worker tells and those of the replay, that of which the
     others come. (A worker that tells another than the real one has failed all the same.)"""
     try:
         parts = unpack_error(packed)
     except ProtocolError:
         parts = {"problem": "the run failed, and the program has damaged its error"}
     told = PuzzleError(**parts)
-    if clerk.errors:
-        first = cause([*clerk.errors, told])
+    if replay.errors or replay.stuck:
+        first = cause([*replay.errors, *filter(None, [replay.stuck]), told])
         first.line = told.line if told.problem == first.problem else first.line
-        told = first
+        told = presentable(first)
     elif trouble and "NameError" in told.problem:
         told.got = f"{UNTAKEN}: {_notes(trouble)}"
     if left_out:

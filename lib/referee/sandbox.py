@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from ..remote.wire import ProtocolError, Wire, shown
+from ..recording.safe import shown
+from ..recording.wire import ProtocolError, Wire
 from .fork_server import END, FORK, READY
 from .namespaces import DEVICES
 

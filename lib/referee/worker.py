@@ -19,8 +19,9 @@ from ..course.specs import machine_of
 from ..grading.submission import load
 from ..learner.dist import Dist
 from ..learner.model import Model
-from ..remote.remote_simulator import remote_simulator
-from ..remote.wire import Wire, pack_error
+from ..recording.recorder import Recorder, recorder_for
+from ..recording.safe import pack_error
+from ..recording.wire import Wire
 from ..running.execution import execute
 from ..running.limits import TimeIsUp, alarm
 from ..running.run import check_function
@@ -86,12 +87,13 @@ def _limit(seconds: float, tasks: int) -> None:
 
 
 def _work(wire: Wire, task: dict[str, Any]) -> None:
-    """Load the code, run the function, and send how it ended."""
+    """Load the code, run the function, and send what it has called and how it ended."""
     _make_quiet(task["hidden"])
     if task["folder"]:
         sys.path.append(task["folder"])  # a learner's own modules
     trouble: list[str] = []
     left_out: list[str] = []
+    recorder: Recorder | None = None
     try:
         names: dict[str, Any] = {}
         path = os.path.join(task["folder"] or os.getcwd(), task["file"])
@@ -101,20 +103,22 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
             raise PuzzleError("the code did not load in time", where=task["name"], line=late[0])
         fn = names.get(task["name"])
         if fn is None:
-            wire.send(["missing", trouble[:MOST_NOTES]])
+            wire.send([None, "missing", trouble[:MOST_NOTES]])
             return
         check_function(fn)
         size = task["size"]
         shape = machine_of(size, task["cost"])
-        dist = Dist.of(shape, remote_simulator(wire))
+        recorder = recorder_for(shape, size["layers"], size["batches"])
+        dist = Dist.of(shape, recorder.as_simulator)
         models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.mesh.everyone)]
         execute(fn, models, task["timeout"])
-        wire.send(["done"])
+        wire.send([recorder.recording(), "done"])
     except BaseException as error:
         if not isinstance(error, PuzzleError):  # sys.exit at load, an interrupt
             happened = "took too long" if isinstance(error, TimeIsUp) else f"raised {type(error).__name__}"
             error = PuzzleError(f"the code {happened}", where=task["name"], line="")
-        wire.send(["failed", pack_error(error), trouble[:MOST_NOTES], left_out[:MOST_NOTES]])
+        recording = recorder and recorder.recording()
+        wire.send([recording, "failed", pack_error(error), trouble[:MOST_NOTES], left_out[:MOST_NOTES]])
 
 
 def _make_quiet(hidden: list[str]) -> None:

@@ -82,6 +82,26 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
         yield late
 
 
+@contextmanager
+def watchdog(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in whatever is done here for so many seconds, where there are timers and this is the main
+    thread."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError
+
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, ring)
+    timer = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, before)
+
+
 def waiting(coroutine: Any) -> list[Any]:
     """Return a coroutine and the awaitables that it waits for, the innermost last."""
     found = []

@@ -37,7 +37,7 @@ ENDLESS: list[Program] = [
     fsdp("a thread left behind", "deadlock", "threading.Thread(target=lambda: [time.sleep(1) for _ in iter(int, 1)]).start()", "await model.receive()"),
     fsdp("a thread that is waited for", LATE, "thread = threading.Thread(target=lambda: [time.sleep(1) for _ in iter(int, 1)])", "thread.start()", "thread.join()"),
     fsdp("a fork", "does not call os.fork", "if os.fork() == 0:", "    while True:", "        pass"),
-    fsdp("a fork past Python", "not attempted yet|process ended|written to the line|deadlock", "if ctypes.CDLL(None).fork() == 0:", "    ctypes.CDLL(None).setsid()", "    while True:", "        pass"),
+    fsdp("a fork past Python", "not attempted yet|process ended|no recording of a run|deadlock", "if ctypes.CDLL(None).fork() == 0:", "    ctypes.CDLL(None).setsid()", "    while True:", "        pass"),
     fsdp("another program", "does not call subprocess.Popen", "subprocess.run(['sleep', '100'])"),
     fsdp("a shell", "does not call os.system", "os.system('sleep 100')"),
     fsdp("a large array", "MemoryError", "bytearray(10 ** 11)"),

@@ -1,0 +1,182 @@
+"""The simulator of a worker: it writes down each call that it carries out.
+
+A call is written first, and carried out as it was written, by a replay of its own. So what a learner sees is what the
+grader's replay will see, and a question (the clock, the log, what is stored) is answered here and not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+from ..basics.errors import Deadlock, PuzzleError
+from ..machine.cost import Shape
+from ..machine.in_flight import InFlight
+from ..machine.interface import AnySimulator, Token
+from ..machine.rank_state import RankState, TensorState
+from ..machine.simulator import LocalSimulator, second_model
+from ..record.operations import NO_OPTIONS, Options
+from ..running.limits import TimeIsUp
+from .replay import MOST, Replay
+from .verbs import VERBS
+from .wire import ProtocolError
+
+QUESTIONS = ("time", "stored", "events", "waiting", "final_state", "finish_logs", "unfinished")
+
+
+class RecordedTensor(TensorState):
+    """A tensor of which is recorded how it is cut, joined and added."""
+
+    __slots__ = ()
+
+    def shard(self, index: int, total: int) -> TensorState:
+        return self._recorded("shard", index, total)
+
+    def combine(self, other: Token) -> TensorState:
+        return self._recorded("combine", other)
+
+    def add(self, other: Token) -> TensorState:
+        return self._recorded("add", other)
+
+    def _recorded(self, verb: str, *arguments: Any) -> TensorState:
+        rank = cast(RecordedRank, self.rank)
+        return rank.recorder.record(verb, rank, self, *arguments)  # type: ignore[no-any-return]
+
+
+class RecordedRank(RankState):
+    """A rank whose tensors are recorded."""
+
+    __slots__ = ("recorder",)
+    tensor_type = RecordedTensor
+    recorder: Recorder
+
+
+class RecordedSimulator(LocalSimulator):
+    """A simulator of such ranks."""
+
+    rank_type = RecordedRank
+
+
+def recorder_for(shape: Shape, layers: int, batches: int) -> Recorder:
+    """Return a recorder of a run on a machine of this shape."""
+    return Recorder(RecordedSimulator(shape, graded=True), layers, batches)
+
+
+class Recorder(Replay):
+    """The simulator that a learner's function runs beside (see ``machine.interface``), and what has been recorded."""
+
+    def __init__(self, simulator: LocalSimulator, layers: int, batches: int) -> None:
+        super().__init__(simulator, layers, batches)
+        for rank in self.ranks:
+            cast(RecordedRank, rank).recorder = self
+        self.recorded: list[list[Any]] = []
+        self.failed: dict[int, PuzzleError] = {}  # by place among the calls
+        self.inside = False  # whether a call is being carried out
+        self.opened: set[int] = set()
+        self.numbers: dict[object, int] = {}  # of tensors
+        self.made_up: dict[object, TensorState] = {}  # what was entered for a tensor of no rank of this machine
+        self.numbers_of_calls: dict[object, int] = {}
+        self.coroutines: dict[object, int] = {}  # keeps the tasks alive, so that no two get the same number
+        self.holders: dict[int, Callable[[], object]] = {}  # by rank: what names the coroutine that runs
+        self.writes = {verb: [kind.write for kind in kinds] for verb, kinds in VERBS.items()}
+        for verb in VERBS:
+            if not hasattr(self, verb):
+                setattr(self, verb, partial(self.record, verb))
+        for question in QUESTIONS:
+            setattr(self, question, getattr(simulator, question))
+
+    @property
+    def as_simulator(self) -> AnySimulator:
+        """This, for a learner's side that looks into no handle."""
+        return cast(AnySimulator, self)
+
+    def recording(self) -> dict[str, Any]:
+        """Return what has been recorded, as ``Replay.play`` takes it."""
+        return {"calls": self.recorded, "failed": [[place, str(one.line)] for place, one in self.failed.items()]}
+
+    def record(self, verb: str, rank: RankState, *arguments: Any) -> Any:
+        """Write a call down, carry it out, and return its result. Raise the PuzzleError of one that fails."""
+        if self.inside:
+            raise TimeIsUp  # it was raised while a call was carried out, and caught: the machine is half way in it
+        holder = self.holders.get(rank.rank)
+        running = None if holder is None else holder()
+        coroutine = None if running is None else self.coroutines.setdefault(running, len(self.coroutines))
+        written = [
+            argument if write is None else write(self, argument)
+            for write, argument in zip(self.writes[verb], arguments, strict=True)
+        ]
+        if len(self.recorded) >= MOST:
+            raise PuzzleError(f"more than {MOST:,} calls in one run", fix="look for a loop that never ends")
+        self.inside = True
+        self.recorded.append([verb, rank.rank, coroutine, *written])
+        try:
+            result = self.carry_out(self.recorded[-1])
+        except PuzzleError as error:
+            self.failed[len(self.recorded) - 1] = error
+            self.failures += 1
+            self.inside = self.too_many_errors
+            raise
+        except ProtocolError as error:
+            self.recorded.pop()
+            self.inside = False
+            raise PuzzleError(str(error), fix="use the methods of model only") from None
+        except BaseException:
+            self.recorded.pop()
+            raise
+        self.inside = False
+        return result
+
+    def number(self, token: Token) -> int:
+        """Return the number of a tensor. One made by hand, or of another machine, is first entered as made up."""
+        number = _number_of(token, self.numbers, self.tensors)
+        if number is None:
+            if token not in self.made_up:
+                self.made_up[token] = self.record("by_hand", self.ranks[0], token.labels)
+            number = self.number(self.made_up[token])
+        return number
+
+    def number_of_call(self, call: InFlight) -> int:
+        """Return the number of a call."""
+        number = _number_of(call, self.numbers_of_calls, self.calls)
+        assert number is not None
+        return number
+
+    # -- what is called in another way than it is recorded ---------------------------------------------------------
+
+    def open(self, rank: int, layers: int, batches: int) -> RankState:
+        if rank in self.opened:
+            raise second_model(rank)
+        self.opened.add(rank)
+        return self.ranks[rank]
+
+    def compute(
+        self, rank: RankState, kind: str, layer: Any, operands: Sequence[Token], options: Options = NO_OPTIONS
+    ) -> list[TensorState]:
+        return self.record("compute", rank, kind, layer, operands, options)  # type: ignore[no-any-return]
+
+    def wait(self, call: InFlight, waiter: Callable[[], None]) -> bool:
+        self.waiter = waiter
+        return self.record("wait", call.rank, call)  # type: ignore[no-any-return]
+
+    def fetch(self, call: InFlight) -> object:
+        return self.record("fetch", call.rank, call, call.peer)
+
+    def decide_next(self) -> bool:
+        return self.record("decide_next", self.ranks[0])  # type: ignore[no-any-return]
+
+    def share(self, rank: RankState, holder: Callable[[], object]) -> None:
+        if rank.rank not in self.holders:
+            self.holders[rank.rank] = holder
+            self.record("share", rank)
+
+    def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
+        return self.record("deadlock", self.ranks[0], lines)  # type: ignore[no-any-return]
+
+
+def _number_of(thing: object, numbers: dict[object, int], things: Sequence[object]) -> int | None:
+    """Return the place of a thing in a list that only grows, of which ``numbers`` keeps the places."""
+    if thing not in numbers:
+        for place in range(len(numbers), len(things)):
+            numbers[things[place]] = place
+    return numbers.get(thing)

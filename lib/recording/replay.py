@@ -1,0 +1,248 @@
+"""Carries the calls of a recording out, on a simulator of its own, and believes nothing else.
+
+Every argument is checked, and tensors and calls are known by their numbers only. So a right outcome needs the calls of
+a right run, whoever writes them: to tamper with a recording is not forbidden, it is pointless.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..basics.errors import Deadlock, PuzzleError, witnessed
+from ..machine.check import TRAINED
+from ..machine.in_flight import InFlight
+from ..machine.outcome import Outcome
+from ..machine.rank_state import RankState, TensorState, made_by_hand
+from ..machine.simulator import LocalSimulator
+from ..record.labels import Labels
+from ..record.table import collective, computation
+from ..running.execution import cause, place_at
+from .safe import LONGEST_TEXT, number, presentable, shown
+from .verbs import AFTERWARDS, MOST_PIECES, VERBS, at, of_kind, read_layer
+from .wire import ProtocolError
+
+MOST, MOST_BYTES = 500_000, 1 << 25
+"""Calls of one recording, and bytes of it: what comes of them is in memory, and takes time."""
+MOST_ERRORS = 100
+"""Errors of each rank: a run in which every rank makes the same mistake comes to its end, and tells where it is."""
+OFTEN = 256  # calls between two looks at the clock
+
+
+class Replay:
+    """One run, carried out call by call."""
+
+    waiter: Callable[[], None] = staticmethod(lambda: None)
+    """What is called when the call that is waited for can be fetched: here the recording says when it is fetched."""
+
+    def __init__(self, simulator: LocalSimulator, layers: int, batches: int, train: str = TRAINED[0]) -> None:
+        """``train``: what is to be trained (see ``machine.check``)."""
+        self.simulator, self.layers, self.train = simulator, layers, train
+        self.ranks = [simulator.open(rank, layers, batches) for rank in range(simulator.mesh.everyone)]
+        self.tensors: list[TensorState] = []
+        self.calls: list[InFlight] = []
+        self.pieces = self.failures = 0
+        self.state, self.operation = self.ranks[0], ""
+        self.coroutine: int | None = None  # the number of the one that makes the call
+        self.finished: set[int] = set()
+        self.errors: list[PuzzleError] = []
+        self.stuck: Deadlock | None = None
+        self.acts = {
+            verb: (getattr(self, f"_{verb}", None) or getattr(simulator, verb), [kind.read for kind in kinds])
+            for verb, kinds in VERBS.items()
+        }
+
+    # -- a recording -----------------------------------------------------------------------------------------------
+
+    def play(self, recording: Any, deadline: float) -> None:
+        """Carry a recording out, up to the first call that fails here and is not said to have failed there.
+
+        Raise ProtocolError for what is no recording, and for one that is another's: in which a call that is said to
+        have failed does not, or that fetches what has not come. Raise TimeoutError after the deadline (of
+        time.monotonic)."""
+        calls, lines = _parts(recording)
+        token = witnessed.set(self.errors)
+        try:
+            for place, call in enumerate(calls):
+                if not place % OFTEN and time.monotonic() > deadline:
+                    raise TimeoutError
+                made = len(self.errors)
+                try:
+                    self.carry_out(call)
+                except PuzzleError as error:
+                    self.failures += 1
+                    for one in self.errors[made:]:
+                        place_at(one, self.state.rank, self.state.tick)
+                    error.line = lines.get(place, "")
+                    if place not in lines or self.too_many_errors:
+                        return
+                else:
+                    if place in lines:
+                        raise ProtocolError(f"{call[0]} is said to have failed, and does not")
+        finally:
+            witnessed.reset(token)
+
+    @property
+    def too_many_errors(self) -> bool:
+        """Whether so many calls have failed that no more are carried out."""
+        return self.failures > MOST_ERRORS * len(self.ranks)
+
+    def carry_out(self, call: Any) -> Any:
+        """Carry out one call, and return its result. Raise PuzzleError for a mistake, and ProtocolError for what is no
+        call of this library."""
+        if type(call) is not list or len(call) < 3 or type(call[0]) is not str or call[0] not in VERBS:
+            raise ProtocolError("no call")
+        verb, rank, coroutine, *arguments = call
+        act, reads = self.acts[verb]
+        if len(arguments) != len(reads) or not (coroutine is None or type(coroutine) is int):
+            raise ProtocolError(f"other arguments than those of {verb}")
+        self.state = state = at(self.ranks, rank, "rank")
+        self.operation, self.coroutine = verb, coroutine
+        if rank in self.finished and verb not in AFTERWARDS:
+            if verb == "drop":
+                return None  # by an object that Python frees late: it matters no more
+            raise ProtocolError(f"{verb} of a rank that has finished")
+        result = act(state, *[read(self, argument) for read, argument in zip(reads, arguments, strict=True)])
+        if result is not None and result.__class__ is not bool:
+            self._enter(result)
+        return result
+
+    def _enter(self, result: Any) -> None:
+        """Number the tensors and calls that a call has made."""
+        if isinstance(result, TensorState):
+            self.count(result.labels)
+            self.tensors.append(result)
+        elif isinstance(result, InFlight):
+            self.calls.append(result)
+        elif isinstance(result, (tuple, list)):
+            for one in result:
+                self._enter(one)
+
+    def count(self, labels: Labels) -> None:
+        """Count the pieces of a tensor. Raise PuzzleError for too many in a run."""
+        self.pieces += len(labels.shards) + len(labels.extra.parts)
+        if self.pieces > MOST_PIECES:
+            problem, fix = "the tensors of this run have too many pieces", "cut and join tensors less finely"
+            raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together", fix=fix)
+
+    # -- verbs of which more is to be checked than their arguments -------------------------------------------------
+
+    def _compute(
+        self, state: RankState, kind: str, layer: Any, operands: Sequence[TensorState], options: dict[str, Any]
+    ) -> list[TensorState]:
+        row = computation(kind)
+        if row.layered:
+            layer = read_layer(self, layer)
+        elif layer is not None:
+            raise ProtocolError("a layer where there is none")
+        kinds = [operand.labels.kind for operand in operands]
+        try:
+            row.following(kinds)
+        except ValueError:
+            kinds = []
+        if kinds[: len(row.takes)] != [*row.takes.values()]:
+            raise ProtocolError("other operands than those of the operation")
+        return self.simulator.compute(state, kind, layer, operands, options)
+
+    def _meet(self, state: RankState, kind: str, operand: TensorState | None, layer: int, axis: str | None) -> InFlight:
+        self._check_brought(kind, [operand])
+        return self.simulator.meet(state, kind, operand, layer, axis)
+
+    def _meet_list(
+        self, state: RankState, kind: str, operands: Sequence[TensorState | None], layers: list[Any], axis: str | None
+    ) -> InFlight:
+        self._check_brought(kind, operands)
+        return self.simulator.meet_list(state, kind, operands, layers, axis)
+
+    def _check_brought(self, kind: str, operands: Sequence[TensorState | None]) -> None:
+        row = collective(kind)
+        for operand in operands:
+            if operand is not None:
+                of_kind(operand, row.takes)
+            elif row.everyone:
+                raise ProtocolError("no tensor where every rank brings one")
+
+    def _wait(self, state: RankState, call: InFlight) -> bool:
+        if call.fetched or call.rank is not state:
+            raise ProtocolError("waiting for what cannot be fetched")
+        return self.simulator.wait(call, self.waiter)
+
+    def _fetch(self, state: RankState, call: InFlight, peer: int | None) -> object:
+        if not call.over or call.fetched or call.rank is not state:
+            raise ProtocolError("fetching what is not there")
+        if call.peer != peer:
+            raise ProtocolError("a message from another rank than the one that comes first")
+        return self.simulator.fetch(call)
+
+    def _decide_next(self, state: RankState) -> bool:
+        return self.simulator.decide_next()
+
+    def _drop(self, state: RankState, tensor: TensorState) -> None:
+        if tensor.rank is not state:
+            raise ProtocolError("dropping what another rank has")
+        self.simulator.drop(state, tensor)
+
+    def _shard(self, state: RankState, tensor: TensorState, index: int, total: int) -> TensorState:
+        return TensorState.shard(_of_a_rank(tensor), index, total)
+
+    def _combine(self, state: RankState, one: TensorState, other: TensorState) -> TensorState:
+        return TensorState.combine(_of_a_rank(one), of_kind(other, [one.labels.kind]))
+
+    def _add(self, state: RankState, one: TensorState, other: TensorState) -> TensorState:
+        return TensorState.add(_of_a_rank(one), other)
+
+    def _by_hand(self, state: RankState, labels: Labels) -> TensorState:
+        return made_by_hand(labels)
+
+    def _share(self, state: RankState) -> None:
+        self.simulator.share(state, lambda: self.coroutine)
+
+    def _finish(self, state: RankState) -> None:
+        self.finished.add(state.rank)
+        self.simulator.finish(state)
+
+    def _deadlock(self, state: RankState, lines: dict[int, str]) -> Deadlock:
+        if self.stuck is not None:
+            raise ProtocolError("a second deadlock")
+        self.stuck = self.simulator.deadlock(lines, frozenset(self.finished))
+        return self.stuck
+
+    # -- what comes of it ------------------------------------------------------------------------------------------
+
+    def outcome(self, name: str) -> Outcome:
+        """Return the outcome of the run. Raise PuzzleError for what was wrong in it, or is unfinished."""
+        if self.errors:
+            raise presentable(cause(self.errors))
+        for state in self.ranks:
+            if state.rank not in self.finished:
+                self.simulator.finish(state)
+        if (unfinished := self.simulator.unfinished()) is not None:
+            raise presentable(unfinished)
+        stored: dict[int, list[TensorState]] = {state.rank: [] for state in self.ranks}
+        for tensor in self.tensors:
+            if tensor.rank is not None:
+                stored[tensor.rank.rank] += [tensor] * tensor.stored  # as often as it is in a dictionary
+        states = [self.simulator.final_state(state, stored[state.rank]) for state in self.ranks]
+        return Outcome(name, self.simulator.shape, states, self.simulator.finish_logs(self.ranks), self.train)
+
+
+def _of_a_rank(tensor: TensorState) -> TensorState:
+    """Return the tensor. Raise ProtocolError for one made by hand, of which nothing is recorded."""
+    if tensor.rank is None:
+        raise ProtocolError("a tensor that is no rank's")
+    return tensor
+
+
+def _parts(recording: Any) -> tuple[list[Any], dict[int, str]]:
+    """Return the calls of a recording, and the learner's line of each that has failed, by its place. Raise
+    ProtocolError for anything else, and for a recording that is too long."""
+    match recording:
+        case {"calls": list() as calls, "failed": list() as failed, **others} if not others:
+            if len(calls) > MOST:
+                raise ProtocolError(f"more than {MOST:,} calls in one run")
+            lines = {}
+            for row in failed:
+                if type(row) is not list or len(row) != 2 or type(row[1]) is not str:
+                    raise ProtocolError("no line")
+                lines[number(row[0])] = shown(row[1], LONGEST_TEXT)
+            return calls, lines
+    raise ProtocolError("no recording")

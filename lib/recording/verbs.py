@@ -1,0 +1,263 @@
+"""Every call that changes a run, and the kinds of its arguments: how each is written, and how it is read again.
+
+A recording is a list of such calls, each ``[verb, rank, coroutine, *arguments]``. Tensors and calls are written as
+their numbers, counted in the order in which they came to be. What a kind reads is checked: a recording may have been
+written by anybody.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import index
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from ..basics.arguments import describe, one_of
+from ..machine.in_flight import InFlight
+from ..machine.rank_state import RankState, TensorState
+from ..record.kinds import KINDS
+from ..record.labels import FINEST, NO_EXTRA, ExtraLabels, Labels
+from ..record.operations import Collective, Computation, Operation
+from ..record.table import OPERATIONS
+from ..record.training import KEEP
+from .safe import number, numbers, shown
+from .wire import ProtocolError
+
+MOST_PIECES = 4_000_000
+"""Shards and summands of all tensors that the calls of a run make and take: what comes of them is bounded by that."""
+
+
+class Reader(Protocol):
+    """Who reads arguments: the tensors and calls of a run by their numbers, and what is being carried out."""
+
+    layers: int
+    tensors: list[TensorState]
+    calls: list[InFlight]
+    state: RankState
+    operation: str
+    """The verb, or the operation that its first argument names: where a mistake is."""
+
+    def count(self, labels: Labels) -> None:
+        """Count the pieces of a tensor. Raise PuzzleError for too many in a run."""
+
+
+class Writer(Protocol):
+    """Who writes arguments: the numbers of the tensors and calls of a run."""
+
+    def number(self, token: Any) -> int:
+        """Return the number of a tensor."""
+
+    def number_of_call(self, call: Any) -> int:
+        """Return the number of a call."""
+
+
+class Kind(NamedTuple):
+    """A kind of argument. ``read`` raises ProtocolError for what ``write`` never writes, and PuzzleError for a
+    learner's mistake. What has no ``write`` is written as it is."""
+
+    read: Callable[[Reader, Any], Any]
+    write: Callable[[Writer, Any], Any] | None = None
+
+
+T = TypeVar("T")
+
+
+# -- reading -----------------------------------------------------------------------------------------------------
+
+
+def at(things: Sequence[T], place: Any, what: str) -> T:
+    """Return the thing of that number. Raise ProtocolError where there is none."""
+    if type(place) is not int or not 0 <= place < len(things):
+        raise ProtocolError(f"no {what}")
+    return things[place]
+
+
+def _of_type(*types: type) -> Callable[[Reader, Any], Any]:
+    def read(reader: Reader, value: Any) -> Any:
+        if type(value) not in types:
+            raise ProtocolError(f"something else than {' or '.join(kind.__name__ for kind in types)}")
+        return value
+
+    return read
+
+
+def _read_operation(*types: type[Operation]) -> Callable[[Reader, Any], str]:
+    def read(reader: Reader, value: Any) -> str:
+        if type(value) is not str or not isinstance(OPERATIONS.get(value), types):
+            raise ProtocolError("no operation of this kind")
+        reader.operation = value
+        return value
+
+    return read
+
+
+def _read_anything(reader: Reader, value: Any) -> Any:
+    """Return what should be a whole number for the simulator to check, and a text only after it was made safe."""
+    if type(value) is str:
+        return shown(value, 200)
+    return number(value) if type(value) is int else _read_plain(reader, value)
+
+
+def read_layer(reader: Reader, value: Any) -> int:
+    """Return a layer as an int. Raise PuzzleError for anything else."""
+    if type(value) in (bool, float) and value % 1 == 0:
+        value = int(value)  # as in a notebook, where it is equal to its layer
+    if type(value) is not int:
+        value = one_of("layer", _read_anything(reader, value), reader.layers, reader.state.place(reader.operation))
+    return number(value)
+
+
+def _read_tensor(reader: Reader, place: Any) -> TensorState:
+    tensor = at(reader.tensors, place, "tensor of that number")
+    reader.count(tensor.labels)
+    return tensor
+
+
+def of_kind(tensor: TensorState, kinds: Collection[str]) -> TensorState:
+    """Return the tensor. Raise ProtocolError unless it is of one of these kinds."""
+    if tensor.labels.kind not in kinds:
+        raise ProtocolError("a tensor of another kind")
+    return tensor
+
+
+def _tensor(*kinds: str) -> Kind:
+    return Kind(
+        lambda reader, place: of_kind(_read_tensor(reader, place), kinds), lambda writer, token: writer.number(token)
+    )
+
+
+def _or_none(kind: Kind) -> Kind:
+    read, write = kind.read, kind.write
+    return Kind(
+        lambda reader, value: None if value is None else read(reader, value),
+        write and (lambda writer, value: None if value is None else write(writer, value)),
+    )
+
+
+def _several(kind: Kind) -> Kind:
+    read, write = kind.read, kind.write
+    assert write is not None
+
+    def read_all(reader: Reader, values: Any) -> list[Any]:
+        if type(values) is not list:
+            raise ProtocolError("no list")
+        return [read(reader, value) for value in values]
+
+    return Kind(read_all, lambda writer, values: [write(writer, value) for value in values])
+
+
+def _read_options(reader: Reader, options: Any) -> dict[str, Any]:
+    row = OPERATIONS[reader.operation]
+    if type(options) is not dict or not isinstance(row, Computation):
+        raise ProtocolError("no options")
+    for name, value in options.items():
+        known = row.options.get(name, ())
+        if type(value) not in map(type, known) or value not in known:
+            raise ProtocolError("no option of the operation")
+    return options
+
+
+def _read_piece(reader: Reader, value: Any) -> int:
+    if number(value) < 0:
+        raise ProtocolError("no piece")
+    return number(value)
+
+
+def _read_lines(reader: Reader, rows: Any) -> dict[int, str]:
+    if type(rows) is not list or not all(type(row) is list and len(row) == 2 and type(row[1]) is str for row in rows):
+        raise ProtocolError("no lines")
+    return {number(rank): shown(line, 200) for rank, line in rows}
+
+
+def _read_labels(reader: Reader, packed: Any) -> Labels:
+    """Return labels from a list of them. Raise ProtocolError for anything that no tensor could have."""
+    if type(packed) is not list or len(packed) != len(Labels._fields) or type(packed[-1]) is not list:
+        raise ProtocolError("no labels")
+    *fields, extra = packed
+    kind, layer, layers, step, batches, total_batches, shards, total = fields
+    if type(kind) is not str or kind not in KINDS or len(extra) != len(ExtraLabels._fields):
+        raise ProtocolError("no labels")
+    parts, of, keep, adapter = extra
+    if keep not in ("", *KEEP) or type(adapter) is not bool or not (1 <= number(of) <= FINEST >= number(total) >= 1):
+        raise ProtocolError("no labels")
+    known = ExtraLabels(numbers(parts), of, keep, adapter)
+    batches, shards = numbers(batches), numbers(shards)
+    layer, layers, step, total_batches = map(number, (layer, layers, step, total_batches))
+    labels = Labels(kind, layer, layers, step, batches, total_batches, shards, total, known)
+    if known == NO_EXTRA:
+        labels = labels._replace(extra=NO_EXTRA)  # the very one that the machine asks for
+    reader.count(labels)
+    return labels
+
+
+_read_plain = _of_type(int, float, bool, str, type(None))
+
+
+# -- writing -----------------------------------------------------------------------------------------------------
+
+
+def _write_anything(writer: Writer, value: Any) -> Any:
+    """Return what a learner has given for a number. What is none is written as its repr, and refused when it is
+    read."""
+    if value is None or type(value) in (float, bool):
+        return value
+    try:
+        known = index(value)
+    except TypeError:
+        return value[:200] if type(value) is str else describe(value)
+    return known if -(1 << 62) < known < 1 << 62 else f"a number of {known.bit_length()} bits"
+
+
+def _write_count(writer: Writer, value: Any) -> int:
+    return min(index(value), 1 << 61)  # above what can be is as good as what there is
+
+
+def _write_labels(writer: Writer, labels: Labels) -> list[Any]:
+    *fields, (parts, *others) = labels
+    return [*[sorted(field) if isinstance(field, frozenset) else field for field in fields], [sorted(parts), *others]]
+
+
+def _write_lines(writer: Writer, lines: Mapping[int, str]) -> list[Any]:
+    return [[rank, line[:200]] for rank, line in lines.items()]
+
+
+COMPUTATION, COLLECTIVE = Kind(_read_operation(Computation)), Kind(_read_operation(Collective))
+ANYTHING, LAYER = Kind(_read_anything, _write_anything), Kind(read_layer, _write_anything)
+COUNT, PIECE = Kind(lambda reader, value: number(value), _write_count), Kind(_read_piece, _write_count)
+NUMBERS = Kind(lambda reader, values: numbers(values), lambda writer, values: sorted(values))
+TENSOR, WEIGHT, GRADIENT = _tensor(*KINDS), _tensor("Weight"), _tensor("WeightGrad")
+SHARDED = _tensor(*[row.name for row in KINDS.values() if row.cut])
+CALL = Kind(
+    lambda reader, place: at(reader.calls, place, "call of that number"),
+    lambda writer, call: writer.number_of_call(call),
+)
+AXIS = _or_none(Kind(lambda reader, value: shown(_of_type(str)(reader, value), 200)))
+OPTIONS = Kind(_read_options, lambda writer, options: dict(options))
+PLAIN, LABELS, LINES = Kind(_read_plain), Kind(_read_labels, _write_labels), Kind(_read_lines, _write_lines)
+
+VERBS: dict[str, tuple[Kind, ...]] = {
+    "load_weights": (ANYTHING, ANYTHING, COUNT),
+    "load_adapter": (ANYTHING, ANYTHING, COUNT),
+    "get_activation": (NUMBERS,),
+    "fake_grad": (ANYTHING, NUMBERS),
+    "compute": (COMPUTATION, ANYTHING, _several(TENSOR), OPTIONS),
+    "set_final_weight": (ANYTHING, WEIGHT),
+    "meet": (COLLECTIVE, _or_none(TENSOR), LAYER, AXIS),
+    "meet_list": (COLLECTIVE, _several(_or_none(TENSOR)), _several(ANYTHING), AXIS),
+    "pass_to": (ANYTHING, _or_none(TENSOR), PLAIN),
+    "receive": (ANYTHING,),
+    "wait": (CALL,),
+    "fetch": (CALL, _or_none(COUNT)),
+    "decide_next": (),
+    "store": (TENSOR,),
+    "drop": (TENSOR,),
+    "shard": (SHARDED, PIECE, PIECE),
+    "combine": (SHARDED, SHARDED),
+    "add": (GRADIENT, GRADIENT),
+    "by_hand": (LABELS,),
+    "share": (),
+    "finish": (),
+    "deadlock": (LINES,),
+}
+"""Every verb, in the words of ``machine.interface.Simulator``, without the rank. ``fetch`` has the sender as well, of
+a message; ``shard``, ``combine`` and ``add`` are what tensors do, and ``by_hand`` brings one that no operation has
+made."""
+AFTERWARDS = ("decide_next", "deadlock", "by_hand")
+"""The verbs that may still be used for a rank that has finished."""

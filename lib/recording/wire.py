@@ -1,0 +1,65 @@
+"""Lines of JSON over a socket, between the grader and a worker.
+
+It is JSON and not pickle: to read pickle from a worker would be to run what it likes.
+"""
+
+import json
+import socket
+import time
+from typing import Any
+
+LONGEST = 1 << 15  # bytes of a line, at most, unless a longer one is expected
+
+encode = json.JSONEncoder(separators=(",", ":")).encode
+decode = json.JSONDecoder().decode
+
+
+class ProtocolError(Exception):
+    """Raised for what this library would not have written."""
+
+
+class Wire:
+    """One end of the line."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end, self.buffer = end, bytearray()
+
+    def send(self, message: Any, deadline: float | None = None) -> None:
+        """Write a line. Raise TimeoutError after the deadline (of time.monotonic), or OSError if nobody reads."""
+        self._wait_until(deadline)
+        self.end.sendall(encode(message).encode() + b"\n")
+
+    def receive(self, deadline: float | None = None, longest: int | None = LONGEST) -> Any:
+        """Return the next line. Raise ProtocolError, EOFError if the other end is closed, or TimeoutError."""
+        searched = 0
+        while (stop := self.buffer.find(b"\n", searched)) < 0:
+            searched = len(self.buffer)
+            if longest is not None and searched > longest:
+                raise ProtocolError(f"a line of more than {longest:,} bytes")
+            self._wait_until(deadline)
+            piece = self.end.recv(1 << 16)
+            if not piece:
+                raise EOFError
+            self.buffer += piece
+        line = self.buffer[:stop]
+        del self.buffer[: stop + 1]
+        try:
+            return decode(line.decode())
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError(f"no JSON: {error}") from None
+
+    def _wait_until(self, deadline: float | None) -> None:
+        if deadline is not None:
+            if (left := deadline - time.monotonic()) <= 0:
+                raise TimeoutError
+            self.end.settimeout(left)
+
+    def wait_for_end(self) -> None:
+        """Wait until the other end hangs up: to close before could lose what was written last."""
+        self.end.shutdown(socket.SHUT_WR)
+        while self.end.recv(1 << 16):
+            pass
+
+    def close(self) -> None:
+        """Hang up."""
+        self.end.close()
