@@ -23,6 +23,7 @@ from ..record.labels import HOSTS, LISTS, SLICES
 from ..record.score import memory_parts, peak_event, work
 from ..record.table import OPERATIONS, in_lane, makes_weight_grads
 from ..record.training import BACKWARD
+from ..running.limits import collector_off
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 MORE_SIZES = 2  # sizes at which an attempt has to hold besides the puzzle's own, and those that are extremes
@@ -36,7 +37,11 @@ def new_seed() -> int:
 
 def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
     """The verdict on what ``run(size)`` runs. It may raise PuzzleError, which is a FAIL."""
-    verdict = Verdict(puzzle, FAIL, "", seed=seed)
+    with collector_off(circles=True):
+        return _judged(puzzle, run, Verdict(puzzle, FAIL, "", seed=seed), seed)
+
+
+def _judged(puzzle: Puzzle, run: Callable[[Size], Outcome], verdict: Verdict, seed: int) -> Verdict:
     try:
         outcome = run(puzzle.size)
         if not outcome.attempted:
