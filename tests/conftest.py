@@ -13,8 +13,11 @@ from tests import definitions
 from tests.browser import Browser, NoBrowser
 from tests.guard import FIXTURES, guard
 from tests.programs import SMALLER
+from tests.turns import chosen, summary
 
 definitions.use()
+# jsonschema, of which nbformat makes use, does without these grammars, which take three seconds to be made.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 # What is computed with numbers here is tiny: one thread is faster than several, all the more beside other tests.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # No test of ours depends on how fast the machine is, so neither do the generated ones.
@@ -66,9 +69,9 @@ test_quoted test_clerk test_whole_gradient test_drawing_picture test_drawing_com
 """Files that go through all programs, all sizes or hundreds of random programs."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest files first. Mark what looks in a browser, what starts processes by its fixtures, and what takes
-    long: ``make quick`` leaves them out."""
+    long: ``make quick`` leaves them out. Leave out slow tests whose turn it is not."""
     first, long = {name: place for place, name in enumerate(LONGEST.split())}, LONG.split()
     items.sort(key=lambda item: first.get(item.path.stem, len(first)))
     for item in items:
@@ -79,3 +82,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("process")
         if item.path.stem in long or any(name in item.name for name in SMALLER):
             item.add_marker("long")
+    waiting = [item for item in items if any(mark.args[0] not in chosen() for mark in item.iter_markers("slow"))]
+    config.hook.pytest_deselected(items=waiting)
+    items[:] = [item for item in items if item not in set(waiting)]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which of the slow tests were left out."""
+    if said := summary():
+        terminalreporter.write_line(said, yellow=True, bold=True)
