@@ -12,6 +12,7 @@ from lib.course.layouts import mesh_of
 from lib.course.outlines import Outline, Sketch, Span, outline
 from lib.course.outlines import sketch as sketch_of
 from lib.course.specs import Puzzle, cost_named, find, written
+from lib.grading.standing import size_of_run
 from lib.record.codes import below_devices
 from lib.record.events import Event
 from lib.record.training import FORWARD
@@ -25,7 +26,7 @@ from .marks import Diagram, Titled, boxes, label, lines, style, text_width
 from .numbering import plan
 from .picture import WIDTH, card
 from .timeline import axis, draw_timeline, empty_rows, row_names
-from .trace import Trace, size_of_run, trace_of
+from .trace import Trace, trace_of
 from .words import share_text
 
 HEAD, GAP = 24.0, 16.0

@@ -293,6 +293,7 @@ def test_a_spec_may_name_a_cost_and_its_solution_is_played_at_it(tree: Path) -> 
 # --- the build, as it stands ---------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_files_in_the_project_are_what_the_build_makes() -> None:
     assert list(build.differences(ROOT, build.products(ROOT))) == []
 

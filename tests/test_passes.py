@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import math
 import re
+from ast import literal_eval
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import pytest
@@ -129,10 +130,26 @@ def programs() -> dict[str, tuple[str, Callable[[Model], Any]]]:
     return found
 
 
-def runs_of(puzzle: Puzzle, program: str) -> Callable[[Size], Run]:
-    """What runs a program at a size, however long that takes here."""
+@lru_cache(maxsize=64)
+def came_of(in_puzzle: str, program: str, size: str) -> Run | PuzzleError:
+    """What comes of a program at a size, however long that takes here. Whoever asks for the same again is the next."""
     _, fn = programs()[program]
-    return lambda size: run(fn, **size, cost=cost_named(puzzle.cost), timeout=None)
+    try:
+        return run(fn, **literal_eval(size), cost=cost_named(puzzles()[in_puzzle].cost), timeout=None)
+    except PuzzleError as error:
+        return error
+
+
+def runs_of(puzzle: Puzzle, program: str) -> Callable[[Size], Run]:
+    """What runs a program at a size, once."""
+
+    def at(size: Size) -> Run:
+        found = came_of(puzzle.name, program, repr(size))
+        if isinstance(found, PuzzleError):
+            raise found
+        return found
+
+    return at
 
 
 @cache

@@ -122,6 +122,7 @@ def test_a_target_in_ticks_is_none_for_a_run_in_seconds() -> None:
         beside_target(done)
 
 
+@pytest.mark.long
 def test_a_picture_says_of_a_puzzle_in_seconds_what_the_grader_says() -> None:
     """There 15.3 seconds are 15: no red figure where the verdict is a pass."""
     puzzle = puzzles()["compose"]

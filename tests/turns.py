@@ -1,5 +1,6 @@
-"""The longest tests, by kinds. `make test-all` runs all of them and `make test` none; in CI one kind has its turn, which
-the commit decides. Whoever runs a file by itself runs all that is in it.
+"""The longest tests, by kinds. `make test-all` runs all of them and `make test` none; in CI one kind has its turn.
+
+The commit decides whose turn it is. Whoever runs a file by itself runs all that is in it.
 
     python -m tests.turns       # the kind whose turn it is
 
