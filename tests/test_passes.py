@@ -130,9 +130,9 @@ def programs() -> dict[str, tuple[str, Callable[[Model], Any]]]:
     return found
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=20)
 def came_of(in_puzzle: str, program: str, size: str) -> Run | PuzzleError:
-    """What comes of a program at a size, however long that takes here. Whoever asks for the same again is the next."""
+    """What comes of a program at a size, however long that takes here. Sizes of one program are asked for together."""
     _, fn = programs()[program]
     try:
         return run(fn, **literal_eval(size), cost=cost_named(puzzles()[in_puzzle].cost), timeout=None)
