@@ -59,6 +59,7 @@ def real(fn: Callable[[Model], Any], size: dict[str, Any], **how: Any) -> Any:
 # -- right -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @needs_torch
 @pytest.mark.parametrize(("fn", "size"), EXAMPLES)
 def test_there_is_room_between_a_right_program_and_the_tolerance(fn: Any, size: dict[str, Any]) -> None:
@@ -147,6 +148,7 @@ def test_log_time_memory_and_fingerprints_are_those_of_the_simulated_run(fn: Any
     assert [model.lines() for model in found.models] == [model.lines() for model in simulated.models]
 
 
+@pytest.mark.long
 @needs_torch
 @pytest.mark.parametrize(
     ("fn", "size", "layer"),
