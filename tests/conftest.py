@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
@@ -26,6 +27,15 @@ settings.register_profile(  # of tests/mutants.py: whether a test fails, each ti
     "mutants", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile("project")
+
+
+HERE = Path(__file__).parent
+collect_ignore = [
+    str(path.relative_to(HERE))
+    for path in HERE.rglob("[!_]*.py")
+    if not path.name.startswith("test_") and ">>>" not in path.read_text(encoding="utf-8")
+]
+"""What has neither tests nor doctests need not be imported to find that out: some of it imports much of torch."""
 
 
 @pytest.fixture(scope="session")
