@@ -16,8 +16,13 @@ PINS := tests/pins/stack.txt
 TORCH := torch
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
 # A file at a time more than there are processors, and at most 4: the longest files mostly wait for what they start.
-WORKERS := $(shell count=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$count -lt 4 ] && echo $$((count + 1)) || echo 4)
-PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WORKERS := $(shell [ $(PROCESSORS) -lt 4 ] && echo $$(($(PROCESSORS) + 1)) || echo 4)
+PYTEST := $(RUN) -m pytest --dist loadfile --no-loadscope-reorder --numprocesses
+# Which kinds of the slowest tests are run: names out of tests/turns.py with commas between, none or all.
+SLOW := none
+# Tests start many processes, and each would compile all that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
 BROWSER_STAMP := $(VENV)/installed-browser
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -63,13 +68,14 @@ $(STAMP): pyproject.toml $(PINS)
 		$(PIP) --editable ".[dev]"; }
 	@touch $(STAMP)
 
-test: $(STAMP) ## run the tests
-	@$(PYTEST)
+test: $(STAMP) ## run the tests but the slowest (SLOW=lab,random for some kinds of these)
+	@SLOW_TESTS=$(SLOW) $(PYTEST) $(WORKERS)
 
-quick: $(STAMP) ## half of the tests, in two minutes: without those that take long, or start processes or a browser
-	@$(PYTEST) -m "not process and not browser and not long"
+quick: $(STAMP) ## half of the tests, in a minute or two: without those that take long, or start processes or a browser
+	@SLOW_TESTS=none $(PYTEST) $(PROCESSORS) -m "not process and not browser and not long"
 
-test-all: test lite ## the same, the site for the browser alone, and the notebooks on the newest packages
+test-all: SLOW := all
+test-all: test lite ## all of them, the site for the browser alone, and the notebooks on the newest packages
 	@$(RUN) -m tools.pythons
 
 browser: $(BROWSER_STAMP) ## have a headless Chromium, with which `make test` looks at the pictures

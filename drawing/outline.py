@@ -12,6 +12,7 @@ from lib.course.layouts import mesh_of
 from lib.course.outlines import HalfSchedule, Outline, Span, outline
 from lib.course.outlines import half_schedule as sketch_of
 from lib.course.specs import Puzzle, cost_named, find, written
+from lib.grading.standing import size_of_run
 from lib.record.codes import below_devices
 from lib.record.events import Event
 from lib.record.training import FORWARD
@@ -26,7 +27,7 @@ from .numbering import plan_numbers
 from .picture import WIDTH, card
 from .texts import share_text
 from .timeline import axis, draw_timeline, empty_rows, row_names
-from .trace import Trace, size_of_run, trace_of
+from .trace import Trace, trace_of
 
 HEAD, GAP = 24.0, 16.0
 """Room for a heading, and between two schedules, in pixels."""

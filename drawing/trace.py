@@ -14,11 +14,9 @@ from operator import attrgetter
 from lib.basics.arguments import describe
 from lib.basics.errors import Line, PuzzleError
 from lib.basics.units import ELEMENTS, MS, TICKS, Elements, SizeUnit, Unit
-from lib.course.layouts import Size
-from lib.course.specs import Puzzle, cost_named, puzzles
-from lib.grading.judge import check
+from lib.course.specs import puzzles
+from lib.grading.standing import standing_of
 from lib.learner.model import Model
-from lib.machine.check import TRAINED
 from lib.machine.failure import Failure, Wait
 from lib.record.breakdown import TALK, idle_of, time_parts
 from lib.record.chain import Chain, chain_of
@@ -255,7 +253,7 @@ def _of_run(trace: Trace, run: Run) -> Trace:
         fault=run.fault if _trains(run) else "",
     )
     targeted = trace.time_target is not None or trace.memory_target is not None
-    puzzle = None if targeted or run.failure is not None else _puzzle_of(run)
+    puzzle, refused = (None, "") if targeted else standing_of(run)
     if puzzle is None:
         return trace
     return replace(
@@ -263,7 +261,7 @@ def _of_run(trace: Trace, run: Run) -> Trace:
         time_target=puzzle.target["time"],
         memory_target=puzzle.target["memory"],
         scored=True,
-        fault=trace.fault or _refused(run, puzzle),
+        fault=trace.fault or refused,
     )
 
 
@@ -326,33 +324,6 @@ def _trains(run: Run) -> bool:
     """Return whether a run is meant to train the model."""
     ends = any(state.finals for state in run.final_states)
     return run.failed or ends or run.name in puzzles() or any(event.kind == UPDATE.kind for event in run.events)
-
-
-def _refused(run: Run, puzzle: Puzzle) -> str:
-    """Return in a line why the puzzle refuses a run that trains the model, or an empty text."""
-    try:
-        check(run, puzzle, puzzle.size)
-    except PuzzleError as error:
-        return str(error).split("\n", 1)[0]
-    return ""
-
-
-def _puzzle_of(run: Run) -> Puzzle | None:
-    """Return the puzzle of this name, if this is its machine, and the run can be graded."""
-    puzzle = puzzles().get(run.name)
-    dist = run.models[0].dist
-    if run.note or puzzle is None or dist.cost != cost_named(puzzle.cost) or size_of_run(run) != puzzle.size:
-        return None
-    return puzzle
-
-
-def size_of_run(run: Run) -> Size:
-    """Return the arguments of ``run`` that describe the machine, and what it trains."""
-    size = {name: getattr(run, name) for name in ("ranks", "layers", "batches", "mesh", "node_size", "hosts")}
-    size["train"] = None if run.train == TRAINED[0] else run.train
-    if run.node_size == run.cost.node_size:  # the prices say it, nobody else
-        size["node_size"] = None
-    return {name: value for name, value in size.items() if value}
 
 
 def _models(source: object) -> list[Model]:

@@ -484,6 +484,7 @@ def test_other_puzzles_refuse_the_word() -> None:
 # -- real tensors -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @needs_torch
 @pytest.mark.parametrize("layer", ["mlp", "block"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

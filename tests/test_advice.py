@@ -142,7 +142,9 @@ def test_a_loop_of_awaits_that_never_ends_has_its_line() -> None:
 
     with pytest.raises(PuzzleError, match="did not end within") as failed:
         run(program, timeout=0.5)
-    assert "await asyncio.sleep(0)" in failed.value.line and "timeout" not in failed.value.fix
+    # time is up at either line of the loop: a signal may also come as it goes back to its beginning
+    assert "await asyncio.sleep(0)" in failed.value.line or "while True:" in failed.value.line
+    assert "timeout" not in failed.value.fix
     with pytest.raises(PuzzleError) as failed:
         run(program, timeout=0.5, ranks=100)
     assert "a large machine may need a longer timeout" in failed.value.fix

@@ -69,6 +69,7 @@ def test_parts_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -
     check(played(fn, spec))
 
 
+@pytest.mark.long
 def test_parts_of_random_programs() -> None:
     seen = Counter[str]()
     for _, _, done in random_runs():

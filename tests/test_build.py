@@ -390,6 +390,7 @@ def test_notebooks_are_made_from_the_tables_of_the_same_build(tree: Path) -> Non
 # --- the build, as it stands ---------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_files_in_the_project_are_what_the_build_makes() -> None:
     assert list(build.differences(ROOT, build.products(ROOT))) == []
 

@@ -24,6 +24,7 @@ from lib.running.run import Run
 from tests.corpus.honest import HONEST
 from tests.plain_programs import perform, program_of
 from tests.programs import small_size, solutions
+from tests.turns import examples
 
 ALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()]
 SMALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions(small=True)]
@@ -62,9 +63,9 @@ def played(fn: Callable[[Model], Any], spec: dict[str, Any], cost: Cost | None =
     return run(fn, **spec["size"], cost=cost or cost_named(spec.get("cost", "default")))
 
 
-def random_runs() -> Iterator[tuple[Callable[[Model], Any], dict[str, Any], Run]]:
+def random_runs(seeds: Sequence[int] = SEEDS) -> Iterator[tuple[Callable[[Model], Any], dict[str, Any], Run]]:
     """Random programs that come to their end, with several coroutines in a rank."""
-    for seed in SEEDS:
+    for seed in seeds:
         program = program_of(random.Random(seed))
         try:
             yield perform(program), program.size, run(perform(program), **program.size)
@@ -274,11 +275,13 @@ def test_slack_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -
 
 def test_slack_of_random_programs() -> None:
     TOLD.clear()
-    for at, (fn, size, done) in enumerate(random_runs()):
+    seeds = examples(SEEDS)
+    for at, (fn, size, done) in enumerate(random_runs(seeds)):
         check_slack(fn, size, done, random.Random(at), 3)
-    assert TOLD["longer"] > 150 and TOLD["overtaken"] < TOLD["longer"] / 5
+    share = len(seeds) / len(SEEDS)
+    assert TOLD["longer"] > 150 * share and TOLD["overtaken"] < TOLD["longer"] / 3
     for lane in ("compute", "collective", "send", "receive"):
-        assert TOLD[f"{lane}: room"] > 5 and TOLD[f"{lane}: no room"] > 5
+        assert min(TOLD[f"{lane}: room"], TOLD[f"{lane}: no room"]) >= int(6 * share)
 
 
 # -- what it takes, and what it says -------------------------------------------------------------------------

@@ -91,6 +91,7 @@ def test_what_is_no_code_is_refused(wrong: str) -> None:
         read_code(wrong)
 
 
+@pytest.mark.long
 def test_a_grid_too_large_for_columns_lists_the_codes() -> None:
     events = chain(0, CELLS + 1)
     assert grid(events[:6]).splitlines()[1] == "rank 0  0F0 1B1 2F2 3B3 0F0 1B1"

@@ -204,6 +204,7 @@ def executed(machine: Machine, first: str, tmp_path_factory: pytest.TempPathFact
         return asyncio.run(everything())
 
 
+@pytest.mark.slow("colab")
 @pytest.mark.parametrize("path", EXECUTED, ids=lambda path: path.stem)
 def test_it_runs_solves_grades_and_draws(executed: dict[str, dict[str, Outputs]], path: Path) -> None:
     for which, outputs in executed[path.stem].items():
@@ -220,6 +221,7 @@ def test_it_runs_solves_grades_and_draws(executed: dict[str, dict[str, Outputs]]
         assert shows_a_picture(executed[path.stem]["solved"], build.specs(path)[0]["name"])
 
 
+@pytest.mark.slow("colab")
 def test_nothing_that_was_there_is_changed(machine: Machine, executed: dict[str, dict[str, Outputs]]) -> None:
     assert executed
     after = freeze(machine.folder)

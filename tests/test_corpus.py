@@ -240,7 +240,12 @@ def function(program: Program) -> object:
     return names[program.puzzle]
 
 
-@pytest.mark.parametrize("program", HONEST, ids=titles(HONEST))
+LARGE = [one for one in HONEST if one.puzzle in LONG_RUNS][1:]
+"""Programs of real size, but for one: they take turns."""
+ONCE = [pytest.param(one, marks=pytest.mark.slow("large") if one in LARGE else ()) for one in HONEST]
+
+
+@pytest.mark.parametrize("program", ONCE, ids=titles(HONEST))
 def test_honest_programs_pass_in_a_notebook(program: Program) -> None:
     verdict = grade(function(program), program.puzzle, seed=2, timeout=LONG)  # type: ignore[arg-type]
     assert verdict.status == PASS, verdict.message

@@ -64,6 +64,7 @@ def test_the_parts_of_the_peak_of_a_solution(fn: Callable[[Model], Any], spec: d
     assert peak_event(done.device_events) == trace_of(done).peak
 
 
+@pytest.mark.long
 def test_the_parts_of_the_peak_of_random_programs() -> None:
     kinds = set()
     for _, _, done in random_runs():

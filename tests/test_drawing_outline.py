@@ -164,6 +164,7 @@ def test_who_is_too_slow_is_told_what_to_look_at(monkeypatch: pytest.MonkeyPatch
     assert "half" not in hint("gpipe").text
 
 
+@pytest.mark.long
 def test_a_schedule_in_seconds_stands_beside_its_target() -> None:
     fn, spec = SOLUTIONS["compose"]
     figure = beside_target(run(fn, **spec["size"], cost=cost_named(spec["cost"])))

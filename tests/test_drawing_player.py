@@ -125,6 +125,7 @@ def test_only_html_is_written(tmp_path: Path) -> None:
         play(staged_run(2, 2)).save(tmp_path / "no" / "x.html")
 
 
+@pytest.mark.long
 def test_a_page_too_large_for_a_notebook_says_so_and_shows_a_picture() -> None:
     def held(rank: int, at: int) -> tuple[int, ...]:
         return at + rank, 200_000 + at, 0, 300_000 + at, 400_000 + at, 500_000 + at, 0
@@ -166,6 +167,7 @@ LONG = OPERATIONS // 20
 """Operations of a rank of which twenty, and no more, can be played."""
 
 
+@pytest.mark.long
 def test_of_too_many_operations_those_of_some_ranks_are_played_and_the_page_says_which() -> None:
     ranks = [chain(rank, LONG, offset=rank) for rank in range(100)]
     ranks[37] = [event(37, "forward", 40 + at, 41 + at, held=(900, 0, 0, 0, 0, 0, 0)) for at in range(LONG)]
@@ -193,6 +195,7 @@ def test_there_must_be_such_ranks(ranks: Any) -> None:
     assert caught.value.expected == "a list of ranks from 0 to 3"
 
 
+@pytest.mark.long
 def test_named_ranks_may_have_too_many_operations() -> None:
     long = trace(*(chain(rank, LONG, offset=rank) for rank in range(30)))
     assert len(data(play(long, ranks=range(20)))["rows"]) == 20

@@ -279,6 +279,7 @@ NEAR = [
 """Sizes a little below and above the limit."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "size"), NEAR, ids=[f"{name} {size['batches']}" for name, size in NEAR])
 def test_pictures_of_boxes_are_small_up_to_the_limit(name: str, size: dict[str, int]) -> None:
     grows = "layers" if "fsdp" in name else "batches"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import subprocess
 import sys
@@ -58,6 +59,7 @@ def real(fn: Callable[[Model], Any], size: dict[str, Any], **how: Any) -> Any:
 # -- right -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @needs_torch
 @pytest.mark.parametrize(("fn", "size"), EXAMPLES)
 def test_there_is_room_between_a_right_program_and_the_tolerance(fn: Any, size: dict[str, Any]) -> None:
@@ -65,9 +67,14 @@ def test_there_is_room_between_a_right_program_and_the_tolerance(fn: Any, size: 
     assert real(fn, size).agreement.relative < TOLERANCES["float32"] / 8
 
 
+WAYS = list(itertools.product(TOLERANCES, KINDS))
+"""Of these, `make quick` has the last, which is the strictest: blocks in double precision."""
+
+
 @needs_torch
-@pytest.mark.parametrize("layer", KINDS)
-@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize(
+    ("dtype", "layer"), [*[pytest.param(*way, marks=pytest.mark.long) for way in WAYS[:-1]], WAYS[-1]]
+)
 @pytest.mark.parametrize(("fn", "size"), EXAMPLES)
 def test_the_numbers_are_right(
     fn: Any, size: dict[str, Any], dtype: str, layer: str, capsys: pytest.CaptureFixture[str]
@@ -141,6 +148,7 @@ def test_log_time_memory_and_fingerprints_are_those_of_the_simulated_run(fn: Any
     assert [model.lines() for model in found.models] == [model.lines() for model in simulated.models]
 
 
+@pytest.mark.long
 @needs_torch
 @pytest.mark.parametrize(
     ("fn", "size", "layer"),

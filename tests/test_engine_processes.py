@@ -456,6 +456,7 @@ async def wrong(model):
 """
 
 
+@pytest.mark.slow("torchrun")
 @pytest.mark.parametrize(
     ("function", "said"),
     [

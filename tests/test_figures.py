@@ -99,6 +99,7 @@ def test_plain_gather_gives_the_same_figures(fn: Any, spec: dict[str, Any]) -> N
     assert max(event.memory for model in devices for event in model.log) == expected.memory
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("fn", "spec"), CASES)
 def test_graded_at_other_sizes(fn: Any, spec: dict[str, Any]) -> None:
     for seed in range(1 if spec["name"] in SMALLER else 3):  # each time at its own size, too

@@ -1,6 +1,6 @@
 """Correct programs, broken at random: none is accepted unless its numbers are right, none hangs, none breaks lib.
 
-FUZZ_EXAMPLES=20000 makes it a long search.
+FUZZ_EXAMPLES=20000 makes it a long search (see tests/turns.py, too).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given, seed, settings
 from hypothesis import strategies as st
 
 import lib.machine.simulator
@@ -28,13 +28,15 @@ from tests import arithmetic
 from tests.corpus import HEAD, Program, function
 from tests.corpus.honest import HONEST
 from tests.corpus.lists import MISTAKES as LISTS
+from tests.turns import examples
 
 pytestmark = [
     # A broken program leaves coroutines behind that nobody awaits.
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "800"))
+PARTS = examples(range(10))
+EACH = int(os.environ.get("FUZZ_EXAMPLES", "800")) // 10
 LIB = str(Path(lib.machine.simulator.__file__).parent)
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -281,9 +283,8 @@ COUNTS: Counter[str] = Counter()
 
 
 @settings(
-    max_examples=EXAMPLES,
+    max_examples=EACH,
     deadline=None,
-    derandomize=EXAMPLES <= 800,
     database=None,
     suppress_health_check=list(HealthCheck),
 )
@@ -317,11 +318,13 @@ def search(program: Program, choices: list[tuple[int, int]]) -> None:
 
 def test_broken_programs() -> None:
     COUNTS.clear()
-    search()
+    for part in PARTS:
+        seed(part)(search)()
     print(dict(COUNTS.most_common()))
-    assert COUNTS["programs"] > EXAMPLES / 2  # and it has seen programs of both kinds
-    assert COUNTS["accepted"] > EXAMPLES / 50
-    assert COUNTS["refused"] > EXAMPLES / 4
+    count = EACH * len(PARTS)
+    assert COUNTS["programs"] > count / 2  # and it has seen programs of both kinds
+    assert COUNTS["accepted"] > count / 50
+    assert COUNTS["refused"] > count / 4
 
 
 # -- the judge itself -----------------------------------------------------------------------------------------------

@@ -994,6 +994,7 @@ def composed(size: str) -> Any:
     return run(SOLUTIONS["compose"], **json.loads(size), cost=cost_named("gpt_3_on_a100"))
 
 
+@pytest.mark.long
 def test_of_seconds_and_bytes_two_digits_count_and_are_told() -> None:
     for time, memory, status, told in (
         (15.49, 48.4e9, PASS, "15 s"),

@@ -40,6 +40,7 @@ def found() -> Plans:
     return plan(SMALL, EIGHT, 16, **ALL)
 
 
+@pytest.mark.long
 def test_plans_are_runs(found: Plans) -> None:
     search = Search(SMALL, EIGHT, 16, ALL)
     for one in found.plans[:12]:

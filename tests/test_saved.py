@@ -230,6 +230,7 @@ def test_real_tensors_agree(layer: str, halves: bool, dtype: str) -> None:
     assert done.events == wanted.events
 
 
+@pytest.mark.long
 @needs_torch
 @pytest.mark.parametrize("layer", ["mlp", "block"])
 def test_what_is_kept_is_autograds_graph_and_goes_with_it(layer: str) -> None:

@@ -80,6 +80,7 @@ def no_ticks(shown: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name, found[0]) for name, text in shown if (found := OF_TICKS.search(without.sub("", text)))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("fn", "size"), RUNS, ids=lambda value: getattr(value, "__name__", ""))
 def test_whatever_shows_a_run_on_a_cluster_tells_seconds_and_bytes(fn: Any, size: dict[str, Any]) -> None:
     rank = 8 if size.get("train") == "adapters" else None
@@ -122,6 +123,7 @@ def test_a_target_in_ticks_is_none_for_a_run_in_seconds() -> None:
         beside_target(done)
 
 
+@pytest.mark.long
 def test_a_picture_says_of_a_puzzle_in_seconds_what_the_grader_says() -> None:
     """There 15.3 seconds are 15: no red figure where the verdict is a pass."""
     puzzle = puzzles()["compose"]

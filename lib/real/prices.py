@@ -259,9 +259,17 @@ class RealCost(Cost):
     def _inner(self, recompute: str, share: Fraction | int = 1) -> float:
         """Return the bytes that a layer of the model keeps for a micro-batch, besides its input, on a rank that
         computes with so large a share of a layer's weights."""
-        model, t = self.model, self._tensor(share)
-        kept = model.activation_bytes(self.micro_batch, t, self.sequence_parallel, recompute)
-        return kept - model.boundary_bytes(self.micro_batch) / (t if self.sequence_parallel else 1)
+        known = self._known_inner.get((recompute, share))
+        if known is None:
+            model, t = self.model, self._tensor(share)
+            kept = model.activation_bytes(self.micro_batch, t, self.sequence_parallel, recompute)
+            known = kept - model.boundary_bytes(self.micro_batch) / (t if self.sequence_parallel else 1)
+            self._known_inner[recompute, share] = known
+        return known
+
+    @cached_property
+    def _known_inner(self) -> dict[tuple[str, Fraction | int], float]:
+        return {}
 
     def _tensor(self, share: Fraction | int) -> int:
         """Return how many GPUs share a layer where a rank computes with so large a share of its weights. Raises

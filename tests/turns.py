@@ -1,0 +1,54 @@
+"""The longest tests, by kinds. `make test-all` runs all of them and `make test` none; in CI one kind has its turn.
+
+The commit decides whose turn it is. Whoever runs a file by itself runs all that is in it.
+
+    python -m tests.turns       # the kind whose turn it is
+
+SLOW_TESTS says which: names of kinds with commas between, "all" or "none".
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from datetime import date
+
+KINDS = {
+    "colab": "notebooks on Colab's packages",
+    "lab": "JupyterLab in a browser, beyond one puzzle that is solved in it",
+    "torchrun": "what dies under torchrun",
+    "random": "random examples beyond today's tenth",
+    "large": "puzzles of real size, wherever a smaller one says the same",
+}
+
+
+def chosen() -> frozenset[str]:
+    """Return the kinds that are run. Raise ValueError for what is none."""
+    said = os.environ.get("SLOW_TESTS", "all")
+    kinds = {"all": KINDS, "none": ()}.get(said, said.split(","))
+    if unknown := set(kinds) - KINDS.keys():
+        raise ValueError(f"SLOW_TESTS: {', '.join(sorted(unknown))}: the kinds are {', '.join(KINDS)}, all, none")
+    return frozenset(kinds)
+
+
+def examples(everything: Sequence[int]) -> Sequence[int]:
+    """Return of numbered examples all, or those whose day it is: a tenth, and in ten days all of them."""
+    return everything if "random" in chosen() else everything[date.today().toordinal() % 10 :: 10]
+
+
+def summary() -> str:
+    """Return what was left out, loudly, or an empty text."""
+    left = [f"{kind} ({KINDS[kind]})" for kind in KINDS if kind not in chosen()]
+    run = f"; run: {', '.join(sorted(chosen()))}" if chosen() else ""
+    return f"SLOW TESTS NOT RUN: {'; '.join(left)}{run}. make test-all runs all of them." if left else ""
+
+
+def of_commit() -> str:
+    """Return the kind whose turn it is: each commit has one, and a commit always the same."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout
+    return list(KINDS)[int(commit.strip() or "0", 16) % len(KINDS)]
+
+
+if __name__ == "__main__":
+    print(of_commit())
