@@ -52,12 +52,12 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setattr(tempfile, "tempdir", str(folder))
         yield
     if not MISSING:
-        from lib.engines.processes import Zygote
+        from lib.engines.processes import ForkServer
 
-        zygote = Zygote.get()
-        assert children_of(os.getpid(), "lib.engines.distributed.zygote") == 1
-        assert children_of(zygote.process.pid, "") == 0
-        zygote.end()
+        server = ForkServer.get()
+        assert children_of(os.getpid(), "lib.engines.distributed.fork_server") == 1
+        assert children_of(server.process.pid, "") == 0
+        server.end()
     assert list(folder.iterdir()) == []
 
 
@@ -66,14 +66,14 @@ def children_of(pid: int, what: str) -> int:
     return sum(line.split()[0] == str(pid) and what in line for line in found.splitlines()[1:])
 
 
-def zygotes(parent: int | None = None) -> set[int]:
-    """All zygotes that there are, also those of other tests that run now, or those of one parent."""
+def fork_servers(parent: int | None = None) -> set[int]:
+    """All fork_servers that there are, also those of other tests that run now, or those of one parent."""
     found = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     lines = [line.split(None, 2) for line in found.splitlines()[1:]]
     return {
         int(pid)
         for pid, above, what in lines
-        if "-m lib.engines.distributed.zygote" in what and parent in (None, int(above))
+        if "-m lib.engines.distributed.fork_server" in what and parent in (None, int(above))
     }
 
 
@@ -387,17 +387,17 @@ def test_functions_of_cells_and_the_stop_button(tmp_path: Path) -> None:
         "threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
         "try:\n    run(spin, 4, 1, 4, engine='processes', timeout=60)\nexcept KeyboardInterrupt:\n    print('stopped')",
         "run(program, 4, 1, 4, engine='processes')",
-        "from lib.engines.processes import Zygote\nprint(Zygote.get().process.pid)",
+        "from lib.engines.processes import ForkServer\nprint(ForkServer.get().process.pid)",
     ]
     outputs = asyncio.run(in_a_kernel(tmp_path, cells, now=False))
     assert [complaints(cell) for cell in outputs] == [[]] * len(outputs)
     assert text(outputs[2]).count("[0]\n") == text(outputs[4]).count("[0]\n") == 4
     assert "stopped" in text(outputs[3])
-    patience = time.monotonic() + 10  # the kernel has gone; its zygote hears of it, and goes
+    patience = time.monotonic() + 10  # the kernel has gone; its server hears of it, and goes
     its = int(text(outputs[5]))
-    while its in zygotes() and time.monotonic() < patience:
+    while its in fork_servers() and time.monotonic() < patience:
         time.sleep(0.05)
-    assert its not in zygotes()
+    assert its not in fork_servers()
 
 
 def test_at_a_shell(tmp_path: Path) -> None:
@@ -527,12 +527,12 @@ def test_nothing_is_left_of_a_run_whose_parent_is_ended(how: signal.Signals, tmp
     environment = os.environ | {"TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch's own")}
     with subprocess.Popen(script(tmp_path, body), env=environment, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None and parent.stdout.readline().endswith("] up\n")
-        [zygote] = zygotes(parent.pid)
+        [server] = fork_servers(parent.pid)
         parent.send_signal(how)
     patience = time.monotonic() + 20
-    while zygote in zygotes() and time.monotonic() < patience:
+    while server in fork_servers() and time.monotonic() < patience:
         time.sleep(0.05)
-    assert zygote not in zygotes()
+    assert server not in fork_servers()
     assert list(temporary.iterdir()) == []
 
 

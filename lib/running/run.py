@@ -261,7 +261,12 @@ def train_on(
 def keep_run(error: PuzzleError, name: str, models: Sequence[Model], train: str = TRAINED[0]) -> None:
     """Give an error the run up to it, and that run what is known of its failure."""
     with collector_off(circles=True):
-        error.run = done = Run(name, models, train)
+        explain(error, Run(name, models, train), models)
+
+
+def explain(error: PuzzleError, done: Run, models: Sequence[Model]) -> None:
+    """Give an error the run up to it, which is known already, and that run what is known of its failure."""
+    error.run = done
     place = _place(error, done)
     waits = [wait for model in models if (wait := model._waits_for(place)) is not None]
     ended = frozenset(event.rank for event in done.events if event.kind == END)
