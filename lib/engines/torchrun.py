@@ -107,11 +107,11 @@ def work_for(
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):  # rank 0 has said it
             return record(function, shape, work, replace(settings, timeout=None), rank, numbers)[1]
 
-    place = json.loads(store.get("supervisor"))
-    store = dist.PrefixStore("ranks", store)
     try:
+        place = json.loads(store.get("supervisor"))
+        store = dist.PrefixStore("ranks", store)
         right = be_a_rank(place, rank, device, store, shape, work, settings, recorded)
-    except (EOFError, OSError):  # the supervisor is gone, and has said why
+    except (EOFError, OSError, RuntimeError):  # the supervisor is gone, or the store with it, and has said why
         right = False
     if rank == 0:
         supervisor.join()

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -26,14 +27,15 @@ from .supervisor import this_machine
 
 
 class Replay:
-    """Does the steps of a plan, in order. ``pace``: seconds that a tick takes at least, or 0.
+    """Does the steps of a plan, in order. ``settings``: among other things the ``pace``, seconds that a tick takes at
+    least, and at which record the process of which rank is to ``kill`` itself.
 
     ``took``: for each record of the rank's log when it began and ended (of time.monotonic). ``stored``: how many
     numbers were stored then, really and by the labels of what is stored.
     """
 
-    def __init__(self, plan: Plan, links: Links, pace: float, line: Connection) -> None:
-        self.plan, self.links, self.pace, self.line = plan, links, pace, line
+    def __init__(self, plan: Plan, links: Links, settings: Settings, line: Connection) -> None:
+        self.plan, self.links, self.settings, self.line = plan, links, settings, line
         self.took: list[tuple[float, float]] = []
         self.stored: list[tuple[int, Any]] = []
         self.really_stored, self.known_stored = 0, 0
@@ -57,6 +59,8 @@ class Replay:
         self.took.append((now, now))
         self.stored.append((self.really_stored, self.known_stored))
         self._report(waits=False)
+        if self.settings.kill == (self.plan.rank, len(self.took)):
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _report(self, waits: bool) -> None:
         """Say how many records of the log have begun, and whether this rank waits for others."""
@@ -74,7 +78,7 @@ class Replay:
         begun = time.monotonic()
         for value in values:
             value.made()
-        time.sleep(max(0.0, begun + self.pace * ticks - time.monotonic()))
+        time.sleep(max(0.0, begun + self.settings.pace * ticks - time.monotonic()))
         self.took[-1] = begun, time.monotonic()
 
     def start(self, place: int, value: Planned | list[Planned | None] | None) -> None:
@@ -146,7 +150,11 @@ def be_a_rank(
     doing, report = "cannot run the function:", None
     try:
         numbers = Numbers(work, device)
-        plan = recorded(numbers)
+        try:
+            plan = recorded(numbers)
+        except PuzzleError as error:  # it was run without one before this process was started
+            line.send(("log", [str(error)]))
+            return False
         gc.collect()  # the simulated machine is not needed any more, and must keep no tensors alive
         doing = "cannot join the other ranks:"
         dist.init_process_group(everywhere, store=store, rank=rank, world_size=shape.everyone)
@@ -159,7 +167,7 @@ def be_a_rank(
         else:
             doing = "has failed:"
             links.start()
-            replay = Replay(plan, links, settings.pace, line)
+            replay = Replay(plan, links, settings, line)
             replay.run()
             live = meter.peak // numbers.dtype.itemsize if meter else None
             report = {
