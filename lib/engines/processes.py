@@ -50,10 +50,10 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
     task = {"function": function, "machine": machine, "path": [entry or os.getcwd() for entry in sys.path]}
     with _one_at_a_time:
         open_standard_streams()
-        begun = time.monotonic()
-        done, plan = record(fn, shape, work, settings)
-        alone = time.monotonic() - begun
         with closing(Door("127.0.0.1", shape.everyone)) as door:
+            begun = time.monotonic()
+            done, plan = record(fn, shape, work, settings)
+            alone = time.monotonic() - begun
             server = ForkServer.get()
             try:
                 server.start({**task, "ranks": shape.everyone, **door.place("127.0.0.1")})
@@ -65,9 +65,10 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
 def watch(done: Run, plan: Plan, settings: Settings, door: Door, starter: Starter, alone: float) -> ProcessRun:
     """Watch the ranks that come to a door carry out a simulated run. Return what they have measured when all have
     ended. ``alone``: seconds that the function took to run here."""
+    begun = time.monotonic()
     ranks = door.admit(START, starter)
     reports = Supervisor(done, plan, ranks, starter, settings.timeout, alone).serve()
-    wall = time.monotonic() - door.opened
+    wall = time.monotonic() - begun
     with collector_off(circles=True):
         return ProcessRun(done, ranks[0].hello, reports, starter.engine, wall, reports[0]["agreement"], settings.pace)
 

@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -93,7 +93,9 @@ def work_for(
 
         def supervise() -> None:
             try:
-                show(watch(done, plan, settings, door, torchrun, alone))
+                with closing(door):
+                    finished = watch(done, plan, settings, door, torchrun, alone)
+                show(finished)
             except BaseException as error:
                 print(error if isinstance(error, PuzzleError) else traceback.format_exc(), file=sys.stderr)
                 leave(False)

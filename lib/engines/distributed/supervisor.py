@@ -262,7 +262,7 @@ class Door:
 
     def __init__(self, address: str, ranks: int) -> None:
         _check_descriptors(ranks)
-        self.ranks, self.opened = ranks, time.monotonic()
+        self.ranks = ranks
         self.key = secrets.token_hex(16)
         self.listener = socket.create_server((address, 0), backlog=256)
         self.lines: list[Connection] = []
