@@ -623,7 +623,8 @@ def test_nothing_is_left_of_a_run_whose_parent_is_ended(how: signal.Signals, tmp
 @pytest.mark.parametrize("closed", [pytest.param("<&- >&-", marks=pytest.mark.slow), "<&- >&- 2>&-"])
 def test_it_runs_where_the_standard_streams_are_closed(closed: str, tmp_path: Path) -> None:
     """As under cron: none of our sockets may take the number of a stream."""
-    body = f"run(works, 2)\ndone = run(works, 2, engine='processes')\nopen({str(tmp_path / 'said')!r}, 'w').write(repr(done))"
+    body = "run(works, 2)\ndone = run(works, 2, engine='processes')\n"
+    body += f"open({str(tmp_path / 'said')!r}, 'w').write(repr(done))"
     done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *script(tmp_path, body)], check=False)
     assert done.returncode == 0
     assert (tmp_path / "said").read_text().startswith("works on 2 ranks: time 0.3 ticks")
