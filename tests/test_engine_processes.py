@@ -199,7 +199,6 @@ def test_a_failed_run_is_told_of_the_lowest_rank_and_keeps_its_log() -> None:
     async def everybody(model: Model) -> None:
         model.weights[0], _ = model.load_weights(0)
         model.activations[0] = model.get_activation([model.rank])
-        await asyncio.sleep(0.01 * (model.RANKS - model.rank))
         model.forward(1, model.activations[0], model.weights[0])
 
     with pytest.raises(PuzzleError) as caught:
