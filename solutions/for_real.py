@@ -72,6 +72,7 @@ compare(paced, paced.measured, titles=["simulated", "measured"]) if paced else N
 # 2407.21783), and what one sees elsewhere is often that all the *others* complain, ten minutes later (NCCL's timeout in
 # PyTorch). Here the process of rank 2 is killed when it begins the third record of its log, its first all-gather:
 
+
 # %%
 async def gathers(model: Model) -> Model:
     """Every rank gathers the weights of two layers."""
