@@ -12,7 +12,6 @@ represent  ranks that stand for others
 learner    what a learner touches: Model, Dist, tensors, calls
 running    a function on every rank: the loop, limits, run
 course     what the puzzles ask for
-remote     the machine at the other end of a line
 recording  the calls of a run, as plain data: recorded there, replayed here
 grading    from a function to a verdict
 lib        this file: what a learner imports

@@ -17,7 +17,7 @@ from datetime import date
 KINDS = {
     "colab": "notebooks on Colab's packages",
     "lab": "JupyterLab in a browser, beyond one puzzle that is solved in it",
-    "torchrun": "what dies under torchrun",
+    "processes": "most programs as real processes, and what dies under torchrun",
     "random": "random examples beyond today's tenth",
     "large": "puzzles of real size, wherever a smaller one says the same",
 }

@@ -50,9 +50,9 @@ def errors() -> None:
 
 def faults() -> None:
     """Print how soon each fault is told."""
-    from tests.test_engine_processes import FAULTS
+    from tests.test_engine_processes import FAULTS, REAL_FAULTS
 
-    for fault in FAULTS:
+    for fault in (*FAULTS, *REAL_FAULTS):
         begun = time.perf_counter()
         try:
             run(fault, 4, 2, 4, engine="processes", timeout=1.0)

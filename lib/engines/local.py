@@ -24,8 +24,9 @@ SMALL = 256  # hidden size up to which one thread computes a layer faster than s
 
 def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> RealRun:
     """Run as ``lib.run`` does, with the same loop and simulator, and values with numbers in them."""
-    if settings.pace or settings.meter:
-        raise PuzzleError("ranks in one process have no pace and no meter of their own", fix='engine="processes"')
+    if settings.pace or settings.meter or settings.kill:
+        problem = "ranks in one process have no pace and no meter of their own, and none can be killed"
+        raise PuzzleError(problem, fix='engine="processes"')
     dist = Dist.of(shape, new_simulator(shape, graded=True, strict=settings.strict, values=Numbers(work)))
     begun, threads = time.perf_counter(), torch.get_num_threads()
     if work.hidden <= SMALL:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..basics.errors import PuzzleError
+from ..machine.cost import Cost
 from ..machine.fingerprints import Fingerprints
 from ..record.kinds import ACTIVATIONS
 from ..record.labels import Labels
@@ -60,6 +61,12 @@ class Numbers:
         self.whole_adapter: Spans = ((0, self.of_adapter),)
         self.sequence: Spans = ((0, work.length * work.hidden),)
         self.dtype = getattr(torch, work.dtype)
+        self.cost = Cost(
+            weight_elements=self.parameters,
+            activation_elements=work.length * work.hidden,
+            adapter_elements=self.of_adapter,
+        )
+        """Sizes of the real tensors, by which what is stored is counted."""
 
     def weight(self, piece: Labels) -> Real:
         flat = (data.adapter if piece.adapter else data.weight)(self.work, piece.layer)

@@ -1,15 +1,15 @@
-"""One process a rank, and torch.distributed between them: the proof that a function is truly distributed.
+"""One process a rank, and torch.distributed between them: the proof that a function's tensors travel as it says.
 
-This process keeps the simulator (see ``distributed.host``) and needs no torch. The ranks are forked by a zygote, which
-is started at the first run and stays for the next ones.
+This process runs the function on the simulated machine first: what is wrong with it is told as in any run, and what it
+prints is printed once. Then each rank's process does the same for itself, and its own part of it for real (see
+``distributed.recording``). This process only watches (``distributed.supervisor``), and needs no torch. The ranks are
+forked by a server that is started at the first run and stays for the next ones.
 """
 
 from __future__ import annotations
 
 import atexit
-import base64
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -17,66 +17,63 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from importlib.util import find_spec
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
-from ..basics.errors import PuzzleError, is_learners_file, witnessed
+from ..basics.errors import PuzzleError, is_learners_file
 from ..learner.model import Model
 from ..machine.cost import Shape
-from ..remote.wire import Wire
 from ..running.execution import name_of
 from ..running.limits import collector_off
-from ..running.run import Settings, keep_run
+from ..running.run import Run, Settings
 from ..running.workload import Workload
-from .agreement import Agreement, LayerError
-from .distributed.host import Door, Host, Supervisor, open_standard_streams
+from .distributed.recording import Plan, record
+from .distributed.supervisor import Door, Starter, Supervisor, open_standard_streams
 from .result import ProcessRun
 
 for _name in ("torch", "cloudpickle"):
     if find_spec(_name) is None:  # the ranks import it, not this process
         raise ModuleNotFoundError(f"No module named {_name!r}", name=_name)
 
-_alone = threading.Lock()
-"""A second run of this process, in another thread, waits: there is one zygote."""
+_one_at_a_time = threading.RLock()
+"""A second run of this process, in another thread, waits: there is one fork server."""
 START = 60.0  # seconds within which the ranks have to be there
 
 
 def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> ProcessRun:
-    """Run as ``lib.run``, with a process for each rank. ``settings.timeout``: seconds for which one may be silent."""
-    name = name_of(fn)
-    pickled = {"function": _pickled(fn, fn, name), "machine": _pickled((shape, work, settings), shape.cost, "cost")}
-    task = {**pickled, "ranks": shape.everyone, "path": [entry or os.getcwd() for entry in sys.path]}
-    with _alone:
+    """Run as ``lib.run``, here first and then in a process for each rank. ``settings.timeout``: seconds for which one
+    may be silent."""
+    # Pickled first: what the function changes in its surroundings when it runs here must not travel.
+    function = _pickled(fn, fn, name_of(fn))
+    machine = _pickled((shape, work, settings), shape.cost, "cost")
+    task = {"function": function, "machine": machine, "path": [entry or os.getcwd() for entry in sys.path]}
+    with _one_at_a_time:
         open_standard_streams()
         with closing(Door("127.0.0.1", shape.everyone)) as door:
-            zygote = Zygote.get()
+            begun = time.monotonic()
+            done, plan = record(fn, shape, work, settings)
+            alone = time.monotonic() - begun
+            server = ForkServer.get()
             try:
-                zygote.start({**task, **door.place("127.0.0.1")})
-                return keep_books(name, shape, work, settings, door, zygote)
+                server.start({**task, "ranks": shape.everyone, **door.place("127.0.0.1")})
+                return watch(done, plan, settings, door, server, alone)
             finally:
-                zygote.clear()
+                server.clear()
 
 
-def keep_books(
-    name: str, shape: Shape, work: Workload, settings: Settings, door: Door, supervisor: Supervisor
-) -> ProcessRun:
-    """Keep the simulator for the ranks that come to a door. Return the run when all have ended."""
-    host = Host(name, shape, work, settings.timeout, door.admit(START, supervisor), supervisor)
-    token = witnessed.set(host.clerk.errors)
-    try:
-        host.serve()
-        agreement = Agreement(work, host.numbers_of_a_layer, tuple(LayerError(*row) for row in host.collect()))
-        wall = time.monotonic() - door.opened
-        with collector_off(cycles=True):
-            return ProcessRun(host, supervisor.engine, wall, agreement, settings.pace)
-    except PuzzleError as error:
-        keep_run(error, name, host.models, work.train)
-        raise
-    finally:
-        witnessed.reset(token)
+def watch(done: Run, plan: Plan, settings: Settings, door: Door, starter: Starter, alone: float) -> ProcessRun:
+    """Watch the ranks that come to a door carry out a simulated run. Return what they have measured when all have
+    ended. ``alone``: seconds that the function took to run here."""
+    begun = time.monotonic()
+    ranks = door.admit(START, starter)
+    reports = Supervisor(done, plan, ranks, starter, settings.timeout, alone).serve()
+    wall = time.monotonic() - begun
+    with collector_off(cycles=True):
+        return ProcessRun(done, ranks[0].hello, reports, starter.engine, wall, reports[0]["agreement"], settings.pace)
 
 
-def _pickled(thing: object, learners: object, name: str) -> str:
+def _pickled(thing: object, learners: object, name: str) -> bytes:
     """Return something pickled, with what the learner's part of it needs of a notebook. Raise PuzzleError if it cannot
     be."""
     import cloudpickle
@@ -89,7 +86,7 @@ def _pickled(thing: object, learners: object, name: str) -> str:
     try:
         if own:
             cloudpickle.register_pickle_by_value(module)
-        return base64.b64encode(cloudpickle.dumps(thing)).decode()
+        return bytes(cloudpickle.dumps(thing))
     except Exception as error:
         raise PuzzleError(
             f"it cannot be sent to other processes: {type(error).__name__}: {error}",
@@ -102,14 +99,14 @@ def _pickled(thing: object, learners: object, name: str) -> str:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-class Zygote:
-    """The process that forks the ranks (``Supervisor``)."""
+class ForkServer:
+    """The process that forks the ranks (``Starter``)."""
 
     engine, patience = "processes", 1.0
-    _one: Zygote | None = None
+    _one: ForkServer | None = None
 
     def __init__(self) -> None:
-        mine, its = socket.socketpair()
+        self.line, its = Pipe()
         root = str(Path(__file__).absolute().parents[2])
         environment = {
             "OMP_NUM_THREADS": "1",
@@ -118,7 +115,7 @@ class Zygote:
         }
         with its:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "lib.engines.distributed.zygote", str(its.fileno())],
+                [sys.executable, "-m", "lib.engines.distributed.fork_server", str(its.fileno())],
                 pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -126,22 +123,21 @@ class Zygote:
                 start_new_session=True,
                 env={**os.environ, **environment},
             )
-        self.wire, self.left = Wire(mine), 0
-        self.dead: dict[int, str] = {}
-        try:
-            self.wire.receive(time.monotonic() + START)
-        except (EOFError, OSError):
-            self.end()
-            raise PuzzleError(
-                "the process that starts the ranks did not come up",
-                fix="see what it says: python -c 'import torch, torch.distributed'",
-                line="",
-            ) from None
-        mine.settimeout(None)
+        self.left, self.dead = 0, dict[int, str]()
+        with suppress(EOFError, OSError):
+            if self.line.poll(START):
+                self.line.recv()
+                return
+        self.end()
+        raise PuzzleError(
+            "the process that starts the ranks did not come up",
+            fix="see what it says: python -c 'import torch, torch.distributed'",
+            line="",
+        )
 
     @classmethod
-    def get(cls) -> Zygote:
-        """Return the zygote that is there, or a new one."""
+    def get(cls) -> ForkServer:
+        """Return the server that is there, or a new one."""
         if cls._one is None or cls._one.process.poll() is not None:
             cls._one = cls()
             atexit.register(cls._one.end)
@@ -150,22 +146,17 @@ class Zygote:
     def start(self, task: Mapping[str, Any]) -> None:
         """Fork the ranks of a run."""
         self.dead, self.left = {}, task["ranks"]
-        self.wire.send(["start", task])
+        self.line.send(task)
 
     def deaths(self) -> dict[int, str]:
-        """Return the ranks that have ended or were stopped, and how. Raise PuzzleError if the zygote is gone."""
-        self.wire.end.settimeout(0.0)
+        """Return the ranks that have ended or were stopped, and how. Raise PuzzleError if the server is gone."""
         try:
-            while True:
-                rank, ended, how = self.wire.receive()
+            while self.line.poll():
+                rank, ended, how = self.line.recv()
                 self.left -= ended
                 self.dead[rank] = how
-        except (BlockingIOError, TimeoutError):
-            pass
         except (EOFError, OSError):
             raise PuzzleError("the process that starts the ranks is gone", fix="run it again", line="") from None
-        finally:
-            self.wire.end.settimeout(None)
         return self.dead
 
     def clear(self) -> None:
@@ -173,7 +164,7 @@ class Zygote:
         deadline = time.monotonic() + 5
         with suppress(PuzzleError, OSError):
             if self.left:
-                self.wire.send(["kill", None])
+                self.line.send(None)
             while self.left and time.monotonic() < deadline:
                 self.deaths()
                 time.sleep(0.005)
@@ -181,8 +172,8 @@ class Zygote:
             self.end()
 
     def end(self) -> None:
-        """End the zygote, and all that it has forked."""
-        self.wire.close()
+        """End the server, and all that it has forked."""
+        self.line.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(2)
         if self.process.poll() is None:

@@ -1,7 +1,9 @@
 """The result of a run with real tensors: that of a simulated run, and how far its numbers are off."""
 
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
+from typing import Any
 
 from ..basics.units import MS
 from ..machine.interface import Piece
@@ -11,7 +13,6 @@ from ..record.score import makespan
 from ..record.table import OPERATIONS, RECEIVE
 from ..running.run import Run
 from .agreement import Agreement
-from .distributed.host import Host
 
 
 class RealRun(Run):
@@ -54,27 +55,35 @@ def _only_fingerprint(piece: Piece) -> Piece:
 class ProcessRun(RealRun):
     """A run whose ranks were processes.
 
-    Time and memory are the simulated ones, since the simulator were the same. ``measured``: the run by the clock on the
+    Time and memory are the simulated ones. ``measured``: the run by the clock on the
     wall, in milliseconds; ``tick``: seconds of a tick in it, the pace or what a micro-batch took on average to go
     through a layer. ``stored``: the count of records of the log at which as many numbers were really stored as the
     labels say, and the count of all. ``live``: with a meter, for each rank the most numbers that were alive at once,
     stored or not. ``peak_stored``: for each rank the most that were stored. ``backend`` and ``device``: torch's.
     """
 
-    def __init__(self, host: Host, engine: str, wall: float, agreement: Agreement, pace: float) -> None:
-        super().__init__(host.clerk.outcome(host.name), engine, wall, agreement)
-        self.models = host.models
-        hello = host.ranks[0].hello
+    def __init__(
+        self,
+        done: Run,
+        hello: Mapping[str, Any],
+        reports: Sequence[Mapping[str, Any]],
+        engine: str,
+        wall: float,
+        agreement: Agreement,
+        pace: float,
+    ) -> None:
+        """``hello`` and ``reports``: what rank 0 has said first, and all ranks at the end (``distributed.rank``)."""
+        super().__init__(done, engine, wall, agreement)
         self.backend, self.device, self.pace = hello["backend"], hello["device"], pace
-        reports = {rank: client.report for rank, client in host.ranks.items()}
-        counted = [(client.report["stored"], client.stored) for client in host.ranks.values()]
-        equal = [real == known for counts in counted for real, known in zip(*counts, strict=True)]
-        self.stored = sum(equal), len(equal)
-        self.live = {rank: report["live"] for rank, report in reports.items() if report["live"]}
-        self.peak_stored = {rank: max(report["stored"], default=0) for rank, report in reports.items()}
-        took = {rank: iter(report["took"]) for rank, report in reports.items()}
-        clock = {rank: report["clock"] for rank, report in reports.items()}  # ahead of the host's, on another machine
-        seen = [(event, seconds) for event in self.events if (seconds := next(took[event.rank], None))]
+        counted = [both for report in reports for both in report["stored"]]
+        self.stored = sum(real == known for real, known in counted), len(counted)
+        self.live = {rank: report["live"] for rank, report in enumerate(reports) if report["live"]}
+        self.peak_stored = {
+            rank: max((real for real, _ in report["stored"]), default=0) for rank, report in enumerate(reports)
+        }
+        took = [iter(report["took"]) for report in reports]
+        clock = [report["clock"] for report in reports]  # ahead of the supervisor's, on another machine
+        seen = [(event, next(took[event.rank])) for event in self.events]
         together: dict[object, float] = {}  # when the last of a group, or the sender of a message, was there
         for event, (start, _) in seen:
             if event.op is not None and event.kind != RECEIVE.kind:

@@ -63,8 +63,14 @@ def _parser() -> argparse.ArgumentParser:
         add("--pace", metavar="S", type=float, default=0.0, help="seconds that a tick of compute takes at least (0)")
         add("--device", choices=("auto", "cpu"), default="auto", help="auto: a GPU for each rank, if there are so many")
         add("--meter", action="store_true", help="count all tensors that live, stored or not")
+        add("--kill", metavar="R,N", type=_rank_and_record, help="kill rank R as it begins record N of its log")
         add("--timeout", metavar="S", type=float, default=60.0, help="seconds for which a rank may be silent (60)")
     return parser
+
+
+def _rank_and_record(text: str) -> tuple[int, int]:
+    rank, record = text.split(",")
+    return int(rank), int(record)
 
 
 def _run(function: Any, size: dict[str, Any], options: argparse.Namespace) -> int:
@@ -72,7 +78,7 @@ def _run(function: Any, size: dict[str, Any], options: argparse.Namespace) -> in
         return _like(function, size, options)
     real = {} if options.engine == "simulated" else _options(options, "layer", "dtype", "hidden", "length", "seed")
     if options.engine == "processes":
-        real |= _options(options, "pace", "device", "meter")
+        real |= _options(options, "pace", "device", "meter", "kill")
     _show(run(function, **size, engine=options.engine, timeout=options.timeout, **real))
     return RIGHT
 
@@ -126,5 +132,5 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
     numbers = _options(options, "layer", "dtype", "hidden", "length", "seed")
     numbers["train"] = size.pop("train", TRAINED[0])
     work = Workload(size.pop("layers", 2), size.pop("batches", 1), **numbers)
-    settings = Settings(options.timeout, **_options(options, "pace", "device", "meter"))
+    settings = Settings(options.timeout, **_options(options, "pace", "device", "meter", "kill"))
     work_for(function, Shape.of(**size), work, settings, _show)

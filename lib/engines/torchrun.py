@@ -1,4 +1,4 @@
-"""One rank of a run as torchrun starts it, on one machine or many. Rank 0 keeps the simulator besides, in a thread."""
+"""One rank of a run as torchrun starts it, on one machine or many. Rank 0 watches over all besides, in a thread."""
 
 import json
 import os
@@ -9,6 +9,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import closing, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
@@ -17,23 +19,24 @@ import torch.distributed as dist
 from ..basics.errors import PuzzleError
 from ..learner.model import Model
 from ..machine.cost import Shape
-from ..running.execution import name_of
 from ..running.run import Settings
 from ..running.workload import Workload
-from .distributed.host import Door, open_standard_streams
 from .distributed.rank import be_a_rank
-from .processes import keep_books
+from .distributed.recording import Plan, record
+from .distributed.supervisor import Door, open_standard_streams
+from .numbers import Numbers
+from .processes import watch
 from .result import ProcessRun
 
 LOOKING, LEAVING = 0.5, 1.5
-"""Seconds after SIGTERM for which the simulator look for a rank that was lost before it, and after which a rank
+"""Seconds after SIGTERM for which the supervisor looks for a rank that was lost before it, and after which a rank
 ends."""
 
 
 class Torchrun:
-    """What the simulator know of torchrun, which has started the ranks (``Supervisor``): that it ends them.
+    """What is known of torchrun, which has started the ranks (``Starter``): that it ends them.
 
-    As soon as one rank has died, torchrun sends SIGTERM to all the others, also to the one with the simulator. So that
+    As soon as one rank has died, torchrun sends SIGTERM to all the others, also to the one with the supervisor. So that
     these can say who it was, a rank that is sent SIGTERM ends a moment later.
     """
 
@@ -41,14 +44,14 @@ class Torchrun:
 
     def __init__(self) -> None:
         self.ending: float | None = None  # when SIGTERM came
-        told, telling = socket.socketpair()
-        telling.setblocking(False)
-        signal.set_wakeup_fd(telling.fileno())  # at once, also while the main thread is inside of torch
+        heard, signalled = socket.socketpair()
+        signalled.setblocking(False)
+        signal.set_wakeup_fd(signalled.fileno())  # at once, also while the main thread is inside of torch
         signal.signal(signal.SIGTERM, lambda *_: None)
-        threading.Thread(target=self._end, args=(told, telling), daemon=True).start()
+        threading.Thread(target=self._end, args=(heard, signalled), daemon=True).start()
 
-    def _end(self, told: socket.socket, telling: socket.socket) -> None:
-        while told.recv(1)[0] != signal.SIGTERM:
+    def _end(self, heard: socket.socket, signalled: socket.socket) -> None:
+        while heard.recv(1)[0] != signal.SIGTERM:
             pass
         self.ending = time.monotonic()
         time.sleep(LEAVING)
@@ -74,31 +77,46 @@ def work_for(
     torchrun = Torchrun()
     rank, ranks = int(os.environ["RANK"]), shape.everyone
     local_rank = int(os.environ.get("LOCAL_RANK", rank))
-    # The store comes first: through it the ranks learn where the simulator are kept.
+    # The store comes first: through it the ranks learn where the supervisor is.
     store, _, _ = next(dist.rendezvous("env://", rank, ranks))
     gpus = _all_have_gpus(store, rank, shape.ranks, local_rank) and settings.device == "auto"
+    device = f"cuda:{local_rank}" if gpus and rank < shape.ranks else "cpu"
     if rank == 0:
-        door = Door("", ranks)
-        store.set("simulator", json.dumps(door.place(os.environ["MASTER_ADDR"])))
+        begun = time.monotonic()
+        try:
+            done, plan = record(function, shape, work, settings, rank, Numbers(work, device))
+        except PuzzleError as error:
+            print(error, file=sys.stderr)
+            leave(False)
+        alone, door = time.monotonic() - begun, Door("", ranks)
+        store.set("supervisor", json.dumps(door.place(os.environ["MASTER_ADDR"])))
 
-        def keep() -> None:
+        def supervise() -> None:
             try:
-                show(keep_books(name_of(function), shape, work, settings, door, torchrun))
+                with closing(door):
+                    finished = watch(done, plan, settings, door, torchrun, alone)
+                show(finished)
             except BaseException as error:
                 print(error if isinstance(error, PuzzleError) else traceback.format_exc(), file=sys.stderr)
                 leave(False)
 
-        simulator = threading.Thread(target=keep, name="simulator", daemon=True)
-        simulator.start()
-    place = json.loads(store.get("simulator"))
-    device = f"cuda:{local_rank}" if gpus and rank < shape.ranks else "cpu"
-    store = dist.PrefixStore("ranks", store)
+        supervisor = threading.Thread(target=supervise, name="supervisor", daemon=True)
+        supervisor.start()
+
+    def recorded(numbers: Numbers) -> Plan:
+        if rank == 0:
+            return plan
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):  # rank 0 has said it
+            return record(function, shape, work, replace(settings, timeout=None), rank, numbers)[1]
+
     try:
-        right = be_a_rank(place, rank, device, store, shape, work, settings, lambda: function)
-    except (EOFError, OSError):  # the simulator are closed: whoever keeps them has said why
+        place = json.loads(store.get("supervisor"))
+        store = dist.PrefixStore("ranks", store)
+        right = be_a_rank(place, rank, device, store, shape, work, settings, recorded)
+    except (EOFError, OSError, RuntimeError):  # the supervisor is gone, or the store with it, and has said why
         right = False
     if rank == 0:
-        simulator.join()
+        supervisor.join()
         right = True  # or else it would have ended this process
     leave(right)
 

@@ -33,7 +33,8 @@ def execute(
     errors, failed = CollectedErrors(), list[PuzzleError]()
     token, outer = witnessed.set(errors), _rank.set(None)  # a run inside a rank is a run of its own
     try:
-        with collector_off(), alarm(timeout) as late, host_aside(), redirect_stdout(Labelled()):
+        labelled = None if sys.stdout is None else Labelled()  # without a stdout, print does nothing
+        with collector_off(), alarm(timeout) as late, host_aside(), redirect_stdout(labelled):
             Execution(fn, models, timeout, late).to_its_end(order or range(len(models)))
     except PuzzleError as error:
         failed = [error]

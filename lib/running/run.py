@@ -103,13 +103,15 @@ class Run(Outcome):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run, independent of what it computes. ``pace``, ``device`` and ``meter`` are for engines with
-    real tensors; ``order`` is the order in which the ranks are started; ``strict`` switches the rules about sets."""
+    """The settings of a run, independent of what it computes. ``pace``, ``device``, ``meter`` and ``kill`` are for
+    engines with real tensors; ``order`` is the order in which the ranks are started; ``strict`` switches the rules
+    about sets."""
 
     timeout: float | None = 10.0
     pace: float = 0.0
     device: str = "auto"
     meter: bool = False
+    kill: tuple[int, int] | None = None
     order: Sequence[int] | None = None
     strict: bool = True
 
@@ -120,6 +122,8 @@ class Settings:
         one_of_names("device", self.device, ("auto", "cpu"))
         if not isinstance(self.pace, (int, float)) or not 0 <= self.pace < float("inf"):
             raise PuzzleError("pace must be a number of seconds for a tick", got=describe(self.pace), fix="pace=0.03")
+        if self.kill is not None and not (isinstance(self.kill, tuple) and [*map(type, self.kill)] == [int, int]):
+            raise PuzzleError("kill names a rank and a record of its log", got=describe(self.kill), fix="kill=(2, 7)")
 
 
 def run(
@@ -143,6 +147,7 @@ def run(
     pace: float = 0.0,
     device: str = "auto",
     meter: bool = False,
+    kill: tuple[int, int] | None = None,
     represent: str | Iterable[str] | bool | None = None,
     _order: Sequence[int] | None = None,
     _strict: bool = True,
@@ -166,7 +171,8 @@ def run(
     transformer block), ``dtype`` (``"float32"`` or ``"float64"``), ``hidden`` (numbers per token), ``length`` (tokens
     per micro-batch) and ``seed`` say what they train. Processes use GPUs if there is one for each rank, unless
     ``device="cpu"``. ``pace``: the least number of seconds that a tick of compute takes. ``meter=True`` counts all
-    tensors that are alive, stored or not, which takes time.
+    tensors that are alive, stored or not, which takes time. ``kill=(2, 7)`` kills the process of rank 2 as it begins
+    number 7, counted from 1, of the records in its log, to see what is said of a machine that fails.
     """
     check_function(fn)
     one_of_names("engine", engine, ENGINES)
@@ -174,7 +180,7 @@ def run(
     work = Workload(layers, batches, layer, dtype, hidden, length, seed, train)
     if timeout is TIMEOUT:  # the very object: nothing was said
         timeout += room(shape.ranks, work.layers, work.batches)
-    settings = Settings(timeout, pace, device, meter, _order, _strict)
+    settings = Settings(timeout, pace, device, meter, kill, _order, _strict)
     settings.check()
     if represent is not None and represent is not False:
         if engine != "simulated":
@@ -261,7 +267,12 @@ def train_on(
 def keep_run(error: PuzzleError, name: str, models: Sequence[Model], train: str = TRAINED[0]) -> None:
     """Attach the partial run to its error, and a description of the failure to that run."""
     with collector_off(cycles=True):
-        error.run = done = Run(name, models, train)
+        explain(error, Run(name, models, train), models)
+
+
+def explain(error: PuzzleError, done: Run, models: Sequence[Model]) -> None:
+    """Attach a run to its error, and a description of the failure to that run."""
+    error.run = done
     place = _place(error, done)
     waits = [wait for model in models if (wait := model._waits_for(place)) is not None]
     ended = frozenset(event.rank for event in done.events if event.kind == END)

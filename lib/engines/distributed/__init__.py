@@ -1,9 +1,11 @@
 """What a run needs whose ranks are processes, with torch.distributed between them.
 
-======  ==========================================================================
-host    the simulator of such a run: everything but the numbers
-lane    how tensors travel between processes, in a thread of its own
-rank    one rank: the learner's function, numbers, a line to the host
-zygote  a process that has imported torch once, and forks the ranks
-======  ==========================================================================
+===========  ========================================================================
+recording    the whole machine simulated, and what one rank has to do for real in it
+supervisor   who is at which operation, whether all do the same, and who has died
+meter        how many numbers are alive in a process
+links        how tensors travel between processes, in a thread of its own
+rank         one rank: what was recorded, done with real numbers
+fork_server  a process that has imported torch once, and forks the ranks
+===========  ========================================================================
 """

@@ -1,269 +1,131 @@
-"""One rank of a run, in a process of its own: the learner's function, real tensors, and a line to the host.
+"""One rank of a run, in a process of its own: what was recorded of it, done with real tensors."""
 
-The methods of its simulator are those of ``machine.interface.Simulator``, where they are explained.
-"""
-
-from __future__ import annotations
-
-import asyncio
+import gc
 import os
+import signal
 import socket
-import sys
-import threading
 import time
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
+from multiprocessing.connection import Connection
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
-from ...basics.asyncio_private import has_timers
-from ...basics.errors import Place, PuzzleError, learner_line
-from ...learner.dist import Dist
-from ...learner.model import Model
+from ...basics.errors import Place, PuzzleError
 from ...machine.cost import Shape
-from ...machine.interface import AnySimulator, Token
-from ...machine.mesh import Mesh
-from ...record.operations import NO_OPTIONS, Options
-from ...record.table import computation
-from ...remote.remote_simulator import RemoteCall, RemoteRank, RemoteSimulator, RemoteTensor
-from ...remote.wire import Wire, encode, pack, pack_error
-from ...running.execution import execute, waiting_line
-from ...running.run import Settings, check_function
+from ...running.run import Settings
 from ...running.workload import Workload
+from ..agreement import Agreement
 from ..numbers import Numbers, elements
-from .host import RECORDED, this_machine
-from .lane import Broken, Lane
+from ..reference import compare
+from .links import Broken, Links
+from .meter import Meter
+from .recording import Plan, Planned
+from .supervisor import this_machine
 
 
-class Telling(Wire):
-    """The line to the host, which hears with every question in which line of the learner's it is asked."""
+class Replay:
+    """Does the steps of a plan, in order. ``settings``: among other things the ``pace``, seconds that a tick takes at
+    least, and at which record the process of which rank is to ``kill`` itself.
 
-    def write(self, text: str, deadline: float | None = None) -> None:
-        super().write(f"[{text},{encode(learner_line())}]", deadline)
-
-
-class RealTensor(RemoteTensor):
-    """A tensor of the host's simulator, with its numbers."""
-
-    data: Any = None
-    simulator: RankSimulator
-
-    def shard(self, index: int, total: int) -> Any:
-        made = super().shard(index, total)
-        made.data = self.simulator.numbers.cut(self.data, made.labels)
-        return made
-
-    def combine(self, other: Any) -> Any:
-        made = super().combine(other)
-        made.data = self.simulator.numbers.join([self.data, other.data])
-        return made
-
-    def add(self, other: Any) -> Any:
-        made = super().add(other)
-        made.data = self.simulator.numbers.add([self.data, other.data])
-        return made
-
-
-class RankSimulator(RemoteSimulator):
-    """Simulator that ask the host, and compute what it allows. ``pace``: seconds that a tick takes at least, or 0."""
-
-    tensor_type = RealTensor
-
-    def __init__(self, wire: Wire, lane: Lane, pace: float) -> None:
-        super().__init__(wire)
-        self.lane, self.numbers, self.pace = lane, lane.numbers, pace
-        self.stored_now = 0
-        self.stored_at: list[int] = []  # how many numbers the dictionaries really had, at each record of the log
-        self.took: list[tuple[float, float] | int] = []
-        """For each record when it began and ended (of time.monotonic), or the number of its call."""
-
-    def ask(self, verb: str, rank: RemoteRank, *arguments: Any) -> Any:
-        """Return the host's answer. If the question leaves a record in the log, note the time and what is stored."""
-        if verb in RECORDED:
-            self.stored_at.append(self.stored_now)
-            now = time.monotonic()
-            self.took.append((now, now))
-        return super().ask(verb, rank, *arguments)
-
-    counts = False
-    tell = soon = start = ask  # each rank has a line of its own, and the host numbers the calls of all
-
-    def load_weights(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
-        return self._loaded(*super().load_weights(rank, layer, shard, total))
-
-    def load_adapter(self, rank: RemoteRank, layer: Any, shard: Any, total: int) -> Any:
-        return self._loaded(*super().load_adapter(rank, layer, shard, total))
-
-    def _loaded(self, weight: Any, state: Any) -> tuple[Any, Any]:
-        weight.data, state.data = self.numbers.weight(weight.labels), self.numbers.opt_state(state.labels)
-        return weight, state
-
-    def get_activation(self, rank: RemoteRank, batches: frozenset[int]) -> Any:
-        made = super().get_activation(rank, batches)
-        made.data = self.numbers.inputs(made.labels.batches)
-        return made
-
-    def fake_grad(self, rank: RemoteRank, layer: Any, batches: frozenset[int]) -> Any:
-        made = super().fake_grad(rank, layer, batches)
-        made.data = self.numbers.made_up(made.labels)
-        return made
-
-    def compute(
-        self,
-        rank: RemoteRank,
-        kind: str,
-        layer: Any,
-        operands: Sequence[Any],
-        options: Options = NO_OPTIONS,
-    ) -> Any:
-        """Ask the host whether the operation may be and what it makes, then make the numbers here."""
-        tick = self.time(rank) if self.pace else 0.0
-        made = super().compute(rank, kind, layer, operands, options)
-        ticks = self.time(rank) - tick if self.pace else 0.0
-        begun = time.monotonic()
-        row = computation(kind).called(options, [operand.labels.kind for operand in operands])
-        values = row.value(self.numbers, [operand.data for operand in operands])
-        for tensor, value in zip(made, values, strict=True):
-            tensor.data = value
-        time.sleep(max(0.0, begun + self.pace * ticks - time.monotonic()))
-        self.took[-1] = begun, time.monotonic()
-        return made
-
-    def set_final_weight(self, rank: RemoteRank, layer: Any, weight: Any) -> None:
-        super().set_final_weight(rank, layer, weight)
-        self.lane.finals[int(layer)] = weight
-
-    def meet(self, rank: RemoteRank, kind: str, operand: Any, layer: Any, axis: Any) -> RemoteCall:
-        return self._offered(super().meet(rank, kind, operand, layer, axis), operand and operand.data)
-
-    def meet_list(
-        self, rank: RemoteRank, kind: str, operands: Sequence[Any], layers: Sequence[Any], axis: Any
-    ) -> RemoteCall:
-        values = [operand and operand.data for operand in operands]
-        return self._offered(super().meet_list(rank, kind, operands, layers, axis), values)
-
-    def pass_to(self, rank: RemoteRank, receiver: Any, operand: Any, value: object) -> RemoteCall:
-        call = super().pass_to(rank, receiver, operand, value)
-        return call if operand is None else self._offered(call, operand.data)
-
-    def receive(self, rank: RemoteRank, src: Any) -> RemoteCall:
-        return self._offered(super().receive(rank, src), None)
-
-    def _offered(self, call: RemoteCall, value: Any) -> RemoteCall:
-        self.took[-1] = call.number
-        self.lane.offer(call.number, value)
-        return call
-
-    def fetch(self, call: RemoteCall) -> Any:
-        """Return the result of an ended call, with its numbers, once they are here."""
-        result = super().fetch(call)
-        if isinstance(result, RealTensor):
-            result.data = self.lane.result(call.number)
-        elif isinstance(result, list):
-            for tensor, value in zip(result, self.lane.result(call.number), strict=True):
-                tensor.data = value
-        return result
-
-    def decide_next(self) -> bool:
-        """Wait until something of this rank can go on. Return False if that is only a timer."""
-        timer = has_timers(asyncio.get_running_loop())
-        lines = filter(None, map(waiting_line, asyncio.all_tasks()))
-        return bool(self.ask("decide_next", RemoteRank(self.lane.rank), timer, next(lines, "")[:200]))
-
-    def store(self, rank: RemoteRank, token: Token) -> None:
-        super().store(rank, token)
-        self.stored_now += elements(token.data)  # type: ignore[attr-defined]
-
-    def drop(self, rank: RemoteRank, token: Token) -> None:
-        super().drop(rank, token)
-        self.stored_now -= elements(token.data)  # type: ignore[attr-defined]
-
-
-class Printing:
-    """The rank's stdout, which sends whole lines to the host to be printed there."""
-
-    encoding = "utf-8"
-
-    def __init__(self, wire: Wire) -> None:
-        self.wire, self.line = wire, ""
-
-    def write(self, text: str) -> int:
-        self.line += text
-        if "\n" in self.line:
-            self.flush()
-        return len(text)
-
-    def flush(self) -> None:
-        if self.line:
-            self.wire.send(["print", self.line])
-            self.line = ""
-
-
-class Meter:
-    """Counts the bytes of all tensors that are alive in a rank, stored or not (``now``), and the most ever (``peak``).
-
-    torch knows every tensor that is made: a dispatch mode sees it, and a finalizer of its storage says when it is gone.
-    Besides what is stored there are the inputs of operations while they run, their gradients, buffers of collectives,
-    and m, v and the update of Adam.
+    ``took``: for each record of the rank's log when it began and ended (of time.monotonic). ``stored``: how many
+    numbers were stored then, really and by the labels of what is stored.
     """
 
-    def __init__(self) -> None:
-        self.now = self.peak = 0
-        self.known: set[int] = set()
-        self.lock = threading.RLock()
+    def __init__(self, plan: Plan, links: Links, settings: Settings, line: Connection) -> None:
+        self.plan, self.links, self.settings, self.line = plan, links, settings, line
+        self.took: list[tuple[float, float]] = []
+        self.stored: list[tuple[int, Any]] = []
+        self.really_stored, self.known_stored = 0, 0
+        self.held: dict[Planned, int] = {}  # what is stored, and how often
+        self.finals: dict[int, Any] = {}
 
-    def watch(self) -> Any:
-        """Return a context that each thread which computes has to enter."""
-        return _Watch(self)
+    def run(self) -> None:
+        """Do everything, and wait until all was moved."""
+        steps = self.plan.steps
+        with self.links.watch():
+            while steps:
+                step, *arguments = steps.popleft()  # whatever nobody needs any more is gone
+                getattr(self, step)(*arguments)
+        self._report(waits=True)
+        self.links.finish()
+        self.took = [self.links.times.get(place, times) for place, times in enumerate(self.took)]
 
-    def saw(self, tensor: torch.Tensor) -> None:
-        """Count the storage of a tensor, unless it is known already."""
-        storage = tensor.untyped_storage()
-        key, size = id(storage), storage.nbytes()
-        with self.lock:
-            if key in self.known or not size:
-                return
-            self.known.add(key)
-            self.now += size
-            self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._gone, key, size)
+    def _record(self) -> None:
+        """Something begins that the log has a record of."""
+        now = time.monotonic()
+        self.took.append((now, now))
+        self.stored.append((self.really_stored, self.known_stored))
+        self._report(waits=False)
+        if self.settings.kill == (self.plan.rank, len(self.took)):
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    def _gone(self, key: int, size: int) -> None:
-        with self.lock:
-            self.known.discard(key)
-            self.now -= size
+    def _report(self, waits: bool) -> None:
+        """Say how many records of the log have begun, and whether this rank waits for others."""
+        self.line.send(("at", len(self.took), waits))
 
+    def load(self, values: list[Planned]) -> None:
+        """Make numbers that no operation makes."""
+        self._record()
+        for value in values:
+            value.made()
 
-class _Watch(TorchDispatchMode):  # type: ignore[misc]
-    """Looks at what every operation of torch makes."""
+    def compute(self, values: list[Planned], ticks: float) -> None:
+        """Carry out an operation."""
+        self._record()
+        begun = time.monotonic()
+        for value in values:
+            value.made()
+        time.sleep(max(0.0, begun + self.settings.pace * ticks - time.monotonic()))
+        self.took[-1] = begun, time.monotonic()
 
-    def __init__(self, meter: Meter) -> None:
-        super().__init__()
-        self.meter = meter
+    def start(self, place: int, value: Planned | list[Planned | None] | None) -> None:
+        """Start a communication, which goes on while the rank does something else."""
+        self._record()
+        made = [one and one.made() for one in value] if isinstance(value, list) else value and value.made()
+        self.links.start_call(place, made)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for one in tree_iter(made):
-            if isinstance(one, torch.Tensor):
-                self.meter.saw(one)
-        return made
+    def wait(self, place: int, values: list[Planned]) -> None:
+        """Wait for what a collective or a receive brings."""
+        if not self.links.has_result(place):
+            self._report(waits=True)
+        result = self.links.result(place)
+        for value, numbers in zip(values, result if isinstance(result, list) else [result], strict=False):
+            value.numbers = numbers
 
+    def store(self, value: Planned, known: Any) -> None:
+        """A dictionary of the rank holds a tensor, once more. ``known``: how many numbers it has by its labels."""
+        self.held[value] = self.held.get(value, 0) + 1
+        self.really_stored += elements(value.made())
+        self.known_stored += known
 
-# -- the process -----------------------------------------------------------------------------------------
+    def drop(self, value: Planned, known: Any) -> None:
+        """A dictionary of the rank holds a tensor once less."""
+        self.really_stored -= elements(value.made())
+        self.known_stored -= known
+        self.held[value] -= 1
+        if not self.held[value]:
+            del self.held[value]
 
+    def set_final_weight(self, layer: int, value: Planned) -> None:
+        """Keep the rank's answer for a layer."""
+        self.finals[layer] = value.made()
 
-def connect(place: Mapping[str, Any], rank: int, line: str, about: Mapping[str, Any]) -> socket.socket:
-    """Return a socket to the host of a run, on which the rank has said who it is."""
-    end = socket.create_connection((place["address"], place["port"]), timeout=30)
-    end.settimeout(None)
-    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    Wire(end).send({"token": place["token"], "rank": rank, "line": line, "pid": os.getpid(), **about})
-    return end
+    def end(self) -> None:
+        """The rank's function has ended."""
+        self._record()
+
+    def compared(self) -> Agreement | None:
+        """Bring all final weights to rank 0. Return there how far they are from the reference."""
+        found: dict[int, dict[int, Any]] = {}
+        for rank, layer, labels in self.plan.finals:
+            value = self.finals[layer] if rank == self.plan.rank else None
+            if rank != 0 and self.plan.rank in (rank, 0):
+                value = self.links.passed(value, labels, rank, 0)
+            found.setdefault(rank, {})[layer] = value
+        return compare(self.links.numbers.work, found) if self.plan.rank == 0 else None
 
 
 def be_a_rank(
@@ -274,65 +136,64 @@ def be_a_rank(
     shape: Shape,
     work: Workload,
     settings: Settings,
-    fn: Callable[[], Callable[[Model], Any]],
+    recorded: Callable[[Numbers], Plan],
 ) -> bool:
-    """Compute, communicate, report. Return whether all went well. ``place``: that of the host's door; ``store``: one of
-    torch's, through which the ranks meet; ``fn()``: the learner's function."""
+    """Record, compute, communicate, report. Return whether all went well. ``place``: that of the supervisor's door;
+    ``store``: one of torch's, through which the ranks meet; ``recorded(numbers)``: what the rank has to do."""
     torch.set_num_threads(1)
     if device != "cpu":
         torch.cuda.set_device(device)
     backend = "gloo" if device == "cpu" else "nccl"
     everywhere = "cpu:gloo,cuda:nccl" if shape.mesh.hosts and torch.cuda.is_available() else backend
-    numbers = Numbers(work, device)
-    about = {
-        "backend": backend,
-        "device": device,
-        "sizes": [numbers.parameters, work.length * work.hidden, numbers.of_adapter],
-    }
-    ask, lane_wire = Telling(connect(place, rank, "ask", about)), Wire(connect(place, rank, "lane", about))
     meter = Meter() if settings.meter else None
-    watch, lane = meter.watch if meter else nullcontext, None
+    line = _connect(place, {"rank": rank, "pid": os.getpid(), "backend": backend, "device": device})
+    doing, report = "cannot run the function:", None
     try:
+        numbers = Numbers(work, device)
+        try:
+            plan = recorded(numbers)
+        except PuzzleError as error:  # it was run without one before this process was started
+            line.send(("log", [str(error)]))
+            return False
+        gc.collect()  # the simulated machine is not needed any more, and must keep no tensors alive
+        doing = "cannot join the other ranks:"
         dist.init_process_group(everywhere, store=store, rank=rank, world_size=shape.everyone)
-        lane = Lane(lane_wire, numbers, rank, _groups(shape.mesh), shape.mesh.beside.keys(), watch)
-        _, said_at = lane_wire.receive(longest=None)  # "start": all are there
+        links = Links(rank, numbers, shape.mesh, plan.moves, meter.watch if meter else nullcontext)
+        line.send(("ready", plan.fingerprint))
+        said, said_at = line.recv()
         clock = time.monotonic() - said_at if place["boot"] != this_machine() else 0.0
-        with redirect_stdout(Printing(ask)):
-            report = _train(RankSimulator(ask, lane, settings.pace), shape, fn)
-        live = meter.peak // numbers.dtype.itemsize if meter else None
-        said: list[object] = ["done", {**report, "clock": clock, "live": live}]
-    except PuzzleError as error:
-        said = ["failed", pack_error(error), isinstance(error.__cause__, Broken)]
+        if said == "show":  # others have found another log
+            line.send(("log", plan.log))
+        else:
+            doing = "has failed:"
+            links.start()
+            replay = Replay(plan, links, settings, line)
+            replay.run()
+            live = meter.peak // numbers.dtype.itemsize if meter else None
+            report = {
+                "took": replay.took,
+                "stored": replay.stored,
+                "clock": clock,
+                "live": live,
+                "agreement": replay.compared(),
+            }
+            line.send(("done", report))
     except BaseException as error:
-        what = "the code raised" if lane else "it cannot join the other ranks:"
-        failed = PuzzleError(f"{what} {type(error).__name__}: {error}", where=Place(rank), line="")
-        said = ["failed", pack_error(failed), False]
-    ask.send(said)
-    if lane is not None and lane.is_alive():
-        lane.join()
-    return said[0] == "done"
+        wrong = error
+        if not isinstance(error, PuzzleError):
+            wrong = PuzzleError(f"its process {doing} {type(error).__name__}: {error}", where=Place(rank), line="")
+        line.send(("failed", wrong, isinstance(error, Broken)))
+    with suppress(EOFError, OSError):
+        line.recv()  # until the supervisor hangs up: others may still need the store
+    return report is not None
 
 
-def _train(simulator: RankSimulator, shape: Shape, fn: Callable[[], Callable[[Model], Any]]) -> dict[str, Any]:
-    """Run the learner's function. Return what there is to report of it."""
-    lane, work = simulator.lane, simulator.numbers.work
-    model = Model(lane.rank, Dist.of(shape, cast(AnySimulator, simulator)), work.layers, work.batches)
-    function = fn()
-    check_function(function)
-    lane.start()
-    with lane.watch():
-        execute(function, [model], None)
-    sys.stdout.flush()
-    return {
-        "took": simulator.took,
-        "stored": simulator.stored_at,
-        "finals": [[layer, pack(weight.labels)] for layer, weight in lane.finals.items()],
-    }
-
-
-def _groups(mesh: Mesh) -> dict[tuple[int, ...], Any]:
-    """Return a process group for every group of ranks that can meet. All ranks make all of them, in the same order."""
-    parts = dict.fromkeys(mesh.group(rank, axis).ranks for axis in mesh.axes for rank in range(mesh.ranks))
-    groups = {ranks: dist.new_group(list(ranks)) for ranks in parts if len(ranks) < mesh.ranks}
-    everyone = tuple(range(mesh.ranks))
-    return {**groups, everyone: dist.new_group(list(everyone)) if mesh.hosts else dist.group.WORLD}
+def _connect(place: Mapping[str, Any], hello: Mapping[str, Any]) -> Connection:
+    """Return a line to the supervisor of a run, on which the rank has said who it is."""
+    end = socket.create_connection((place["address"], place["port"]), timeout=30)
+    end.settimeout(None)
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    line = Connection(end.detach())
+    line.send_bytes(place["key"].encode())
+    line.send(hello)
+    return line

@@ -4,22 +4,19 @@ It computes nothing itself and has one thread, so that a fork is safe. When its 
 itself.
 """
 
-import base64
 import ctypes
 import gc
 import importlib
 import os
 import pickle
-import select
 import signal
 import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
+from multiprocessing.connection import Connection
 from typing import Any
-
-from ...remote.wire import Wire
 
 LAZY = ("sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")
 """What torch imports when it first differentiates or makes an optimizer. It takes a second, here once for all ranks."""
@@ -37,38 +34,37 @@ def main(descriptor: int) -> None:
     gc.collect()
     gc.freeze()  # a collection in a rank would touch all of this, and so copy the memory that it shares with us
 
-    wire = Wire(socket.socket(fileno=descriptor))
+    line = Connection(descriptor)
     children: dict[int, int] = {}
-    wire.send(["ready"])
+    line.send("ready")
     while True:
-        ready, _, _ = select.select([wire.end], [], [], 0.02 if children else None)
-        if ready:
+        if line.poll(0.02 if children else None):
             try:
-                verb, task = wire.receive(longest=None)
+                task = line.recv()
             except (EOFError, OSError):
                 _kill(children)
                 os._exit(0)
-            if verb == "kill":
+            if task is None:
                 _kill(children)
             else:
-                children |= _forked(rank, task, wire)
-        _reap(wire, children)
+                children |= _forked(rank, task, line)
+        _reap(line, children)
 
 
-def _forked(rank: Any, task: Mapping[str, Any], wire: Wire) -> dict[int, int]:
+def _forked(rank: Any, task: Mapping[str, Any], line: Connection) -> dict[int, int]:
     """Return the ranks of a run, which begin now, by the ids of their processes."""
     children: dict[int, int] = {}
     with socket.create_server(("127.0.0.1", 0), backlog=task["ranks"]) as meeting:
         for place in range(task["ranks"]):
             pid = os.fork()
             if pid == 0:
-                wire.close()
+                line.close()
                 _be(rank, task, place, meeting)
             children[pid] = place
     return children
 
 
-def _reap(wire: Wire, children: dict[int, int]) -> None:
+def _reap(line: Connection, children: dict[int, int]) -> None:
     """Tell of the ranks that have ended or were stopped: (rank, whether it has ended, how)."""
     while children:
         pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -76,7 +72,7 @@ def _reap(wire: Wire, children: dict[int, int]) -> None:
             return
         stopped = os.WIFSTOPPED(status)
         with suppress(OSError):
-            wire.send([children[pid] if stopped else children.pop(pid), not stopped, _how(status)])
+            line.send((children[pid] if stopped else children.pop(pid), not stopped, _how(status)))
 
 
 def _how(status: int) -> str:
@@ -109,16 +105,23 @@ def _be(rank: Any, task: Mapping[str, Any], place: int, meeting: socket.socket) 
     try:
         import torch
 
+        from .recording import record
+
         os.setsid()
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.path[:] = list(dict.fromkeys([*task["path"], *sys.path]))
-        shape, work, settings = _unpickled(task["machine"])
+        shape, work, settings = pickle.loads(task["machine"])
         gpus = torch.cuda.device_count() if settings.device == "auto" and torch.cuda.is_available() else 0
         device = f"cuda:{place}" if place < shape.ranks <= gpus else "cpu"  # a host has none
-        store, function = _store(meeting, place), partial(_unpickled, task["function"])
-        code = int(not rank.be_a_rank(task, place, device, store, shape, work, settings, function))
+
+        def recorded(numbers: Any) -> Any:
+            # How long it may take is watched from outside: here it shares the processors with all the others.
+            patient = replace(settings, timeout=None)
+            return record(pickle.loads(task["function"]), shape, work, patient, place, numbers)[1]
+
+        code = int(not rank.be_a_rank(task, place, device, _store(meeting, place), shape, work, settings, recorded))
     finally:
         os._exit(code)
 
@@ -134,10 +137,6 @@ def _store(meeting: socket.socket, place: int) -> Any:
         return TCPStore("127.0.0.1", port, wait_for_workers=False)
     keeps: dict[str, Any] = {"is_master": True, "master_listen_fd": listener}
     return TCPStore("127.0.0.1", port, wait_for_workers=False, use_libuv=False, **keeps)  # libuv: from torch 2.8 on
-
-
-def _unpickled(pickled: str) -> Any:
-    return pickle.loads(base64.b64decode(pickled))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,169 @@
+"""Moves real tensors between processes with torch.distributed, in a thread of its own.
+
+What travels, and in which order, is known from the simulated run. Since that order is the same on every rank, blocking
+calls are enough, and no two ranks can wait for each other. The rank computes meanwhile: that is overlap.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ...machine.mesh import Mesh
+from ...record.labels import Labels
+from ...record.table import collective, lane_of
+from ..numbers import Numbers
+from .recording import Move
+
+
+class Broken(RuntimeError):
+    """Raised when tensors cannot be moved any more, most often because another rank is gone."""
+
+
+class Links(threading.Thread):
+    """A thread that carries out the moves of one rank in their order, each as soon as the rank has started it.
+    ``watch()``: a context in which it does so. ``times``: when each move began and ended (of time.monotonic), by its
+    place in the rank's log."""
+
+    def __init__(
+        self, rank: int, numbers: Numbers, mesh: Mesh, moves: Sequence[Move], watch: Callable[[], Any]
+    ) -> None:
+        super().__init__(daemon=True, name="links")
+        self.rank, self.numbers, self.watch = rank, numbers, watch
+        self.moves = [move for move in moves if rank in move.ranks]
+        self.groups, self.hosts = _groups(mesh), mesh.beside.keys()
+        self.changed = threading.Condition()
+        self.started: dict[int, Any] = {}
+        self.results: dict[int, Any] = {}
+        self.times: dict[int, tuple[float, float]] = {}
+        self.trouble: BaseException | None = None
+
+    # -- the rank's thread ------------------------------------------------------------------------
+
+    def start_call(self, place: int, value: Any) -> None:
+        """The rank has started the call at a place in its log, with what it carries; None if it brings nothing."""
+        self._note(self.started, place, value)
+
+    def has_result(self, place: int) -> bool:
+        """Return whether ``result`` would give its answer at once."""
+        return place in self.results
+
+    def result(self, place: int) -> Any:
+        """Wait for the result of a collective or a receive, and return it. Raise Broken if it cannot come."""
+        with self.changed:
+            self.changed.wait_for(lambda: place in self.results or self.trouble is not None)
+            if place in self.results:
+                return self.results.pop(place)
+        raise self._broken()
+
+    def finish(self) -> None:
+        """Wait until everything was moved. Raise Broken if something cannot be."""
+        self.join()
+        if self.trouble is not None:
+            raise self._broken()
+
+    def _broken(self) -> Broken:
+        broken = Broken(f"torch.distributed failed: {self.trouble}")
+        broken.__cause__ = self.trouble
+        return broken
+
+    # -- its own ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        try:
+            for move in self.moves:
+                self._do(move, move.places[move.ranks.index(self.rank)])
+        except BaseException as error:
+            with self.changed:
+                self.trouble = error
+                self.changed.notify_all()
+
+    def _do(self, move: Move, place: int) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: place in self.started)
+            value = self.started.pop(place)
+        begun = time.monotonic()
+        with self.watch():
+            if lane_of(move.kind) == "message":
+                made = self.passed(value, move.outputs[0], *move.ranks)
+            elif isinstance(value, list):  # one call for several layers: tensor by tensor, in the same order everywhere
+                places = zip(value, zip(*move.inputs, strict=True), zip(*move.outputs, strict=True), strict=True)
+                made = [self._met(move, *each) for each in places]
+            else:
+                made = self._met(move, value, move.inputs, move.outputs)
+        self.times[place] = begun, time.monotonic()
+        self._note(self.results, place, made)
+
+    def _met(self, move: Move, value: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """Move one tensor of each member of a group. Return what this rank gets."""
+        carrier = GroupCarrier(self.numbers, move.ranks, move.ranks.index(self.rank), self.groups[move.ranks])
+        return collective(move.kind).move(carrier, value, inputs, outputs)
+
+    def _note(self, values: dict[int, Any], place: int, value: Any) -> None:
+        with self.changed:
+            values[place] = value
+            self.changed.notify_all()
+
+    def passed(self, value: Any, labels: Labels | None, sender: int, receiver: int) -> Any:
+        """Send or receive a value. Return it at the receiver, and None at the sender. Between a device and a host it
+        goes through the memory of the processor. Of a plain message, which has no labels, a single number travels: what
+        it says is known from the simulated run."""
+        through = "cpu" if sender in self.hosts or receiver in self.hosts else self.numbers.device
+        empty = torch.empty(1) if labels is None else self.numbers.empty(labels)
+        if sender == self.rank:
+            return dist.send((empty if labels is None else self.numbers.expand(value, labels)).to(through), receiver)
+        buffer = torch.empty_like(empty, device=through)
+        dist.recv(buffer, sender)
+        return None if labels is None else self.numbers.only_numbers(labels, buffer.to(self.numbers.device))
+
+
+def _groups(mesh: Mesh) -> dict[tuple[int, ...], Any]:
+    """Return a process group for every group of ranks that can meet. All ranks make all of them, in the same order."""
+    parts = dict.fromkeys(mesh.group(rank, axis).ranks for axis in mesh.axes for rank in range(mesh.ranks))
+    groups = {ranks: dist.new_group(list(ranks)) for ranks in parts if len(ranks) < mesh.ranks}
+    everyone = tuple(range(mesh.ranks))
+    return {**groups, everyone: dist.new_group(list(everyone)) if mesh.hosts else dist.group.WORLD}
+
+
+class GroupCarrier:
+    """One rank's end of the links to a group (``record.operations.Carrier``), by torch.distributed."""
+
+    def __init__(self, numbers: Numbers, ranks: Sequence[int], place: int, group: Any) -> None:
+        self.numbers, self.ranks, self.place, self.group = numbers, ranks, place, group
+
+    def total(self, value: Any, labels: Labels) -> Any:
+        whole = self.numbers.expand(value, labels).clone()
+        dist.all_reduce(whole, group=self.group)
+        return self.numbers.only_numbers(labels, whole)
+
+    def all_parts(self, value: Any, parts: Sequence[Labels]) -> list[Any]:
+        """Return what each member brings. Parts that are not equally long are padded for the way."""
+        own, lengths = self.numbers.expand(value, parts[self.place]), [self.numbers.shape(part)[1] for part in parts]
+        found = [own.new_empty(len(own), max(lengths)) for _ in parts]
+        dist.all_gather(found, _filled(own, max(lengths)), group=self.group)
+        cut = [one[:, :length].contiguous() for one, length in zip(found, lengths, strict=True)]
+        return [self.numbers.only_numbers(part, one) for part, one in zip(parts, cut, strict=True)]
+
+    def my_piece(self, value: Any, pieces: Sequence[Labels]) -> Any:
+        brought = [self.numbers.expand(value, piece) for piece in pieces]
+        longest, own = max(piece.shape[1] for piece in brought), brought[self.place]
+        mine = own.new_empty(len(own), longest)
+        dist.reduce_scatter(mine, [_filled(piece, longest) for piece in brought], group=self.group)
+        return self.numbers.only_numbers(pieces[self.place], mine[:, : own.shape[1]].contiguous())
+
+    def sent_from(self, source: int, value: Any, labels: Labels) -> Any:
+        own = self.place == source
+        flat = self.numbers.expand(value, labels).clone() if own else self.numbers.empty(labels)
+        dist.broadcast(flat, self.ranks[source], group=self.group)
+        return self.numbers.only_numbers(labels, flat)
+
+    def joined(self, values: Sequence[Any]) -> Any:
+        return self.numbers.join(values)
+
+
+def _filled(tensor: torch.Tensor, length: int) -> torch.Tensor:
+    missing = length - tensor.shape[1]
+    return torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor

@@ -1,0 +1,293 @@
+"""The whole machine simulated in each process, and what one rank has to do for real, recorded meanwhile.
+
+The simulated machine is deterministic: every process that runs the same function finds the same log. So each rank's
+process knows, before anything real begins, all that the ranks will do and in which order tensors will travel. What it
+then does with real tensors is its own rank's part of that, and none of it can wait for ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+from ...basics.errors import show_call
+from ...learner.dist import Dist
+from ...learner.model import Model
+from ...machine.cost import Cost, Shape
+from ...machine.fingerprints import Fingerprints
+from ...machine.in_flight import InFlight
+from ...machine.interface import AnySimulator, FinalState, Piece
+from ...machine.rank_state import RankState, TensorState
+from ...machine.simulator import LocalSimulator
+from ...record.labels import Labels
+from ...record.operations import NO_OPTIONS, Options, Values
+from ...record.table import SEND
+from ...running.execution import name_of
+from ...running.run import Run, Settings, train_on
+from ...running.workload import Workload
+
+GIVE_TWO = frozenset(
+    name for name, method in vars(Values).items() if "tuple" in getattr(method, "__annotations__", {}).get("return", "")
+)
+"""The methods of ``Values`` that give two values."""
+
+
+class Planned:
+    """The value of a tensor in a recorded run: ``mark``, its fingerprint, and later its ``numbers``. ``make()`` makes
+    them; it is None where a call brings them, or where they are on another rank."""
+
+    __slots__ = ("mark", "make", "numbers")
+
+    def __init__(self, mark: Any, make: Callable[[], Any] | None = None) -> None:
+        self.mark, self.make, self.numbers = mark, make, None
+
+    def made(self) -> Any:
+        """Return the numbers, which are made when they are first asked for."""
+        if self.make is not None:
+            self.numbers, self.make = self.make(), None
+        return self.numbers
+
+
+class PlannedValues:
+    """The arithmetic of a recorded run (``record.operations.Values``): fingerprints at once, and by ``numbers``, later,
+    the same operations with real numbers. Without ``numbers`` these are never made."""
+
+    zero = Planned(Fingerprints.zero)
+
+    def __init__(self, numbers: Any = None) -> None:
+        self.fingerprints, self.numbers = Fingerprints(), numbers
+        if numbers is not None:
+            self.zero = Planned(Fingerprints.zero, lambda: numbers.zero)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return a method of ``Values``."""
+        mark: Callable[..., Any] = getattr(self.fingerprints, name)
+        number: Callable[..., Any] | None = getattr(self.numbers, name, None)
+
+        def planned(*given: Any, **options: Any) -> Any:
+            def make() -> Any:
+                assert number is not None
+                return number(*_of_each(Planned.made, given), **_of_each(Planned.made, options))
+
+            found = mark(*_of_each(_mark, given), **_of_each(_mark, options))
+            if name not in GIVE_TWO:
+                return Planned(found, number and make)
+            both = Planned(found, make)
+            return tuple(Planned(one, number and partial(_one_of, both, at)) for at, one in enumerate(found))
+
+        return planned
+
+
+def _one_of(both: Planned, at: int) -> Any:
+    return both.made()[at]
+
+
+def _mark(value: Planned) -> Any:
+    return value.mark
+
+
+def _of_each(what: Callable[[Planned], Any], given: Any) -> Any:
+    """Return arguments with ``what`` of each planned value in them."""
+    if isinstance(given, Planned):
+        return what(given)
+    if type(given) is dict:
+        return {name: _of_each(what, one) for name, one in given.items()}
+    return [_of_each(what, one) for one in given] if type(given) in (list, tuple) else given
+
+
+class Move(NamedTuple):
+    """Tensors that travel at one moment: a collective, or a message. ``places``: where it stands in the log of each of
+    the ``ranks``. ``inputs`` and ``outputs``: labels of what each of them brings and gets, lists of labels where a
+    collective is one of lists, None for a plain message."""
+
+    kind: str
+    ranks: tuple[int, ...]
+    places: tuple[int, ...]
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+
+
+class Moves(list[Move]):
+    """All moves of a run, in an order that lets nobody wait for ever (``machine.network.Watcher``)."""
+
+    def met(self, kind: str, calls: Sequence[InFlight], inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Note a collective."""
+        ranks, places = tuple(call.rank.rank for call in calls), tuple(call.index for call in calls)
+        self.append(Move(kind, ranks, places, inputs, outputs))
+
+    def received(self, sent: InFlight, call: InFlight) -> None:
+        """Note a message that has found its receive."""
+        self.met(SEND.kind, [sent, call], [call.labels], [call.labels])
+
+
+class Plan:
+    """What one rank has to do for real, or with ``rank`` None nothing.
+
+    ``steps``: names and arguments of methods of ``rank.Replay``, in order. ``moves``: those of all ranks. ``finals``:
+    rank, layer and labels of each final weight. ``log``: what all ranks do, a line each, by which plans are compared.
+    """
+
+    def __init__(self, rank: int | None) -> None:
+        self.rank = rank
+        self.steps: deque[tuple[Any, ...]] = deque()
+        self.moves = Moves()
+        self.finals: list[tuple[int, int, Labels]] = []
+        self.log: list[str] = []
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that is equal for plans of the same log."""
+        return hashlib.sha256("\n".join(self.log).encode()).hexdigest()
+
+    def complete(self, done: Run) -> None:
+        """Take from a run that has ended what is known only then."""
+        self.finals = [
+            (state.rank, layer, piece.labels) for state in done.final_states for layer, piece in state.finals.items()
+        ]
+        for event in done.events:
+            call = show_call(event.kind, event.layers or event.layer)
+            of = f", micro-batches {sorted(event.batches)}" if event.batches else ""
+            self.log.append(
+                f"rank {event.rank}: {call}{of}, from {event.start:g} to {event.end:g}, {event.elements} elements"
+            )
+        self.log += [f"ranks {[*move.ranks]}: {move.kind}" for move in self.moves]
+        self.log += [f"rank {rank}: final weight of layer {layer}, {labels}" for rank, layer, labels in self.finals]
+
+
+def record(
+    fn: Callable[[Model], Any],
+    shape: Shape,
+    work: Workload,
+    settings: Settings,
+    rank: int | None = None,
+    numbers: Any = None,
+) -> tuple[Run, Plan]:
+    """Run a function on the simulated machine, all ranks of it. Return the run, and what ``rank`` has to do for real
+    with these ``numbers`` (``engines.numbers``). Raise PuzzleError as ``lib.run`` does."""
+    plan = Plan(rank)
+    models = train_on(
+        fn, Dist.of(shape, cast(AnySimulator, Recorder(shape, settings.strict, plan, numbers))), work, settings
+    )
+    done = Run(name_of(fn), models, work.train)
+    plan.complete(done)
+    return done, plan
+
+
+class Recorder(LocalSimulator):
+    """A simulator that notes what one rank does: the steps of its plan. Its methods are explained in
+    ``machine.interface.Simulator``."""
+
+    def __init__(self, shape: Shape, strict: bool, plan: Plan, numbers: Any) -> None:
+        super().__init__(shape, graded=True, strict=strict, values=cast(Values, PlannedValues()), watcher=plan.moves)
+        self.plan, self.own_values = plan, cast(Values, PlannedValues(numbers))
+        self.fetch = self._fetch
+        self.real = Cost() if numbers is None else numbers.cost
+
+    def open(self, rank: int, layers: int, batches: int) -> RankState:
+        state = super().open(rank, layers, batches)
+        if rank == self.plan.rank:
+            state.values = self.own_values
+        return state
+
+    def load_weights(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
+        made = super().load_weights(rank, layer, shard, total)
+        self._note(rank, "load", _values(made))
+        return made
+
+    def load_adapter(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
+        made = super().load_adapter(rank, layer, shard, total)
+        self._note(rank, "load", _values(made))
+        return made
+
+    def get_activation(self, rank: RankState, batches: frozenset[int]) -> TensorState:
+        made = super().get_activation(rank, batches)
+        self._note(rank, "load", _values([made]))
+        return made
+
+    def compute(
+        self,
+        rank: RankState,
+        kind: str,
+        layer: int | None,
+        operands: Sequence[TensorState],
+        options: Options = NO_OPTIONS,
+    ) -> list[TensorState]:
+        before = rank.tick
+        made = super().compute(rank, kind, layer, operands, options)
+        self._note(rank, "compute", _values(made), rank.tick - before)
+        return made
+
+    def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
+        super().set_final_weight(rank, layer, weight)
+        self._note(rank, "set_final_weight", int(layer), weight.value)
+
+    def meet(self, rank: RankState, kind: str, operand: TensorState | None, layer: int, axis: str | None) -> InFlight:
+        call = super().meet(rank, kind, operand, layer, axis)
+        self._note(rank, "start", call.index, operand and operand.value)
+        return call
+
+    def meet_list(
+        self,
+        rank: RankState,
+        kind: str,
+        operands: Sequence[TensorState | None],
+        layers: Sequence[int],
+        axis: str | None,
+    ) -> InFlight:
+        call = super().meet_list(rank, kind, operands, layers, axis)
+        self._note(rank, "start", call.index, [operand and operand.value for operand in operands])
+        return call
+
+    def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
+        call = super().pass_to(rank, receiver, operand, plain)
+        self._note(rank, "start", call.index, operand and operand.value)
+        return call
+
+    def receive(self, rank: RankState, src: int | None) -> InFlight:
+        call = super().receive(rank, src)
+        self._note(rank, "start", call.index, None)
+        return call
+
+    def _fetch(self, call: InFlight) -> object:
+        """Return what a call has brought. (A send brings nothing, and nobody waits for its receiver.)"""
+        rank = call.rank
+        brought = self.network.fetch(call)
+        tokens = [one for one in (brought if isinstance(brought, list) else [brought]) if isinstance(one, TensorState)]
+        if rank.rank == self.plan.rank and not call.sends:
+            for token in tokens:
+                token.value = Planned(token.value.mark)
+            self._note(rank, "wait", call.index, _values(tokens))
+        return brought
+
+    def store(self, rank: RankState, token: TensorState) -> None:
+        RankState.store(rank, token)
+        self._note(rank, "store", token.value, self.real.elements(token.labels))
+
+    def drop(self, rank: RankState, token: TensorState) -> None:
+        RankState.drop(rank, token)
+        self._note(rank, "drop", token.value, self.real.elements(token.labels))
+
+    def finish(self, rank: RankState) -> None:
+        super().finish(rank)
+        self._note(rank, "end")
+
+    def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:
+        """Return what the rank ends with, with fingerprints for values."""
+        state = super().final_state(rank, stored)
+        finals = {layer: _only_mark(piece) for layer, piece in state.finals.items()}
+        return state._replace(kept=tuple(map(_only_mark, state.kept)), finals=finals)
+
+    def _note(self, rank: RankState, step: str, *arguments: Any) -> None:
+        if rank.rank == self.plan.rank:
+            self.plan.steps.append((step, *arguments))
+
+
+def _values(tokens: Iterable[TensorState]) -> list[Any]:
+    return [token.value for token in tokens]
+
+
+def _only_mark(piece: Piece) -> Piece:
+    return piece._replace(value=getattr(piece.value, "mark", piece.value))
