@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lib.basics.units import Elements
 from lib.learner.tensors import Tensor
-from lib.record.kinds import ACTIVATIONS, KINDS
+from lib.record.kinds import KINDS, SHARD
 from lib.record.labels import WHOLE
 
 from . import theme
@@ -42,14 +42,17 @@ class View(NamedTuple):
     memory: Elements
     parts: frozenset[int] = WHOLE
     of: int = 1
-    sliced: bool = False
-    """Whether its shards are slices of a sequence."""
+    piece: str = SHARD
+    """What a piece of it is called."""
     thin: bool = False
     """Whether it is of an adapter, which is drawn as the thin thing that it is."""
 
+    @property
+    def sliced(self) -> bool:
+        """Whether its shards are pieces of each micro-batch, such as slices of a sequence."""
+        return self.piece != SHARD
 
-OF_ADAPTER = {"Weight": "adapter", "OptState": "adapter state", "WeightGrad": "adapter gradient"}
-"""What the tensors of an adapter are called."""
+
 THIN = 0.36
 """How high the body of an adapter is, as a part of that of a weight."""
 
@@ -58,7 +61,7 @@ def view_of(tensor: Tensor) -> View:
     """Return what a picture shows of a tensor."""
     row, adapter = KINDS[type(tensor).__name__], getattr(tensor, "adapter", False)
     return View(
-        OF_ADAPTER[row.name] if adapter else row.word,
+        row.of_adapter if adapter else row.word,
         theme.MEMORY[row.memory][1],
         tensor.layer,
         tensor.layers,
@@ -70,7 +73,7 @@ def view_of(tensor: Tensor) -> View:
         tensor.memory(),
         getattr(tensor, "parts", WHOLE),
         getattr(tensor, "of", 1),
-        type(tensor).__name__ in ACTIVATIONS,
+        row.piece,
         adapter,
     )
 
@@ -120,8 +123,7 @@ def icon(tensor: Tensor, x: float, y: float) -> Diagram:
 def _shards(view: View) -> str:
     """Return which shards of how many, or an empty text for a complete tensor."""
     shards = view.shards or frozenset()
-    word = "slice" if view.sliced else "shard"
-    return "" if view.total == 1 else f"{word}{plural(shards)} {ranges(shards) or 'none'} of {view.total}"
+    return "" if view.total == 1 else f"{view.piece}{plural(shards)} {ranges(shards) or 'none'} of {view.total}"
 
 
 def _pieces(view: View) -> list[str]:

@@ -201,7 +201,7 @@ def test_a_collective_that_gives_too_few_results_is_no_other_collective() -> Non
 def test_a_computation_with_more_values_than_labels_is_refused(
     new_operations: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    twice = replace(toys.REFRESH, value=lambda values, given: [*given, *given])
+    twice = replace(toys.REFRESH, value=lambda values, given, more: [*given, *given])
     monkeypatch.setitem(OPERATIONS, "refresh", twice)
     simulator = LocalSimulator(Shape.of(1, cost=toys.ToyCost()), graded=True)
     rank = simulator.open(0, 1, 1)
@@ -262,7 +262,7 @@ def layer_of(kind: str) -> Any:
 @pytest.mark.parametrize("kind", NEEDED)
 def test_an_operation_takes_what_fits(kind: str) -> None:
     for graded in (True, False):
-        computation(kind).rule(middle(graded), layer_of(kind), [*NEEDED[kind].values()])
+        computation(kind).rule(middle(graded), layer_of(kind), [*NEEDED[kind].values()], {})
 
 
 @pytest.mark.parametrize(("kind", "operand", "other", "says"), OTHERS)
@@ -272,7 +272,7 @@ def test_an_operation_refuses_an_operand_that_differs_in_one_label(
     """It names the operation, its layer and its micro-batches, and shows the operand that does not fit."""
     given = NEEDED[kind] | {operand: NEEDED[kind][operand].changed(**other)}
     with pytest.raises(PuzzleError) as raised:
-        computation(kind).rule(middle(), layer_of(kind), [*given.values()])
+        computation(kind).rule(middle(), layer_of(kind), [*given.values()], {})
     error = raised.value
     assert error.problem == says
     batches = None if kind == "update" else given["inp"].batches
@@ -288,17 +288,17 @@ def test_an_update_is_of_the_same_piece_however_it_is_written_and_the_gradient_m
     quarters, half = {"shards": frozenset({2, 3}), "total": 4}, {"shards": frozenset({1}), "total": 2}
     state = WEIGHT.changed(kind="OptState")
     for covers in ({}, half, quarters, {"shards": frozenset({1, 2, 3}), "total": 4}):
-        rule(rank, 1, [GRADIENT.changed(**covers), WEIGHT.changed(**quarters), state.changed(**half)])
-        rule(rank, 1, [GRADIENT.changed(**covers), WEIGHT.changed(**half), state.changed(**quarters)])
+        rule(rank, 1, [GRADIENT.changed(**covers), WEIGHT.changed(**quarters), state.changed(**half)], {})
+        rule(rank, 1, [GRADIENT.changed(**covers), WEIGHT.changed(**half), state.changed(**quarters)], {})
     with pytest.raises(PuzzleError, match="does not cover"):
-        rule(rank, 1, [GRADIENT.changed(total=2), WEIGHT.changed(**half), state.changed(**quarters)])
+        rule(rank, 1, [GRADIENT.changed(total=2), WEIGHT.changed(**half), state.changed(**quarters)], {})
 
 
 def test_by_hand_an_updated_weight_goes_on() -> None:
     """In a demonstration a second step may follow the first."""
     newer = WEIGHT.changed(step=1)
-    computation("forward").rule(middle(graded=False), 1, [INPUT, newer])
-    computation("backward").rule(middle(graded=False), 1, [INPUT, INPUT.changed(kind="ActivationGrad"), newer])
+    computation("forward").rule(middle(graded=False), 1, [INPUT, newer], {})
+    computation("backward").rule(middle(graded=False), 1, [INPUT, INPUT.changed(kind="ActivationGrad"), newer], {})
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_by_hand_an_updated_weight_goes_on() -> None:
     ],
 )
 def test_an_operation_makes_what_the_next_one_needs(kind: str, makes: list[Labels]) -> None:
-    assert computation(kind).makes(middle(), layer_of(kind), [*NEEDED[kind].values()]) == makes
+    assert computation(kind).makes(middle(), layer_of(kind), [*NEEDED[kind].values()], {}) == makes
 
 
 # -- an unknown one is refused where it is met -----------------------------------------------------

@@ -28,8 +28,8 @@ REFRESH = Computation(
     word="refresh",
     trains=True,
     takes={"inp": "Activation"},
-    makes=lambda rank, layer, labels: labels,
-    value=lambda values, given: given,
+    makes=lambda rank, layer, labels, more: labels,
+    value=lambda values, given, more: given,
     verb=refresh,
 )
 

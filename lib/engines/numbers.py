@@ -15,7 +15,7 @@ import torch
 
 from ..basics.errors import PuzzleError
 from ..machine.fingerprints import Fingerprints
-from ..record.kinds import ACTIVATIONS
+from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
@@ -179,15 +179,17 @@ class Numbers:
             return value
         mark = self.fingerprints.cut(value.mark, piece)
         if isinstance(value.data, dict):
-            return Real(mark, {batch: self._slice(one, piece) for batch, one in value.data.items()})
+            return Real(mark, {batch: self._slice(value.data[batch], piece) for batch in sorted(piece.batches)})
         return Real(mark, self._part(_pieces(value), piece))
 
     def join(self, values: Sequence[Real]) -> Real:
         mark = self.fingerprints.join([value.mark for value in values])
         if isinstance(values[0].data, dict):
-            slices = [_activations(value) for value in values]
-            joined = {batch: together([self._in_spans(part[batch]) for part in slices]) for batch in slices[0]}
-            return Real(mark, {batch: self._sequence(one) for batch, one in joined.items()})
+            pieces: dict[int, list[Pieces]] = {}
+            for value in values:
+                for batch, one in _activations(value).items():
+                    pieces.setdefault(batch, []).append(self._in_spans(one))
+            return Real(mark, {batch: self._sequence(together(own)) for batch, own in sorted(pieces.items())})
         parts = [value.data for value in values if isinstance(value.data, Pieces)]
         return Real(mark, together(parts) if parts else None)
 
@@ -199,7 +201,7 @@ class Numbers:
 
     def shape(self, labels: Labels) -> tuple[int, int]:
         """Return (rows, numbers) of a tensor with these labels: a row for each micro-batch, two for m and v, or one."""
-        if labels.kind in ACTIVATIONS:
+        if KINDS[labels.kind].by_batch:
             return len(labels.batches), size(self._spans(labels))
         return 1 + (labels.kind == "OptState"), size(self._spans(labels))
 
@@ -227,7 +229,7 @@ class Numbers:
             return self.zero
         if tuple(flat.shape) != self.shape(labels):
             raise ValueError(f"{labels} has shape {self.shape(labels)}, not {tuple(flat.shape)}")
-        if labels.kind in ACTIVATIONS:
+        if KINDS[labels.kind].by_batch:
             rows, spans = [row.clone() for row in flat] if len(flat) > 1 else list(flat), self._spans(labels)
             pairs = zip(sorted(labels.batches), rows, strict=True)
             return Real(mark, {batch: self._sequence(Pieces(spans, row[None])) for batch, row in pairs})
@@ -241,7 +243,7 @@ class Numbers:
     def _spans(self, labels: Labels) -> Spans:
         """Return which numbers of the flat whole these are: of a weight, of an adapter, or of a sequence, which is cut
         between tokens."""
-        if labels.kind not in ACTIVATIONS:
+        if not KINDS[labels.kind].by_batch:
             return spans_of(labels.shards, labels.total, self.of_adapter if labels.adapter else self.parameters)
         tokens, width = spans_of(labels.shards, labels.total, self.work.length), self.work.hidden
         return tuple((start * width, stop * width) for start, stop in tokens)

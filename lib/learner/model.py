@@ -20,7 +20,7 @@ from ..machine.interface import CallHandle, FinalState
 from ..machine.simulator import loading
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
-from ..record.kinds import ACTIVATIONS, STORES
+from ..record.kinds import KINDS, STORES
 from ..record.operations import Collective, Computation
 from ..record.table import Verbs, sums
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
@@ -480,7 +480,7 @@ class Model(Verbs):
         if type(v).__name__ in row.takes or (v is None and not row.everyone):
             return
         where = self._place(row.kind, layer if isinstance(layer, int) else None)
-        kinds = [kind for kind in row.takes if kind not in ACTIVATIONS] or row.takes  # those are for few puzzles
+        kinds = [kind for kind in row.takes if not KINDS[kind].by_batch] or row.takes  # those are for few puzzles
         problem, fix = f"{row.kind} takes a {' or '.join(kinds)}", forgotten_await(v) or written(row.kind)
         if v is None and sums(row.kind):
             fix = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"

@@ -9,11 +9,10 @@ from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import Place, PuzzleError
 from ..machine.interface import AnySimulator, RankHandle, Token
 from ..record.kinds import KINDS, SAVED
-from .tensors import FIRST, TENSORS, Saved, Tensor
+from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
 _set, _delete = dict.__setitem__, dict.__delitem__
 _MISSING = object()
-ALL_BUT_SAVED = TENSORS - {Saved}
 
 
 class Storage(dict[Hashable, Any]):
@@ -27,7 +26,7 @@ class Storage(dict[Hashable, Any]):
         self._store, self._drop = simulator.store, simulator.drop
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
-        if type(tensor) not in ALL_BUT_SAVED and (type(tensor) is not Saved or self._name != KINDS[SAVED].store):
+        if type(tensor) not in MOVABLE and (type(tensor) is not Saved or self._name != KINDS[SAVED].store):
             if type(tensor) is Saved:
                 fix = f"model.{KINDS[SAVED].store}[layer, micro_batch, 'saved'] = saved"
                 problem = f"inner activations are not stored in {self._name}"

@@ -45,6 +45,9 @@ class Tensor:
     def __init_subclass__(cls) -> None:
         if cls.__name__ in KINDS:
             CLASSES[cls.__name__] = cls
+            TENSORS.add(cls)
+            if KINDS[cls.__name__].cut:
+                MOVABLE.add(cls)
             for name in KINDS[cls.__name__].fields:
                 setattr(cls, name, property(attrgetter(f"_token.labels.{name}"), doc=""))
 
@@ -76,6 +79,8 @@ class Tensor:
 
 
 CLASSES: dict[str, type[Tensor]] = {}  # the class of each kind of tensor
+TENSORS, MOVABLE = set[type[Tensor]](), set[type[Tensor]]()
+"""These classes, and those of tensors that may be sent, and stored in any dictionary."""
 
 
 class Sharded(Tensor):
@@ -251,7 +256,6 @@ class Saved(Tensor):
         raise PuzzleError("inner activations are not cut", where=f"shard of {self}", fix=fix)
 
 
-TENSORS = frozenset(CLASSES.values())
 _set_token: Any = Tensor.__dict__["_token"].__set__
 
 

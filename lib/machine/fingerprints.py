@@ -126,14 +126,17 @@ class Fingerprints:
 
     def cut(self, value: Any, piece: Labels) -> Any:
         if isinstance(value, dict):
-            return {batch: (_whole_of(one)[0], (piece.shards, piece.total)) for batch, one in value.items()}
+            part = piece.shards, piece.total
+            wholes = {batch: _whole_of(value[batch])[0] for batch in piece.batches}
+            return wholes if part == ALL else {batch: (whole, part) for batch, whole in wholes.items()}
         whole, before = value
         return value if before == ANY else (whole, (piece.shards, piece.total))
 
     def join(self, values: Sequence[Any]) -> Any:
         """Return pieces put together: nonsense, if they are no pieces of one thing, or one comes twice."""
         if type(values[0]) is dict:
-            joined = {batch: self.join([_whole_of(value[batch]) for value in values]) for batch in values[0]}
+            every = {batch: [_whole_of(value[batch]) for value in values if batch in value] for batch in _keys(values)}
+            joined = {batch: self.join(pieces) for batch, pieces in every.items()}
             return {batch: whole if piece == ALL else (whole, piece) for batch, (whole, piece) in joined.items()}
         wholes, pieces = zip(*values, strict=True)
         if ANY in pieces:
@@ -190,6 +193,11 @@ def _total(summands: Sequence[Activation]) -> Activation:
 def _whole_of(value: Activation) -> Fingerprint:
     """Return the fingerprint of an activation, and which slice of it this is."""
     return (value, ALL) if isinstance(value, int) else value
+
+
+def _keys(values: Sequence[ByBatch]) -> ByBatch:
+    """Return all micro-batches that some of these have, as the keys of a dictionary: in order."""
+    return {batch: 0 for value in values for batch in value}
 
 
 def _nonsense(values: Sequence[Fingerprint]) -> int:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements
 from ..record.events import Event, make_event
-from ..record.kinds import ACTIVATIONS
 from ..record.labels import HOSTS, LISTS, NONE, Labels
 from ..record.operations import Collective, Value
 from ..record.table import SEND
@@ -103,8 +102,11 @@ class InFlight:
         """Return its record, once its times are known. ``ticks`` gives a time in ticks."""
         assert self.start is not None and self.end is not None
         labels, group = self.labels, self.group
-        words = labels.words() if labels and (labels.kind in ACTIVATIONS or labels.extra.adapter) else ()
-        words = (*words, HOSTS) if self.with_host else words
+        words = labels.words() if labels else ()
+        if self.meeting is not None:
+            words = (*self.meeting.row.words, *words)
+        elif self.with_host:
+            words = (*words, HOSTS)
         ends = group.ranks if group else (rank, self.peer) if self.sends else (self.peer, rank)
         return make_event((
             rank, self.kind, self.layer, labels.batches if labels else NONE,

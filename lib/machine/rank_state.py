@@ -19,7 +19,7 @@ from weakref import ref
 from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements, SizeUnit
 from ..record.events import LOADS, MARKS
-from ..record.kinds import ACTIVATIONS, INNER, KINDS, MEMORY_KINDS, SLOT
+from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, overlap, total_of
 from ..record.operations import Computation, Value, Values
 from ..record.table import RECEIVE, makes_weight_grads, sums, work_on_layers
@@ -520,7 +520,8 @@ class RankState:
         states = [one for (kind, *_), taken in self.taken.items() for one in taken if kind == "OptState"]
         work, first = work_on_layers(), dict[int | None, int]()
         for index, record in enumerate(islice(self.log, max((load for _, load in states), default=0))):
-            if record.kind in work and carried_by(record) not in ACTIVATIONS:  # to add up activations is no such work
+            carried = carried_by(record)
+            if record.kind in work and (carried is None or not KINDS[carried].by_batch):  # to add those up is no such work
                 for layer in record.layers or (record.layer,):
                     first.setdefault(layer, index)
         return tuple(labels for labels, load in states if load > first.get(labels.layer, END))

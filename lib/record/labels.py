@@ -6,14 +6,14 @@ from labels to labels; a shard set is kept in its coarsest form, so pieces 4 and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import gcd, lcm
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from ..basics.errors import PuzzleError, numbered, show_set
-from .kinds import KINDS
+from .kinds import KINDS, SLICE
 
 Shards = frozenset[int]
 WHOLE: Shards = frozenset([0])
@@ -28,12 +28,14 @@ FINEST = 1 << 16  # the most pieces that a tensor is cut into, as sets of pieces
 class ExtraLabels(NamedTuple):
     """The labels that few tensors have. ``parts``: which summands of how many an activation, or its gradient, is the
     sum of. ``keep``: how much of a layer's inner activations was kept. ``adapter``: whether it is of an adapter, and
-    not of the layer's own weight."""
+    not of the layer's own weight. ``homes``: of what a collective has dealt out and another one brings back, what each
+    member of the group had brought; it is never shown."""
 
     parts: Shards = WHOLE
     of: int = 1
     keep: str = ""
     adapter: bool = False
+    homes: tuple[frozenset[int], ...] = ()
 
 
 NO_EXTRA, OF_ADAPTER = ExtraLabels(), ExtraLabels(adapter=True)
@@ -98,9 +100,11 @@ class Labels(NamedTuple):
 
     def words(self) -> tuple[str, ...]:
         """Return what a puzzle has to grant before a communication may carry this."""
-        if KINDS[self.kind].size != "activation":
-            return (ADAPTER,) * self.extra.adapter
-        return (*(PARTIAL,) * (self.extra.of != 1), *(SLICES,) * (self.total != 1))
+        extra = self.extra
+        if extra is NO_EXTRA and self.total == 1:
+            return ()
+        sliced = self.total != 1 and KINDS[self.kind].piece == SLICE
+        return (*(ADAPTER,) * extra.adapter, *(PARTIAL,) * (extra.of != 1), *(SLICES,) * sliced)
 
     def coarse(self) -> Labels:
         """Return the same labels with the shards in their coarsest form: equal for equal tensors."""
@@ -138,7 +142,7 @@ def others_than(*names: str) -> Callable[[Labels], object]:
 
 
 _thing, _unsummed = others_than("shards", "total"), others_than("extra")
-_part = attrgetter("shards", "total")
+_part, kind_of = attrgetter("shards", "total"), attrgetter("kind")  # functions of C: asked for each member of a group
 
 
 def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
@@ -260,7 +264,7 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
     if [*map(_thing, parts)].count(thing) < len(parts):  # in C: asked of every gather
         part = next(part for part in parts if _thing(part) != thing)
         over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
-        differ = part.kind == first.kind == "WeightGrad" and part.batches != first.batches
+        differ = part.kind == first.kind and KINDS[first.kind].adds == "batches" and part.batches != first.batches
         fix = "join shards of one kind, layer and step"
         if part.adapter != first.adapter:
             fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
@@ -273,7 +277,7 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
     if not disjoint:
         load = f"model.load_{'adapter' if first.adapter else 'weights'}(layer, model.rank, model.RANKS)"
         fix = f"let each rank load its own shard, {load}"
-        if KINDS[first.kind].size == "activation":
+        if KINDS[first.kind].by_batch:
             fix = "each rank brings a slice of its own, as model.scatterreduce gives them"
         elif any(part.is_whole() for part in parts):
             fix = f"one of them is whole already: {fix}, and do not store what was gathered over it"
@@ -285,6 +289,16 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
 
 
 def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
+    """Return the labels of a sum of tensors of one kind, over the labels that its row names. Raise PuzzleError for
+    tensors that do not add up, unless ``strict`` is off: then the values have to tell."""
+    kinds = {*map(kind_of, parts)}
+    if len(kinds) > 1:
+        fix = "every rank of the group brings the same kind of tensor"
+        raise PuzzleError("tensors of several kinds do not add up", got=", ".join(sorted(kinds)), fix=fix)
+    return TOTALS[KINDS[kinds.pop()].adds](parts, where, strict)
+
+
+def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
     """Return the labels of a sum of gradients of one layer and of the same shards, with every micro-batch once.
 
     A gradient of no micro-batches adds nothing, so it fits any shard form. Raise PuzzleError for
@@ -329,7 +343,7 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
     return first.changed(batches=batches)
 
 
-def sum_of_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
+def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
     """Return the labels of a sum of summands of one activation, or of its gradient, with each summand once.
 
     Raise PuzzleError for what does not add up; with ``strict`` off, where a summand comes twice or the sum has been
@@ -354,3 +368,10 @@ def sum_of_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> La
         fix = "let each rank of the group compute with its own piece of the weight, and reduce over those ranks only"
         raise PuzzleError("a summand comes twice", where=where, expected="each summand once", got=got, fix=fix)
     return first.changed(extra=ExtraLabels(summands, of) if of > 1 else NO_EXTRA)
+
+
+TOTALS: Mapping[str, Callable[[Sequence[Labels], str, bool], Labels]] = {
+    "batches": sum_over_batches,
+    "parts": sum_over_parts,
+}
+"""How labels add up, by the labels over which they are summed (``Kind.adds``)."""

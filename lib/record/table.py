@@ -1,21 +1,15 @@
 """The table of operations. A new one is a row here, or is added from outside with ``add``."""
 
 from ..basics.errors import PuzzleError
-from .collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
+from .collectives import ROWS as COLLECTIVES
 from .labels import HOSTS, LISTS, SLICES
 from .operations import Collective, Computation, Message, Operation
-from .training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
+from .training import ROWS as COMPUTATIONS
 
 SEND = Message(kind="pass_to", code=">", word="send", elsewhere=("send", "isend"), price="send", on_host=True)
 RECEIVE = Message(kind="receive", code="<", word="receive", elsewhere=("recv", "irecv"), on_host=True)
 
-OPERATIONS: dict[str, Operation] = {
-    row.kind: row
-    for row in (
-        *(FORWARD, LOSS, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, UPDATE),
-        *(ALLREDUCE, ALLGATHER, SCATTERREDUCE, SEND, RECEIVE),
-    )
-}
+OPERATIONS: dict[str, Operation] = {row.kind: row for row in (*COMPUTATIONS, *COLLECTIVES, SEND, RECEIVE)}
 """Every operation by its verb, in the order in which they are listed for people."""
 
 
@@ -77,9 +71,9 @@ def grantable() -> tuple[str, ...]:
     found: list[str] = []
     for row in OPERATIONS.values():
         if isinstance(row, Computation):
-            everything = {name: values[0] for name, values in row.options.items()}
-            row = row.called(everything, [*row.takes.values(), *row.may_take.values()])
-        found += row.words
+            found += row.grants(row.may_take, {name: values[0] for name, values in row.options.items()})
+        else:
+            found += row.words
     return tuple(dict.fromkeys([*found, SLICES, LISTS, HOSTS]))
 
 

@@ -122,7 +122,7 @@ def pack_labels(labels: Labels) -> list[Any]:
 def read_labels(packed: list[Any]) -> Labels:
     """Return labels that the grader has packed. What a worker has packed is to be read by ``unpack_labels``."""
     kind, layer, layers, step, batches, total_batches, shards, total, extra = packed
-    known = NO_EXTRA if extra is None else ExtraLabels(frozenset(extra[0]), *extra[1:])
+    known = NO_EXTRA if extra is None else _unpack_rare(extra)
     return Labels(kind, layer, layers, step, frozenset(batches), total_batches, frozenset(shards), total, known)
 
 
@@ -147,10 +147,10 @@ def _unpack_rare(packed: Any) -> ExtraLabels:
         return NO_EXTRA
     if type(packed) is not list or len(packed) != len(ExtraLabels._fields):
         raise ProtocolError("no labels")
-    parts, of, keep, adapter = packed
-    if keep not in ("", *KEEP) or not 1 <= number(of) <= FINEST or type(adapter) is not bool:
+    parts, of, keep, adapter, homes = packed
+    if keep not in ("", *KEEP) or not 1 <= number(of) <= FINEST or type(adapter) is not bool or type(homes) is not list:
         raise ProtocolError("no labels")
-    return ExtraLabels(numbers(parts), of, keep, adapter)
+    return ExtraLabels(numbers(parts), of, keep, adapter, tuple(map(numbers, homes)))
 
 
 def number(value: Any) -> int:

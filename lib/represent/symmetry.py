@@ -21,7 +21,7 @@ from ..basics.errors import Place as Where
 from ..machine.log import Log
 from ..machine.mesh import Group, Mesh
 from ..record.events import Event, make_event
-from ..record.labels import ExtraLabels, Labels, Shards, coarsest, refined
+from ..record.labels import Labels, Shards, coarsest, refined
 from .coordinate import Coordinate, Place, Questions
 
 RANKS = "ranks"
@@ -283,7 +283,7 @@ def _moved_on(labels: Labels, steps: Sequence[tuple[_Step, int]]) -> Labels:
         parts, of = _further(labels.parts, labels.of, step.parts * count, step.of)
         if batches and not 0 <= min(batches) <= max(batches) < labels.total_batches:
             raise Unlike(f"after {labels} there would be micro-batches that are none, such as {max(batches)}")
-        extra = labels.extra if not step.parts else ExtraLabels(parts, of, labels.extra.keep, labels.extra.adapter)
+        extra = labels.extra if not step.parts else labels.extra._replace(parts=parts, of=of)
         labels = labels.changed(batches=batches, shards=shards, total=total, extra=extra)
     return labels
 

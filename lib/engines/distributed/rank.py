@@ -126,8 +126,9 @@ class RankSimulator(RemoteSimulator):
         made = super().compute(rank, kind, layer, operands, options)
         ticks = self.time(rank) - tick if self.pace else 0.0
         begun = time.monotonic()
-        row = computation(kind).called(options, [operand.labels.kind for operand in operands])
-        values = row.value(self.numbers, [operand.data for operand in operands])
+        row = computation(kind)
+        names = row.following([operand.labels.kind for operand in operands])
+        values = row.value(self.numbers, *row.given(names, [operand.data for operand in operands], options))
         for tensor, value in zip(made, values, strict=True):
             tensor.data = value
         time.sleep(max(0.0, begun + self.pace * ticks - time.monotonic()))
