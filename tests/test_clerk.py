@@ -291,7 +291,7 @@ def clerk(ranks: int = 2) -> Clerk:
     return Clerk(LocalSimulator(Shape.of(ranks), graded=True), 2, 2)
 
 
-REST = ["", False]
+REST = ["", False, []]
 PLAIN = [[0], 1, *REST]
 """The extra labels of a tensor that has none."""
 
@@ -319,16 +319,16 @@ NONSENSE: dict[str, list[Any]] = {
         "by_hand",
         0,
         None,
-        ["Activation", 0, 1, 0, [], 0, [0], 1, [[0], 1 << 20, "", False]],
+        ["Activation", 0, 1, 0, [], 0, [0], 1, [[0], 1 << 20, "", False, []]],
     ],
     "labels of summands that are none": ["by_hand", 0, None, ["Activation", 0, 1, 0, [], 0, [0], 1, "all of them"]],
     "labels that keep something else": [
         "by_hand",
         0,
         None,
-        ["Saved", 0, 1, 0, [0], 1, [0], 1, [[0], 1, "most", False]],
+        ["Saved", 0, 1, 0, [0], 1, [0], 1, [[0], 1, "most", False, []]],
     ],
-    "labels of half an adapter": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", 1]]],
+    "labels of half an adapter": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", 1, []]]],
     "an adapter with a number beyond all bounds": ["load_adapter", 0, None, 0, 0, 1 << 80],
     "options that are none": ["compute", 0, None, "loss", None, [0], []],
     "options that are lists": ["compute", 0, None, "loss", None, [0], {"keep": []}],
@@ -420,7 +420,7 @@ def test_kinds_releases_and_ends_are_checked_at_this_end() -> None:
 
     (_, weight, *_), (_, state, *_) = ask("load_weights", 0, 0, 0, 1)
     _, inp, *_ = ask("get_activation", 0, [0])
-    saved = ask("by_hand", 0, ["Saved", 0, 2, 0, [0], 2, [0], 1, [[0], 1, "all", False]])[1]
+    saved = ask("by_hand", 0, ["Saved", 0, 2, 0, [0], 2, [0], 1, [[0], 1, "all", False, []]])[1]
     (_, adapter, *_), _ = ask("load_adapter", 0, 0, 0, 1)
     by_hand = ask("by_hand", 0, ["ActivationGrad", 0, 2, 0, [0], 2, [0], 1, PLAIN])[1]
     for message in (

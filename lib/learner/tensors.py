@@ -19,6 +19,8 @@ from ..record.kinds import KINDS
 from ..record.labels import NO_EXTRA, NONE, OF_ADAPTER, WHOLE, ExtraLabels, Labels, check_fineness, coarsest
 from ..record.training import KEEP
 
+__all__ = ["Activation", "ActivationGrad", "OptState", "Saved", "Weight", "WeightGrad"]
+
 _new = object.__new__
 
 FIRST = "store the first gradient as it is, and add to it from the second on"

@@ -521,7 +521,7 @@ class RankState:
         work, first = work_on_layers(), dict[int | None, int]()
         for index, record in enumerate(islice(self.log, max((load for _, load in states), default=0))):
             carried = carried_by(record)
-            if record.kind in work and (carried is None or not KINDS[carried].by_batch):  # to add those up is no such work
+            if record.kind in work and not (carried and KINDS[carried].by_batch):  # to add those up is no such work
                 for layer in record.layers or (record.layer,):
                     first.setdefault(layer, index)
         return tuple(labels for labels, load in states if load > first.get(labels.layer, END))

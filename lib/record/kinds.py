@@ -1,4 +1,4 @@
-"""The kinds of tensor, one row for each. Whatever lists, counts, sizes, cuts or sums tensors by kind uses this table."""
+"""The kinds of tensor, one row for each. Whatever lists, sizes, cuts or sums tensors by kind uses this table."""
 
 from typing import NamedTuple
 
