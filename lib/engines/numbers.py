@@ -245,12 +245,13 @@ class Numbers:
         between tokens."""
         if not KINDS[labels.kind].by_batch:
             return spans_of(labels.shards, labels.total, self.of_adapter if labels.adapter else self.parameters)
-        tokens, width = spans_of(labels.shards, labels.total, self.work.length), self.work.hidden
+        tokens = spans_of(labels.shards, labels.total, self.work.length)
+        width = self.work.hidden * KINDS[labels.kind].wide
         return tuple((start * width, stop * width) for start, stop in tokens)
 
     def _in_spans(self, one: torch.Tensor | Pieces) -> Pieces:
         """Return an activation of one micro-batch as the part of a sequence that it is."""
-        return one if isinstance(one, Pieces) else Pieces(self.sequence, one.reshape(1, -1))
+        return one if isinstance(one, Pieces) else Pieces(((0, one.numel()),), one.reshape(1, -1))
 
     def _sequence(self, part: Pieces) -> torch.Tensor | Pieces:
         """Return a part of a sequence in its form: a whole one is (length, hidden)."""
