@@ -15,7 +15,7 @@ from ..machine.in_flight import InFlight
 from ..machine.outcome import Outcome
 from ..machine.rank_state import RankState, Result, Results, TensorState, made_by_hand
 from ..machine.simulator import LocalSimulator
-from ..record.kinds import KINDS
+from ..record.kinds import JOINED
 from ..record.operations import Collective, Computation
 from ..record.table import OPERATIONS
 from .wire import ProtocolError, Wire, number, numbers, pack, pack_error, pack_labels, presentable, shown, unpack_labels
@@ -338,7 +338,7 @@ def _lines(clerk: Clerk, value: Any) -> dict[int, str]:
 
 _number, _numbers, _labels = _alone(number), _alone(numbers), _alone(unpack_labels)
 _weight, _weight_gradient = _tensor("Weight"), _tensor("WeightGrad")
-_sharded = _tensor(*[row.name for row in KINDS.values() if row.cut])
+_sharded: Check = lambda clerk, at: _of_kind(_any(clerk, at), JOINED)  # noqa: E731
 
 VERBS: dict[str, tuple[Callable[..., Any], tuple[Check, ...]]] = {
     "load_weights": (lambda c, a, *r: c.simulator.load_weights(a, *r), (_shown, _shown, _number)),
