@@ -92,16 +92,16 @@ class Sharded(Tensor):
     shards: frozenset[int]
     total: int
 
-    def shard(self, index: int, total: int) -> Any:
+    def shard(self, index: int, total: int) -> Self:
         """Piece ``index`` of ``total`` equal pieces of this one (a shard can be cut again).
 
         Raises PuzzleError for an index out of range or a tensor with gaps.
         """
         total = whole_number(f"shard of {self}: total", total)
         index = one_of(f"shard of {self}: index", index, total, fix=f"{total} pieces are numbered from 0")
-        return of_token(self._token.shard(index, total))
+        return of_token(self._token.shard(index, total))  # type: ignore[return-value]
 
-    def combine(self, other: Any) -> Any:
+    def combine(self, other: Self) -> Self:
         """This and other shards of the same thing as one.
 
         Raises PuzzleError when a shard is in both, or layer, step or micro-batches differ.
@@ -109,7 +109,7 @@ class Sharded(Tensor):
         if type(other) is not type(self):
             problem = f"combine joins shards of one {type(self).__name__}"
             raise PuzzleError(problem, got=describe(other), fix=forgotten_await(other) or "join each kind for itself")
-        return of_token(self._token.combine(other._token))
+        return of_token(self._token.combine(other._token))  # type: ignore[return-value]
 
 
 class Stepped(Sharded):
