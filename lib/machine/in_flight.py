@@ -19,7 +19,8 @@ from .rank_state import Origin, RankState, Result, Results, TensorState
 
 class InFlight:
     """One rank's part in a communication: its share of a collective (``Member``), a send or a receive (``Message``).
-    When it is made it samples memory, and stands in the log from then on, as its own record."""
+    When it is made it samples memory, and stands in the log from then on, as its own record. What is known later only,
+    its start, its end, the other rank of a receive, is set once, by ``network``; nothing else of a record changes."""
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = (
@@ -72,6 +73,12 @@ class InFlight:
         log.append(self)
         lanes.open[self.index] = self
 
+    def let_go(self) -> None:
+        """Forget the rank and its links, after the run: then nothing hangs together in a circle."""
+        if self.lanes is not None:
+            self.lanes = None
+            del self.lane
+
     @property
     def rank(self) -> RankState:
         """The rank that has issued it, until the run is over."""
@@ -98,8 +105,11 @@ class InFlight:
         """Whether it is a send."""
         return self.kind == SEND.kind
 
-    def event(self, rank: int, ticks: Callable[[TimeUnits], float], awaited: tuple[int, ...]) -> Event:
-        """Return its record, once its times are known. ``ticks`` gives a time in ticks."""
+    def event(
+        self, rank: int, ticks: Callable[[TimeUnits], float], held: tuple[Elements, ...], awaited: tuple[int, ...]
+    ) -> Event:
+        """Return its record, once its times are known. ``ticks`` gives a time in ticks; ``held`` is what was in memory
+        when it was issued."""
         assert self.start is not None and self.end is not None
         labels, group = self.labels, self.group
         words = labels.words() if labels else ()
@@ -110,7 +120,7 @@ class InFlight:
         ends = group.ranks if group else (rank, self.peer) if self.sends else (self.peer, rank)
         return make_event((
             rank, self.kind, self.layer, labels.batches if labels else NONE,
-            ticks(self.issued), ticks(self.start), ticks(self.end), self.held, self.op or None,
+            ticks(self.issued), ticks(self.start), ticks(self.end), held, self.op or None,
             ends, labels.kind if labels else None, self.sent, words, (), awaited,
         ))  # fmt: skip
 
@@ -213,9 +223,11 @@ class ListMember(Member):
         """The labels of each tensor that it brings."""
         return labels_of_each(self.brought)
 
-    def event(self, rank: int, ticks: Callable[[TimeUnits], float], awaited: tuple[int, ...]) -> Event:
+    def event(
+        self, rank: int, ticks: Callable[[TimeUnits], float], held: tuple[Elements, ...], awaited: tuple[int, ...]
+    ) -> Event:
         """Return its record, which names the layers of the list."""
-        event = super().event(rank, ticks, awaited)
+        event = super().event(rank, ticks, held, awaited)
         return event._replace(words=(*event.words, LISTS), layers=self.layers)
 
 
@@ -285,6 +297,7 @@ class Lanes:
 
     __slots__ = (
         "rank", "host", "network", "receives", "receive_free", "open", "sent", "memberships", "version",
+        "settled",
     )  # fmt: skip
 
     def __init__(self, rank: RankState, host: int | None = None) -> None:
@@ -296,6 +309,7 @@ class Lanes:
         self.sent: dict[int, int] = {}  # messages to each rank
         self.memberships: dict[str | None, Membership] = {}  # by axis
         self.version = 0  # of what this rank could receive next
+        self.settled: dict[int, tuple[Elements, ...]] = {}  # samples that were found to hold more, by place in the log
 
     def with_host(self, peer: int | None) -> bool:
         """Return whether a message to or from that rank is one between a device and its host."""
