@@ -1,5 +1,5 @@
 """Small pictures of tensors: which layer of how many, which shards, which micro-batches of how many. A slice of an
-activation is a part of the width; a summand, full of lines, has the sign of a sum and how many of how many it is."""
+activation is a part of the width; a partial sum, full of lines, has the sign of a sum and of how many."""
 
 from __future__ import annotations
 
@@ -127,9 +127,9 @@ def _shards(view: View) -> str:
 
 
 def _pieces(view: View) -> list[str]:
-    """Return of what an activation is a slice, and of what a summand."""
-    summand = f"summand{plural(view.parts)} {ranges(view.parts) or 'none'} of {view.of}"
-    return [*filter(None, [_shards(view)]), *[summand] * (view.of > 1)]
+    """Return of what an activation is a slice, and of what a partial sum."""
+    partial_sum = f"partial sum{plural(view.parts)} {ranges(view.parts) or 'none'} of {view.of}"
+    return [*filter(None, [_shards(view)]), *[partial_sum] * (view.of > 1)]
 
 
 def _part(view: View) -> str:
@@ -175,7 +175,7 @@ def _thinner(place: Rect) -> Rect:
 
 
 def _rows(view: View, place: Rect, batches: frozenset[int]) -> list[Diagram]:
-    """Return a row for each micro-batch: of a slice a part of its width, of a summand full of lines, with its sign."""
+    """Return a row for each micro-batch: of a slice a part of its width, of a partial sum lines and a sign."""
     cells = _cells(
         place, batches, view.total_batches, _color(view), down=True, across=(view.shards or WHOLE, view.total)
     )

@@ -39,7 +39,7 @@ PUZZLE = {
         "a forward give then, and what does the next layer need?",
         "`out = model.forward(layer, inp, weight, partial=True)`, then "
         "`model.activations[layer + 1] = await model.allreduce(out, layer + 1)`. In the backward pass the gradient of "
-        "the input is a summand, too. The gradient of the weight is not: it is that of your piece, and goes into "
+        "the input is a partial sum, too. The gradient of the weight is not: it is that of your piece, and goes into "
         "`update` as it is. Take activations and gradients out of their dictionaries once they are used.",
         "The next backward waits for the all-reduce of the gradient, but an update does not. So start the all-reduce, "
         "`call = model.allreduce(grad, layer - 1)`, update the layer, and then "
@@ -56,14 +56,14 @@ PUZZLE = {
 # ranks have computed, and you have the whole output.
 #
 # - `model.forward(layer, inp, weight, partial=True)` takes a piece of the weight. It takes that share of the time,
-#   and gives one *summand* of the output: as large as the output, and only a part of the sum.
-# - `model.backward(layer, inp, grad, weight, partial=True)` returns the gradient of the piece, and one summand of the
+#   and gives one *partial sum* of the output: as large as the output, and only a part of the sum.
+# - `model.backward(layer, inp, grad, weight, partial=True)` returns the gradient of the piece, and one partial sum of the
 #   gradient of the input.
-# - `await model.allreduce(summand, layer)` adds up the summands of all ranks. Here `layer` is the tensor's own:
+# - `await model.allreduce(partial_sum, layer)` adds up the partial sums of all ranks. Here `layer` is the tensor's own:
 #   `forward(3, ...)` gives `Activation(layer=4, ...)`, the input of layer 4, and `backward(3, ...)` an
 #   `ActivationGrad(layer=2, ...)`.
 #
-# `forward`, `backward` and `loss` want the whole sum of their input, and refuse a summand.
+# `forward`, `backward` and `loss` want the whole sum of their input, and refuse a partial sum.
 
 
 # %%
@@ -72,9 +72,9 @@ async def one_layer(model: Model) -> Model:
     model.weights["piece"], _ = model.load_weights(0, model.rank, model.RANKS)
     model.activations["input"] = model.get_activation([0])
     inp, piece = model.activations["input"], model.weights["piece"]
-    summand = model.forward(0, inp, piece, partial=True)
-    model.activations["summand"] = summand
-    model.activations["sum"] = await model.allreduce(summand, 1)
+    partial_sum = model.forward(0, inp, piece, partial=True)
+    model.activations["partial sum"] = partial_sum
+    model.activations["sum"] = await model.allreduce(partial_sum, 1)
     return model
 
 
@@ -235,7 +235,7 @@ draw(run(tensor_parallel_overlap, ranks=4, layers=8, batches=1))
 #
 # - a weight is cut into pieces along `tensor`, and each of these into shards along `shard`. A rank gathers the shards
 #   of *its piece* before it computes, as in FSDP, and never more than the piece;
-# - what it computes with a piece is a summand, which is added up along `tensor`;
+# - what it computes with a piece is a partial sum, which is added up along `tensor`;
 # - optimizer states are cut once more along `replica`: each piece of a layer has its states spread over `replica` times
 #   `shard` ranks;
 # - the ranks of one `tensor` group work on the same micro-batches, all others on different ones.
@@ -304,7 +304,7 @@ draw(three_axes, memory=False)
 #
 # The cut, first by columns and then by rows, is from *Megatron-LM* (Shoeybi et al., arXiv 1909.08053). In attention
 # the units are whole heads. PyTorch has `parallelize_module` with `ColwiseParallel` and `RowwiseParallel`, and its
-# `DTensor` calls a summand `Partial`. Llama 3 405B ran with 8 tensor-parallel ranks, just one box, within 16 stages of a
+# `DTensor` calls a partial sum `Partial`. Llama 3 405B ran with 8 tensor-parallel ranks, just one box, within 16 stages of a
 # pipeline. Its batch is divided over 128 such pipelines, and so every GPU has work.
 #
 # The 50 MB above are 2,048 tokens x 12,288 numbers x 2 bytes, and the 3.6 GB are 12 x 12,288 x 12,288 x 2 bytes. In a

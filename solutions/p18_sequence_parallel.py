@@ -52,14 +52,14 @@ PUZZLE = {
 # ## New tools: slices of the sequence
 #
 # An activation has a row for each token. A *slice* is some of these rows: `activation.shard(i, n)` is slice `i` of
-# `n` along the sequence, and takes that share of the memory. With the summands of puzzle 17, the two halves of an
+# `n` along the sequence, and takes that share of the memory. With the partial sums of puzzle 17, the two halves of an
 # all-reduce do this:
 #
-# - `await model.scatterreduce(summand, layer)` adds up the summands of all ranks and leaves slice `i` of the sum on
+# - `await model.scatterreduce(partial_sum, layer)` adds up the partial sums of all ranks and leaves slice `i` of the sum on
 #   rank `i`;
 # - `await model.allgather(slice, layer)` joins the slices of all ranks, for everyone.
 #
-# ![What each rank has before and after a reduce-scatter of summands](picture:sum_in_slices)
+# ![What each rank has before and after a reduce-scatter of partial sums](picture:sum_in_slices)
 #
 # `forward`, `backward` and `loss` want the whole sequence, as attention does: each token looks at all before it.
 
@@ -288,7 +288,7 @@ def in_slices(static: bool = False) -> Figure:
 
 
 def sum_in_slices(static: bool = False) -> Figure:
-    """A reduce-scatter of summands."""
+    """A reduce-scatter of partial sums."""
     return draw_primitive("scatterreduce", static=static, activations=True)
 
 

@@ -315,13 +315,13 @@ NONSENSE: dict[str, list[Any]] = {
     "a number beyond all bounds": ["load_weights", 0, None, 0, 0, 1 << 80],
     "labels of no kind": ["by_hand", 0, None, ["Tensor", 0, 1, 0, [], 0, [0], 1, PLAIN]],
     "labels of too many shards": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1 << 20, PLAIN]],
-    "labels of too many summands": [
+    "labels of too many partial sums": [
         "by_hand",
         0,
         None,
         ["Activation", 0, 1, 0, [], 0, [0], 1, [[0], 1 << 20, "", False, []]],
     ],
-    "labels of summands that are none": ["by_hand", 0, None, ["Activation", 0, 1, 0, [], 0, [0], 1, "all of them"]],
+    "labels of partial sums that are none": ["by_hand", 0, None, ["Activation", 0, 1, 0, [], 0, [0], 1, "all of them"]],
     "labels that keep something else": [
         "by_hand",
         0,
@@ -649,8 +649,8 @@ def test_the_pieces_of_a_run_are_counted_all_together(monkeypatch: pytest.Monkey
         through_a_wire(program, {"ranks": 1, "layers": 1, "batches": 1})
 
 
-def test_summands_are_counted_as_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forward with a weight in many pieces leaves a summand that names them all."""
+def test_partial_sums_are_counted_as_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forward with a weight in many pieces leaves a partial sum that names them all."""
     monkeypatch.setattr("lib.remote.clerk.MOST_PIECES", 500)
 
     async def program(model: Model) -> None:

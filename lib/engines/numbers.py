@@ -164,15 +164,15 @@ class Numbers:
         return Real(new_weight, Pieces(old.spans, flat)), Real(new_state, Pieces(old.spans, moments, step))
 
     def add(self, values: Sequence[Real]) -> Real:
-        """Return a sum of gradients or of summands, added from the first to the last, or nan if they are of different
-        pieces."""
+        """Return a sum of gradients or of partial sums, added from the first to the last, or nan if they are of
+        different pieces."""
         if isinstance(values[0].data, dict):
             mark, first = self.fingerprints.add([value.mark for value in values]), _activations(values[0])
             return Real(mark, {batch: _total([_activations(value)[batch] for value in values]) for batch in first})
-        summands = [value.data for value in values if isinstance(value.data, Pieces)]
-        if not summands:
+        partial_sums = [value.data for value in values if isinstance(value.data, Pieces)]
+        if not partial_sums:
             return self.zero
-        return Real(self.fingerprints.add([value.mark for value in values]), _total(summands))
+        return Real(self.fingerprints.add([value.mark for value in values]), _total(partial_sums))
 
     def cut(self, value: Real, piece: Labels) -> Real:
         if value.data is None:
@@ -303,14 +303,14 @@ def _activations(value: Real) -> dict[int, Any]:
     return value.data
 
 
-def _total(summands: Sequence[Any]) -> Any:
+def _total(partial_sums: Sequence[Any]) -> Any:
     """Return a sum of tensors or of pieces, in order, or nan if they are of different pieces."""
-    first = summands[0]
+    first = partial_sums[0]
     if isinstance(first, torch.Tensor):
-        alike = [one if isinstance(one, torch.Tensor) else torch.full_like(first, math.nan) for one in summands]
+        alike = [one if isinstance(one, torch.Tensor) else torch.full_like(first, math.nan) for one in partial_sums]
         return sum(alike[1:], start=first)
     total = first.flat
-    for other in summands[1:]:
+    for other in partial_sums[1:]:
         same = isinstance(other, Pieces) and other.spans == first.spans
         total = total + (other.flat if same else nothing(total, first.spans))
     return Pieces(first.spans, total)

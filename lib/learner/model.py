@@ -306,7 +306,7 @@ class Model(Verbs):
         """The layer's output, which is the input of the next layer. Takes {price}.
 
         Needs the layer's complete weight, not yet updated, and its input. With ``partial=True`` the weight may be a
-        piece: it takes that share of the time, and gives one summand of the output. With ``keep="all"``, or
+        piece: it takes that share of the time, and gives a partial sum of the output. With ``keep="all"``, or
         ``"selective"`` for less, it gives the output and what it leaves behind for backward, a ``Saved``. ``adapter``:
         the layer's complete adapter, if it has one. Only some puzzles allow these three.
         """
@@ -344,7 +344,7 @@ class Model(Verbs):
 
         Needs what forward needed, and the gradient of the layer's output for the same micro-batches. ``saved``: what
         forward left behind; what it lacks is computed again. With ``partial=True`` the weight may be a piece: then the
-        first gradient is that of the piece, and the second one summand. With ``adapter=...``, the layer's adapter, the
+        first gradient is that of the piece, and the second a partial sum. With ``adapter``, the layer's adapter, the
         first gradient is that of the adapter: the weight is frozen, and it takes as long as backward_input.
         """
         if saved is not None or partial is not False or adapter is not None:

@@ -41,7 +41,7 @@ class Tensor:
         return self._token.memory
 
     def is_complete(self) -> bool:
-        """Whether all shards are here, and all summands."""
+        """Whether all shards are here, and all partial sums."""
         return self._token.labels.is_whole()
 
     def __init_subclass__(cls) -> None:
@@ -177,8 +177,8 @@ class WeightGrad(Sharded):
 
 
 class Batched(Sharded):
-    """A tensor of some micro-batches. Its shards are slices of the sequence. ``parts`` says which summands of how many,
-    ``of``, it is the sum of, when layers are computed in pieces (``partial=True``)."""
+    """A tensor of some micro-batches. Its shards are slices of the sequence. ``parts`` says which partial sums of how
+    many, ``of``, it is the sum of, when layers are computed in pieces (``partial=True``)."""
 
     __slots__ = ()
     batches: frozenset[int]
@@ -204,7 +204,7 @@ class Batched(Sharded):
 
     def __add__(self, other: object) -> Any:
         if type(other) is type(self):
-            fix = f"the summands of several ranks are added up by await model.allreduce(..., {self.layer})"
+            fix = f"the partial sums of several ranks are added up by await model.allreduce(..., {self.layer})"
             raise PuzzleError(
                 "only weight gradients add up on a rank", where=f"{self} + ...", got=describe(other), fix=fix
             )

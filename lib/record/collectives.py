@@ -65,7 +65,7 @@ def own_gradient(model: Any) -> Any:
     return model.backward(0, model.activations[0], grad, model.weights[0])[0]
 
 
-def own_summand(model: Any) -> Any:
+def own_partial_sum(model: Any) -> Any:
     """Return what a rank's piece of a layer gives: what it brings to a sum of activations in a small example."""
     weight, _ = model.load_weights(0, model.rank, model.RANKS)
     return model.forward(0, model.get_activation([0]), weight, partial=True)
@@ -86,7 +86,7 @@ ALLREDUCE = Collective(
     result=allreduce,
     move=lambda carrier, value, inputs, outputs: carrier.total(value, outputs[carrier.place]),
     example=own_gradient,
-    of_activations=own_summand,
+    of_activations=own_partial_sum,
     unless_given=("collective", 1),
     rounds=2,
 )
@@ -113,7 +113,7 @@ SCATTERREDUCE = Collective(
     result=scatterreduce,
     move=lambda carrier, value, inputs, outputs: carrier.my_piece(value, outputs),
     example=own_gradient,
-    of_activations=own_summand,
+    of_activations=own_partial_sum,
 )
 
 ROWS = (ALLREDUCE, ALLGATHER, SCATTERREDUCE)

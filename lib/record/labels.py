@@ -1,4 +1,4 @@
-"""What a tensor is, in words and sets: kind, layer, step, micro-batches, shards, summands.
+"""What a tensor is, in words and sets: kind, layer, step, micro-batches, shards, partial sums.
 
 Labels carry no numbers and no memory address. All arithmetic of shards and micro-batches is here, as pure functions
 from labels to labels; a shard set is kept in its coarsest form, so pieces 4 and 5 of 8 are piece 2 of 4.
@@ -21,15 +21,15 @@ NONE: frozenset[int] = frozenset()
 
 PARTIAL, SLICES, LISTS, ADAPTER, HOSTS = "partial=True", "slices", "lists", "adapter", "hosts"
 """What a puzzle has to grant besides operations and their options, as its spec names it: what a communication may
-carry (summands, slices of a sequence, several tensors in one call, adapters), and hosts."""
+carry (partial sums, slices of a sequence, several tensors in one call, adapters), and hosts."""
 FINEST = 1 << 16  # the most pieces that a tensor is cut into, as sets of pieces are written out
 
 
 class ExtraLabels(NamedTuple):
-    """The labels that few tensors have. ``parts``: which summands of how many an activation, or its gradient, is the
-    sum of. ``keep``: how much of a layer's inner activations was kept. ``adapter``: whether it is of an adapter, and
-    not of the layer's own weight. ``homes``: of what a collective has dealt out and another one brings back, what each
-    member of the group had brought; it is never shown."""
+    """The labels that few tensors have. ``parts``: which partial sums, of how many, an activation or its gradient is
+    the sum of. ``keep``: how much of a layer's inner activations was kept. ``adapter``: whether it is of an adapter,
+    and not of the layer's own weight. ``homes``: of what a collective has dealt out and another one brings back, what
+    each member of the group had brought; it is never shown."""
 
     parts: Shards = WHOLE
     of: int = 1
@@ -61,12 +61,12 @@ class Labels(NamedTuple):
 
     @property
     def parts(self) -> Shards:
-        """Which summands it is the sum of."""
+        """Which partial sums it is the sum of."""
         return self.extra.parts
 
     @property
     def of(self) -> int:
-        """How many summands there are."""
+        """How many partial sums there are."""
         return self.extra.of
 
     @property
@@ -95,7 +95,7 @@ class Labels(NamedTuple):
         return _made(fields)
 
     def is_whole(self) -> bool:
-        """Return whether all shards are here, and all summands."""
+        """Return whether all shards are here, and all partial sums."""
         return len(self.shards) == self.total and len(self.extra.parts) == self.extra.of
 
     def words(self) -> tuple[str, ...]:
@@ -269,7 +269,7 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
         if part.adapter != first.adapter:
             fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
         elif part.extra != first.extra:
-            fix = "join slices of one and the same summand, or first add up the summands"
+            fix = "join slices of one and the same partial sum, or first add up the partial sums"
         fix = f"gradients of different micro-batches are summed: {over}" if differ else fix
         problem, expected = "these are not parts of one thing", f"more of {first}"
         raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
@@ -344,30 +344,30 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
 
 
 def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
-    """Return the labels of a sum of summands of one activation, or of its gradient, with each summand once.
+    """Return the labels of a sum of partial sums of one activation, or of its gradient, with each partial sum once.
 
-    Raise PuzzleError for what does not add up; with ``strict`` off, where a summand comes twice or the sum has been
+    Raise PuzzleError for what does not add up; with ``strict`` off, where a partial sum comes twice or the sum has been
     made already, the values have to tell.
     """
     first = parts[0]
     for part in parts:
         if _unsummed(part) != _unsummed(first):
-            problem, expected = "these are not summands of one thing", f"another summand of {first}"
+            problem, expected = "these are not partial sums of one thing", f"another partial sum of {first}"
             fix = "add up one layer, the same micro-batches and the same slice of each"
             raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
         if strict and part.extra.of == 1 and len(parts) > 1:
             whole = f"{KINDS[part.kind].word} is whole" if part.total == 1 else "slice is added up"
-            fix = "only forward and backward with partial=True give summands; use the whole one as it is"
+            fix = "only forward and backward with partial=True give partial sums; use the whole one as it is"
             if part.total != 1:
                 fix = f"slices are joined by await model.allgather(..., {part.layer})"
             problem = f"there is nothing to add to it: that {whole} already"
-            raise PuzzleError(problem, where=where, expected="summands", got=str(part), fix=fix)
-    (summands, of), disjoint = union(tuple([(part.extra.parts, part.extra.of) for part in parts]))
+            raise PuzzleError(problem, where=where, expected="partial sums", got=str(part), fix=fix)
+    (partial_sums, of), disjoint = union(tuple([(part.extra.parts, part.extra.of) for part in parts]))
     if strict and not disjoint:
         got = ", ".join(f"{show_set(part.parts)} of {part.of}" for part in parts[:8])
         fix = "let each rank of the group compute with its own piece of the weight, and reduce over those ranks only"
-        raise PuzzleError("a summand comes twice", where=where, expected="each summand once", got=got, fix=fix)
-    return first.changed(extra=ExtraLabels(summands, of) if of > 1 else NO_EXTRA)
+        raise PuzzleError("a partial sum comes twice", where=where, expected="each partial sum once", got=got, fix=fix)
+    return first.changed(extra=ExtraLabels(partial_sums, of) if of > 1 else NO_EXTRA)
 
 
 TOTALS: Mapping[str, Callable[[Sequence[Labels], str, bool], Labels]] = {

@@ -38,7 +38,7 @@ class Values(Protocol):
         """Return the input of layer 0 for these micro-batches."""
 
     def forward(self, inp: Value, weight: Value, partial: bool = False) -> Value:
-        """Return what a layer makes of its input; with ``partial``, the summand that a piece of its weight gives."""
+        """Return what a layer makes of its input; with ``partial``, the partial sum that a piece gives."""
 
     def keeping(self, inp: Value, weight: Value, keep: str, partial: bool = False) -> tuple[Value, Value]:
         """Return what ``forward`` does, and the inner activations that it leaves behind."""
@@ -50,7 +50,7 @@ class Values(Protocol):
         self, inp: Value, grad: Value, weight: Value, saved: Value = None, *, partial: bool = False
     ) -> tuple[Value, Value]:
         """Return the gradients of a layer's weight, summed over the micro-batches, and of its input; with ``partial``,
-        of the piece of the weight, and the summand that it gives. ``saved``: what forward left behind, if anything."""
+        of the piece of the weight, and its partial sum. ``saved``: what forward left behind, if anything."""
 
     def adapted(self, weight: Value, adapter: Value) -> Value:
         """Return what ``forward``, ``keeping`` and ``backward`` take in place of a weight where it is frozen and has an
@@ -60,7 +60,7 @@ class Values(Protocol):
         """Return weight and state after an optimizer step."""
 
     def add(self, values: Sequence[Value]) -> Value:
-        """Return a sum of gradients, or of summands of an activation."""
+        """Return a sum of gradients, or of partial sums of an activation."""
 
     def cut(self, value: Value, piece: Labels) -> Value:
         """Return the part of a value that these labels name: of its pieces, and of its micro-batches."""

@@ -97,12 +97,12 @@ def _saved_fits(where: Place, saved: Labels, right: Labels) -> None:
 
 
 def _is_whole(name: str, where: Place, labels: Labels) -> None:
-    """Raise PuzzleError for a sum that lacks summands, and for slices of a sequence."""
+    """Raise PuzzleError for a sum that lacks partial sums, and for slices of a sequence."""
     if labels.of != 1:
         call = f"await model.allreduce(..., {labels.layer})"
-        problem, got = f"the {name} is not the whole sum", f"summand {show_set(labels.parts)} of {labels.of}"
+        problem, got = f"the {name} is not the whole sum", f"partial sum {show_set(labels.parts)} of {labels.of}"
         fix = f"add up what all ranks of the group have computed with their pieces of the weight: {call}"
-        raise PuzzleError(problem, where=where, expected="all summands, added up", got=got, fix=fix)
+        raise PuzzleError(problem, where=where, expected="all partial sums, added up", got=got, fix=fix)
     if labels.total != 1:
         call = f"await model.allgather(..., {labels.layer})"
         problem, got = f"the {name} is a slice of the sequence", f"slice {show_set(labels.shards)} of {labels.total}"

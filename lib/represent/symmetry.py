@@ -1,6 +1,6 @@
 """Ranks that stand for others: along a folded axis only a few ranks are run, and they tell what the others do.
 
-A tensor's labels say which micro-batches, shards and summands it has. Where all ranks of an axis do the same, these
+A tensor's labels say which micro-batches, shards and partial sums it has. Where all ranks of an axis do the same, these
 move on by the same step from each rank to the next, as they do in ``load_weights(layer, model.rank, model.RANKS)`` and
 in ``range(model.rank, model.BATCHES, model.RANKS)``. So what the first two ranks of an axis bring and record determines
 all others; some more are run only to see that they are as derived.
