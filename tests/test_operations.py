@@ -328,7 +328,7 @@ def test_a_computation_with_more_values_than_labels_is_refused(
         simulator.compute(rank, "refresh", 0, [simulator.get_activation(rank, frozenset([0]))])
 
 
-# -- what each of the compute lane insists on, and makes ----------------------------------------------
+# -- what each of the compute stream insists on, and makes ----------------------------------------------
 
 NEEDED = {  # of the layer in the middle of three, where there are two micro-batches
     "forward": {"inp": INPUT, "weight": WEIGHT},
@@ -440,7 +440,7 @@ def test_an_operation_makes_what_the_next_one_needs(kind: str, makes: list[Label
 def test_what_is_no_operation_of_the_compute_lane_is_refused(kind: Any) -> None:
     simulator = LocalSimulator(Shape.of(1), graded=True)
     rank = simulator.open(0, 2, 1)
-    says = f"{kind} is no operation of the compute lane" if kind in OPERATIONS else f"there is no operation {kind!r}"
+    says = f"{kind} is no operation of the compute stream" if kind in OPERATIONS else f"there is no operation {kind!r}"
     with pytest.raises(PuzzleError, match=says):
         simulator.compute(rank, kind, 0, [])
     with pytest.raises(PuzzleError, match=says) as raised:

@@ -408,7 +408,7 @@ class Model(Verbs):
         return of_token(made[0]), of_token(made[1])  # type: ignore[return-value]
 
     def _compute(self, row: Computation, layer: int | None, *operands: Tensor | None, **options: object) -> list[Any]:
-        """Carry out any operation of the compute lane, called by its verb. Return what it makes. Operands that need not
+        """Carry out an operation of the compute stream, called by its verb. Return its results. Operands that need not
         be given, after the others, are None where they are not, and so are options; one that may be True is False.
 
         The verbs above do the same one by one: with names instead of loops they take half the time.
@@ -432,7 +432,7 @@ class Model(Verbs):
                 expected = " or ".join(map(repr, (*known, unsaid)))
                 where = self._place(row.kind, layer)
                 fix = f"model.{row.kind}(..., {name}={known[0]!r}), or leave {name} out"
-                problem = f"{name} cannot be this"
+                problem = f"unknown value for {name}"
                 raise PuzzleError(problem, where=where, expected=expected, got=describe(value), fix=fix)
             chosen[name] = value
         return chosen

@@ -32,7 +32,7 @@ class Storage(dict[Hashable, Any]):
                 problem = f"inner activations are not stored in {self._name}"
                 raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=fix)
             problem, fix = f"only tensors can be stored in {self._name}", forgotten_await(tensor)
-            fix = fix or self._cure(key, tensor)
+            fix = fix or self._fix_for(key, tensor)
             raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=fix)
         old = self.get(key)
         if old is tensor:
@@ -57,7 +57,7 @@ class Storage(dict[Hashable, Any]):
         problem = f"nothing is stored in {self._name} under {key!r}"
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix)
 
-    def _cure(self, key: Hashable, thing: object) -> str:
+    def _fix_for(self, key: Hashable, thing: object) -> str:
         if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):
             beside = [", 'saved'" * (type(one) is Saved) for one in thing]
             stores = [f"model.{KINDS[type(thing[at]).__name__].store}[{key!r}{beside[at]}]" for at in range(len(thing))]

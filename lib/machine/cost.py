@@ -63,11 +63,11 @@ class Cost:
     decide everything else. Durations are given in time units (``in_time_units(ticks)``).
     """
 
-    time_unit: ClassVar[Unit] = TICKS  # what times are told in
-    size_unit: ClassVar[SizeUnit] = ELEMENTS  # what sizes are told in
+    time_unit: ClassVar[Unit] = TICKS  # what times are shown in
+    size_unit: ClassVar[SizeUnit] = ELEMENTS  # what sizes are shown in
     tiers: ClassVar[tuple[str, ...]] = ("links",)
-    """The tiers of links that work at the same time, from those in a box to those between nodes: a rank has a network
-    lane for each."""
+    """The tiers of links that work at the same time, from those in a box to those between nodes: a rank has a link
+    of its own for each."""
 
     forward: Ticks = 1
     backward: Ticks = 1
@@ -158,7 +158,7 @@ class Cost:
         return self.activation_elements * row.wide if each is None else each
 
     def compute(self, kind: str, *labels: Labels) -> TimeUnits:
-        """Return how long an operation of the compute lane takes on operands with these labels, in time units: of one
+        """Return how long an operation of the compute stream takes on operands with these labels, in time units: of one
         that is done with a piece of a weight, the share of it. A backward without what forward left behind makes that
         again, and one that trains an adapter leaves out the gradient of the weight.
         Raises PuzzleError for an operation without a price."""
@@ -184,7 +184,7 @@ class Cost:
         return share.numerator if share.denominator == 1 else share
 
     def compute_on_host(self, kind: str, *labels: Labels) -> TimeUnits:
-        """Return how long an operation of the compute lane takes on a host, in time units. Raises PuzzleError for an
+        """Return how long an operation of the compute stream takes on a host, in time units. Raises PuzzleError for an
         operation without a price there."""
         price = self._fixed.get(HOST + kind)
         if price is None:
@@ -209,8 +209,8 @@ class Cost:
         return not self.saved_elements and type(self).workspace is Cost.workspace
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
-        """Return how many elements an operation of the compute lane holds while it runs, besides what is stored and its
-        operands: of a backward, the inner activations that it makes again."""
+        """Return how many elements an operation of the compute stream holds while it runs, besides what is stored and
+        its operands: of a backward, the inner activations that it makes again."""
         row = OPERATIONS[kind]
         if not self.saved_elements or not isinstance(row, Computation) or not row.makes_again:
             return 0
@@ -272,7 +272,7 @@ class Cost:
 
 
 def _other(name: str) -> tuple[str, int] | None:
-    """Return of which other price this one is which part unless it is given, if it need not be given."""
+    """Return (price, divisor) that an unset price defaults to, or None for a price that has to be set."""
     row = OPERATIONS.get(name.removesuffix(ACROSS))
     if row is None or row.unless_given is None:
         return None

@@ -1,7 +1,7 @@
 """Memory of a sample that is known only afterwards.
 
 What a sample held besides stored tensors and operands (calls in flight, the inbox, what another coroutine
-had in hand) depends on ends that lie in its future, so it is added when the log is read.
+held as temporaries) depends on ends that lie in its future, so it is added when the log is read.
 """
 
 from bisect import bisect_left, bisect_right

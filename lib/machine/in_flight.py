@@ -1,4 +1,4 @@
-"""What is on its way: a call from its issue to its end, a message, a meeting of a group, and a rank's lanes."""
+"""What is on its way: a call from its issue to its end, a message, a meeting of a group, and a rank's links."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def labels_of_each(tensors: Sequence[TensorState | None]) -> list[Labels | None]
 
 
 class Meeting:
-    """A collective: the calls of its group, and how many of them are at the head of their lanes. ``layer`` is that of
+    """A collective: the calls of its group, and how many of them are next on their links. ``layer`` is that of
     the first who came, or the layers of its list."""
 
     __slots__ = ("group", "row", "layer", "op", "calls", "at_head", "start", "mixed")
@@ -283,7 +283,7 @@ class Membership:
 
 
 class Lane:
-    """A lane of the network: calls one at a time, in order, and when it is free."""
+    """A link to the network: calls one at a time, in order, and when it is free."""
 
     __slots__ = ("queue", "free")
 
@@ -293,7 +293,7 @@ class Lane:
 
 
 class Lanes:
-    """One rank's lanes: what it has issued, and when each lane is free."""
+    """One rank's links: what it has issued, and when each link is free."""
 
     __slots__ = (
         "rank", "host", "network", "receives", "receive_free", "open", "sent", "memberships", "version",
@@ -302,7 +302,7 @@ class Lanes:
 
     def __init__(self, rank: RankState, host: int | None = None) -> None:
         self.rank, self.host = rank, host  # its host, if there is one; of a host it is the rank itself
-        self.network = [Lane() for _ in rank.cost.tiers]  # collectives and sends, one lane for each tier of links
+        self.network = [Lane() for _ in rank.cost.tiers]  # collectives and sends, a queue for each tier of links
         self.receives: list[Message] = []  # receives that have no message yet, in order
         self.receive_free: TimeUnits = 0
         self.open: dict[int, InFlight] = {}  # issued and not fetched, by place in the log

@@ -1,6 +1,6 @@
 """The log of a rank: it notes as little as can be while it runs, and makes Events of that when somebody reads them.
 
-A run is told by its end and its peak memory, for which no Event is needed.
+The end and the peak memory of a run need no Event.
 """
 
 from __future__ import annotations

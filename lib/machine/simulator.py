@@ -38,7 +38,7 @@ def loading(verb: str) -> str:
 def new_simulator(
     shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None
 ) -> AnySimulator:
-    """Return new simulator of a machine, for a learner's side that looks into no handle."""
+    """Create the simulator of a machine behind opaque handles."""
     simulator: Simulator[RankState, TensorState, InFlight] = LocalSimulator(shape, graded, strict, values)
     return cast(AnySimulator, simulator)
 
@@ -124,7 +124,7 @@ class LocalSimulator:
         value, origin = (rank.values.made_up(labels), MADE_UP) if batches else (rank.values.zero, None)
         return rank.mint(labels, value, origin)
 
-    # -- operations of the compute lane ---------------------------------------------------
+    # -- operations of the compute stream ---------------------------------------------------
 
     def compute(
         self,
@@ -134,7 +134,7 @@ class LocalSimulator:
         operands: Sequence[TensorState],
         options: Options = NO_OPTIONS,
     ) -> list[TensorState]:
-        """Carry out an operation of the compute lane: its row says what it insists on and what it makes."""
+        """Carry out an operation of the compute stream: its row says what it insists on and what it makes."""
         row = computation(kind)
         labels, values = [*map(labels_of, operands)], [*map(value_of, operands)]
         needed: Sequence[Labels] = labels  # those that every call has; the others are among ``more``, by name

@@ -90,7 +90,7 @@ class RealCost(Cost):
         return f"{self.cluster.name}: {self.model}, {self.micro_batch} x {self.model.sequence:,} tokens a micro-batch"
 
     def chosen(self) -> list[str]:
-        """Return the arguments of ``Cluster.cost`` that are not as they are unless given, as they are written."""
+        """Return the arguments of ``Cluster.cost`` that are not defaults, as source."""
         own = [one for one in fields(self) if one.name in RealCost.__annotations__ and one.default is not MISSING]
         named = {"recomputed": "recompute", "formula": "mfu"}
         said = [(named.get(one.name, one.name), getattr(self, one.name), one.default) for one in own]
@@ -163,7 +163,7 @@ class RealCost(Cost):
         return known
 
     def _seconds(self, kind: str, labels: tuple[Labels, ...]) -> float:
-        """Return how long an operation of the compute lane takes, in seconds."""
+        """Return how long an operation of the compute stream takes, in seconds."""
         row, first, last = OPERATIONS[kind], labels[0], labels[-1]
         if row not in PRICED:
             problem, fix = f"{type(self).__name__} has no price for {kind}", "a Cost of your own, with its compute()"

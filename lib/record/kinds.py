@@ -22,7 +22,7 @@ class Kind(NamedTuple):
     memory: str  # its name among MEMORY_KINDS, and so in the log and in pictures
     size: str  # whose size it has: ``weight``, ``activation`` ...: a ``Cost`` has it in its field ``..._elements``
     fields: tuple[str, ...]  # the labels that it has, in the order of its constructor
-    brief: tuple[str, ...] = ()  # those of them that are shown only where they are not those of a whole
+    brief: tuple[str, ...] = ()  # fields that repr leaves out at their defaults
     cut: bool = True  # whether it can be cut into pieces, sent, and brought to a collective
     piece: str = SHARD  # what a piece of it is called
     adds: str = ""  # the labels over which tensors of this kind are summed, ``batches`` or ``parts``, if they are

@@ -1,4 +1,4 @@
-"""What a rank can do: what one row of the table of operations says.
+"""A rank can do what the rows of the table of operations describe: this is what one row has.
 
 The table itself is in ``table``. Everything that lists operations is read off it: the machine, the line to other
 processes, the engines, the codes and the pictures. So an operation is its row, with the functions that the row names
@@ -132,7 +132,7 @@ class Operation:
     elsewhere: Sequence[str] = ()  # names that torch has for it
     price: str = ""  # the field of ``Cost`` with its price, where that is not named like its verb
     unless_given: tuple[str, int] | None = None
-    """Of which other price, divided by what, it costs, where a ``Cost`` gives it none of its own."""
+    """(price, divisor) that gives its price if the ``Cost`` sets none."""
     with_adapter: str = ""  # whose price it has where all that it trains of a layer is an adapter, if another's
     verb: Callable[..., Any] | None = None
     """What ``model.kind(...)`` calls, with the model first, where Model has no method of that name."""
@@ -140,7 +140,7 @@ class Operation:
 
 @dataclass(frozen=True, kw_only=True)
 class Computation(Operation):
-    """An operation of the compute lane."""
+    """An operation of the compute stream."""
 
     lane: ClassVar[str] = "compute"
     takes: Mapping[str, str]  # the operands in order: parameter of the verb -> kind of tensor

@@ -36,12 +36,12 @@ def operation(kind: object) -> Operation:
 
 
 def computation(kind: str) -> Computation:
-    """Return the row of an operation of the compute lane. Raise PuzzleError if there is none."""
+    """Return the row of an operation of the compute stream. Raise PuzzleError if there is none."""
     row = OPERATIONS.get(kind)
     if not isinstance(row, Computation):
         operation(kind)
         expected = ", ".join(in_lane("compute"))
-        raise PuzzleError(f"{kind} is no operation of the compute lane", expected=expected, line="")
+        raise PuzzleError(f"{kind} is no operation of the compute stream", expected=expected, line="")
     return row
 
 
@@ -66,7 +66,7 @@ def in_lane(*lanes: str) -> list[str]:
 
 
 def grantable() -> tuple[str, ...]:
-    """Return what a puzzle may grant that most others do not: operations, what else they take and may be told, slices
+    """Return what a puzzle may grant that most others do not: operations, their optional operands and options, slices
     of activations, lists, and hosts."""
     found: list[str] = []
     for row in OPERATIONS.values():

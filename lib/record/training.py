@@ -1,4 +1,4 @@
-"""The operations of the compute lane: what each insists on, what it makes, and its row.
+"""The operations of the compute stream: what each insists on, what it makes, and its row.
 
 The values would find most of these mistakes at the end of a run. The rules find them at the operation where they
 happen, and say what to write instead.
