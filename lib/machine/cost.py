@@ -138,10 +138,12 @@ class Cost:
         """Return the size of a tensor, in elements: 0 for a gradient of no micro-batches. Raises PuzzleError for a kind
         of tensor that has no size here."""
         row, total = KINDS[labels.kind], labels.total
-        if row.size == "weight":
+        size = row.size
+        if size == "weight":
             whole = self.adapter_elements if labels.extra.adapter else self.weight_elements
-            whole = 0 if row.adds and not labels.batches else whole
-        elif row.size == "activation":
+            if not labels.batches and row.adds:
+                whole = 0
+        elif size == "activation":
             whole = self.activation_elements * len(labels.batches) * row.wide
         elif labels.extra.keep == "selective":
             whole = self.saved_selective_elements * len(labels.batches)

@@ -137,9 +137,9 @@ class LocalSimulator:
         """Carry out an operation of the compute stream: its row says what it insists on and what it makes."""
         row = computation(kind)
         labels, values = [*map(labels_of, operands)], [*map(value_of, operands)]
+        words, more, more_values = row.words, NO_OPTIONS, NO_OPTIONS
         needed: Sequence[Labels] = labels  # those that every call has; the others are among ``more``, by name
         needed_values: Sequence[Value] = values
-        words, more, more_values = row.words, NO_OPTIONS, NO_OPTIONS
         if options or len(operands) != len(row.takes):
             names = row.following([one.kind for one in labels])
             words = row.grants(names, options)

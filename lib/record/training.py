@@ -19,8 +19,8 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
     """Raise PuzzleError unless the weight is of step 0 and complete (with ``partial`` it may be a piece), the input is
     complete, and both are of this layer, as the adapter is, if there is one."""
     inp, weight = labels
-    partial = "partial" in more
-    if "adapter" in more:
+    partial = bool(more) and "partial" in more
+    if more and "adapter" in more:
         _adapter_fits(rank, rank.place("forward", layer, inp.batches), layer, more["adapter"], partial)
     whole = len(weight.shards) == weight.total or partial
     plain = inp.total == 1 and inp.extra.of == 1 and not weight.extra.adapter
@@ -40,7 +40,7 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
     """Raise PuzzleError for what forward refuses, and unless the gradient is that of the output, for the same micro-
     batches, and what forward left behind, if given, is of the same layer, piece and micro-batches."""
     inp, grad, weight = labels
-    partial = "partial" in more
+    partial = bool(more) and "partial" in more
     if (
         weight.layer == inp.layer == grad.layer == layer
         and inp.batches == grad.batches
@@ -49,8 +49,7 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         and inp.total == grad.total == 1
         and inp.extra is NO_EXTRA is grad.extra
         and not weight.extra.adapter
-        and "saved" not in more
-        and "adapter" not in more
+        and (not more or not ("saved" in more or "adapter" in more))
     ):
         return
     where = rank.place("backward", layer, inp.batches)
@@ -181,6 +180,8 @@ def _partial(labels: Labels, weight: Labels) -> Labels:
 def _output(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
     inp, weight = labels
     out = of_batches("Activation", layer + 1, rank.layers, inp.batches, rank.batches)
+    if not more:
+        return [out]
     if "partial" in more:
         out = _partial(out, weight)
     return [out, _left_behind(layer, inp, weight, more["keep"])] if "keep" in more else [out]
@@ -210,6 +211,8 @@ def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> 
     batches, weight = labels[0].batches, labels[2]
     of_weight = of_batches("WeightGrad", layer, rank.layers, batches, rank.batches)
     of_input = of_batches("ActivationGrad", layer - 1, rank.layers, batches, rank.batches)
+    if not more:
+        return [of_weight, of_input]
     if "partial" in more:
         shards, total = coarsest(weight.shards, weight.total)
         of_weight, of_input = of_weight.changed(shards=shards, total=total), _partial(of_input, weight)
