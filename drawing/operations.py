@@ -81,6 +81,7 @@ def glyph(name: str, x: float, y: float, k: float) -> list[Point]:
         "up": [(x, y - k), (x + k, y + k), (x - k, y + k)],
         "down": [(x, y + k), (x + k, y - k), (x - k, y - k)],
         "diamond": [(x, y - 1.3 * k), (x + k, y), (x, y + 1.3 * k), (x - k, y)],
+        "bow": [(x - k, y - k), (x + k, y + k), (x + k, y - k), (x - k, y + k)],
         "right": [(x - k, y - k), (x + k, y), (x - k, y + k)],
         "left": [(x + k, y - k), (x - k, y), (x + k, y + k)],
     }[name]
@@ -122,8 +123,8 @@ def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
         parts.append(
             label(x + width / 2, y + height / 2, letters, min(10, height * 0.55), style(theme.CARD), weight=600)
         )
-    if kind in theme.GLYPHS and width >= LEGIBLE_SIGN and height >= 4:
+    if theme.glyph_of(kind) and width >= LEGIBLE_SIGN and height >= 4:
         k = min(width * 0.32, height * 0.28, 4.0)
         middle = y + (height - strip) / 2
-        parts.append(poly(glyph(theme.GLYPHS[kind], x + width / 2, middle, k), style(theme.text_on(color))))
+        parts.append(poly(glyph(theme.glyph_of(kind), x + width / 2, middle, k), style(theme.text_on(color))))
     return together(parts)

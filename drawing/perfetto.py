@@ -21,7 +21,7 @@ from typing import Any
 from lib.basics.errors import show_layers
 from lib.basics.units import Elements
 from lib.record.events import MARKS, Event
-from lib.record.kinds import ACTIVATIONS, MEMORY_KINDS
+from lib.record.kinds import KINDS, MEMORY_KINDS
 from lib.record.labels import ADAPTER, NONE
 from lib.record.table import OPERATIONS, RECEIVE, SEND, in_lane
 
@@ -265,7 +265,7 @@ def _named(kind: str, layer: int | tuple[int, ...] | None, tensor: str | None) -
     """Return the name of an operation, the text after its micro-batches, and whether these are part of the name."""
     of_layers = "" if layer is None else f" {show_layers(layer)}"
     row = OPERATIONS.get(kind)
-    by_batch = tensor in ACTIVATIONS or (row is not None and row.by_batch)  # or a pipeline could not be read
+    by_batch = (tensor in KINDS and KINDS[tensor].by_batch) or (row is not None and row.by_batch)  # for pipelines
     name = encode(theme.name_of(kind) + of_layers)
     return f',"name":{name[:-1]}', f'","cat":{encode(kind)}', by_batch
 

@@ -48,8 +48,8 @@ def primitives() -> tuple[str, ...]:
 def draw_primitive(kind: str, ranks: int = 4, static: bool = False, *, activations: bool = False) -> Figure:
     """A picture of a collective, such as ``allgather``, or of ``pass_to``: what each rank brings, and what it gets.
 
-    It is drawn from a run with this number of ranks (always two for ``pass_to``). ``activations=True``: of summands or
-    slices of activations, where there are any. Raises PuzzleError for any other name.
+    It is drawn from a run with this number of ranks (always two for ``pass_to``). ``activations=True``: of partial
+    sums or slices of activations, where there are any. Raises PuzzleError for any other name.
     """
     check_choice("primitive", kind, primitives(), "draw_primitive")
     if type(ranks) is not int or not 2 <= ranks <= MOST:

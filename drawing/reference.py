@@ -159,4 +159,6 @@ def _default(value: object) -> str:
 
 
 def _says(thing: Any) -> str:
-    return " ".join((inspect.getdoc(thing) or "").replace("``", "").split())
+    """Return what a docstring says, without its example."""
+    said = (inspect.getdoc(thing) or "").split("\n\nExample, ")[0]
+    return " ".join(said.replace("``", "").split())

@@ -1,5 +1,5 @@
 """Small pictures of tensors: which layer of how many, which shards, which micro-batches of how many. A slice of an
-activation is a part of the width; a summand, full of lines, has the sign of a sum and how many of how many it is."""
+activation is a part of the width; a partial sum, full of lines, has the sign of a sum and of how many."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lib.basics.units import Elements
 from lib.learner.tensors import Tensor
-from lib.record.kinds import ACTIVATIONS, KINDS
+from lib.record.kinds import KINDS, SHARD
 from lib.record.labels import WHOLE
 
 from . import theme
@@ -42,14 +42,17 @@ class View(NamedTuple):
     memory: Elements
     parts: frozenset[int] = WHOLE
     of: int = 1
-    sliced: bool = False
-    """Whether its shards are slices of a sequence."""
+    piece: str = SHARD
+    """What a piece of it is called."""
     thin: bool = False
     """Whether it is of an adapter, which is drawn as the thin thing that it is."""
 
+    @property
+    def sliced(self) -> bool:
+        """Whether its shards are pieces of each micro-batch, such as slices of a sequence."""
+        return self.piece != SHARD
 
-OF_ADAPTER = {"Weight": "adapter", "OptState": "adapter state", "WeightGrad": "adapter gradient"}
-"""What the tensors of an adapter are called."""
+
 THIN = 0.36
 """How high the body of an adapter is, as a part of that of a weight."""
 
@@ -58,7 +61,7 @@ def view_of(tensor: Tensor) -> View:
     """Return what a picture shows of a tensor."""
     row, adapter = KINDS[type(tensor).__name__], getattr(tensor, "adapter", False)
     return View(
-        OF_ADAPTER[row.name] if adapter else row.word,
+        row.of_adapter if adapter else row.word,
         theme.MEMORY[row.memory][1],
         tensor.layer,
         tensor.layers,
@@ -70,7 +73,7 @@ def view_of(tensor: Tensor) -> View:
         tensor.memory(),
         getattr(tensor, "parts", WHOLE),
         getattr(tensor, "of", 1),
-        type(tensor).__name__ in ACTIVATIONS,
+        row.piece,
         adapter,
     )
 
@@ -120,14 +123,13 @@ def icon(tensor: Tensor, x: float, y: float) -> Diagram:
 def _shards(view: View) -> str:
     """Return which shards of how many, or an empty text for a complete tensor."""
     shards = view.shards or frozenset()
-    word = "slice" if view.sliced else "shard"
-    return "" if view.total == 1 else f"{word}{plural(shards)} {ranges(shards) or 'none'} of {view.total}"
+    return "" if view.total == 1 else f"{view.piece}{plural(shards)} {ranges(shards) or 'none'} of {view.total}"
 
 
 def _pieces(view: View) -> list[str]:
-    """Return of what an activation is a slice, and of what a summand."""
-    summand = f"summand{plural(view.parts)} {ranges(view.parts) or 'none'} of {view.of}"
-    return [*filter(None, [_shards(view)]), *[summand] * (view.of > 1)]
+    """Return of what an activation is a slice, and of what a partial sum."""
+    partial_sum = f"partial sum{plural(view.parts)} {ranges(view.parts) or 'none'} of {view.of}"
+    return [*filter(None, [_shards(view)]), *[partial_sum] * (view.of > 1)]
 
 
 def _part(view: View) -> str:
@@ -173,7 +175,7 @@ def _thinner(place: Rect) -> Rect:
 
 
 def _rows(view: View, place: Rect, batches: frozenset[int]) -> list[Diagram]:
-    """Return a row for each micro-batch: of a slice a part of its width, of a summand full of lines, with its sign."""
+    """Return a row for each micro-batch: of a slice a part of its width, of a partial sum lines and a sign."""
     cells = _cells(
         place, batches, view.total_batches, _color(view), down=True, across=(view.shards or WHOLE, view.total)
     )

@@ -6,8 +6,8 @@ import math
 from functools import cache
 
 from lib.record.breakdown import DRAIN, FILL, TURN
-from lib.record.kinds import KINDS, SAVED
-from lib.record.table import OPERATIONS
+from lib.record.kinds import KINDS
+from lib.record.table import OPERATIONS, lane_of
 
 ROLES = {
     "card": ("#ffffff", "#16191f"),
@@ -48,6 +48,8 @@ OPERATION_COLORS = {
     "receive": "#9556c0",
 }
 """All dark enough for a white sign: those of a pair look alike."""
+FAMILY_COLORS = {"collective": "#4a6472", "message": "#7a5cc8"}
+"""Of operations that have no color of their own."""
 ARROW = OPERATION_COLORS["pass_to"]
 """The color of arrows from sends to receives."""
 GLYPHS = {
@@ -57,6 +59,8 @@ GLYPHS = {
     "pass_to": "right",
     "receive": "left",
 }
+FAMILY_GLYPH = "bow"
+"""The sign of collectives that have none of their own."""
 IDLE = {FILL: "#e8a39c", TURN: "#cf5f57", DRAIN: "#eebdb6"}
 """Idle time before a rank's first computation, between, and after its last one."""
 BANDS = {"backward_input": 0.0, "backward_weight": 1.0}
@@ -69,9 +73,7 @@ TENSOR_COLORS = {
     "ActivationGrad": "#efc468",
 }
 MEMORY = {
-    **{
-        row.memory: (f"{row.word}s", TENSOR_COLORS.get(name, "#7d9a6c")) for name, row in KINDS.items() if name != SAVED
-    },
+    **{row.memory: (f"{row.word}s", TENSOR_COLORS[name]) for name, row in KINDS.items() if name in TENSOR_COLORS},
     "in_flight": ("in flight", "#8f8f96"),
     "inbox": ("inbox", "#bdbdc6"),
 }
@@ -106,8 +108,13 @@ def outlined(kind: str) -> bool:
 
 
 def kind_color(kind: str) -> str:
-    """Return the color of an operation, or a gray if it has none."""
-    return OPERATION_COLORS.get(kind, MUTE)
+    """Return the color of an operation: its own, or that of all communication of its kind, or a gray."""
+    return OPERATION_COLORS.get(kind) or FAMILY_COLORS.get(lane_of(kind), MUTE)
+
+
+def glyph_of(kind: str) -> str:
+    """Return the name of the sign of an operation, or an empty text if it has none."""
+    return GLYPHS.get(kind) or FAMILY_GLYPH * (lane_of(kind) == "collective")
 
 
 @cache

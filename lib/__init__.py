@@ -25,9 +25,10 @@ from .basics.errors import Deadlock, PuzzleError
 from .basics.units import HIDDEN, LENGTH
 from .grading.notebook import attempt, grade, hint, progress, solution, start_from
 from .grading.seal import seal
+from .learner import tensors
 from .learner.dist import Dist
 from .learner.model import Model
-from .learner.tensors import Activation, ActivationGrad, OptState, Saved, Weight, WeightGrad
+from .learner.tensors import *  # noqa: F403 - the kinds of tensor, listed there
 from .machine.cost import Cost, RingCost
 from .running.plan import Plan, Plans, plan
 from .running.run import Run, allow_nested_loops, run
@@ -35,9 +36,9 @@ from .running.sweep import Sweep, sweep
 
 LLM_TRAINING_PUZZLES = True  # how a notebook tells this package from any other folder called lib
 
-__all__ = ["Activation", "ActivationGrad", "OptState", "Saved", "Weight", "WeightGrad"]
-__all__ += ["HIDDEN", "LENGTH", "Cost", "Deadlock", "Dist", "Model", "PuzzleError", "RingCost", "Run", "run"]
+__all__ = ["HIDDEN", "LENGTH", "Cost", "Deadlock", "Dist", "Model", "PuzzleError", "RingCost", "Run", "run"]
 __all__ += ["Plan", "Plans", "Sweep", "allow_nested_loops", "attempt", "grade", "hint", "plan", "progress", "solution"]
 __all__ += ["start_from", "sweep"]
+__all__ += tensors.__all__
 
 seal()

@@ -191,7 +191,7 @@ class Numbers:
         return {at: w for at, (w, _) in new.items()}, {at: state for at, (_, state) in new.items()}
 
     def add(self, values: Sequence[Any]) -> Any:
-        if values[0] and isinstance(next(iter(values[0].values())), dict):  # summands, of each micro-batch
+        if values[0] and isinstance(next(iter(values[0].values())), dict):  # partial sums, of each micro-batch
             return {batch: self.add([value.get(batch, {}) for value in values]) for batch in values[0]}
         real = [value for value in values if value]
         if not real:

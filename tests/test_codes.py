@@ -80,7 +80,7 @@ def test_every_code_parses_back_and_stands_in_the_column_of_its_start(
 
 def test_all_reduce_unknown_operations_and_sets_have_codes() -> None:
     assert str(code_of(event(0, "allreduce", 0, 1, layer=3, batches=[0, 1]))) == "3AR"
-    assert str(code_of(event(0, "recompute", 0, 1, layer=3))) == "3recompute"
+    assert str(code_of(event(0, "unheard_of", 0, 1, layer=3))) == "3unheard_of"
     assert str(code_of(event(0, "forward", 0, 1, layer=10, batches=[0, 4, 5, 6]))) == "10F0,4-6"
     assert read_code("10F0,4-6") == Code("forward", 10, frozenset({0, 4, 5, 6}))
 

@@ -16,8 +16,9 @@ from lib.course.layouts import mesh_of
 from lib.course.specs import COSTS
 from lib.machine.cost import TimeUnits
 from lib.machine.mesh import Group
+from lib.real.prices import PRICED, RealCost
 from lib.record.labels import Labels
-from lib.record.table import in_lane
+from lib.record.table import in_lane, operation
 from tests.programs import solutions
 
 W = Cost().weight_elements
@@ -271,6 +272,8 @@ def test_every_cost_that_a_spec_may_name_prices_every_operation() -> None:
     group = Group((0, 1), {0: 0, 1: 1}, 2, "")
     for cost in COSTS.values():
         for kind in in_lane("compute"):
+            if isinstance(cost, RealCost) and operation(kind) not in PRICED:
+                continue  # those are refused
             assert cost.compute(kind, Labels("Activation", 0, 1, batches=frozenset({0}), total_batches=1)) >= 0
         for kind in in_lane("collective"):
             assert cost.meeting(kind, Labels("Weight", 0, 1), W, group) > 0

@@ -59,7 +59,7 @@ EVERY_KIND = trace(
         event(0, "update", 3, 3.5),
         event(0, "allreduce", 4, 4.3, op=(2,), group=(0, 1)),
         event(0, "scatterreduce", 5, 5.3, op=(3,), group=(0, 1)),
-        event(0, "recompute", 6, 7),
+        event(0, "unheard_of", 6, 7),
         event(0, "end", 7, 7, layer=None, batches=()),
     ],
     [event(1, "receive", 2.8, 3, op=(1,), group=(0, 1), tensor="Activation", elements=2)],
@@ -149,8 +149,8 @@ def test_hover_texts_tell_who_what_and_when() -> None:
 
 def test_an_operation_that_nobody_has_given_a_look_is_drawn_and_explained() -> None:
     figure = draw(EVERY_KIND)
-    assert any(title.startswith("rank 0: recompute") for title in titles(figure))
-    assert "recompute" in texts(figure)
+    assert any(title.startswith("rank 0: unheard_of") for title in titles(figure))
+    assert "unheard_of" in texts(figure)
 
 
 def test_the_legend_names_what_occurs_and_nothing_else() -> None:
@@ -497,7 +497,7 @@ def test_more_different_ranks_than_lines_share_them() -> None:
 
 
 busy = st.tuples(
-    st.sampled_from(["forward", "backward", "update", "allgather", "pass_to", "receive", "recompute"]),
+    st.sampled_from(["forward", "backward", "update", "allgather", "pass_to", "receive", "unheard_of"]),
     st.integers(0, 60),  # layer
     st.integers(1, 40),  # length
     st.integers(0, 3),  # gap before it

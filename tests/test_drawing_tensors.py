@@ -51,13 +51,13 @@ TENSORS = {
         Activation(1, 2, [0], 1, [1], 4),
         "activation of layer 1 of 2, slice 1 of 4, micro-batch 0 of 1: 32,768 elements",
     ),
-    "a summand": (
+    "a partial sum": (
         Activation(1, 2, [0], 1, parts=[1], of=4),
-        "activation of layer 1 of 2, summand 1 of 4, micro-batch 0 of 1: 131,072 elements",
+        "activation of layer 1 of 2, partial sum 1 of 4, micro-batch 0 of 1: 131,072 elements",
     ),
-    "slices of a sum of two summands": (
+    "slices of a sum of two partial sums": (
         ActivationGrad(0, 2, [0, 2], 4, [0, 2], 4, [0, 1], 3),
-        "activation gradient of layer 0 of 2, slices 0, 2 of 4, summands 0, 1 of 3, micro-batches 0, 2 of 4: "
+        "activation gradient of layer 0 of 2, slices 0, 2 of 4, partial sums 0, 1 of 3, micro-batches 0, 2 of 4: "
         "131,072 elements",
     ),
     "very many pieces": (
@@ -113,12 +113,12 @@ def spans_of_boxes(path: str) -> list[tuple[float, float]]:
     return found
 
 
-def test_a_summand_has_lines_and_the_sign_of_a_sum() -> None:
+def test_a_partial_sum_has_lines_and_the_sign_of_a_sum() -> None:
     """So that it is told from a whole one without its color."""
     whole, one, two = (draw_tensor(Activation(0, 3, [0], 1, parts=parts, of=4)) for parts in (range(4), [1], [0, 3]))
     signs = [[text for text in texts(figure) if "\u03a3" in text] for figure in (whole, one, two)]
     assert signs == [[], ["\u03a3 1/4"], ["\u03a3 2/4"]]
-    assert "summand 1 of 4" in texts(one) and "summands 0, 3 of 4" in texts(two) and "mb 0 of 1" in texts(whole)
+    assert "partial sum 1 of 4" in texts(one) and "partial sums 0, 3 of 4" in texts(two) and "mb 0 of 1" in texts(whole)
     strokes = [figure.svg().count("stroke-width") for figure in (whole, one)]
     assert strokes[1] > strokes[0]
     box = (23.0, 25.0, 87.0, 34.0)

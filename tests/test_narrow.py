@@ -72,7 +72,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "course": draw_course,
     "group": lambda: draw_group(GROUP),
     "tensor": lambda: draw_tensor(Weight(0, 12, 0)),
-    "summand": lambda: draw_tensor(Activation(0, 3, [0], 1, parts=[1], of=4)),
+    "partial sum": lambda: draw_tensor(Activation(0, 3, [0], 1, parts=[1], of=4)),
     "primitive": lambda: draw_primitive("scatterreduce", ranks=4),
     "reference": reference,
     "player": lambda: play(staged_run()),

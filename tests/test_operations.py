@@ -5,24 +5,25 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drawing import draw, draw_primitive, perfetto, play, reference
-from lib import Cost, Model, PuzzleError, run
+from drawing import draw, draw_primitive, perfetto, play, reference, theme
+from lib import Cost, Model, PuzzleError, Run, run
 from lib.basics.errors import show_set
 from lib.course.specs import COSTS
 from lib.learner.dist import Dist
 from lib.machine.cost import Shape
 from lib.machine.rank_state import RankState
 from lib.machine.simulator import LocalSimulator
+from lib.real import A100_MEGATRON, GPT_175B
 from lib.record.codes import read_code
 from lib.record.kinds import KINDS, MEMORY_KINDS, SLOT
 from lib.record.labels import Labels, of_batches
-from lib.record.table import OPERATIONS, add, collective, computation, operation
+from lib.record.table import OPERATIONS, add, collective, computation, grantable, in_lane, operation
 from lib.record.training import FORWARD
 from lib.referee.referee import Referee, Submission
 from tests import toys
@@ -38,7 +39,7 @@ INPUT, GRADIENT = (of_batches(kind, 1, 3, frozenset({0, 1}), 2) for kind in ("Ac
 def new_operations() -> Iterator[None]:
     toys.register()
     yield
-    toys.remove(toys.REFRESH, toys.TOY_BROADCAST)
+    toys.unregister()
 
 
 # -- a new one, from outside, in one place --------------------------------------------------------
@@ -94,6 +95,124 @@ def test_new_operations_are_drawn_and_found_in_the_reference() -> None:
     page = str(reference())
     assert "\n  model.refresh(layer, inp)\n" in page
     assert "\n  await model.toy_broadcast(v, layer, axis=None)\n" in page
+
+
+# -- a collective with another result for every rank, and kinds of tensor, from outside ------------
+
+DEALT: dict[str, Any] = {"ranks": 4, "layers": 2, "batches": 4}
+
+
+@pytest.mark.usefixtures("new_operations")
+def test_what_is_dealt_out_is_timed_checked_and_printed() -> None:
+    done = run(toys.dealing, **DEALT)
+    done.check()
+    # a layer: dealt out and home again, a forward, a backward and a reduction, an update
+    assert done.time == 2 * (0.3 + 0.3 + 1 + 1 + 0.3 + 0.5)
+    assert " 0TD 0-0TD 0F0 " in str(done) and read_code("0TD").kind == "toy_deal"
+    dealt = next(event for event in done.events if event.kind == "toy_deal" and event.tensor == "Activation")
+    assert dealt.words == ("toy_deal",) and "toy_deal" in grantable()
+    assert [event.tensor for event in done.models[1].log if event.kind == "toy_deal"] == ["Activation", "ToyTokens"] * 2
+
+
+@pytest.mark.usefixtures("new_operations")
+def test_every_rank_gets_another_piece_and_its_own_again() -> None:
+    seen: dict[int, list[Any]] = {}
+
+    async def program(model: Model) -> None:
+        own = model.activations[0] = model.get_activation([model.rank, model.rank + 2])
+        tokens = model.activations[1] = await model.toy_deal(own, 0)
+        seen[model.rank] = [tokens, tokens.memory(), await model.toy_deal(tokens, 0), own]
+
+    run(program, ranks=2, layers=1, batches=4)
+    for rank, (tokens, memory, home, own) in seen.items():
+        says = f"ToyTokens(layer=0, layers=1, batches={{0-3}}, total_batches=4, shards={{{rank}}}, total=2)"
+        assert (str(tokens), memory, home) == (says, 4 * Cost().activation_elements // 2, own)
+
+
+@pytest.mark.usefixtures("new_operations")
+def test_what_does_not_go_together_is_not_dealt_out() -> None:
+    async def twice(model: Model) -> None:
+        await model.toy_deal(model.get_activation([0]), 0)
+
+    async def another_kind(model: Model) -> None:
+        await model.toy_deal(model.load_weights(0)[0], 0)
+
+    with pytest.raises(PuzzleError, match="a micro-batch comes twice"):
+        run(twice, ranks=2)
+    with pytest.raises(PuzzleError, match="toy_deal takes a Activation or ToyTokens"):
+        run(another_kind, ranks=2)
+
+
+@pytest.mark.usefixtures("new_operations")
+@pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.process)])
+@needs_torch
+def test_what_is_dealt_out_are_numbers_too(engine: str) -> None:
+    size = DEALT | {"ranks": 2, "batches": 2}
+    done = run(toys.dealing, **size, engine=engine, dtype="float64")
+    done.check()
+    assert done.events == run(toys.dealing, **size).events
+    assert run(toys.passing_keys, ranks=2, engine=engine).events == run(toys.passing_keys, ranks=2).events
+
+
+@pytest.mark.usefixtures("new_operations")
+def test_a_few_ranks_stand_for_many_that_deal_out() -> None:
+    size = {"ranks": 16, "layers": 2, "batches": 16}
+    done = run(toys.dealing, **size, represent=True)
+    assert "4 ranks were run for 16" in repr(done)
+    assert done.events == run(toys.dealing, **size).events
+
+
+@pytest.mark.usefixtures("new_operations")
+def test_kinds_that_are_new_are_drawn_in_words_and_have_signs_of_their_family() -> None:
+    done = run(toys.dealing, **DEALT)
+    for picture in (draw(done)._repr_html_(), play(done)._repr_html_(), perfetto(done), reference()._repr_html_()):
+        assert "toy deal" in picture or "toy_deal" in picture
+    said = draw_primitive("toy_deal").summary
+    for rank in range(4):
+        assert f"rank {rank} activation of layer 0 of 1, micro-batch {rank} of 4: 131,072 elements" in said
+        assert f"rank {rank} toy tokens of layer 0 of 1, expert {rank} of 4, micro-batches 0-3 of 4: 131,072" in said
+    assert theme.kind_color("toy_deal") == theme.FAMILY_COLORS["collective"]
+    assert theme.glyph_of("toy_deal") and not theme.glyph_of("toy_keys")
+
+
+@pytest.mark.usefixtures("new_operations")
+def test_a_kind_that_an_operation_makes_is_cut_sent_joined_and_gathered_at_prices_of_its_own() -> None:
+    @dataclass(frozen=True)
+    class Priced(Cost):
+        toy_keys: float = 2
+        toy_keys_elements: int = 1000
+
+    done, dearer = run(toys.passing_keys, ranks=4), run(toys.passing_keys, ranks=4, cost=Priced())
+    assert (done.time, dearer.time) == (0.25 + 0.2 + 0.2 + 0.3, 2 + 0.2 + 0.2 + 0.3)
+    sizes = [{e.elements for e in one.events if e.tensor == "ToyKeys"} for one in (done, dearer)]
+    assert sizes == [{Cost().activation_elements // 4}, {250}]
+
+
+@pytest.mark.usefixtures("new_operations")
+def test_a_size_or_a_price_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = Labels("ToyKeys", 0, 96, batches=frozenset({0}), total_batches=1)
+    monkeypatch.setitem(KINDS, "ToyKeys", toys.TOY_KEYS._replace(wide=0))
+    with pytest.raises(PuzzleError, match="Cost has no size for ToyKeys"):
+        Cost().elements(keys)
+    cost = A100_MEGATRON.cost(GPT_175B)
+    with pytest.raises(PuzzleError, match="RealCost has no size for ToyKeys"):
+        cost.elements(keys)
+    inp, tokens = keys.changed(kind="Activation"), keys.changed(kind="ToyTokens")
+    with pytest.raises(PuzzleError, match="RealCost has no price for toy_keys"):
+        cost.compute("toy_keys", inp)
+    assert cost.elements(tokens) == cost.elements(inp) == cost.activation_elements
+    done = run(toys.dealing, **DEALT | {"layers": 96}, cost=cost)
+    lengths = {round(event.length, 9) for event in done.events if event.kind == "toy_deal"}
+    assert lengths == {round(event.length, 9) for event in run_of_gathers(cost).events if event.kind == "allgather"}
+
+
+def run_of_gathers(cost: Cost) -> Run:
+    """A gather as large as what ``dealing`` deals out."""
+
+    async def program(model: Model) -> None:
+        await model.allgather(model.get_activation([0]).shard(model.rank, model.RANKS), 0)
+
+    return run(program, ranks=4, layers=96, cost=cost)
 
 
 @pytest.mark.usefixtures("new_operations")
@@ -201,7 +320,7 @@ def test_a_collective_that_gives_too_few_results_is_no_other_collective() -> Non
 def test_a_computation_with_more_values_than_labels_is_refused(
     new_operations: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    twice = replace(toys.REFRESH, value=lambda values, given: [*given, *given])
+    twice = replace(toys.REFRESH, value=lambda values, given, more: [*given, *given])
     monkeypatch.setitem(OPERATIONS, "refresh", twice)
     simulator = LocalSimulator(Shape.of(1, cost=toys.ToyCost()), graded=True)
     rank = simulator.open(0, 1, 1)
@@ -209,7 +328,7 @@ def test_a_computation_with_more_values_than_labels_is_refused(
         simulator.compute(rank, "refresh", 0, [simulator.get_activation(rank, frozenset([0]))])
 
 
-# -- what each of the compute lane insists on, and makes ----------------------------------------------
+# -- what each of the compute stream insists on, and makes ----------------------------------------------
 
 NEEDED = {  # of the layer in the middle of three, where there are two micro-batches
     "forward": {"inp": INPUT, "weight": WEIGHT},
@@ -262,7 +381,7 @@ def layer_of(kind: str) -> Any:
 @pytest.mark.parametrize("kind", NEEDED)
 def test_an_operation_takes_what_fits(kind: str) -> None:
     for graded in (True, False):
-        computation(kind).rule(middle(graded), layer_of(kind), [*NEEDED[kind].values()])
+        computation(kind).rule(middle(graded), layer_of(kind), [*NEEDED[kind].values()], {})
 
 
 @pytest.mark.parametrize(("kind", "operand", "other", "says"), OTHERS)
@@ -272,7 +391,7 @@ def test_an_operation_refuses_an_operand_that_differs_in_one_label(
     """It names the operation, its layer and its micro-batches, and shows the operand that does not fit."""
     given = NEEDED[kind] | {operand: NEEDED[kind][operand].changed(**other)}
     with pytest.raises(PuzzleError) as raised:
-        computation(kind).rule(middle(), layer_of(kind), [*given.values()])
+        computation(kind).rule(middle(), layer_of(kind), [*given.values()], {})
     error = raised.value
     assert error.problem == says
     batches = None if kind == "update" else given["inp"].batches
@@ -288,17 +407,17 @@ def test_an_update_is_of_the_same_piece_however_it_is_written_and_the_gradient_m
     quarters, half = {"shards": frozenset({2, 3}), "total": 4}, {"shards": frozenset({1}), "total": 2}
     state = WEIGHT.changed(kind="OptState")
     for covers in ({}, half, quarters, {"shards": frozenset({1, 2, 3}), "total": 4}):
-        rule(rank, 1, [GRADIENT.changed(**covers), WEIGHT.changed(**quarters), state.changed(**half)])
-        rule(rank, 1, [GRADIENT.changed(**covers), WEIGHT.changed(**half), state.changed(**quarters)])
+        rule(rank, 1, [GRADIENT.changed(**covers), WEIGHT.changed(**quarters), state.changed(**half)], {})
+        rule(rank, 1, [GRADIENT.changed(**covers), WEIGHT.changed(**half), state.changed(**quarters)], {})
     with pytest.raises(PuzzleError, match="does not cover"):
-        rule(rank, 1, [GRADIENT.changed(total=2), WEIGHT.changed(**half), state.changed(**quarters)])
+        rule(rank, 1, [GRADIENT.changed(total=2), WEIGHT.changed(**half), state.changed(**quarters)], {})
 
 
 def test_by_hand_an_updated_weight_goes_on() -> None:
     """In a demonstration a second step may follow the first."""
     newer = WEIGHT.changed(step=1)
-    computation("forward").rule(middle(graded=False), 1, [INPUT, newer])
-    computation("backward").rule(middle(graded=False), 1, [INPUT, INPUT.changed(kind="ActivationGrad"), newer])
+    computation("forward").rule(middle(graded=False), 1, [INPUT, newer], {})
+    computation("backward").rule(middle(graded=False), 1, [INPUT, INPUT.changed(kind="ActivationGrad"), newer], {})
 
 
 @pytest.mark.parametrize(
@@ -311,7 +430,7 @@ def test_by_hand_an_updated_weight_goes_on() -> None:
     ],
 )
 def test_an_operation_makes_what_the_next_one_needs(kind: str, makes: list[Labels]) -> None:
-    assert computation(kind).makes(middle(), layer_of(kind), [*NEEDED[kind].values()]) == makes
+    assert computation(kind).makes(middle(), layer_of(kind), [*NEEDED[kind].values()], {}) == makes
 
 
 # -- an unknown one is refused where it is met -----------------------------------------------------
@@ -321,12 +440,12 @@ def test_an_operation_makes_what_the_next_one_needs(kind: str, makes: list[Label
 def test_what_is_no_operation_of_the_compute_lane_is_refused(kind: Any) -> None:
     simulator = LocalSimulator(Shape.of(1), graded=True)
     rank = simulator.open(0, 2, 1)
-    says = f"{kind} is no operation of the compute lane" if kind in OPERATIONS else f"there is no operation {kind!r}"
+    says = f"{kind} is no operation of the compute stream" if kind in OPERATIONS else f"there is no operation {kind!r}"
     with pytest.raises(PuzzleError, match=says):
         simulator.compute(rank, kind, 0, [])
     with pytest.raises(PuzzleError, match=says) as raised:
         computation(kind)
-    assert raised.value.expected.startswith("forward, loss, backward, backward_input, backward_weight, update")
+    assert raised.value.expected.startswith(", ".join(in_lane("compute")))
 
 
 @pytest.mark.parametrize("kind", ["toy_broadcast", "forward", "receive", "", None])

@@ -1,4 +1,4 @@
-"""Layers in pieces (``partial=True``), summands, slices: figures, refusals, wrong values, and real tensors."""
+"""Layers in pieces (``partial=True``), partial sums, slices: figures, refusals, wrong values, and real tensors."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ Sum = Callable[[Model, Any, int], Any]
 Piece = tuple[Sequence[int], int]  # shards of how many
 
 
-async def summed(model: Model, summand: Any, layer: int) -> Any:
-    return await model.allreduce(summand, layer)
+async def summed(model: Model, partial_sum: Any, layer: int) -> Any:
+    return await model.allreduce(partial_sum, layer)
 
 
-async def raw(model: Model, summand: Any, layer: int) -> Any:
-    return summand
+async def raw(model: Model, partial_sum: Any, layer: int) -> Any:
+    return partial_sum
 
 
-async def halves(model: Model, summand: Any, layer: int) -> Any:
-    return await model.allgather(await model.scatterreduce(summand, layer), layer)
+async def halves(model: Model, partial_sum: Any, layer: int) -> Any:
+    return await model.allgather(await model.scatterreduce(partial_sum, layer), layer)
 
 
-async def first_slice(model: Model, summand: Any, layer: int) -> Any:
-    return await model.scatterreduce(summand, layer)
+async def first_slice(model: Model, partial_sum: Any, layer: int) -> Any:
+    return await model.scatterreduce(partial_sum, layer)
 
 
 def load(model: Model, layer: int, piece: Piece) -> None:
@@ -80,14 +80,14 @@ def pieces(cut: Callable[[Model], Piece], up: Sum = summed, down: Sum = summed, 
         for layer in reversed(range(model.LAYERS)):
             operands = (layer, model.activations[layer], model.grad_activations[layer + 1], model.weights[layer])
             if split:
-                model.grad_activations["summand"] = model.backward_input(*operands, partial=True)
+                model.grad_activations["partial sum"] = model.backward_input(*operands, partial=True)
                 model.grad_weights[layer] = model.backward_weight(*operands, partial=True)
             else:
-                of_weight, model.grad_activations["summand"] = model.backward(*operands, partial=True)
+                of_weight, model.grad_activations["partial sum"] = model.backward(*operands, partial=True)
                 model.grad_weights[layer] = of_weight
             del model.activations[layer], model.grad_activations[layer + 1]
             if layer:
-                model.grad_activations[layer] = await down(model, model.grad_activations.pop("summand"), layer - 1)
+                model.grad_activations[layer] = await down(model, model.grad_activations.pop("partial sum"), layer - 1)
             weight, state = model.weights[layer], model.opt_states[layer]
             updated = model.update(layer, model.grad_weights.pop(layer), weight, state)
             model.weights[layer], model.opt_states[layer] = updated
@@ -163,7 +163,7 @@ def test_a_whole_weight_gives_the_whole_sum() -> None:
     assert (model.grad_weights[0], model.grad_activations[1]) == model.backward(0, inp, grad, weight)
 
 
-def test_several_summands_of_one_rank_are_added_up_by_collectives() -> None:
+def test_several_partial_sums_of_one_rank_are_added_up_by_collectives() -> None:
     """Each of two ranks computes with two pieces, one after the other. Two meetings give two sums of two, and a third
     one the whole."""
 
@@ -193,9 +193,9 @@ def test_several_summands_of_one_rank_are_added_up_by_collectives() -> None:
     assert done.time == 2 * 0.25 + 3 * 0.3 + 2 * 0.25 + 2 * 0.5
 
 
-def test_a_sum_over_one_axis_of_two_is_still_a_summand() -> None:
-    async def both(model: Model, summand: Any, layer: int) -> Any:
-        once = await model.allreduce(summand, layer, axis="row")
+def test_a_sum_over_one_axis_of_two_is_still_a_partial_sum() -> None:
+    async def both(model: Model, partial_sum: Any, layer: int) -> Any:
+        once = await model.allreduce(partial_sum, layer, axis="row")
         assert not once.is_complete() and len(once.parts) * 3 == once.of * 1 and once.memory() == A
         return await model.allreduce(once, layer, axis="column")
 
@@ -205,7 +205,7 @@ def test_a_sum_over_one_axis_of_two_is_still_a_summand() -> None:
 
 
 def staged(passes: str) -> Any:
-    """A pipeline of two stages, each of tensor-parallel ranks, that pass on slices, or sums of only some summands."""
+    """A pipeline of two stages, each of tensor-parallel ranks, that pass on slices, or sums that lack some."""
 
     async def training(model: Model) -> Model:
         stage, stages = model.axis_index("stage"), model.axis_size("stage")
@@ -215,10 +215,10 @@ def staged(passes: str) -> Any:
         for layer in mine:
             load(model, layer, ([tensor], tensors))
 
-        async def hand(summand: Any, layer: int, to: int) -> None:
+        async def hand(partial_sum: Any, layer: int, to: int) -> None:
             if passes == "slices":
-                summand = await model.scatterreduce(summand, layer, axis="tensor")
-            await model.pass_to(model.rank + to * tensors, summand)
+                partial_sum = await model.scatterreduce(partial_sum, layer, axis="tensor")
+            await model.pass_to(model.rank + to * tensors, partial_sum)
 
         async def take(came_from: int) -> Any:
             came = await model.receive(model.rank + came_from * tensors)
@@ -251,9 +251,9 @@ def staged(passes: str) -> Any:
     return training
 
 
-@pytest.mark.parametrize("passes", ["slices", "summands"])
+@pytest.mark.parametrize("passes", ["slices", "partial sums"])
 @pytest.mark.parametrize("t", [2, 3, 4])
-def test_slices_and_summands_can_be_passed_on(passes: str, t: int) -> None:
+def test_slices_and_partial_sums_can_be_passed_on(passes: str, t: int) -> None:
     done = run(staged(passes), 2 * t, 4, 1, mesh={"stage": 2, "tensor": t})
     done.check()
     sent = [event for event in done.events if event.kind == "pass_to"]
@@ -352,9 +352,9 @@ def test_parts_and_slices_are_in_their_coarsest_form() -> None:
     assert slice_of == Activation(1, 4, {0}, 2, {1}, 4) and slice_of.memory() == A // 4
     joined = slice_of.combine(Activation(1, 4, {0}, 2).shard(0, 4))
     assert joined == Activation(1, 4, {0}, 2, {0}, 2) and not joined.is_complete()
-    summand = ActivationGrad(1, 4, {0}, 2, parts={1}, of=2)
-    assert summand.memory() == A and not summand.is_complete()
-    assert summand.shard(1, 2).memory() == A // 2 and summand.shard(1, 2).parts == {1}
+    partial_sum = ActivationGrad(1, 4, {0}, 2, parts={1}, of=2)
+    assert partial_sum.memory() == A and not partial_sum.is_complete()
+    assert partial_sum.shard(1, 2).memory() == A // 2 and partial_sum.shard(1, 2).parts == {1}
 
 
 BY_HAND = [{"parts": {4}, "of": 4}, {"parts": {0}, "of": 0}, {"parts": {0}, "of": 1 << 20}, {"shards": {3}, "total": 2}]
@@ -368,7 +368,7 @@ def test_labels_by_hand_make_sense(wrong: dict[str, Any]) -> None:
 
 # -- what is refused -------------------------------------------------------------------------------------------------
 
-SUMMAND, SLICE = {"parts": {1}, "of": 4}, {"shards": {1}, "total": 4}
+PARTIAL_SUM, SLICE = {"parts": {1}, "of": 4}, {"shards": {1}, "total": 4}
 NOT_SUMMED, NOT_JOINED = "is not the whole sum", "is a slice of the sequence"
 
 
@@ -413,23 +413,23 @@ def refusals() -> list[Any]:
             called = lambda m, operands=operands: getattr(m, verb)(0, *operands, weight, **how)  # noqa: E731
             add(f"{verb} with {name} a {end}", f"the {name} {problem}", fix, called)
 
-    with_part("summand", SUMMAND, NOT_SUMMED, "allreduce")
+    with_part("partial sum", PARTIAL_SUM, NOT_SUMMED, "allreduce")
     with_part("slice", SLICE, NOT_JOINED, "allgather")
     incomplete, other = "the weight is not complete", Weight(1, 2, 0, {1}, 4)
     add("a piece, no word", incomplete, "allgather", lambda m: m.forward(0, act(), QUARTER))
     add("a piece, no word, backward", incomplete, "allgather", lambda m: m.backward(0, act(), grad(), QUARTER))
     add("another layer's piece", "that of layer 1", "weights", lambda m: m.forward(0, act(), other, partial=True))
     one, two = act(1, **SLICE, parts={0}, of=2), act(1, shards={2}, total=4, parts={1}, of=2)
-    add("slices of two summands", "not parts of one thing", "add up the summands", lambda m: one.combine(two))
+    add("slices of two partial sums", "not parts of one thing", "add up the partial sums", lambda m: one.combine(two))
     add("a slice twice", "a shard comes twice", "a slice of its own", lambda m: one.combine(one))
     of_piece, state = WeightGrad(0, 2, {0}, 1, {1}, 4), OptState(0, 2, 0)
     add("the gradient of a piece", "piece|shard", "", lambda m: m.update(0, of_piece, WHOLE_WEIGHT, state))
-    add("two kinds", "only weight gradients add up", "", lambda m: act(1, **SUMMAND) + grad(1, **SUMMAND))
+    add("two kinds", "only weight gradients add up", "", lambda m: act(1, **PARTIAL_SUM) + grad(1, **PARTIAL_SUM))
     return [pytest.param(*case[1:], id=case[0]) for case in cases]
 
 
 @pytest.mark.parametrize(("use", "says", "fix"), refusals())
-def test_a_summand_or_a_slice_is_refused_where_a_whole_is_wanted(
+def test_a_partial_sum_or_a_slice_is_refused_where_a_whole_is_wanted(
     use: Callable[[Model], object], says: str, fix: str
 ) -> None:
     model = Model(0, Dist(2), layers=2, batches=1)
@@ -466,10 +466,10 @@ MET = [
     ("allreduce", (complete, complete), "that activation is whole already"),
     ("scatterreduce", (complete, complete), "that activation is whole already"),
     ("allreduce", (own, complete), "that activation is whole already"),
-    ("allreduce", (lambda m: own(m, index=0), lambda m: own(m, index=0)), "a summand comes twice"),
-    ("scatterreduce", (lambda m: own(m, index=1), lambda m: own(m, index=1)), "a summand comes twice"),
-    ("allreduce", (own, lambda m: own(m, batch=1)), "these are not summands of one thing"),
-    ("scatterreduce", (own, lambda m: own(m, lambda out: out.shard(0, 2))), "these are not summands of one thing"),
+    ("allreduce", (lambda m: own(m, index=0), lambda m: own(m, index=0)), "a partial sum comes twice"),
+    ("scatterreduce", (lambda m: own(m, index=1), lambda m: own(m, index=1)), "a partial sum comes twice"),
+    ("allreduce", (own, lambda m: own(m, batch=1)), "these are not partial sums of one thing"),
+    ("scatterreduce", (own, lambda m: own(m, lambda out: out.shard(0, 2))), "these are not partial sums of one thing"),
     ("allreduce", (lambda m: complete(m).shard(0, 2),) * 2, "that slice is added up already"),
     ("allgather", (own, own), "these are not parts of one thing"),
     ("allgather", (lambda m: own(m, lambda out: out.shard(m.rank, 2)),) * 2, "these are not parts of one thing"),
@@ -501,9 +501,9 @@ def test_a_piece_that_is_updated_is_refused() -> None:
 # -- with the rules off the values tell ------------------------------------------------------------------------------
 
 
-async def same(model: Model, summand: Any, layer: int) -> Any:
+async def same(model: Model, partial_sum: Any, layer: int) -> Any:
     """The sum over half of the ranks only."""
-    return await model.allreduce(summand, layer, axis="half")
+    return await model.allreduce(partial_sum, layer, axis="half")
 
 
 WRONG = {
@@ -535,7 +535,7 @@ def test_values_tell_a_wrong_program_without_the_rules(name: str, layers: int, e
 
 
 @pytest.mark.parametrize("layers", [1, 3])
-def test_a_summand_twice_leaves_another_out(layers: int) -> None:
+def test_a_partial_sum_twice_leaves_another_out(layers: int) -> None:
     """All ranks with the first piece: what is left out is missing from the final weight as well."""
     cut: Callable[[Model], Piece] = lambda model: ([0], model.RANKS)  # noqa: E731
     done = run(pieces(cut), 4, layers, 1, _strict=False)
@@ -543,7 +543,7 @@ def test_a_summand_twice_leaves_another_out(layers: int) -> None:
         check_finals(done.final_states)
 
 
-def test_a_summand_twice_is_wrong_in_value_where_the_final_weight_is_complete() -> None:
+def test_a_partial_sum_twice_is_wrong_in_value_where_the_final_weight_is_complete() -> None:
     """Rank 0 has two of three pieces and brings one of them twice."""
 
     async def training(model: Model) -> Model:
@@ -565,7 +565,7 @@ def test_a_summand_twice_is_wrong_in_value_where_the_final_weight_is_complete() 
         model.set_final_weight(0, final)
         return model
 
-    with pytest.raises(PuzzleError, match="a summand comes twice"):
+    with pytest.raises(PuzzleError, match="a partial sum comes twice"):
         run(training, 2, 1, 1)
     with pytest.raises(PuzzleError, match="wrong value"):
         check_finals(run(training, 2, 1, 1, _strict=False).final_states)
@@ -583,10 +583,10 @@ def test_honest_cuts_are_right_without_the_rules(cut: list[Piece]) -> None:
 def test_a_record_says_what_was_used() -> None:
     done = run(pieces(even, halves, summed), 2, 2, 1)
     words = {(event.kind, event.words) for event in done.events if event.words}
-    summands, slices = ("partial=True",), ("slices",)
+    partial_sums, slices = ("partial=True",), ("slices",)
     assert words == {
-        *(("forward", summands), ("backward", summands), ("allreduce", summands)),
-        *(("scatterreduce", summands), ("allgather", slices)),
+        *(("forward", partial_sums), ("backward", partial_sums), ("allreduce", partial_sums)),
+        *(("scatterreduce", partial_sums), ("allgather", slices)),
     }
 
 
@@ -621,8 +621,8 @@ def test_real_tensors_agree(dtype: str, split: bool, how: Sum) -> None:
 
 
 @needs_torch
-@pytest.mark.parametrize("passes", ["slices", "summands"])
-def test_real_slices_and_summands_are_passed_on(passes: str) -> None:
+@pytest.mark.parametrize("passes", ["slices", "partial sums"])
+def test_real_slices_and_partial_sums_are_passed_on(passes: str) -> None:
     size: dict[str, Any] = {"ranks": 6, "layers": 4, "batches": 1, "mesh": {"stage": 2, "tensor": 3}}
     run(staged(passes), **size, engine="local", dtype="float64", hidden=12, length=7).check()
 

@@ -35,7 +35,7 @@ class Layer(NamedTuple):
     """The shapes of the parameters for a hidden size, in the order of the flat weight. One dimension: a gain near 1."""
     function: Callable[[torch.Tensor, Sequence[torch.Tensor], Cheap], torch.Tensor]
     """The output, for input and parameters."""
-    summand: Callable[[torch.Tensor, torch.Tensor, Cheap], torch.Tensor] | None = None
+    partial_sum: Callable[[torch.Tensor, torch.Tensor, Cheap], torch.Tensor] | None = None
     """What some units add to the output, for a kind that can be computed in pieces. The parameters are its units, one
     after the other: rows of the first of them."""
 
@@ -155,7 +155,7 @@ def apply_adapted(
 def unit(kind: str, hidden: int) -> int | None:
     """Return how many numbers of the flat weight belong together when a layer is computed in pieces, or None for a kind
     that cannot be."""
-    return None if LAYERS[kind].summand is None else LAYERS[kind].shapes(hidden)[0][1]
+    return None if LAYERS[kind].partial_sum is None else LAYERS[kind].shapes(hidden)[0][1]
 
 
 def split(kind: str, hidden: int, flat: torch.Tensor) -> list[torch.Tensor]:
@@ -173,6 +173,6 @@ def apply(kind: str, x: torch.Tensor, flat: torch.Tensor, cheap: Cheap = at_once
 def apply_units(kind: str, x: torch.Tensor, flat: torch.Tensor, bypass: bool, cheap: Cheap = at_once) -> torch.Tensor:
     """Return what some units of a layer, one after the other in ``flat``, add to its output. With ``bypass`` they are
     those that add x as well."""
-    summand: Any = LAYERS[kind].summand
-    added: torch.Tensor = summand(x, flat.view(-1, 2 * x.shape[-1]), cheap)
+    partial_sum: Any = LAYERS[kind].partial_sum
+    added: torch.Tensor = partial_sum(x, flat.view(-1, 2 * x.shape[-1]), cheap)
     return x + added if bypass else added

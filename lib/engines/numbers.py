@@ -16,7 +16,7 @@ import torch
 from ..basics.errors import PuzzleError
 from ..machine.cost import Cost
 from ..machine.fingerprints import Fingerprints
-from ..record.kinds import ACTIVATIONS
+from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
@@ -171,30 +171,32 @@ class Numbers:
         return Real(new_weight, Pieces(old.spans, flat)), Real(new_state, Pieces(old.spans, moments, step))
 
     def add(self, values: Sequence[Real]) -> Real:
-        """Return a sum of gradients or of summands, added from the first to the last, or nan if they are of different
-        pieces."""
+        """Return a sum of gradients or of partial sums, added from the first to the last, or nan if they are of
+        different pieces."""
         if isinstance(values[0].data, dict):
             mark, first = self.fingerprints.add([value.mark for value in values]), _activations(values[0])
             return Real(mark, {batch: _total([_activations(value)[batch] for value in values]) for batch in first})
-        summands = [value.data for value in values if isinstance(value.data, Pieces)]
-        if not summands:
+        partial_sums = [value.data for value in values if isinstance(value.data, Pieces)]
+        if not partial_sums:
             return self.zero
-        return Real(self.fingerprints.add([value.mark for value in values]), _total(summands))
+        return Real(self.fingerprints.add([value.mark for value in values]), _total(partial_sums))
 
     def cut(self, value: Real, piece: Labels) -> Real:
         if value.data is None:
             return value
         mark = self.fingerprints.cut(value.mark, piece)
         if isinstance(value.data, dict):
-            return Real(mark, {batch: self._slice(one, piece) for batch, one in value.data.items()})
+            return Real(mark, {batch: self._slice(value.data[batch], piece) for batch in sorted(piece.batches)})
         return Real(mark, self._part(_pieces(value), piece))
 
     def join(self, values: Sequence[Real]) -> Real:
         mark = self.fingerprints.join([value.mark for value in values])
         if isinstance(values[0].data, dict):
-            slices = [_activations(value) for value in values]
-            joined = {batch: together([self._in_spans(part[batch]) for part in slices]) for batch in slices[0]}
-            return Real(mark, {batch: self._sequence(one) for batch, one in joined.items()})
+            pieces: dict[int, list[Pieces]] = {}
+            for value in values:
+                for batch, one in _activations(value).items():
+                    pieces.setdefault(batch, []).append(self._in_spans(one))
+            return Real(mark, {batch: self._sequence(together(own)) for batch, own in sorted(pieces.items())})
         parts = [value.data for value in values if isinstance(value.data, Pieces)]
         return Real(mark, together(parts) if parts else None)
 
@@ -206,7 +208,7 @@ class Numbers:
 
     def shape(self, labels: Labels) -> tuple[int, int]:
         """Return (rows, numbers) of a tensor with these labels: a row for each micro-batch, two for m and v, or one."""
-        if labels.kind in ACTIVATIONS:
+        if KINDS[labels.kind].by_batch:
             return len(labels.batches), size(self._spans(labels))
         return 1 + (labels.kind == "OptState"), size(self._spans(labels))
 
@@ -234,7 +236,7 @@ class Numbers:
             return self.zero
         if tuple(flat.shape) != self.shape(labels):
             raise ValueError(f"{labels} has shape {self.shape(labels)}, not {tuple(flat.shape)}")
-        if labels.kind in ACTIVATIONS:
+        if KINDS[labels.kind].by_batch:
             rows, spans = [row.clone() for row in flat] if len(flat) > 1 else list(flat), self._spans(labels)
             pairs = zip(sorted(labels.batches), rows, strict=True)
             return Real(mark, {batch: self._sequence(Pieces(spans, row[None])) for batch, row in pairs})
@@ -248,14 +250,15 @@ class Numbers:
     def _spans(self, labels: Labels) -> Spans:
         """Return which numbers of the flat whole these are: of a weight, of an adapter, or of a sequence, which is cut
         between tokens."""
-        if labels.kind not in ACTIVATIONS:
+        if not KINDS[labels.kind].by_batch:
             return spans_of(labels.shards, labels.total, self.of_adapter if labels.adapter else self.parameters)
-        tokens, width = spans_of(labels.shards, labels.total, self.work.length), self.work.hidden
+        tokens = spans_of(labels.shards, labels.total, self.work.length)
+        width = self.work.hidden * KINDS[labels.kind].wide
         return tuple((start * width, stop * width) for start, stop in tokens)
 
     def _in_spans(self, one: torch.Tensor | Pieces) -> Pieces:
         """Return an activation of one micro-batch as the part of a sequence that it is."""
-        return one if isinstance(one, Pieces) else Pieces(self.sequence, one.reshape(1, -1))
+        return one if isinstance(one, Pieces) else Pieces(((0, one.numel()),), one.reshape(1, -1))
 
     def _sequence(self, part: Pieces) -> torch.Tensor | Pieces:
         """Return a part of a sequence in its form: a whole one is (length, hidden)."""
@@ -307,14 +310,14 @@ def _activations(value: Real) -> dict[int, Any]:
     return value.data
 
 
-def _total(summands: Sequence[Any]) -> Any:
+def _total(partial_sums: Sequence[Any]) -> Any:
     """Return a sum of tensors or of pieces, in order, or nan if they are of different pieces."""
-    first = summands[0]
+    first = partial_sums[0]
     if isinstance(first, torch.Tensor):
-        alike = [one if isinstance(one, torch.Tensor) else torch.full_like(first, math.nan) for one in summands]
+        alike = [one if isinstance(one, torch.Tensor) else torch.full_like(first, math.nan) for one in partial_sums]
         return sum(alike[1:], start=first)
     total = first.flat
-    for other in summands[1:]:
+    for other in partial_sums[1:]:
         same = isinstance(other, Pieces) and other.spans == first.spans
         total = total + (other.flat if same else nothing(total, first.spans))
     return Pieces(first.spans, total)

@@ -1,11 +1,12 @@
 """What a learner touches: labels and opaque tokens, and no decision.
 
-=======  ======================================================================
-tensors  the five kinds of tensor
-storage  the five dictionaries
-watch    knowing when everyone waits under somebody else's loop
-calls    a call in flight, to be awaited now or later
-dist     the machine as the learner names it
-model    a rank: five dictionaries, and the verbs of training
-=======  ======================================================================
+========  ======================================================================
+tensors   the kinds of tensor
+storage   the five dictionaries
+watch     knowing when everyone waits under somebody else's loop
+calls     a call in flight, to be awaited now or later
+dist      the machine as the learner names it
+model     a rank: five dictionaries, and the verbs of training
+examples  what two ranks bring to a collective and get, for docstrings
+========  ======================================================================
 """

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from types import CodeType, FrameType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
 from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at
@@ -20,25 +20,42 @@ from ..machine.interface import CallHandle, FinalState
 from ..machine.simulator import loading
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
-from ..record.kinds import ACTIVATIONS, STORES
+from ..record.kinds import KINDS, STORES
 from ..record.operations import Collective, Computation
-from ..record.table import Verbs, sums
+from ..record.table import Verbs, operation, sums
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .calls import Call, Caller
 from .dist import Dist
 from .storage import Answers, Storage
-from .tensors import TENSORS, Activation, ActivationGrad, OptState, Saved, Tensor, Weight, WeightGrad, expect, of_token
+from .tensors import (
+    TENSORS,
+    Activation,
+    ActivationGrad,
+    Batched,
+    OptState,
+    Saved,
+    Sharded,
+    Tensor,
+    Weight,
+    WeightGrad,
+    expect,
+    of_token,
+)
 
 PLAIN = (str, int, float, bool, type(None))
 LISTS = (list, tuple, range)  # what stands for several tensors, or for their layers
 LONGEST = 1000  # characters of a plain message: messages are priced as if they weighed nothing
 Verb = TypeVar("Verb", bound=Callable[..., Any])
+Cut = TypeVar("Cut", bound=Sharded)  # what can be joined, and what can be summed
+Summed = TypeVar("Summed", bound=WeightGrad | Batched)
 
 
 def priced(verb: Verb) -> Verb:
-    """Write the price of a verb, as the default cost has it, into its docstring in place of ``{price}``."""
+    """Write the price of a verb, as the default cost has it, into its docstring in place of ``{price}``, and its names
+    in torch in place of ``{torch}``."""
     if verb.__doc__:
-        verb.__doc__ = verb.__doc__.replace("{price}", Cost().in_words(verb.__name__))
+        names = " or ".join(f"dist.{name}" for name in operation(verb.__name__).elsewhere)
+        verb.__doc__ = verb.__doc__.replace("{price}", Cost().in_words(verb.__name__)).replace("{torch}", names)
     return verb
 
 
@@ -253,6 +270,28 @@ class Model(Verbs):
 
     # -- operations ----------------------------------------------------------------------------
 
+    @overload
+    def forward(
+        self,
+        layer: int,
+        inp: Activation,
+        weight: Weight,
+        *,
+        partial: bool = False,
+        keep: None = None,
+        adapter: Weight | None = None,
+    ) -> Activation: ...
+    @overload
+    def forward(
+        self,
+        layer: int,
+        inp: Activation,
+        weight: Weight,
+        *,
+        partial: bool = False,
+        keep: str,
+        adapter: Weight | None = None,
+    ) -> tuple[Activation, Saved]: ...
     @priced
     def forward(
         self,
@@ -267,7 +306,7 @@ class Model(Verbs):
         """The layer's output, which is the input of the next layer. Takes {price}.
 
         Needs the layer's complete weight, not yet updated, and its input. With ``partial=True`` the weight may be a
-        piece: it takes that share of the time, and gives one summand of the output. With ``keep="all"``, or
+        piece: it takes that share of the time, and gives a partial sum of the output. With ``keep="all"``, or
         ``"selective"`` for less, it gives the output and what it leaves behind for backward, a ``Saved``. ``adapter``:
         the layer's complete adapter, if it has one. Only some puzzles allow these three.
         """
@@ -305,7 +344,7 @@ class Model(Verbs):
 
         Needs what forward needed, and the gradient of the layer's output for the same micro-batches. ``saved``: what
         forward left behind; what it lacks is computed again. With ``partial=True`` the weight may be a piece: then the
-        first gradient is that of the piece, and the second one summand. With ``adapter=...``, the layer's adapter, the
+        first gradient is that of the piece, and the second a partial sum. With ``adapter``, the layer's adapter, the
         first gradient is that of the adapter: the weight is frozen, and it takes as long as backward_input.
         """
         if saved is not None or partial is not False or adapter is not None:
@@ -369,7 +408,7 @@ class Model(Verbs):
         return of_token(made[0]), of_token(made[1])  # type: ignore[return-value]
 
     def _compute(self, row: Computation, layer: int | None, *operands: Tensor | None, **options: object) -> list[Any]:
-        """Carry out any operation of the compute lane, called by its verb. Return what it makes. Operands that need not
+        """Carry out an operation of the compute stream, called by its verb. Return its results. Operands that need not
         be given, after the others, are None where they are not, and so are options; one that may be True is False.
 
         The verbs above do the same one by one: with names instead of loops they take half the time.
@@ -393,7 +432,7 @@ class Model(Verbs):
                 expected = " or ".join(map(repr, (*known, unsaid)))
                 where = self._place(row.kind, layer)
                 fix = f"model.{row.kind}(..., {name}={known[0]!r}), or leave {name} out"
-                problem = f"{name} cannot be this"
+                problem = f"unknown value for {name}"
                 raise PuzzleError(problem, where=where, expected=expected, got=describe(value), fix=fix)
             chosen[name] = value
         return chosen
@@ -416,30 +455,71 @@ class Model(Verbs):
 
     # -- communication ---------------------------------------------------------------------------
 
-    @priced
+    @overload
+    def allreduce(self, v: Summed, layer: int, axis: str | None = None) -> Awaitable[Summed]: ...
+    @overload
     def allreduce(
-        self, v: WeightGrad | Sequence[WeightGrad], layer: int | Sequence[int], axis: str | None = None
-    ) -> Awaitable[Any]:
+        self, v: Sequence[Summed], layer: Sequence[int], axis: str | None = None
+    ) -> Awaitable[list[Summed]]: ...
+    @priced
+    def allreduce(self, v: Any, layer: int | Sequence[int], axis: str | None = None) -> Awaitable[Any]:
         """All-reduce: sums the gradients of the group, and every rank of the group gets the sum. Takes {price}.
 
         The group is all ranks. With ``axis``, a mesh axis, it is this rank and those that differ from it in that
         coordinate only. A list of gradients with the list of their layers is one call for all of them: it gives a list.
+
+        Example, of two ranks that bring the gradients of micro-batches 0 and 1 (in PyTorch: {torch}):
+
+        >>> from lib.learner.examples import before_and_after
+        >>> before_and_after("allreduce")
+        rank 0 brings WeightGrad(layer=0, layers=1, batches={0}, total_batches=2, shards={0}, total=1)
+        rank 1 brings WeightGrad(layer=0, layers=1, batches={1}, total_batches=2, shards={0}, total=1)
+        rank 0 gets WeightGrad(layer=0, layers=1, batches={0, 1}, total_batches=2, shards={0}, total=1)
+        rank 1 gets WeightGrad(layer=0, layers=1, batches={0, 1}, total_batches=2, shards={0}, total=1)
         """
         return self._meet(ALLREDUCE, v, layer, axis)
 
+    @overload
+    def allgather(self, v: Cut, layer: int, axis: str | None = None) -> Awaitable[Cut]: ...
+    @overload
+    def allgather(self, v: Sequence[Cut], layer: Sequence[int], axis: str | None = None) -> Awaitable[list[Cut]]: ...
     @priced
     def allgather(self, v: Any, layer: int | Sequence[int], axis: str | None = None) -> Awaitable[Any]:
         """All-gather: joins the group's shards of a Weight, OptState or WeightGrad, and every rank of the group gets
         what they make together. Takes {price}. A list of shards with the list of their layers is one call for all of
-        them: it gives a list."""
+        them: it gives a list.
+
+        Example, of two ranks that bring a half of a weight each (in PyTorch: {torch}):
+
+        >>> from lib.learner.examples import before_and_after
+        >>> before_and_after("allgather")
+        rank 0 brings Weight(layer=0, layers=1, step=0, shards={0}, total=2)
+        rank 1 brings Weight(layer=0, layers=1, step=0, shards={1}, total=2)
+        rank 0 gets Weight(layer=0, layers=1, step=0, shards={0}, total=1)
+        rank 1 gets Weight(layer=0, layers=1, step=0, shards={0}, total=1)
+        """
         return self._meet(ALLGATHER, v, layer, axis)
 
-    @priced
+    @overload
+    def scatterreduce(self, v: Summed, layer: int, axis: str | None = None) -> Awaitable[Summed]: ...
+    @overload
     def scatterreduce(
-        self, v: WeightGrad | Sequence[WeightGrad], layer: int | Sequence[int], axis: str | None = None
-    ) -> Awaitable[Any]:
+        self, v: Sequence[Summed], layer: Sequence[int], axis: str | None = None
+    ) -> Awaitable[list[Summed]]: ...
+    @priced
+    def scatterreduce(self, v: Any, layer: int | Sequence[int], axis: str | None = None) -> Awaitable[Any]:
         """Reduce-scatter: sums the gradients of the group, and rank number i of the group, from 0, gets piece i.
-        Takes {price}. A list of gradients with the list of their layers is one call for them all: it gives a list."""
+        Takes {price}. A list of gradients with the list of their layers is one call for them all: it gives a list.
+
+        Example, of two ranks that bring the gradients of micro-batches 0 and 1 (in PyTorch: {torch}):
+
+        >>> from lib.learner.examples import before_and_after
+        >>> before_and_after("scatterreduce")
+        rank 0 brings WeightGrad(layer=0, layers=1, batches={0}, total_batches=2, shards={0}, total=1)
+        rank 1 brings WeightGrad(layer=0, layers=1, batches={1}, total_batches=2, shards={0}, total=1)
+        rank 0 gets WeightGrad(layer=0, layers=1, batches={0, 1}, total_batches=2, shards={0}, total=2)
+        rank 1 gets WeightGrad(layer=0, layers=1, batches={0, 1}, total_batches=2, shards={1}, total=2)
+        """
         return self._meet(SCATTERREDUCE, v, layer, axis)
 
     def _meet(self, row: Collective, v: Any, layer: Any, axis: str | None) -> Call:
@@ -480,7 +560,7 @@ class Model(Verbs):
         if type(v).__name__ in row.takes or (v is None and not row.everyone):
             return
         where = self._place(row.kind, layer if isinstance(layer, int) else None)
-        kinds = [kind for kind in row.takes if kind not in ACTIVATIONS] or row.takes  # those are for few puzzles
+        kinds = [kind for kind in row.takes if not KINDS[kind].by_batch] or row.takes  # those are for few puzzles
         problem, fix = f"{row.kind} takes a {' or '.join(kinds)}", forgotten_await(v) or written(row.kind)
         if v is None and sums(row.kind):
             fix = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
@@ -490,7 +570,10 @@ class Model(Verbs):
 
     @priced
     def pass_to(self, rank: int, v: Any) -> Awaitable[None]:
-        """Sends one tensor (or a small plain value: a text, a number, None) to a rank. Takes {price}."""
+        """Sends one tensor (or a small plain value: a text, a number, None) to a rank. Takes {price}.
+
+        Example, in PyTorch {torch}: ``await model.pass_to(model.rank + 1, model.activations[4])``
+        """
         tensor = type(v) in TENSORS
         if not tensor and type(v) not in PLAIN:
             problem, fix = "pass_to sends one tensor, or a text, a number or None", "one pass_to for each tensor"
@@ -507,7 +590,10 @@ class Model(Verbs):
 
     @priced
     def receive(self, src: int | None = None) -> Awaitable[Any]:
-        """The next message from rank ``src``, or from any rank. Waits until it is there, then takes {price}."""
+        """The next message from rank ``src``, or from any rank. Waits until it is there, then takes {price}.
+
+        Example, in PyTorch {torch}: ``model.activations[4] = await model.receive(model.rank - 1)``
+        """
         if self._by_hand:
             self._share()
         return self._call(self._simulator.receive(self._handle, src), sys._getframe(1))

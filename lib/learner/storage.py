@@ -9,11 +9,10 @@ from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import Place, PuzzleError
 from ..machine.interface import AnySimulator, RankHandle, Token
 from ..record.kinds import KINDS, SAVED
-from .tensors import FIRST, TENSORS, Saved, Tensor
+from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
 _set, _delete = dict.__setitem__, dict.__delitem__
 _MISSING = object()
-ALL_BUT_SAVED = TENSORS - {Saved}
 
 
 class Storage(dict[Hashable, Any]):
@@ -27,13 +26,13 @@ class Storage(dict[Hashable, Any]):
         self._store, self._drop = simulator.store, simulator.drop
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
-        if type(tensor) not in ALL_BUT_SAVED and (type(tensor) is not Saved or self._name != KINDS[SAVED].store):
+        if type(tensor) not in MOVABLE and (type(tensor) is not Saved or self._name != KINDS[SAVED].store):
             if type(tensor) is Saved:
                 fix = f"model.{KINDS[SAVED].store}[layer, micro_batch, 'saved'] = saved"
                 problem = f"inner activations are not stored in {self._name}"
                 raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=fix)
             problem, fix = f"only tensors can be stored in {self._name}", forgotten_await(tensor)
-            fix = fix or self._cure(key, tensor)
+            fix = fix or self._fix_for(key, tensor)
             raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=fix)
         old = self.get(key)
         if old is tensor:
@@ -58,7 +57,7 @@ class Storage(dict[Hashable, Any]):
         problem = f"nothing is stored in {self._name} under {key!r}"
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix)
 
-    def _cure(self, key: Hashable, thing: object) -> str:
+    def _fix_for(self, key: Hashable, thing: object) -> str:
         if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):
             beside = [", 'saved'" * (type(one) is Saved) for one in thing]
             stores = [f"model.{KINDS[type(thing[at]).__name__].store}[{key!r}{beside[at]}]" for at in range(len(thing))]

@@ -19,6 +19,8 @@ from ..record.kinds import KINDS
 from ..record.labels import NO_EXTRA, NONE, OF_ADAPTER, WHOLE, ExtraLabels, Labels, check_fineness, coarsest
 from ..record.training import KEEP
 
+__all__ = ["Activation", "ActivationGrad", "OptState", "Saved", "Weight", "WeightGrad"]
+
 _new = object.__new__
 
 FIRST = "store the first gradient as it is, and add to it from the second on"
@@ -39,12 +41,15 @@ class Tensor:
         return self._token.memory
 
     def is_complete(self) -> bool:
-        """Whether all shards are here, and all summands."""
+        """Whether all shards are here, and all partial sums."""
         return self._token.labels.is_whole()
 
     def __init_subclass__(cls) -> None:
         if cls.__name__ in KINDS:
             CLASSES[cls.__name__] = cls
+            TENSORS.add(cls)
+            if KINDS[cls.__name__].cut:
+                MOVABLE.add(cls)
             for name in KINDS[cls.__name__].fields:
                 setattr(cls, name, property(attrgetter(f"_token.labels.{name}"), doc=""))
 
@@ -76,6 +81,8 @@ class Tensor:
 
 
 CLASSES: dict[str, type[Tensor]] = {}  # the class of each kind of tensor
+TENSORS, MOVABLE = set[type[Tensor]](), set[type[Tensor]]()
+"""These classes, and those of tensors that may be sent, and stored in any dictionary."""
 
 
 class Sharded(Tensor):
@@ -85,16 +92,16 @@ class Sharded(Tensor):
     shards: frozenset[int]
     total: int
 
-    def shard(self, index: int, total: int) -> Any:
+    def shard(self, index: int, total: int) -> Self:
         """Piece ``index`` of ``total`` equal pieces of this one (a shard can be cut again).
 
         Raises PuzzleError for an index out of range or a tensor with gaps.
         """
         total = whole_number(f"shard of {self}: total", total)
         index = one_of(f"shard of {self}: index", index, total, fix=f"{total} pieces are numbered from 0")
-        return of_token(self._token.shard(index, total))
+        return of_token(self._token.shard(index, total))  # type: ignore[return-value]
 
-    def combine(self, other: Any) -> Any:
+    def combine(self, other: Self) -> Self:
         """This and other shards of the same thing as one.
 
         Raises PuzzleError when a shard is in both, or layer, step or micro-batches differ.
@@ -102,7 +109,7 @@ class Sharded(Tensor):
         if type(other) is not type(self):
             problem = f"combine joins shards of one {type(self).__name__}"
             raise PuzzleError(problem, got=describe(other), fix=forgotten_await(other) or "join each kind for itself")
-        return of_token(self._token.combine(other._token))
+        return of_token(self._token.combine(other._token))  # type: ignore[return-value]
 
 
 class Stepped(Sharded):
@@ -170,8 +177,8 @@ class WeightGrad(Sharded):
 
 
 class Batched(Sharded):
-    """A tensor of some micro-batches. Its shards are slices of the sequence. ``parts`` says which summands of how many,
-    ``of``, it is the sum of, when layers are computed in pieces (``partial=True``)."""
+    """A tensor of some micro-batches. Its shards are slices of the sequence. ``parts`` says which partial sums of how
+    many, ``of``, it is the sum of, when layers are computed in pieces (``partial=True``)."""
 
     __slots__ = ()
     batches: frozenset[int]
@@ -197,7 +204,7 @@ class Batched(Sharded):
 
     def __add__(self, other: object) -> Any:
         if type(other) is type(self):
-            fix = f"the summands of several ranks are added up by await model.allreduce(..., {self.layer})"
+            fix = f"the partial sums of several ranks are added up by await model.allreduce(..., {self.layer})"
             raise PuzzleError(
                 "only weight gradients add up on a rank", where=f"{self} + ...", got=describe(other), fix=fix
             )
@@ -251,7 +258,6 @@ class Saved(Tensor):
         raise PuzzleError("inner activations are not cut", where=f"shard of {self}", fix=fix)
 
 
-TENSORS = frozenset(CLASSES.values())
 _set_token: Any = Tensor.__dict__["_token"].__set__
 
 

@@ -8,7 +8,7 @@ failure       how a run that failed has ended
 interface     the narrow interface to all that decides
 past          what a rank has done before, for rules and errors that ask
 rank_state    what the machine knows of one rank and its tensors: lives, memory, log
-in_flight     calls, messages and meetings on their way; a rank's lanes
+in_flight     calls, messages and meetings on their way; a rank's links
 log           the log of a rank, whose records are made when they are read
 network       who meets whom, and when
 lists         what a rank may bring to one collective of several layers

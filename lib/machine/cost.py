@@ -24,14 +24,11 @@ from ..basics.units import (
     exact,
     show_ticks,
 )
-from ..record.kinds import KINDS, SAVED
+from ..record.kinds import KINDS, SAVED, Kind
 from ..record.labels import NO_EXTRA, ExtraLabels, Labels
 from ..record.operations import Computation
 from ..record.table import OPERATIONS, collective, operation
 from .mesh import Group, Mesh
-
-OF_WEIGHTS = frozenset(name for name, row in KINDS.items() if row.size == "weight")
-BATCHED = frozenset(name for name, row in KINDS.items() if row.batched)
 
 Ticks = int | float | Fraction
 TimeUnits = int | Fraction
@@ -66,11 +63,11 @@ class Cost:
     decide everything else. Durations are given in time units (``in_time_units(ticks)``).
     """
 
-    time_unit: ClassVar[Unit] = TICKS  # what times are told in
-    size_unit: ClassVar[SizeUnit] = ELEMENTS  # what sizes are told in
+    time_unit: ClassVar[Unit] = TICKS  # what times are shown in
+    size_unit: ClassVar[SizeUnit] = ELEMENTS  # what sizes are shown in
     tiers: ClassVar[tuple[str, ...]] = ("links",)
-    """The tiers of links that work at the same time, from those in a box to those between nodes: a rank has a network
-    lane for each."""
+    """The tiers of links that work at the same time, from those in a box to those between nodes: a rank has a link
+    of its own for each."""
 
     forward: Ticks = 1
     backward: Ticks = 1
@@ -112,7 +109,7 @@ class Cost:
 
     def price(self, name: str) -> Ticks:
         """Return the price of this name: the field's, or what it is unless it is given."""
-        given: Ticks | None = getattr(self, name)
+        given: Ticks | None = getattr(self, name, None)
         other = _other(name)
         return exact(self.price(other[0])) / other[1] if given is None and other else given  # type: ignore[return-value]
 
@@ -127,7 +124,7 @@ class Cost:
         forward left behind, unless it is given some of it."""
         prices = {field.name: self.in_time_units(self.price(field.name)) for field in fields(self)}
         for kind, row in OPERATIONS.items():
-            if row.backward and kind in prices:
+            if isinstance(row, Computation) and row.makes_again and kind in prices:
                 prices[kind] += prices["recompute"]
         return prices
 
@@ -138,27 +135,41 @@ class Cost:
         return {"": 0, "selective": again - self._fixed["recompute_selective"], "all": again}
 
     def elements(self, labels: Labels) -> Elements:
-        """Return the size of a tensor, in elements: 0 for a gradient of no micro-batches."""
-        kind, total = labels.kind, labels.total
-        if kind in OF_WEIGHTS:
+        """Return the size of a tensor, in elements: 0 for a gradient of no micro-batches. Raises PuzzleError for a kind
+        of tensor that has no size here."""
+        row, total = KINDS[labels.kind], labels.total
+        size = row.size
+        if size == "weight":
             whole = self.adapter_elements if labels.extra.adapter else self.weight_elements
-            whole = 0 if kind in BATCHED and not labels.batches else whole
-        elif kind == SAVED:
-            each = self.saved_elements if labels.keep == "all" else self.saved_selective_elements
-            whole = each * len(labels.batches)
+            if not labels.batches and row.adds:
+                whole = 0
+        elif size == "activation":
+            whole = self.activation_elements * len(labels.batches) * row.wide
+        elif labels.extra.keep == "selective":
+            whole = self.saved_selective_elements * len(labels.batches)
         else:
-            whole = self.activation_elements * len(labels.batches)
+            whole = self._of_a_batch(row) * len(labels.batches)
         return whole if total == 1 else divided(whole * len(labels.shards), total)
 
+    def _of_a_batch(self, row: Kind) -> int:
+        """Return the size of a tensor of this kind for a micro-batch: that of its field, or what its row says."""
+        each: int | None = getattr(self, f"{row.size}_elements", None)
+        if each is None and not row.wide:
+            problem = f"{type(self).__name__} has no size for {row.name}"
+            raise PuzzleError(problem, fix=f"a field {row.size}_elements", line="")
+        return self.activation_elements * row.wide if each is None else each
+
     def compute(self, kind: str, *labels: Labels) -> TimeUnits:
-        """Return how long an operation of the compute lane takes on operands with these labels, in time units: of one
+        """Return how long an operation of the compute stream takes on operands with these labels, in time units: of one
         that is done with a piece of a weight, the share of it. A backward without what forward left behind makes that
         again, and one that trains an adapter leaves out the gradient of the weight.
         Raises PuzzleError for an operation without a price."""
-        price = self._fixed.get(kind)
+        price, row = self._fixed.get(kind), OPERATIONS.get(kind)
         if price is None:
-            raise PuzzleError(f"{type(self).__name__} has no price for {kind}", fix=f"a field {kind}", line="")
-        row = OPERATIONS[kind]
+            if row is None or row.unless_given is None:
+                raise PuzzleError(f"{type(self).__name__} has no price for {kind}", fix=f"a field {kind}", line="")
+            price = self._fixed[kind] = self.in_time_units(self.price(kind))
+        assert row is not None
         if not row.by_batch:
             return price
         batches, last = len(labels[0].batches), labels[-1]
@@ -175,7 +186,7 @@ class Cost:
         return share.numerator if share.denominator == 1 else share
 
     def compute_on_host(self, kind: str, *labels: Labels) -> TimeUnits:
-        """Return how long an operation of the compute lane takes on a host, in time units. Raises PuzzleError for an
+        """Return how long an operation of the compute stream takes on a host, in time units. Raises PuzzleError for an
         operation without a price there."""
         price = self._fixed.get(HOST + kind)
         if price is None:
@@ -200,9 +211,10 @@ class Cost:
         return not self.saved_elements and type(self).workspace is Cost.workspace
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
-        """Return how many elements an operation of the compute lane holds while it runs, besides what is stored and its
-        operands: of a backward, the inner activations that it makes again."""
-        if not self.saved_elements or not OPERATIONS[kind].backward:
+        """Return how many elements an operation of the compute stream holds while it runs, besides what is stored and
+        its operands: of a backward, the inner activations that it makes again."""
+        row = OPERATIONS[kind]
+        if not self.saved_elements or not isinstance(row, Computation) or not row.makes_again:
             return 0
         inp, _, weight, *more = labels
         saved = [one for one in more if one.kind == SAVED]
@@ -262,7 +274,7 @@ class Cost:
 
 
 def _other(name: str) -> tuple[str, int] | None:
-    """Return of which other price this one is which part unless it is given, if it need not be given."""
+    """Return (price, divisor) that an unset price defaults to, or None for a price that has to be set."""
     row = OPERATIONS.get(name.removesuffix(ACROSS))
     if row is None or row.unless_given is None:
         return None

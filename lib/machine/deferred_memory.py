@@ -1,7 +1,7 @@
 """Memory of a sample that is known only afterwards.
 
 What a sample held besides stored tensors and operands (calls in flight, the inbox, what another coroutine
-had in hand) depends on ends that lie in its future, so it is added when the log is read.
+held as temporaries) depends on ends that lie in its future, so it is added when the log is read.
 """
 
 from bisect import bisect_left, bisect_right
@@ -35,45 +35,34 @@ def events_so_far(lanes: Lanes) -> list[Event]:
         for before, calls in awaited_by(rank.fetched).items()
         if before < len(log) and known[before]
     }
-    events = events_of(rank.rank, [entry for entry in log if entry.end is not None], awaited, rank.per_tick)
-    for at, held in samples.items():
-        if known[at]:
-            events[place[at]] = events[place[at]]._replace(held=held)
-    return events
+    more = {place[at]: held for at, held in samples.items() if known[at]}
+    return events_of(rank.rank, [entry for entry in log if entry.end is not None], awaited, more, rank.per_tick)
 
 
 def finish_log(lanes: Lanes) -> Sequence[Event]:
-    """Finish the log of a rank, drop the bookkeeping behind it, and return it."""
-    rank = lanes.rank
+    """Return the finished log of a rank, and drop the bookkeeping behind it. Its entries stay as they were written: the
+    samples that hold more than was known then are kept beside them."""
+    rank, samples = lanes.rank, _samples(lanes)
     log = cast("list[Entry]", rank.log)
-    for at, held in _samples(lanes).items():
-        entry = log[at]
-        if isinstance(entry, Done):
-            log[at] = entry._replace(held=held)
-        else:
-            entry.held = held
+    calls = [entry for entry in log if not isinstance(entry, Done)]
+    ended = all(call.end is not None for call in calls)
+    finished = Log(rank.rank, log, rank.fetched, samples, rank.per_tick) if ended else events_so_far(lanes)
     for notes in (rank.late, rank.kept_loose, rank.received, rank.carried, rank.taken):
         notes.clear()
     lanes.open.clear()
-    waiting = False
-    for entry in log:
-        if isinstance(entry, Done):
-            continue
-        if entry.end is None:
-            waiting = True
-        elif entry.lanes is not None:
-            entry.lanes = None
-            del entry.lane
-    if waiting:
-        return events_so_far(lanes)
-    lanes.network.clear()
-    lanes.memberships.clear()
-    return Log(rank.rank, log, rank.fetched, rank.per_tick)
+    lanes.settled = samples
+    if ended:
+        lanes.network.clear()
+        lanes.memberships.clear()
+    for call in calls:
+        if call.end is not None:
+            call.let_go()
+    return finished
 
 
 def _samples(lanes: Lanes) -> dict[int, Held]:
     """Return the samples that hold more than was known when they were taken, by place in the log."""
-    rank, samples = lanes.rank, dict[int, Held]()
+    rank, samples = lanes.rank, dict(lanes.settled)
     for more, at_marks in ((_more_memory(_spans(lanes)), True), (_more_memory(rank.kept_loose), False)):
         for at, extra in more.items():
             entry = rank.log[at]

@@ -8,9 +8,9 @@ An activation is a fingerprint for each micro-batch. A weight, a state or a grad
 whole thing, and which piece of it this is; so is a slice of an activation, for each micro-batch. The two are never
 mixed into one number, so that what pieces give together can be computed from what each of them gives.
 
-A layer that is computed in pieces gives summands. Let H(0) be 0, H(1) the fingerprint of the whole output, and H(q)
+A layer that is computed in pieces gives partial sums. Let H(0) be 0, H(1) the fingerprint of the whole output, and H(q)
 between them a mixing of that and q: then the part of the weight from x to y gives H(y) - H(x). However a weight is cut,
-all summands add up to the whole, and no other set of them does.
+all partial sums add up to the whole, and no other set of them does.
 
 This is one of the parts that can be exchanged (``record.operations.Values``).
 """
@@ -58,10 +58,10 @@ class Fingerprints:
 
     def forward(self, inp: ByBatch, weight: Fingerprint, partial: bool = False) -> ByBatch:
         """Return what a layer makes of its input: nothing good, if the weight is only a piece; with ``partial``, the
-        summand that this piece gives."""
+        partial sum that this piece gives."""
         if partial:
             whole, piece = weight
-            return {batch: _summand(hash((FORWARD, value, whole)), piece) for batch, value in inp.items()}
+            return {batch: _partial_sum(hash((FORWARD, value, whole)), piece) for batch, value in inp.items()}
         whole, piece = weight
         known = whole if piece == ALL else _complete(weight)
         if len(inp) == 1:  # a comprehension is a call
@@ -86,7 +86,7 @@ class Fingerprints:
         partial: bool = False,
     ) -> tuple[Fingerprint, ByBatch]:
         """Return the gradients of weight and input: nonsense, if what is used of a forward was left behind by another
-        one. With ``partial`` the first is that of the piece, and the second a summand."""
+        one. With ``partial`` the first is that of the piece, and the second a partial sum."""
         known = weight[0] if partial or weight[1] == ALL else _complete(weight)
         if saved is not None and saved != _left_behind(inp, weight):
             known = hash((MIXED, known, *saved.values()))
@@ -97,7 +97,7 @@ class Fingerprints:
         back = {batch: hash((BACKWARD, grad.get(batch, 0), value, known)) for batch, value in inp.items()}
         of_weight = sum([hash((GRADIENT, value)) for value in back.values()]) % PRIME
         if partial:
-            return (of_weight, weight[1]), {batch: _summand(value, weight[1]) for batch, value in back.items()}
+            return (of_weight, weight[1]), {batch: _partial_sum(value, weight[1]) for batch, value in back.items()}
         return (of_weight, ALL), back  # type: ignore[return-value]
 
     def adapted(self, weight: Fingerprint, adapter: Fingerprint) -> Fingerprint:
@@ -112,8 +112,8 @@ class Fingerprints:
         return (new, piece), (hash((NEXT_STATE, new)), piece)
 
     def add(self, values: Sequence[Any]) -> Any:
-        """Return a sum of gradients, or of summands of an activation, in any order, any tree; nonsense if they are of
-        different pieces."""
+        """Return a sum of gradients, or of partial sums of an activation, in any order, any tree; nonsense if they
+        are of different pieces."""
         if type(values[0]) is dict:
             return {batch: _total([value[batch] for value in values]) for batch in values[0]}
         pieces = {piece for _, piece in values} - {ANY}
@@ -126,14 +126,17 @@ class Fingerprints:
 
     def cut(self, value: Any, piece: Labels) -> Any:
         if isinstance(value, dict):
-            return {batch: (_whole_of(one)[0], (piece.shards, piece.total)) for batch, one in value.items()}
+            part = piece.shards, piece.total
+            wholes = {batch: _whole_of(value[batch])[0] for batch in piece.batches}
+            return wholes if part == ALL else {batch: (whole, part) for batch, whole in wholes.items()}
         whole, before = value
         return value if before == ANY else (whole, (piece.shards, piece.total))
 
     def join(self, values: Sequence[Any]) -> Any:
         """Return pieces put together: nonsense, if they are no pieces of one thing, or one comes twice."""
         if type(values[0]) is dict:
-            joined = {batch: self.join([_whole_of(value[batch]) for value in values]) for batch in values[0]}
+            every = {batch: [_whole_of(value[batch]) for value in values if batch in value] for batch in _keys(values)}
+            joined = {batch: self.join(pieces) for batch, pieces in every.items()}
             return {batch: whole if piece == ALL else (whole, piece) for batch, (whole, piece) in joined.items()}
         wholes, pieces = zip(*values, strict=True)
         if ANY in pieces:
@@ -168,7 +171,7 @@ def _left_behind(inp: ByBatch, weight: Fingerprint) -> ByBatch:
     return {batch: hash((SAVED, value, _complete(weight))) for batch, value in inp.items()}
 
 
-def _summand(whole: int, piece: Piece) -> int:
+def _partial_sum(whole: int, piece: Piece) -> int:
     """Return what this piece of a weight adds to an output whose fingerprint is ``whole``."""
     shards, total = piece
 
@@ -179,17 +182,22 @@ def _summand(whole: int, piece: Piece) -> int:
     return sum(up_to(shard + 1) - up_to(shard) for shard in shards)
 
 
-def _total(summands: Sequence[Activation]) -> Activation:
-    """Return a sum of summands; nonsense, if they are of different slices."""
-    if all(isinstance(one, int) for one in summands):
-        return sum(summands)  # type: ignore[arg-type]
-    wholes, pieces = zip(*map(_whole_of, summands), strict=True)
-    return sum(wholes) if len(set(pieces)) == 1 else _nonsense(summands), pieces[0]  # type: ignore[arg-type]
+def _total(partial_sums: Sequence[Activation]) -> Activation:
+    """Return a sum of partial sums; nonsense, if they are of different slices."""
+    if all(isinstance(one, int) for one in partial_sums):
+        return sum(partial_sums)  # type: ignore[arg-type]
+    wholes, pieces = zip(*map(_whole_of, partial_sums), strict=True)
+    return sum(wholes) if len(set(pieces)) == 1 else _nonsense(partial_sums), pieces[0]  # type: ignore[arg-type]
 
 
 def _whole_of(value: Activation) -> Fingerprint:
     """Return the fingerprint of an activation, and which slice of it this is."""
     return (value, ALL) if isinstance(value, int) else value
+
+
+def _keys(values: Sequence[ByBatch]) -> ByBatch:
+    """Return all micro-batches that some of these have, as the keys of a dictionary: in order."""
+    return {batch: 0 for value in values for batch in value}
 
 
 def _nonsense(values: Sequence[Fingerprint]) -> int:

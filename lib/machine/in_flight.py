@@ -1,4 +1,4 @@
-"""What is on its way: a call from its issue to its end, a message, a meeting of a group, and a rank's lanes."""
+"""What is on its way: a call from its issue to its end, a message, a meeting of a group, and a rank's links."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from operator import attrgetter
 from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements
 from ..record.events import Event, make_event
-from ..record.kinds import ACTIVATIONS
 from ..record.labels import HOSTS, LISTS, NONE, Labels
 from ..record.operations import Collective, Value
 from ..record.table import SEND
@@ -21,7 +20,8 @@ from .rank_state import Origin, RankState, Result, Results, TensorState
 
 class InFlight:
     """One rank's part in a communication: its share of a collective (``Member``), a send or a receive (``Message``).
-    When it is made it samples memory, and stands in the log from then on, as its own record."""
+    When it is made it samples memory, and stands in the log from then on, as its own record. What is known later only,
+    its start, its end, the other rank of a receive, is set once, by ``network``; nothing else of a record changes."""
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = (
@@ -74,6 +74,12 @@ class InFlight:
         log.append(self)
         lanes.open[self.index] = self
 
+    def let_go(self) -> None:
+        """Forget the rank and its links, after the run: then nothing hangs together in a circle."""
+        if self.lanes is not None:
+            self.lanes = None
+            del self.lane
+
     @property
     def rank(self) -> RankState:
         """The rank that has issued it, until the run is over."""
@@ -100,16 +106,22 @@ class InFlight:
         """Whether it is a send."""
         return self.kind == SEND.kind
 
-    def event(self, rank: int, ticks: Callable[[TimeUnits], float], awaited: tuple[int, ...]) -> Event:
-        """Return its record, once its times are known. ``ticks`` gives a time in ticks."""
+    def event(
+        self, rank: int, ticks: Callable[[TimeUnits], float], held: tuple[Elements, ...], awaited: tuple[int, ...]
+    ) -> Event:
+        """Return its record, once its times are known. ``ticks`` gives a time in ticks; ``held`` is what was in memory
+        when it was issued."""
         assert self.start is not None and self.end is not None
         labels, group = self.labels, self.group
-        words = labels.words() if labels and (labels.kind in ACTIVATIONS or labels.extra.adapter) else ()
-        words = (*words, HOSTS) if self.with_host else words
+        words = labels.words() if labels else ()
+        if self.meeting is not None:
+            words = (*self.meeting.row.words, *words)
+        elif self.with_host:
+            words = (*words, HOSTS)
         ends = group.ranks if group else (rank, self.peer) if self.sends else (self.peer, rank)
         return make_event((
             rank, self.kind, self.layer, labels.batches if labels else NONE,
-            ticks(self.issued), ticks(self.start), ticks(self.end), self.held, self.op or None,
+            ticks(self.issued), ticks(self.start), ticks(self.end), held, self.op or None,
             ends, labels.kind if labels else None, self.sent, words, (), awaited,
         ))  # fmt: skip
 
@@ -212,9 +224,11 @@ class ListMember(Member):
         """The labels of each tensor that it brings."""
         return labels_of_each(self.brought)
 
-    def event(self, rank: int, ticks: Callable[[TimeUnits], float], awaited: tuple[int, ...]) -> Event:
+    def event(
+        self, rank: int, ticks: Callable[[TimeUnits], float], held: tuple[Elements, ...], awaited: tuple[int, ...]
+    ) -> Event:
         """Return its record, which names the layers of the list."""
-        event = super().event(rank, ticks, awaited)
+        event = super().event(rank, ticks, held, awaited)
         return event._replace(words=(*event.words, LISTS), layers=self.layers)
 
 
@@ -247,7 +261,7 @@ def labels_of_each(tensors: Sequence[TensorState | None]) -> list[Labels | None]
 
 
 class Meeting:
-    """A collective: the calls of its group, and how many of them are at the head of their lanes. ``layer`` is that of
+    """A collective: the calls of its group, and how many of them are next on their links. ``layer`` is that of
     the first who came, or the layers of its list."""
 
     __slots__ = ("group", "row", "layer", "op", "calls", "at_head", "start", "mixed")
@@ -273,7 +287,7 @@ index_of = attrgetter("index")
 
 
 class Lane:
-    """A lane of the network: calls one at a time, in order, and when it is free."""
+    """A link to the network: calls one at a time, in order, and when it is free."""
 
     __slots__ = ("queue", "free")
 
@@ -283,15 +297,16 @@ class Lane:
 
 
 class Lanes:
-    """One rank's lanes: what it has issued, and when each lane is free."""
+    """One rank's links: what it has issued, and when each link is free."""
 
     __slots__ = (
         "rank", "host", "network", "receives", "receive_free", "open", "sent", "memberships", "version",
+        "settled",
     )  # fmt: skip
 
     def __init__(self, rank: RankState, host: int | None = None) -> None:
         self.rank, self.host = rank, host  # its host, if there is one; of a host it is the rank itself
-        self.network = [Lane() for _ in rank.cost.tiers]  # collectives and sends, one lane for each tier of links
+        self.network = [Lane() for _ in rank.cost.tiers]  # collectives and sends, a queue for each tier of links
         self.receives: dict[int | None, deque[Message]] = {}
         """Receives that have no message yet, in order, by the sender that they insist on."""
         self.receive_free: TimeUnits = 0
@@ -299,6 +314,7 @@ class Lanes:
         self.sent: dict[int, int] = {}  # messages to each rank
         self.memberships: dict[str | None, Membership] = {}  # by axis
         self.version = 0  # of what this rank could receive next
+        self.settled: dict[int, tuple[Elements, ...]] = {}  # samples that were found to hold more, by place in the log
 
     def first_receive(self, sender: int) -> Message | None:
         """Return the first receive that accepts a message of this sender."""

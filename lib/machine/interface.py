@@ -116,8 +116,8 @@ class Simulator(Protocol[R, T, C]):
         operands: Sequence[T],
         options: Options = NO_OPTIONS,
     ) -> Sequence[T]:
-        """Carry out an operation of the compute lane, and return what it makes. ``options``: those of its row that the
-        call names."""
+        """Carry out an operation of the compute stream, and return what it makes. ``options``: those of its row that
+        the call names."""
 
     def set_final_weight(self, rank: R, layer: int, weight: T) -> None:
         """Note what the rank answers for a layer. It is no operation and no storage."""

@@ -1,6 +1,6 @@
 """The log of a rank: it notes as little as can be while it runs, and makes Events of that when somebody reads them.
 
-A run is told by its end and its peak memory, for which no Event is needed.
+The end and the peak memory of a run need no Event.
 """
 
 from __future__ import annotations
@@ -21,31 +21,30 @@ from .rank_state import Done
 Entry = Done | InFlight
 Awaited = Mapping[int, tuple[int, ...]]
 """By place in the log: the calls that were fetched between the record before and that one, by their places."""
+Samples = Mapping[int, tuple[Elements, ...]]  # memory by MEMORY_KINDS, by place in the log
 
 
 class Log(Sequence[Event]):
     """The records of a rank whose calls have all ended, as they stand now. ``end``: that of the last one, in ticks;
     ``peak``: the largest memory sample, in elements."""
 
-    def __init__(self, rank: int, entries: Sequence[Entry], fetched: array[int], per_tick: int) -> None:
-        self._rank, self._entries, self._count, self._fetched, self._per_tick = (
-            rank,
-            entries,
-            len(entries),
-            fetched,
-            per_tick,
-        )
+    def __init__(
+        self, rank: int, entries: Sequence[Entry], fetched: array[int], samples: Samples, per_tick: int
+    ) -> None:
+        self._rank, self._entries, self._count = rank, entries, len(entries)
+        self._fetched, self._samples, self._per_tick = fetched, samples, per_tick
         self._events: list[Event] | None = None
         ends = [entry.end for entry in entries]
         self.end = float(max(ends, default=0) / per_tick)  # type: ignore[type-var, operator]
-        self.peak: Elements = max([sum(entry.held) for entry in entries], default=0)
+        held = [*samples.values(), *[entry.held for entry in entries]]  # what is known afterwards is only more
+        self.peak: Elements = max(map(sum, held), default=0)
 
     def events(self) -> list[Event]:
         """Return the records, made at the first time that they are asked for."""
         if self._events is None:
             entries = list(islice(self._entries, self._count))  # more may have been done since
-            self._events = events_of(self._rank, entries, awaited_by(self._fetched), self._per_tick)
-            self._entries = ()
+            self._events = events_of(self._rank, entries, awaited_by(self._fetched), self._samples, self._per_tick)
+            self._entries, self._samples = (), {}
         return self._events
 
     def __len__(self) -> int:
@@ -76,8 +75,9 @@ def awaited_by(fetched: Sequence[int]) -> Awaited:
     return awaited
 
 
-def events_of(rank: int, entries: Sequence[Entry], awaited: Awaited, per_tick: int) -> list[Event]:
-    """Return the records of what a rank has done, all of which has ended."""
+def events_of(rank: int, entries: Sequence[Entry], awaited: Awaited, samples: Samples, per_tick: int) -> list[Event]:
+    """Return the records of what a rank has done, all of which has ended. ``samples``: what was held, by place, where
+    it is more than the entry says."""
 
     @lru_cache(maxsize=1 << 10)  # the same moment is the same float: a hundred bytes less for each record
     def ticks(time: TimeUnits) -> float:
@@ -88,6 +88,7 @@ def events_of(rank: int, entries: Sequence[Entry], awaited: Awaited, per_tick: i
         before = awaited.get(place, ())
         if isinstance(entry, Done):
             kind, layer, batches, words, issued, end, held = entry
+            held = samples.get(place, held)
             start = ticks(issued)
             events.append(
                 make_event((
@@ -96,5 +97,5 @@ def events_of(rank: int, entries: Sequence[Entry], awaited: Awaited, per_tick: i
                 ))
             )  # fmt: skip
         else:
-            events.append(entry.event(rank, ticks, before))
+            events.append(entry.event(rank, ticks, samples.get(place, entry.held), before))
     return events

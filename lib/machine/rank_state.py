@@ -1,9 +1,9 @@
 """What the machine knows of one rank and of its tensors: which of them live, what memory they take, and the log of what
 was done.
 
-A tensor lives while it is stored. What an operation has just made, or what was just taken out, is in a coroutine's
-*hand*: it lives until that coroutine's next operation, which must use it or find it stored. So nothing can be kept in a
-local variable, and no garbage collector is asked.
+A tensor lives while it is stored. What an operation has just made, or what was just taken out, is one of a coroutine's
+*temporaries*: it lives until that coroutine's next operation, which must use it or find it stored. So nothing can be
+kept in a local variable, and no garbage collector is asked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weakref import ref
 from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements, SizeUnit
 from ..record.events import LOADS
-from ..record.kinds import ACTIVATIONS, INNER, KINDS, MEMORY_KINDS, SLOT
+from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, total_of
 from ..record.operations import Computation, Value, Values
 from ..record.table import RECEIVE, sums, work_on_layers
@@ -55,9 +55,8 @@ class Terms:
 
 
 class Done(NamedTuple):
-    """An operation of the compute lane, or a mark, as it stands in the log until somebody reads it
-    (``deferred_memory``).
-    To write no more than this takes half the time and memory of an Event."""
+    """An operation of the compute stream, or a mark, as it stands in the log until somebody reads it
+    (``deferred_memory``). To write no more than this takes half the time and memory of an Event."""
 
     kind: str
     layer: int | None
@@ -126,21 +125,21 @@ class Results(NamedTuple):
 
 
 class Temporaries:
-    """What one coroutine of a rank has in hand: what it has made or taken out since its last operation."""
+    """The temporaries of one coroutine of a rank: what it has made or taken out since its last operation."""
 
     __slots__ = ("rank", "ended")
 
     def __init__(self, rank: RankState | None) -> None:
-        self.rank = ref(rank) if rank is not None else None  # a rank holds its hands: no circle to be collected
-        self.ended = 0  # how long the log was after that operation: what came to hand before it is gone
+        self.rank = ref(rank) if rank is not None else None  # a rank holds them: no circle to be collected
+        self.ended = 0  # how long the log was after that operation: what came among them before it is gone
 
 
 NO_TEMPORARIES = Temporaries(None)
 
 
 class TensorState(Token):
-    """One tensor; the learner's side carries it as an opaque token. It lives as long as dictionaries hold it, and in
-    the hand of the coroutine that made it or took it out until that coroutine's next operation."""
+    """One tensor; the learner's side carries it as an opaque token. It lives as long as dictionaries hold it, and as a
+    temporary of the coroutine that made it or took it out until that coroutine's next operation."""
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = ("slot", "value", "rank", "temporaries", "since", "origin", "stored", "carriers", "unstored")
@@ -151,7 +150,7 @@ class TensorState(Token):
         value: Value,
         memory: Elements,
         rank: RankState | None,
-        hand: Temporaries = NO_TEMPORARIES,
+        temporaries: Temporaries = NO_TEMPORARIES,
         since: int = 0,
         origin: Origin = None,
     ) -> None:
@@ -160,8 +159,8 @@ class TensorState(Token):
         self.memory = memory
         self.slot = SLOT[labels.kind]
         self.rank = rank
-        self.temporaries, self.since = hand, since
-        """In whose hand it is, or was last, and how long the log was when it came there; below zero, an operation has
+        self.temporaries, self.since = temporaries, since
+        """Among whose it is, or was last, and how long the log was when it came there; below zero, an operation has
         used it up: ``-1 - since`` is that one's place in the log."""
         self.origin = origin
         self.stored = 0  # how often dictionaries hold it
@@ -229,7 +228,7 @@ def made_by_hand(labels: Labels) -> TensorState:
 
 def _one_rank(use: str, *tensors: TensorState, take: bool = False) -> RankState | None:
     """Return the one rank that owns these tensors. Raise PuzzleError if one is dead or another rank's. With ``take`` it
-    takes what was loaded: parts that are joined could not be told apart later."""
+    takes what was loaded: parts that are joined could not be distinguished later."""
     rank = next((tensor.rank for tensor in tensors if tensor.rank), None)
     for tensor in tensors:
         if rank is None:
@@ -282,8 +281,8 @@ class RankState:
         self.inner: dict[object, Elements] = {}  # inner activations that forward has left in memory by itself
         self.samples = terms.samples
         self.finals: dict[int, Piece] = {}
-        # The coroutines of the rank: the only one, or what names the one that runs, the hand of each, and who wrote
-        # what in the log.
+        # The coroutines of the rank: the only one, or what names the one that runs, the temporaries of each, and who
+        # wrote what in the log.
         self.temporaries = Temporaries(self)
         self.several = False
         self.holder: Callable[[], object] = lambda: None
@@ -316,25 +315,25 @@ class RankState:
             self.all_temporaries[holder()] = self.temporaries
 
     def temporaries_of(self, coroutine: object) -> Temporaries:
-        """Return what a coroutine has in hand."""
-        hand = self.all_temporaries.get(coroutine) if self.several else self.temporaries
-        if hand is None:
-            hand = self.all_temporaries[coroutine] = Temporaries(self)
-        return hand
+        """Return the temporaries of a coroutine."""
+        own = self.all_temporaries.get(coroutine) if self.several else self.temporaries
+        if own is None:
+            own = self.all_temporaries[coroutine] = Temporaries(self)
+        return own
 
     def mint(
         self, labels: Labels, value: Value, origin: Origin = None, call: int = -1, memory: Elements | None = None
     ) -> TensorState:
-        """Create the record of a new tensor. Until it is stored it is in the hand of the running coroutine (in a
+        """Create the record of a new tensor. Until it is stored it is a temporary of the running coroutine (in a
         done-callback, where none runs, of the one that issued the ``call``, named by its place in the log).
         ``memory``: what the cost says of it, where that is known."""
-        hand = self.temporaries
+        own = self.temporaries
         if self.several:
             running = self.holder()
-            hand = self.writers[call] if running is None and call in self.writers else self.temporaries_of(running)
+            own = self.writers[call] if running is None and call in self.writers else self.temporaries_of(running)
         if memory is None:
             memory = self.cost.elements(labels)
-        return self.tensor_type(labels, value, memory, self, hand, len(self.log), origin)
+        return self.tensor_type(labels, value, memory, self, own, len(self.log), origin)
 
     def store(self, tensor: TensorState) -> None:
         """A dictionary of this rank now holds the tensor, once more."""
@@ -448,8 +447,8 @@ class RankState:
                 if tensor.carriers:
                     self._carry_on(tensor, now + 1)
         if self.several:
-            self.writers[now] = hand = self.temporaries_of(self.holder())
-            hand.ended = now + 1
+            self.writers[now] = own = self.temporaries_of(self.holder())
+            own.ended = now + 1
         else:
             self.temporaries.ended = now + 1
         if workspace:
@@ -473,7 +472,7 @@ class RankState:
         length: TimeUnits,
         workspace: Elements = 0,
     ) -> None:
-        """Carry out an operation of the compute lane that takes ``length`` time units and ``workspace`` elements more
+        """Carry out an operation of the compute stream that takes ``length`` time units and ``workspace`` elements more
         than its operands: sample, clock and log."""
         held, start = self.sample(operands, workspace), self.clock
         self.clock = end = start + length
@@ -496,7 +495,7 @@ class RankState:
 
     def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:
         """Return the operation that ended the life of a tensor, and its layer or layers: one that has used it up, or
-        the next one of the coroutine that had it in hand."""
+        the next one of the coroutine whose temporary it was."""
         at = -1 - tensor.since
         if tensor.since >= 0:
             own = self._past().operations[tensor.temporaries]
@@ -518,7 +517,8 @@ class RankState:
         states = [one for (kind, *_), taken in self.taken.items() for one in taken.pieces if kind == "OptState"]
         work, first = work_on_layers(), dict[int | None, int]()
         for index, record in enumerate(islice(self.log, max((load for _, load in states), default=0))):
-            if record.kind in work and carried_by(record) not in ACTIVATIONS:  # to add up activations is no such work
+            carried = carried_by(record)
+            if record.kind in work and not (carried and KINDS[carried].by_batch):  # to add those up is no such work
                 for layer in record.layers or (record.layer,):
                     first.setdefault(layer, index)
         return tuple(labels for labels, load in states if load > first.get(labels.layer, END))

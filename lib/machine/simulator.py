@@ -9,9 +9,9 @@ from ..basics.arguments import one_of
 from ..basics.errors import PuzzleError, show_set
 from ..basics.units import Elements
 from ..record.events import END, Event
-from ..record.kinds import SAVED
+from ..record.kinds import KINDS
 from ..record.labels import ADAPTER, FINEST, NO_EXTRA, NONE, OF_ADAPTER, ExtraLabels, Labels, of_weight, one_shard
-from ..record.operations import NO_OPTIONS, Operation, Options, Values
+from ..record.operations import NO_OPTIONS, Operation, Options, Value, Values
 from ..record.table import collective, computation
 from . import deferred_memory
 from .cost import Shape
@@ -38,7 +38,7 @@ def loading(verb: str) -> str:
 def new_simulator(
     shape: Shape, graded: bool = False, strict: bool = True, values: Values | None = None
 ) -> AnySimulator:
-    """Return new simulator of a machine, for a learner's side that looks into no handle."""
+    """Create the simulator of a machine behind opaque handles."""
     simulator: Simulator[RankState, TensorState, InFlight] = LocalSimulator(shape, graded, strict, values)
     return cast(AnySimulator, simulator)
 
@@ -126,7 +126,7 @@ class LocalSimulator:
         value, origin = (rank.values.made_up(labels), MADE_UP) if batches else (rank.values.zero, None)
         return rank.mint(labels, value, origin)
 
-    # -- operations of the compute lane ---------------------------------------------------
+    # -- operations of the compute stream ---------------------------------------------------
 
     def compute(
         self,
@@ -136,11 +136,17 @@ class LocalSimulator:
         operands: Sequence[TensorState],
         options: Options = NO_OPTIONS,
     ) -> list[TensorState]:
-        """Carry out an operation of the compute lane: its row says what it insists on and what it makes."""
+        """Carry out an operation of the compute stream: its row says what it insists on and what it makes."""
         row = computation(kind)
-        if options or len(operands) != len(row.takes):
-            row = row.called(options, [tensor.labels.kind for tensor in operands])
         labels, values = [*map(labels_of, operands)], [*map(value_of, operands)]
+        words, more, more_values = row.words, NO_OPTIONS, NO_OPTIONS
+        needed: Sequence[Labels] = labels  # those that every call has; the others are among ``more``, by name
+        needed_values: Sequence[Value] = values
+        if options or len(operands) != len(row.takes):
+            names = row.following([one.kind for one in labels])
+            words = row.grants(names, options)
+            needed, more = row.given(names, labels, options)
+            needed_values, more_values = row.given(names, values, options)
         origin: Origin = None
         for tensor in operands:
             # As is_free has it, without the call.
@@ -157,15 +163,16 @@ class LocalSimulator:
             raise _not_on_host(rank, row, layer)
         if rank.strict:
             try:
-                row.rule(rank, layer, labels)
+                row.rule(rank, layer, needed, more)
             except PuzzleError as error:  # operations may share a rule
                 error.place = error.place._replace(operation=kind)
                 raise
-        made = row.makes(rank, layer, labels)
-        results = row.value(rank.values, values)
+        made = row.makes(rank, layer, needed, more)
+        results = row.value(rank.values, needed_values, more_values)
         if len(made) != len(results):
             raise ValueError(f"{kind} makes {len(made)} tensors of {len(results)} values")
-        words = (*row.words, ADAPTER) if labels[-1].extra.adapter and ADAPTER not in row.words else row.words
+        if labels[-1].extra.adapter and ADAPTER not in words:
+            words = (*words, ADAPTER)
         cost = rank.cost
         workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
         length = cost.compute_on_host(kind, *labels) if rank.is_host else cost.compute(kind, *labels)
@@ -226,7 +233,7 @@ class LocalSimulator:
         return self.network.meet(self.network.lanes[rank.rank], row, known, axis, tuple(operands))
 
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
-        if operand is not None and operand.labels.kind == SAVED:
+        if operand is not None and not KINDS[operand.labels.kind].cut:
             problem, fix = "what forward leaves behind is not sent", "use it on the rank that has computed the layer"
             raise PuzzleError(problem, where=rank.place(f"pass_to({receiver})"), got=str(operand.labels), fix=fix)
         # From device to device the text costs more than the check.

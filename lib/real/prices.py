@@ -14,9 +14,9 @@ from typing import ClassVar
 
 from ..basics.errors import PuzzleError
 from ..basics.units import BYTES, SECONDS, Elements, SizeUnit, Unit
-from ..machine.cost import OF_WEIGHTS, Cost, TimeUnits
+from ..machine.cost import Cost, TimeUnits
 from ..machine.mesh import Group
-from ..record.kinds import ACTIVATIONS, SAVED
+from ..record.kinds import KINDS, SAVED
 from ..record.labels import Labels
 from ..record.table import OPERATIONS, collective
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
@@ -29,6 +29,8 @@ FLASH_BACKWARD = 2.5
 BACKWARD_MOVES = 1.5  # times the bytes that forward moves besides its matrix products
 GRADIENT_TOUCHED = 8
 """How often an optimizer step reads or writes a gradient: to unscale, measure, clip, use and clear it."""
+PRICED = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, LOSS, UPDATE)
+"""The operations of the compute stream whose time is known here. Others are refused."""
 NAMES = {"megatron": "Megatron's", "palm": "PaLM's", "": "no"}
 
 
@@ -88,7 +90,7 @@ class RealCost(Cost):
         return f"{self.cluster.name}: {self.model}, {self.micro_batch} x {self.model.sequence:,} tokens a micro-batch"
 
     def chosen(self) -> list[str]:
-        """Return the arguments of ``Cluster.cost`` that are not as they are unless given, as they are written."""
+        """Return the arguments of ``Cluster.cost`` that are not defaults, as source."""
         own = [one for one in fields(self) if one.name in RealCost.__annotations__ and one.default is not MISSING]
         named = {"recomputed": "recompute", "formula": "mfu"}
         said = [(named.get(one.name, one.name), getattr(self, one.name), one.default) for one in own]
@@ -161,8 +163,11 @@ class RealCost(Cost):
         return known
 
     def _seconds(self, kind: str, labels: tuple[Labels, ...]) -> float:
-        """Return how long an operation of the compute lane takes, in seconds."""
+        """Return how long an operation of the compute stream takes, in seconds."""
         row, first, last = OPERATIONS[kind], labels[0], labels[-1]
+        if row not in PRICED:
+            problem, fix = f"{type(self).__name__} has no price for {kind}", "a Cost of your own, with its compute()"
+            raise PuzzleError(problem, where="run", fix=fix, line="")
         many, share = len(first.batches), Fraction(len(last.shards), last.total)
         if row.trains:
             if row.backward:
@@ -202,7 +207,7 @@ class RealCost(Cost):
 
     def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> TimeUnits:
         rounds = collective(kind).rounds
-        if tensor.kind in ACTIVATIONS:  # attention and the feed-forward part have one each
+        if KINDS[tensor.kind].size == "activation":  # attention and the feed-forward part have one each
             rounds *= 2 * self.together(tensor)
         return round(self.cluster.ring_takes(float(size), len(group.ranks), group.per_node, rounds) * NANOSECONDS)
 
@@ -310,7 +315,8 @@ class RealCost(Cost):
 
     def _held(self, labels: Labels) -> Elements:
         kind, share = labels.kind, Fraction(len(labels.shards), labels.total)
-        if kind in OF_WEIGHTS:
+        row = KINDS[kind]
+        if row.size == "weight":
             if kind == "WeightGrad" and not labels.batches:
                 return 0
             each = {"Weight": self.stored, "WeightGrad": self.gradients}.get(kind)
@@ -324,6 +330,9 @@ class RealCost(Cost):
             kept = 0.0 if labels.keep == "all" else inner["none"] - inner["selective"]
             each = max(0.0, inner["none"] - inner[self.recomputed] - kept) * self.together(labels)
             return round(each * len(labels.batches))
+        if row.size != "activation":
+            problem, fix = f"{type(self).__name__} has no size for {kind}", "a Cost of your own, with its elements()"
+            raise PuzzleError(problem, where="run", fix=fix, line="")
         return round(self._boundary() * len(labels.batches) * share)
 
     def _sent(self, labels: Labels) -> Elements:
@@ -331,7 +340,7 @@ class RealCost(Cost):
             each = self.stored if self.gathered is None else self.gathered
         elif labels.kind == "WeightGrad":
             each = self.gradients if self.reduced is None else self.reduced
-        elif labels.kind in ACTIVATIONS and not self.sequence_parallel:
+        elif KINDS[labels.kind].by_batch and not self.sequence_parallel:
             return round(self.elements(labels) / self.tensor)
         else:
             return self.elements(labels)
@@ -349,7 +358,7 @@ class RealCost(Cost):
         with its gradient where weights are gathered, a backward what it makes again of one layer of the model."""
         row, many = OPERATIONS[kind], len(labels[0].batches)
         if not row.trains:
-            if not row.by_batch:
+            if row is not LOSS:
                 return 0
             head = 0.0 if self.gathered is None else 2 * self.gathered * self.model.vocabulary * self.model.hidden
             return round(self.model.loss_bytes(self.micro_batch, self.tensor) * many + head / self.tensor)

@@ -6,7 +6,7 @@ The times in a log follow from each other, and the log says how:
 - A rank's clock stands, at each of its records, where its compute has ended, or at the end of what it has awaited since
   (``Event.awaited``), whichever is later. That holds for a rank with several coroutines, too: they share its clock.
 - Compute begins at its rank's clock. A call is issued at it.
-- A collective begins when the last of its group has issued it, and has nothing before it in its network lane (one for
+- A collective begins when the last of its group has issued it, and has nothing before it on its link (one for
   each tier of links, of which there is one by default). A send does the same alone.
 - A receive begins when it was issued, its message is there, and the receive before it is over.
 
@@ -36,8 +36,8 @@ ROUNDED = 9
 
 
 class Link(NamedTuple):
-    """An operation of the chain, as the rank sees it for which it waited, and as that sees it which waited for it. Both
-    are the same record, except of a collective that begins when one rank comes and lets another go on."""
+    """A step of the longest chain: what delayed it (``entered``), and what it delayed (``left``). Both are the same
+    record, except of a collective that begins when one rank comes and lets another go on."""
 
     entered: Event
     left: Event
@@ -85,7 +85,7 @@ def _word(kind: str) -> str:
 
 
 Tier = Callable[[Event], object]
-"""Which tier of links a communication goes over: each has a lane of its own."""
+"""Which tier of links a communication goes over: each has a queue of its own."""
 
 
 def one_tier(event: Event) -> object:
@@ -271,7 +271,7 @@ def _backwards(waits: Sequence[Sequence[int]]) -> list[int]:
 
 
 class Order:
-    """What comes before what on one rank: in its log, and in its lanes of the network. ``log``: the places of its
+    """What comes before what on one rank: in its log, and on its links. ``log``: the places of its
     records among all."""
 
     def __init__(self, events: Sequence[Event], log: Sequence[int], tier: Tier) -> None:

@@ -19,26 +19,16 @@ WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={1}, total
 """
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
-from ..basics.errors import PuzzleError
-from .kinds import ACTIVATIONS
-from .labels import cut, join, sum_of_parts, total_of
+from .kinds import JOINED, SUMMED
+from .labels import Labels, cut, join, total_of
 from .operations import Collective, Part, Values
-
-kind_of = attrgetter("kind")  # a function of C: asked for each member of every group
 
 
 def allreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
     """All-reduce: return the sum of all parts, for everyone."""
-    brought = [labels for labels, _ in parts]
-    kinds = {*map(kind_of, brought)}
-    if len(kinds) > 1:
-        fix = "every rank of the group brings the same kind of tensor"
-        raise PuzzleError("tensors of several kinds do not add up", got=", ".join(sorted(kinds)), fix=fix)
-    labels = (total_of if kinds == {"WeightGrad"} else sum_of_parts)(brought, "", strict)
-    return [(labels, values.add([value for _, value in parts]))] * len(parts)
+    return [_total(parts, values, strict)] * len(parts)
 
 
 def allgather(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
@@ -49,9 +39,17 @@ def allgather(parts: Sequence[Part], values: Values, strict: bool = True) -> lis
 
 def scatterreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
     """Reduce-scatter: return piece i of the sum of all parts, for the i-th of the group."""
-    labels, value = allreduce(parts, values, strict)[0]
-    pieces = [cut(labels, place, len(parts)) for place in range(len(parts))]
-    return [(piece, values.cut(value, piece)) for piece in pieces]
+    whole = _total(parts, values, strict)
+    return dealt(whole, [cut(whole[0], place, len(parts)) for place in range(len(parts))], values)
+
+
+def dealt(whole: Part, pieces: Sequence[Labels], values: Values) -> list[Part]:
+    """Return a tensor dealt out: to each member the part of it that these labels name."""
+    return [(piece, values.cut(whole[1], piece)) for piece in pieces]
+
+
+def _total(parts: Sequence[Part], values: Values, strict: bool) -> Part:
+    return total_of([labels for labels, _ in parts], "", strict), values.add([value for _, value in parts])
 
 
 def own_shard(model: Any) -> Any:
@@ -67,7 +65,7 @@ def own_gradient(model: Any) -> Any:
     return model.backward(0, model.activations[0], grad, model.weights[0])[0]
 
 
-def own_summand(model: Any) -> Any:
+def own_partial_sum(model: Any) -> Any:
     """Return what a rank's piece of a layer gives: what it brings to a sum of activations in a small example."""
     weight, _ = model.load_weights(0, model.rank, model.RANKS)
     return model.forward(0, model.get_activation([0]), weight, partial=True)
@@ -83,12 +81,12 @@ ALLREDUCE = Collective(
     code="AR",
     word="all-reduce",
     elsewhere=("all_reduce",),
-    takes=("WeightGrad", *ACTIVATIONS),
+    takes=SUMMED,
     sums=True,
     result=allreduce,
     move=lambda carrier, value, inputs, outputs: carrier.total(value, outputs[carrier.place]),
     example=own_gradient,
-    of_activations=own_summand,
+    of_activations=own_partial_sum,
     unless_given=("collective", 1),
     rounds=2,
 )
@@ -98,9 +96,9 @@ ALLGATHER = Collective(
     code="AG",
     word="all-gather",
     elsewhere=("all_gather", "all_gather_into_tensor"),
-    takes=("Weight", "OptState", "WeightGrad", *ACTIVATIONS),
+    takes=JOINED,
     result=allgather,
-    move=lambda carrier, value, inputs, outputs: carrier.joined(carrier.all_parts(value, inputs)),
+    move=lambda carrier, value, inputs, outputs: carrier.values.join(carrier.all_parts(value, inputs)),
     example=own_shard,
     of_activations=own_slice,
 )
@@ -110,10 +108,13 @@ SCATTERREDUCE = Collective(
     code="RS",
     word="reduce-scatter",
     elsewhere=("reduce_scatter", "reduce_scatter_tensor"),
-    takes=("WeightGrad", *ACTIVATIONS),
+    takes=SUMMED,
     sums=True,
     result=scatterreduce,
     move=lambda carrier, value, inputs, outputs: carrier.my_piece(value, outputs),
     example=own_gradient,
-    of_activations=own_summand,
+    of_activations=own_partial_sum,
 )
+
+ROWS = (ALLREDUCE, ALLGATHER, SCATTERREDUCE)
+"""The collectives, in the order in which they are listed for people."""

@@ -1,4 +1,4 @@
-"""The kinds of tensor, one row for each. Whatever lists or counts tensors by kind uses this table."""
+"""The kinds of tensor, one row for each. Whatever lists, sizes, cuts or sums tensors by kind uses this table."""
 
 from typing import NamedTuple
 
@@ -9,19 +9,27 @@ _LAYER, _BATCHES, _SHARDS, _PARTS, _ADAPTER = (
     ("parts", "of"),
     ("adapter",),
 )
+SHARD, SLICE, EXPERT = "shard", "slice", "expert"
+"""What a piece of a tensor is called: of a weight, of a sequence, and of what is dealt to experts."""
 
 
 class Kind(NamedTuple):
-    """One kind of tensor."""
+    """One kind of tensor. A new one is a row below and a class in ``learner.tensors``."""
 
     name: str  # its class in ``lib``
     word: str  # the field's word for it
     store: str  # the dictionary of a Model in which it is kept by habit
     memory: str  # its name among MEMORY_KINDS, and so in the log and in pictures
-    size: str  # whose size it has, in whole or in part: a weight, an activation, or what forward leaves behind
+    size: str  # whose size it has: ``weight``, ``activation`` ...: a ``Cost`` has it in its field ``..._elements``
     fields: tuple[str, ...]  # the labels that it has, in the order of its constructor
-    brief: tuple[str, ...] = ()  # those of them that are said only where they are not those of a whole
-    cut: bool = True  # whether it can be cut into pieces
+    brief: tuple[str, ...] = ()  # fields that repr leaves out at their defaults
+    cut: bool = True  # whether it can be cut into pieces, sent, and brought to a collective
+    piece: str = SHARD  # what a piece of it is called
+    adds: str = ""  # the labels over which tensors of this kind are summed, ``batches`` or ``parts``, if they are
+    wide: int = 0
+    """How many numbers it has for each one of an activation, where that is known. It has that size if a ``Cost`` has no
+    field for it, and is refused if neither is known."""
+    of_adapter: str = ""  # the field's word for it where it is of an adapter, if it can be
 
     @property
     def stepped(self) -> bool:
@@ -33,26 +41,45 @@ class Kind(NamedTuple):
         """Whether it belongs to micro-batches."""
         return "batches" in self.fields
 
+    @property
+    def by_batch(self) -> bool:
+        """Whether it has numbers of its own for each micro-batch, as all have that are not of a weight's size."""
+        return self.batched and self.size != "weight"
+
 
 _WEIGHT, _SLICES = (*_LAYER, "step", *_SHARDS, *_ADAPTER), (*_SHARDS, *_PARTS)
+_ACTIVATION = (*_LAYER, *_BATCHES, *_SLICES)
 
 ROWS = (
-    Kind("Weight", "weight", "weights", "weights", "weight", _WEIGHT, _ADAPTER),
-    Kind("OptState", "optimizer state", "opt_states", "opt_states", "weight", _WEIGHT, _ADAPTER),
+    Kind("Weight", "weight", "weights", "weights", "weight", _WEIGHT, _ADAPTER, of_adapter="adapter"),
+    Kind(
+        *("OptState", "optimizer state", "opt_states", "opt_states", "weight"),
+        fields=_WEIGHT,
+        brief=_ADAPTER,
+        of_adapter="adapter state",
+    ),
     Kind(
         *("WeightGrad", "weight gradient", "grad_weights", "weight_grads", "weight"),
         fields=(*_LAYER, *_BATCHES, *_SHARDS, *_ADAPTER),
         brief=_ADAPTER,
+        adds="batches",
+        of_adapter="adapter gradient",
     ),
     Kind(
         *("Activation", "activation", "activations", "activations", "activation"),
-        fields=(*_LAYER, *_BATCHES, *_SLICES),
+        fields=_ACTIVATION,
         brief=_SLICES,
+        piece=SLICE,
+        adds="parts",
+        wide=1,
     ),
     Kind(
         *("ActivationGrad", "activation gradient", "grad_activations", "activation_grads", "activation"),
-        fields=(*_LAYER, *_BATCHES, *_SLICES),
+        fields=_ACTIVATION,
         brief=_SLICES,
+        piece=SLICE,
+        adds="parts",
+        wide=1,
     ),
     Kind(
         *("Saved", "inner activation", "activations", "activations", "saved"),
@@ -61,17 +88,29 @@ ROWS = (
         cut=False,
     ),
 )
-KINDS = {row.name: row for row in ROWS}
+KINDS: dict[str, Kind] = {}
 STORES = tuple(dict.fromkeys(row.store for row in ROWS))
 """The dictionaries of a Model."""
 
 MEMORY_KINDS = (*dict.fromkeys(row.memory for row in ROWS), "in_flight", "inbox")
 """What memory is used for: the kinds of tensor, what unfinished calls carry or have made, and messages that have
 arrived and are not yet received."""
-SLOT = {row.name: MEMORY_KINDS.index(row.memory) for row in ROWS}  # where a kind of tensor stands among MEMORY_KINDS
+SLOT: dict[str, int] = {}  # where a kind of tensor stands among MEMORY_KINDS
+JOINED: list[str] = []
+SUMMED: list[str] = []
+"""The kinds of which there are pieces that can be joined, and those that can be summed: what collectives take."""
 IN_FLIGHT, INBOX = MEMORY_KINDS.index("in_flight"), MEMORY_KINDS.index("inbox")
-ACTIVATIONS = tuple(row.name for row in ROWS if row.size == "activation")
-"""The kinds of which there are summands and slices."""
+
+
+def add_kind(row: Kind) -> None:
+    """Add a kind of tensor to the table. It is kept in the dictionaries, and counted as the memory, that there are."""
+    KINDS[row.name], SLOT[row.name] = row, MEMORY_KINDS.index(row.memory)
+    JOINED.extend([row.name] * row.cut)
+    SUMMED.extend([row.name] * bool(row.adds))
+
+
+for _row in ROWS:
+    add_kind(_row)
 SAVED = "Saved"
 """The kind that stays where it was made: it is neither sent nor cut nor brought to a collective."""
 INNER = SLOT[SAVED]

@@ -1,4 +1,4 @@
-"""What a tensor is, in words and sets: kind, layer, step, micro-batches, shards, summands.
+"""What a tensor is, in words and sets: kind, layer, step, micro-batches, shards, partial sums.
 
 Labels carry no numbers and no memory address. All arithmetic of shards and micro-batches is here, as pure functions
 from labels to labels; a shard set is kept in its coarsest form, so pieces 4 and 5 of 8 are piece 2 of 4.
@@ -6,14 +6,14 @@ from labels to labels; a shard set is kept in its coarsest form, so pieces 4 and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import gcd, lcm
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from ..basics.errors import PuzzleError, numbered, show_set
-from .kinds import KINDS
+from .kinds import KINDS, SLICE
 
 Shards = frozenset[int]
 WHOLE: Shards = frozenset([0])
@@ -21,19 +21,21 @@ NONE: frozenset[int] = frozenset()
 
 PARTIAL, SLICES, LISTS, ADAPTER, HOSTS = "partial=True", "slices", "lists", "adapter", "hosts"
 """What a puzzle has to grant besides operations and their options, as its spec names it: what a communication may
-carry (summands, slices of a sequence, several tensors in one call, adapters), and hosts."""
+carry (partial sums, slices of a sequence, several tensors in one call, adapters), and hosts."""
 FINEST = 1 << 16  # the most pieces that a tensor is cut into, as sets of pieces are written out
 
 
 class ExtraLabels(NamedTuple):
-    """The labels that few tensors have. ``parts``: which summands of how many an activation, or its gradient, is the
-    sum of. ``keep``: how much of a layer's inner activations was kept. ``adapter``: whether it is of an adapter, and
-    not of the layer's own weight."""
+    """The labels that few tensors have. ``parts``: which partial sums, of how many, an activation or its gradient is
+    the sum of. ``keep``: how much of a layer's inner activations was kept. ``adapter``: whether it is of an adapter,
+    and not of the layer's own weight. ``homes``: of what a collective has dealt out and another one brings back, what
+    each member of the group had brought; it is never shown."""
 
     parts: Shards = WHOLE
     of: int = 1
     keep: str = ""
     adapter: bool = False
+    homes: tuple[frozenset[int], ...] = ()
 
 
 NO_EXTRA, OF_ADAPTER = ExtraLabels(), ExtraLabels(adapter=True)
@@ -59,12 +61,12 @@ class Labels(NamedTuple):
 
     @property
     def parts(self) -> Shards:
-        """Which summands it is the sum of."""
+        """Which partial sums it is the sum of."""
         return self.extra.parts
 
     @property
     def of(self) -> int:
-        """How many summands there are."""
+        """How many partial sums there are."""
         return self.extra.of
 
     @property
@@ -93,14 +95,16 @@ class Labels(NamedTuple):
         return _made(fields)
 
     def is_whole(self) -> bool:
-        """Return whether all shards are here, and all summands."""
+        """Return whether all shards are here, and all partial sums."""
         return len(self.shards) == self.total and len(self.extra.parts) == self.extra.of
 
     def words(self) -> tuple[str, ...]:
         """Return what a puzzle has to grant before a communication may carry this."""
-        if KINDS[self.kind].size != "activation":
-            return (ADAPTER,) * self.extra.adapter
-        return (*(PARTIAL,) * (self.extra.of != 1), *(SLICES,) * (self.total != 1))
+        extra = self.extra
+        if extra is NO_EXTRA and self.total == 1:
+            return ()
+        sliced = self.total != 1 and KINDS[self.kind].piece == SLICE
+        return (*(ADAPTER,) * extra.adapter, *(PARTIAL,) * (extra.of != 1), *(SLICES,) * sliced)
 
     def coarse(self) -> Labels:
         """Return the same labels with the shards in their coarsest form: equal for equal tensors."""
@@ -138,7 +142,7 @@ def others_than(*names: str) -> Callable[[Labels], object]:
 
 
 _thing, _unsummed = others_than("shards", "total"), others_than("extra")
-_part = attrgetter("shards", "total")
+_part, kind_of = attrgetter("shards", "total"), attrgetter("kind")  # functions of C: asked for each member of a group
 
 
 def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
@@ -260,12 +264,12 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
     if [*map(_thing, parts)].count(thing) < len(parts):  # in C: asked of every gather
         part = next(part for part in parts if _thing(part) != thing)
         over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
-        differ = part.kind == first.kind == "WeightGrad" and part.batches != first.batches
+        differ = part.kind == first.kind and KINDS[first.kind].adds == "batches" and part.batches != first.batches
         fix = "join shards of one kind, layer and step"
         if part.adapter != first.adapter:
             fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
         elif part.extra != first.extra:
-            fix = "join slices of one and the same summand, or first add up the summands"
+            fix = "join slices of one and the same partial sum, or first add up the partial sums"
         fix = f"gradients of different micro-batches are summed: {over}" if differ else fix
         problem, expected = "these are not parts of one thing", f"more of {first}"
         raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
@@ -273,7 +277,7 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
     if not disjoint:
         load = f"model.load_{'adapter' if first.adapter else 'weights'}(layer, model.rank, model.RANKS)"
         fix = f"let each rank load its own shard, {load}"
-        if KINDS[first.kind].size == "activation":
+        if KINDS[first.kind].by_batch:
             fix = "each rank brings a slice of its own, as model.scatterreduce gives them"
         elif any(part.is_whole() for part in parts):
             fix = f"one of them is whole already: {fix}, and do not store what was gathered over it"
@@ -285,6 +289,16 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
 
 
 def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
+    """Return the labels of a sum of tensors of one kind, over the labels that its row names. Raise PuzzleError for
+    tensors that do not add up, unless ``strict`` is off: then the values have to tell."""
+    kinds = {*map(kind_of, parts)}
+    if len(kinds) > 1:
+        fix = "every rank of the group brings the same kind of tensor"
+        raise PuzzleError("tensors of several kinds do not add up", got=", ".join(sorted(kinds)), fix=fix)
+    return TOTALS[KINDS[kinds.pop()].adds](parts, where, strict)
+
+
+def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
     """Return the labels of a sum of gradients of one layer and of the same shards, with every micro-batch once.
 
     A gradient of no micro-batches adds nothing, so it fits any shard form. Raise PuzzleError for
@@ -329,28 +343,35 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
     return first.changed(batches=batches)
 
 
-def sum_of_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
-    """Return the labels of a sum of summands of one activation, or of its gradient, with each summand once.
+def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
+    """Return the labels of a sum of partial sums of one activation, or of its gradient, with each partial sum once.
 
-    Raise PuzzleError for what does not add up; with ``strict`` off, where a summand comes twice or the sum has been
+    Raise PuzzleError for what does not add up; with ``strict`` off, where a partial sum comes twice or the sum has been
     made already, the values have to tell.
     """
     first = parts[0]
     for part in parts:
         if _unsummed(part) != _unsummed(first):
-            problem, expected = "these are not summands of one thing", f"another summand of {first}"
+            problem, expected = "these are not partial sums of one thing", f"another partial sum of {first}"
             fix = "add up one layer, the same micro-batches and the same slice of each"
             raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
         if strict and part.extra.of == 1 and len(parts) > 1:
             whole = f"{KINDS[part.kind].word} is whole" if part.total == 1 else "slice is added up"
-            fix = "only forward and backward with partial=True give summands; use the whole one as it is"
+            fix = "only forward and backward with partial=True give partial sums; use the whole one as it is"
             if part.total != 1:
                 fix = f"slices are joined by await model.allgather(..., {part.layer})"
             problem = f"there is nothing to add to it: that {whole} already"
-            raise PuzzleError(problem, where=where, expected="summands", got=str(part), fix=fix)
-    (summands, of), disjoint = union(tuple([(part.extra.parts, part.extra.of) for part in parts]))
+            raise PuzzleError(problem, where=where, expected="partial sums", got=str(part), fix=fix)
+    (partial_sums, of), disjoint = union(tuple([(part.extra.parts, part.extra.of) for part in parts]))
     if strict and not disjoint:
         got = ", ".join(f"{show_set(part.parts)} of {part.of}" for part in parts[:8])
         fix = "let each rank of the group compute with its own piece of the weight, and reduce over those ranks only"
-        raise PuzzleError("a summand comes twice", where=where, expected="each summand once", got=got, fix=fix)
-    return first.changed(extra=ExtraLabels(summands, of) if of > 1 else NO_EXTRA)
+        raise PuzzleError("a partial sum comes twice", where=where, expected="each partial sum once", got=got, fix=fix)
+    return first.changed(extra=ExtraLabels(partial_sums, of) if of > 1 else NO_EXTRA)
+
+
+TOTALS: Mapping[str, Callable[[Sequence[Labels], str, bool], Labels]] = {
+    "batches": sum_over_batches,
+    "parts": sum_over_parts,
+}
+"""How labels add up, by the labels over which they are summed (``Kind.adds``)."""

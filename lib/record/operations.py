@@ -1,4 +1,4 @@
-"""What a rank can do: what one row of the table of operations says.
+"""A rank can do what the rows of the table of operations describe: this is what one row has.
 
 The table itself is in ``table``. Everything that lists operations is read off it: the machine, the line to other
 processes, the engines, the codes and the pictures. So an operation is its row, with the functions that the row names
@@ -7,16 +7,19 @@ beside it, a price in ``machine.cost`` and a verb in ``learner.model``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar
 
+from .kinds import SAVED
 from .labels import Labels
 
 Value = Any  # what a tensor carries: only the arithmetic that made it looks inside
 Part = tuple[Labels, Value]  # labels and value of one tensor
 Options = Mapping[str, object]  # what a call says besides its operands, by name
+More = Mapping[str, Any]  # the options of a call, and the operands that it need not have, by name
 NO_OPTIONS: Options = {}
+T = TypeVar("T")
 
 
 class Values(Protocol):
@@ -35,7 +38,7 @@ class Values(Protocol):
         """Return the input of layer 0 for these micro-batches."""
 
     def forward(self, inp: Value, weight: Value, partial: bool = False) -> Value:
-        """Return what a layer makes of its input; with ``partial``, the summand that a piece of its weight gives."""
+        """Return what a layer makes of its input; with ``partial``, the partial sum that a piece gives."""
 
     def keeping(self, inp: Value, weight: Value, keep: str, partial: bool = False) -> tuple[Value, Value]:
         """Return what ``forward`` does, and the inner activations that it leaves behind."""
@@ -47,7 +50,7 @@ class Values(Protocol):
         self, inp: Value, grad: Value, weight: Value, saved: Value = None, *, partial: bool = False
     ) -> tuple[Value, Value]:
         """Return the gradients of a layer's weight, summed over the micro-batches, and of its input; with ``partial``,
-        of the piece of the weight, and the summand that it gives. ``saved``: what forward left behind, if anything."""
+        of the piece of the weight, and its partial sum. ``saved``: what forward left behind, if anything."""
 
     def adapted(self, weight: Value, adapter: Value) -> Value:
         """Return what ``forward``, ``keeping`` and ``backward`` take in place of a weight where it is frozen and has an
@@ -57,13 +60,13 @@ class Values(Protocol):
         """Return weight and state after an optimizer step."""
 
     def add(self, values: Sequence[Value]) -> Value:
-        """Return a sum of gradients, or of summands of an activation."""
+        """Return a sum of gradients, or of partial sums of an activation."""
 
     def cut(self, value: Value, piece: Labels) -> Value:
-        """Return the part of a value that these labels name."""
+        """Return the part of a value that these labels name: of its pieces, and of its micro-batches."""
 
     def join(self, values: Sequence[Value]) -> Value:
-        """Return one value, of several pieces."""
+        """Return one value, of several pieces, or of several micro-batches."""
 
     def made_up(self, labels: Labels) -> Value:
         """Return a value for a tensor that was made by hand: like no honest one."""
@@ -92,6 +95,10 @@ class Carrier(Protocol):
 
     place: int  # where this rank is in the group
 
+    @property
+    def values(self) -> Values:
+        """The arithmetic of what they bring."""
+
     def total(self, value: Value, labels: Labels) -> Value:
         """Return the sum of what all members bring, for everyone."""
 
@@ -103,9 +110,6 @@ class Carrier(Protocol):
 
     def sent_from(self, source: int, value: Value, labels: Labels) -> Value:
         """Return what the member at ``source`` brings."""
-
-    def joined(self, values: Sequence[Value]) -> Value:
-        """Return one value, of several pieces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +132,7 @@ class Operation:
     elsewhere: Sequence[str] = ()  # names that torch has for it
     price: str = ""  # the field of ``Cost`` with its price, where that is not named like its verb
     unless_given: tuple[str, int] | None = None
-    """Of which other price, divided by what, it costs, where a ``Cost`` gives it none of its own."""
+    """(price, divisor) that gives its price if the ``Cost`` sets none."""
     with_adapter: str = ""  # whose price it has where all that it trains of a layer is an adapter, if another's
     verb: Callable[..., Any] | None = None
     """What ``model.kind(...)`` calls, with the model first, where Model has no method of that name."""
@@ -136,23 +140,28 @@ class Operation:
 
 @dataclass(frozen=True, kw_only=True)
 class Computation(Operation):
-    """An operation of the compute lane."""
+    """An operation of the compute stream."""
 
     lane: ClassVar[str] = "compute"
     takes: Mapping[str, str]  # the operands in order: parameter of the verb -> kind of tensor
     may_take: Mapping[str, str] = field(default_factory=dict)
-    """Operands that may follow, each of a kind of its own. The functions below are given one by its name."""
+    """Operands that may follow, each of a kind of its own."""
     options: Mapping[str, Sequence[object]] = field(default_factory=dict)
-    """What else a call may say, by name, and the values that it may have. The functions below are given an option by
-    its name, and only if the call names it."""
-    makes: Callable[..., Sequence[Labels]]
-    """``makes(rank, layer, labels)`` gives the labels of the results."""
-    value: Callable[..., Sequence[Value]]
-    """``value(values, operands)`` gives the values of the results."""
-    rule: Callable[..., None] = lambda rank, layer, labels, **options: None
-    """``rule(rank, layer, labels)`` raises PuzzleError where operands do not fit."""
+    """What else a call may say, by name, and the values that it may have."""
+    makes: Callable[[Any, Any, Sequence[Labels], More], Sequence[Labels]]
+    """``makes(rank, layer, labels, more)`` gives the labels of the results. ``labels`` are those of the operands that
+    every call has; ``more`` has, by their names, the labels of those that this call has besides, and its options."""
+    value: Callable[[Values, Sequence[Value], More], Sequence[Value]]
+    """``value(values, operands, more)`` gives the values of the results; ``more`` has values in place of labels."""
+    rule: Callable[[Any, Any, Sequence[Labels], More], None] = lambda rank, layer, labels, more: None
+    """``rule(rank, layer, labels, more)`` raises PuzzleError where operands do not fit."""
     by_batch: bool = True
     weight_grads: bool = False  # whether it makes gradients of weights
+
+    @property
+    def makes_again(self) -> bool:
+        """Whether it makes again what a forward left behind, as far as it is not given that."""
+        return self.backward and SAVED in self.may_take.values()
 
     def following(self, kinds: Sequence[str]) -> list[str]:
         """Return the names of the operands that a call has besides those that it must have, from the kinds of all its
@@ -163,22 +172,15 @@ class Computation(Operation):
             raise ValueError(f"{self.kind} may not take {', '.join(more)}")
         return names
 
-    def called(self, options: Options, kinds: Sequence[str]) -> Computation:
-        """Return the row of a call with these options, and operands of these kinds: its functions know the options and
-        the operands that it need not have, and its words say by what names a puzzle grants them."""
-        names, count = self.following(kinds), len(self.takes)
-        said = [f"{name}=True" if value is True else name for name, value in options.items()]
+    def given(self, names: Sequence[str], operands: Sequence[T], options: Options) -> tuple[Sequence[T], More]:
+        """Return the operands of a call that every call has, and by name the others, which ``following`` has named, and
+        its options."""
+        count = len(self.takes)
+        return operands[:count], {**dict(zip(names, operands[count:], strict=True)), **options}
 
-        def knowing(function: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*given: Any) -> Any:
-                operands = given[-1]
-                more = dict(zip(names, operands[count:], strict=True))
-                return function(*given[:-1], operands[:count], **more, **options)
-
-            return call
-
-        words = (*self.words, *names, *said)
-        return replace(self, words=words, rule=knowing(self.rule), makes=knowing(self.makes), value=knowing(self.value))
+    def grants(self, names: Iterable[str], options: Options) -> tuple[str, ...]:
+        """Return by what names a puzzle grants a call that has these operands besides, and these options."""
+        return (*self.words, *names, *(f"{name}=True" if value is True else name for name, value in options.items()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,9 +192,10 @@ class Collective(Operation):
     result: Callable[[Sequence[Any], Values, bool], list[Part]]
     """``result(parts, values, strict)`` gives each member's result, in group order. A part is None if its member
     brings nothing."""
-    move: Callable[[Carrier, Value, Sequence[Any], Sequence[Labels]], Value]
+    move: Callable[[Carrier, Value, Sequence[Any], Sequence[Labels]], Value] | None = None
     """``move(carrier, value, inputs, outputs)`` does the same to one rank's numbers, on an engine whose ranks are
-    processes; ``inputs`` and ``outputs`` are the labels of all members."""
+    processes; ``inputs`` and ``outputs`` are the labels of all members. Without it everyone gets what everyone brings,
+    and follows ``result``."""
     example: Callable[[Any], Any]
     """``example(model)`` gives what a rank brings when ``draw_primitive`` shows the collective."""
     of_activations: Callable[[Any], Any] | None = None
@@ -201,6 +204,13 @@ class Collective(Operation):
     everyone: bool = True  # whether every member has to bring a tensor
     price: str = "collective"
     rounds: int = 1  # how often a ring algorithm sends the whole tensor once around the group
+
+    def moved(self, carrier: Carrier, value: Value, inputs: Sequence[Any], outputs: Sequence[Labels]) -> Value:
+        """Return what a rank gets for its numbers, on an engine whose ranks are processes."""
+        if self.move is not None:
+            return self.move(carrier, value, inputs, outputs)
+        everyone = [*zip(inputs, carrier.all_parts(value, inputs), strict=True)]
+        return self.result(everyone, carrier.values, False)[carrier.place][1]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,21 +1,15 @@
 """The table of operations. A new one is a row here, or is added from outside with ``add``."""
 
 from ..basics.errors import PuzzleError
-from .collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
+from .collectives import ROWS as COLLECTIVES
 from .labels import HOSTS, LISTS, SLICES
 from .operations import Collective, Computation, Message, Operation
-from .training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
+from .training import ROWS as COMPUTATIONS
 
 SEND = Message(kind="pass_to", code=">", word="send", elsewhere=("send", "isend"), price="send", on_host=True)
 RECEIVE = Message(kind="receive", code="<", word="receive", elsewhere=("recv", "irecv"), on_host=True)
 
-OPERATIONS: dict[str, Operation] = {
-    row.kind: row
-    for row in (
-        *(FORWARD, LOSS, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, UPDATE),
-        *(ALLREDUCE, ALLGATHER, SCATTERREDUCE, SEND, RECEIVE),
-    )
-}
+OPERATIONS: dict[str, Operation] = {row.kind: row for row in (*COMPUTATIONS, *COLLECTIVES, SEND, RECEIVE)}
 """Every operation by its verb, in the order in which they are listed for people."""
 
 
@@ -42,12 +36,12 @@ def operation(kind: object) -> Operation:
 
 
 def computation(kind: str) -> Computation:
-    """Return the row of an operation of the compute lane. Raise PuzzleError if there is none."""
+    """Return the row of an operation of the compute stream. Raise PuzzleError if there is none."""
     row = OPERATIONS.get(kind)
     if not isinstance(row, Computation):
         operation(kind)
         expected = ", ".join(in_lane("compute"))
-        raise PuzzleError(f"{kind} is no operation of the compute lane", expected=expected, line="")
+        raise PuzzleError(f"{kind} is no operation of the compute stream", expected=expected, line="")
     return row
 
 
@@ -72,14 +66,14 @@ def in_lane(*lanes: str) -> list[str]:
 
 
 def grantable() -> tuple[str, ...]:
-    """Return what a puzzle may grant that most others do not: operations, what else they take and may be told, slices
+    """Return what a puzzle may grant that most others do not: operations, their optional operands and options, slices
     of activations, lists, and hosts."""
     found: list[str] = []
     for row in OPERATIONS.values():
         if isinstance(row, Computation):
-            everything = {name: values[0] for name, values in row.options.items()}
-            row = row.called(everything, [*row.takes.values(), *row.may_take.values()])
-        found += row.words
+            found += row.grants(row.may_take, {name: values[0] for name, values in row.options.items()})
+        else:
+            found += row.words
     return tuple(dict.fromkeys([*found, SLICES, LISTS, HOSTS]))
 
 

@@ -1,4 +1,4 @@
-"""The operations of the compute lane: what each insists on, what it makes, and its row.
+"""The operations of the compute stream: what each insists on, what it makes, and its row.
 
 The values would find most of these mistakes at the end of a run. The rules find them at the operation where they
 happen, and say what to write instead.
@@ -10,24 +10,18 @@ from typing import Any
 from ..basics.errors import Place, PuzzleError, numbered, show_set
 from .kinds import SAVED
 from .labels import NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels, coarsest, of_batches, of_weight, same_pieces, within
-from .operations import Computation, Rank, Values
+from .operations import Computation, More, Rank, Values
 
 # -- forward and backward -------------------------------------------------------------------------
 
 
-def forward_rule(
-    rank: Rank,
-    layer: int,
-    labels: Sequence[Labels],
-    partial: bool = False,
-    keep: str | None = None,
-    adapter: Labels | None = None,
-) -> None:
+def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
     """Raise PuzzleError unless the weight is of step 0 and complete (with ``partial`` it may be a piece), the input is
     complete, and both are of this layer, as the adapter is, if there is one."""
     inp, weight = labels
-    if adapter is not None:
-        _adapter_fits(rank, rank.place("forward", layer, inp.batches), layer, adapter, partial)
+    partial = bool(more) and "partial" in more
+    if more and "adapter" in more:
+        _adapter_fits(rank, rank.place("forward", layer, inp.batches), layer, more["adapter"], partial)
     whole = len(weight.shards) == weight.total or partial
     plain = inp.total == 1 and inp.extra.of == 1 and not weight.extra.adapter
     if weight.layer != layer or inp.layer != layer or weight.step or not whole or not plain:
@@ -42,17 +36,11 @@ def forward_rule(
             raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
 
 
-def backward_rule(
-    rank: Rank,
-    layer: int,
-    labels: Sequence[Labels],
-    partial: bool = False,
-    saved: Labels | None = None,
-    adapter: Labels | None = None,
-) -> None:
+def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
     """Raise PuzzleError for what forward refuses, and unless the gradient is that of the output, for the same micro-
     batches, and what forward left behind, if given, is of the same layer, piece and micro-batches."""
     inp, grad, weight = labels
+    partial = bool(more) and "partial" in more
     if (
         weight.layer == inp.layer == grad.layer == layer
         and inp.batches == grad.batches
@@ -61,12 +49,12 @@ def backward_rule(
         and inp.total == grad.total == 1
         and inp.extra is NO_EXTRA is grad.extra
         and not weight.extra.adapter
-        and saved is adapter is None
+        and (not more or not ("saved" in more or "adapter" in more))
     ):
         return
     where = rank.place("backward", layer, inp.batches)
-    if adapter is not None:
-        _adapter_fits(rank, where, layer, adapter, partial)
+    if "adapter" in more:
+        _adapter_fits(rank, where, layer, more["adapter"], partial)
     _weight_fits(rank, where, layer, weight, partial)
     _is_whole("input", where, inp)
     _is_whole("gradient", where, grad)
@@ -84,7 +72,8 @@ def backward_rule(
         problem = "input and gradient are of different micro-batches"
         fix = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
         raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
-    if saved is not None:
+    if "saved" in more:
+        saved = more["saved"]
         _saved_fits(where, saved, _left_behind(layer, inp, weight, saved.keep))
 
 
@@ -107,12 +96,12 @@ def _saved_fits(where: Place, saved: Labels, right: Labels) -> None:
 
 
 def _is_whole(name: str, where: Place, labels: Labels) -> None:
-    """Raise PuzzleError for a sum that lacks summands, and for slices of a sequence."""
+    """Raise PuzzleError for a sum that lacks partial sums, and for slices of a sequence."""
     if labels.of != 1:
         call = f"await model.allreduce(..., {labels.layer})"
-        problem, got = f"the {name} is not the whole sum", f"summand {show_set(labels.parts)} of {labels.of}"
+        problem, got = f"the {name} is not the whole sum", f"partial sum {show_set(labels.parts)} of {labels.of}"
         fix = f"add up what all ranks of the group have computed with their pieces of the weight: {call}"
-        raise PuzzleError(problem, where=where, expected="all summands, added up", got=got, fix=fix)
+        raise PuzzleError(problem, where=where, expected="all partial sums, added up", got=got, fix=fix)
     if labels.total != 1:
         call = f"await model.allgather(..., {labels.layer})"
         problem, got = f"the {name} is a slice of the sequence", f"slice {show_set(labels.shards)} of {labels.total}"
@@ -168,7 +157,7 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: 
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
 
 
-def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
+def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
     """Raise PuzzleError unless the input is the output of the last layer."""
     (inp,) = labels
     if inp.layer != rank.layers:
@@ -182,66 +171,62 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
         _is_whole("input", rank.place("loss", None, inp.batches), inp)
 
 
-def _summand(labels: Labels, weight: Labels) -> Labels:
-    """Return the labels of what a piece of a weight gives: one summand of something."""
+def _partial(labels: Labels, weight: Labels) -> Labels:
+    """Return the labels of what a piece of a weight gives: a partial sum."""
     parts, of = coarsest(weight.shards, weight.total)
     return labels.changed(extra=ExtraLabels(parts, of))
 
 
-def _output(
-    rank: Rank,
-    layer: int,
-    labels: Sequence[Labels],
-    partial: bool = False,
-    keep: str | None = None,
-    adapter: Labels | None = None,
-) -> list[Labels]:
+def _output(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
     inp, weight = labels
     out = of_batches("Activation", layer + 1, rank.layers, inp.batches, rank.batches)
-    if partial:
-        out = _summand(out, weight)
-    return [out] if keep is None else [out, _left_behind(layer, inp, weight, keep)]
+    if not more:
+        return [out]
+    if "partial" in more:
+        out = _partial(out, weight)
+    return [out, _left_behind(layer, inp, weight, more["keep"])] if "keep" in more else [out]
 
 
-def _outputs(
-    values: Values, given: Sequence[Any], partial: bool = False, keep: str | None = None, adapter: Any = None
-) -> Sequence[Any]:
+def _outputs(values: Values, given: Sequence[Any], more: More) -> Sequence[Any]:
     """Return the value of a layer's output, and that of its inner activations where some are kept."""
     inp, weight = given
-    weight = weight if adapter is None else values.adapted(weight, adapter)
-    return [values.forward(inp, weight, partial)] if keep is None else values.keeping(inp, weight, keep, partial)
+    if not more:
+        return [values.forward(inp, weight)]
+    weight, partial = _trained(values, weight, more), "partial" in more
+    if "keep" in more:
+        return values.keeping(inp, weight, more["keep"], partial)
+    return [values.forward(inp, weight, partial)]
 
 
-def _loss_gradient(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
+def _trained(values: Values, weight: Any, more: More) -> Any:
+    """Return the value of a weight, or what stands in its place where it is frozen and has an adapter."""
+    return values.adapted(weight, more["adapter"]) if "adapter" in more else weight
+
+
+def _loss_gradient(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
     return [of_batches("ActivationGrad", rank.layers - 1, rank.layers, labels[0].batches, rank.batches)]
 
 
-def _gradients(
-    rank: Rank,
-    layer: int,
-    labels: Sequence[Labels],
-    partial: bool = False,
-    saved: Labels | None = None,
-    adapter: Labels | None = None,
-) -> list[Labels]:
+def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
     batches, weight = labels[0].batches, labels[2]
     of_weight = of_batches("WeightGrad", layer, rank.layers, batches, rank.batches)
     of_input = of_batches("ActivationGrad", layer - 1, rank.layers, batches, rank.batches)
-    if partial:
+    if not more:
+        return [of_weight, of_input]
+    if "partial" in more:
         shards, total = coarsest(weight.shards, weight.total)
-        of_weight, of_input = of_weight.changed(shards=shards, total=total), _summand(of_input, weight)
-    if adapter is not None:
+        of_weight, of_input = of_weight.changed(shards=shards, total=total), _partial(of_input, weight)
+    if "adapter" in more:
         of_weight = of_weight.changed(extra=OF_ADAPTER)
     return [of_weight, of_input]
 
 
-def _both_gradients(
-    values: Values, given: Sequence[Any], partial: bool = False, saved: Any = None, adapter: Any = None
-) -> tuple[Any, Any]:
+def _both_gradients(values: Values, given: Sequence[Any], more: More) -> tuple[Any, Any]:
     """Return the values of the gradients of a layer's weight, or of its adapter, and of its input."""
     inp, grad, weight = given
-    weight = weight if adapter is None else values.adapted(weight, adapter)
-    return values.backward(inp, grad, weight, saved, partial=partial)
+    if not more:
+        return values.backward(inp, grad, weight)
+    return values.backward(inp, grad, _trained(values, weight, more), more.get("saved"), partial="partial" in more)
 
 
 KEEP = ("all", "selective")
@@ -268,7 +253,7 @@ LOSS = Computation(
     takes={"inp": "Activation"},
     rule=loss_rule,
     makes=_loss_gradient,
-    value=lambda values, given: [values.loss(given[0])],
+    value=lambda values, given, more: [values.loss(given[0])],
 )
 
 _BACKWARD_TAKES = {"inp": "Activation", "grad": "ActivationGrad", "weight": "Weight"}
@@ -303,8 +288,8 @@ BACKWARD_INPUT = Computation(
     may_take=_BACKWARD_MAY_TAKE,
     options=_BACKWARD_OPTIONS,
     rule=backward_rule,
-    makes=lambda rank, layer, labels, **options: _gradients(rank, layer, labels, **options)[1:],
-    value=lambda values, given, **options: _both_gradients(values, given, **options)[1:],
+    makes=lambda rank, layer, labels, more: _gradients(rank, layer, labels, more)[1:],
+    value=lambda values, given, more: _both_gradients(values, given, more)[1:],
 )
 
 BACKWARD_WEIGHT = Computation(
@@ -319,8 +304,8 @@ BACKWARD_WEIGHT = Computation(
     may_take=_BACKWARD_MAY_TAKE,
     options=_BACKWARD_OPTIONS,
     rule=backward_rule,
-    makes=lambda rank, layer, labels, **options: _gradients(rank, layer, labels, **options)[:1],
-    value=lambda values, given, **options: _both_gradients(values, given, **options)[:1],
+    makes=lambda rank, layer, labels, more: _gradients(rank, layer, labels, more)[:1],
+    value=lambda values, given, more: _both_gradients(values, given, more)[:1],
     weight_grads=True,
 )
 
@@ -335,7 +320,7 @@ def not_in_place(verb: str) -> str:
     )
 
 
-def update_rule(rank: Rank, layer: int, labels: Sequence[Labels]) -> None:
+def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
     """Raise PuzzleError unless the gradient has every micro-batch once and covers the weight, and weight and state are
     the same pieces, of one layer and step."""
     grad, weight, opt_state = labels
@@ -390,7 +375,7 @@ def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
         raise PuzzleError(problem, where=where, expected="all three of one and the same", got=got, fix=fix)
 
 
-def _stepped(rank: Rank, layer: int, labels: Sequence[Labels]) -> list[Labels]:
+def _stepped(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
     _, weight, opt_state = labels
     step, shards, total = weight.step + 1, weight.shards, weight.total
     return [of_weight(one.kind, layer, rank.layers, step, shards, total, one.extra) for one in (weight, opt_state)]
@@ -404,7 +389,10 @@ UPDATE = Computation(
     takes={"weight_grad": "WeightGrad", "weight": "Weight", "opt_state": "OptState"},
     rule=update_rule,
     makes=_stepped,
-    value=lambda values, given: values.update(given[1], given[2], given[0]),
+    value=lambda values, given, more: values.update(given[1], given[2], given[0]),
     by_batch=False,
     on_host=True,
 )
+
+ROWS = (FORWARD, LOSS, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, UPDATE)
+"""The operations of the compute stream, in the order in which they are listed for people."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from ..basics.arguments import describe, one_of
 from ..machine.in_flight import InFlight
 from ..machine.rank_state import RankState, TensorState
-from ..record.kinds import KINDS
+from ..record.kinds import JOINED, KINDS, SUMMED
 from ..record.labels import FINEST, NO_EXTRA, ExtraLabels, Labels
 from ..record.operations import Collective, Computation, Operation
 from ..record.table import OPERATIONS
@@ -21,7 +21,7 @@ from .safe import number, numbers, shown
 from .wire import ProtocolError
 
 MOST_PIECES = 4_000_000
-"""Shards and summands of all tensors that the calls of a run make and take: what comes of them is bounded by that."""
+"""Shards and partial sums of all tensors that the calls of a run make and take: these bound what comes of them."""
 
 
 class Reader(Protocol):
@@ -117,7 +117,7 @@ def of_kind(tensor: TensorState, kinds: Collection[str]) -> TensorState:
     return tensor
 
 
-def _tensor(*kinds: str) -> Kind:
+def _tensor(kinds: Collection[str]) -> Kind:
     return Kind(
         lambda reader, place: of_kind(_read_tensor(reader, place), kinds), lambda writer, token: writer.number(token)
     )
@@ -174,10 +174,12 @@ def _read_labels(reader: Reader, packed: Any) -> Labels:
     kind, layer, layers, step, batches, total_batches, shards, total = fields
     if type(kind) is not str or kind not in KINDS or len(extra) != len(ExtraLabels._fields):
         raise ProtocolError("no labels")
-    parts, of, keep, adapter = extra
-    if keep not in ("", *KEEP) or type(adapter) is not bool or not (1 <= number(of) <= FINEST >= number(total) >= 1):
+    parts, of, keep, adapter, homes = extra
+    if keep not in ("", *KEEP) or type(adapter) is not bool or type(homes) is not list:
         raise ProtocolError("no labels")
-    known = ExtraLabels(numbers(parts), of, keep, adapter)
+    if not 1 <= number(of) <= FINEST >= number(total) >= 1:
+        raise ProtocolError("no labels")
+    known = ExtraLabels(numbers(parts), of, keep, adapter, tuple(map(numbers, homes)))
     batches, shards = numbers(batches), numbers(shards)
     layer, layers, step, total_batches = map(number, (layer, layers, step, total_batches))
     labels = Labels(kind, layer, layers, step, batches, total_batches, shards, total, known)
@@ -210,8 +212,9 @@ def _write_count(writer: Writer, value: Any) -> int:
 
 
 def _write_labels(writer: Writer, labels: Labels) -> list[Any]:
-    *fields, (parts, *others) = labels
-    return [*[sorted(field) if isinstance(field, frozenset) else field for field in fields], [sorted(parts), *others]]
+    *fields, (parts, of, keep, adapter, homes) = labels
+    extra = [sorted(parts), of, keep, adapter, [*map(sorted, homes)]]
+    return [*[sorted(field) if isinstance(field, frozenset) else field for field in fields], extra]
 
 
 def _write_lines(writer: Writer, lines: Mapping[int, str]) -> list[Any]:
@@ -222,8 +225,7 @@ COMPUTATION, COLLECTIVE = Kind(_read_operation(Computation)), Kind(_read_operati
 ANYTHING, LAYER = Kind(_read_anything, _write_anything), Kind(read_layer, _write_anything)
 COUNT, PIECE = Kind(lambda reader, value: number(value), _write_count), Kind(_read_piece, _write_count)
 NUMBERS = Kind(lambda reader, values: numbers(values), lambda writer, values: sorted(values))
-TENSOR, WEIGHT, GRADIENT = _tensor(*KINDS), _tensor("Weight"), _tensor("WeightGrad")
-SHARDED = _tensor(*[row.name for row in KINDS.values() if row.cut])
+TENSOR, WEIGHT, SUMMABLE, SHARDED = _tensor(KINDS), _tensor(["Weight"]), _tensor(SUMMED), _tensor(JOINED)
 CALL = Kind(
     lambda reader, place: at(reader.calls, place, "call of that number"),
     lambda writer, call: writer.number_of_call(call),
@@ -250,7 +252,7 @@ VERBS: dict[str, tuple[Kind, ...]] = {
     "drop": (TENSOR,),
     "shard": (SHARDED, PIECE, PIECE),
     "combine": (SHARDED, SHARDED),
-    "add": (GRADIENT, GRADIENT),
+    "add": (SUMMABLE, SUMMABLE),
     "by_hand": (LABELS,),
     "share": (),
     "finish": (),

@@ -35,14 +35,14 @@ class Questions:
 
 
 class Coordinate(int):
-    """A whole number that depends on the place of its rank. ``at`` tells it for every place."""
+    """A whole number that depends on the place of its rank. ``at`` gives it for every place."""
 
     _questions: Questions
     _at: Callable[[Place], int]
 
     @classmethod
     def of(cls, questions: Questions, at: Callable[[Place], int]) -> Coordinate:
-        """Return the number that ``at`` tells for the rank that asks these questions."""
+        """Return the number that ``at`` gives for the rank that asks these questions."""
         number = cls(at(questions.here))
         number._questions, number._at = questions, at
         return number

@@ -1,6 +1,6 @@
-"""Ranks that stand for others: along a folded axis only a few ranks are run, and they tell what the others do.
+"""Ranks that stand for others: along a folded axis only a few ranks are run, and what the others do follows from them.
 
-A tensor's labels say which micro-batches, shards and summands it has. Where all ranks of an axis do the same, these
+A tensor's labels say which micro-batches, shards and partial sums it has. Where all ranks of an axis do the same, these
 move on by the same step from each rank to the next, as they do in ``load_weights(layer, model.rank, model.RANKS)`` and
 in ``range(model.rank, model.BATCHES, model.RANKS)``. So what the first two ranks of an axis bring and record determines
 all others; some more are run only to see that they are as derived.
@@ -21,14 +21,14 @@ from ..basics.errors import Place as Where
 from ..machine.log import Log
 from ..machine.mesh import Group, Mesh
 from ..record.events import Event, make_event
-from ..record.labels import ExtraLabels, Labels, Shards, coarsest, refined
+from ..record.labels import Labels, Shards, coarsest, refined
 from .coordinate import Coordinate, Place, Questions
 
 RANKS = "ranks"
 """The one axis of a machine without a mesh."""
 WHOLE_AXIS = 4
 """An axis of up to so many ranks is run whole."""
-CURE = "leave represent=... out, or name only axes along which all ranks do the same"
+FIX = "leave represent=... out, or name only axes along which all ranks do the same"
 ASKS_NOTHING = (
     "write range(model.rank, model.BATCHES, model.RANKS), which asks nothing, and not "
     "`if batch % model.RANKS == model.rank`"
@@ -42,7 +42,7 @@ place in a group), and how often the step from the first to the second has to be
 class Unlike(PuzzleError):
     """The ranks of a folded axis do not all do the same."""
 
-    def __init__(self, differs: str, where: Where = NOWHERE, fix: str = CURE) -> None:
+    def __init__(self, differs: str, where: Where = NOWHERE, fix: str = FIX) -> None:
         problem = f"the ranks of a folded axis do not all do the same: {differs}"
         super().__init__(problem, where=where, fix=fix, line="")
 
@@ -98,7 +98,7 @@ class Fold:
         return tuple([here[axis] for axis in self.axes])
 
     def watched(self, rank: int) -> Callable[[Callable[[int], int]], int]:
-        """Return what makes a number of a rank's code, told for every rank, into one that notes what is asked of it."""
+        """Return what turns a number, given for every rank, into one that notes what a rank's code asks of it."""
         questions = Questions(self.place_of(rank), self.places, self.run_places, self.wanted)
 
         def at(of_rank: Callable[[int], int], place: Place) -> int:
@@ -172,9 +172,9 @@ class Fold:
             for first, steps in paths
         ]
         for rank, own in zip(group.position, brought, strict=True):
-            told = everyone[group.ranks.index(rank)]
-            if told.coarse() != own.coarse():
-                raise Unlike(f"rank {rank} brings {own}, where {told} follows from the first ranks")
+            expected = everyone[group.ranks.index(rank)]
+            if expected.coarse() != own.coarse():
+                raise Unlike(f"rank {rank} brings {own}, where {expected} follows from the first ranks")
         return everyone
 
     # -- what everyone has recorded ---------------------------------------------------------
@@ -185,14 +185,14 @@ class Fold:
         story = Story(self, own)
         for rank, log in own.items():
             derived = story.events(rank)
-            for told, is_so in zip(derived, log, strict=False):  # the last record, the end, comes nowhere else
-                if told != is_so:
-                    raise Unlike(_difference(told, is_so))
+            for expected, recorded in zip(derived, log, strict=False):  # the last record, the end, comes nowhere else
+                if expected != recorded:
+                    raise Unlike(_difference(expected, recorded))
         return [own[rank] if rank in own else Derived(story, rank) for rank in range(self.mesh.everyone)]
 
 
 class Story:
-    """What the logs of the ranks that were run tell of all others."""
+    """The logs of all other ranks, as they follow from those of the ranks that were run."""
 
     def __init__(self, fold: Fold, own: Mapping[int, Sequence[Event]]) -> None:
         self.fold, self.own = fold, own
@@ -283,7 +283,7 @@ def _moved_on(labels: Labels, steps: Sequence[tuple[_Step, int]]) -> Labels:
         parts, of = _further(labels.parts, labels.of, step.parts * count, step.of)
         if batches and not 0 <= min(batches) <= max(batches) < labels.total_batches:
             raise Unlike(f"after {labels} there would be micro-batches that are none, such as {max(batches)}")
-        extra = labels.extra if not step.parts else ExtraLabels(parts, of, labels.extra.keep, labels.extra.adapter)
+        extra = labels.extra if not step.parts else labels.extra._replace(parts=parts, of=of)
         labels = labels.changed(batches=batches, shards=shards, total=total, extra=extra)
     return labels
 

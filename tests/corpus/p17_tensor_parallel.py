@@ -28,8 +28,8 @@ HONEST = [
     changed("tensor_parallel", "the answer at the end", (ANSWER, ""), ("    return model", "    for layer, weight in model.weights.items():\n        model.set_final_weight(layer, weight)\n    return model")),
     changed("tensor_parallel", "the last gradient taken before the update", (IF, ""),
             (ANSWER, ANSWER + "        if layer:\n    " + BACK.replace("            model", "        model")),
-            ("        model.weights[layer], model.opt_states[layer] = model.update(", "        model.grad_activations['summand'] = grad\n        model.weights[layer], model.opt_states[layer] = model.update("),
-            ("allreduce(grad, layer - 1)", "allreduce(model.grad_activations.pop('summand'), layer - 1)")),
+            ("        model.weights[layer], model.opt_states[layer] = model.update(", "        model.grad_activations['partial sum'] = grad\n        model.weights[layer], model.opt_states[layer] = model.update("),
+            ("allreduce(grad, layer - 1)", "allreduce(model.grad_activations.pop('partial sum'), layer - 1)")),
 ]  # fmt: skip
 
 MISTAKES = [
@@ -46,7 +46,7 @@ MISTAKES = [
     changed("tensor_parallel", "everything whole, on all ranks", (LOAD, "model.load_weights(layer)"), (FORWARD, "out = model.forward(layer, inp, weight)"),
             (SUM, "model.activations[layer + 1] = out"), (PARTIAL, PARTIAL.replace(", partial=True", "")), (IF, "        model.grad_activations[layer] = grad\n"),
             says="begins with (load_weights) the wrong pieces of the Weight"),
-    changed("tensor_parallel", "all ranks with the same piece", (LOAD, "model.load_weights(layer, 0, model.RANKS)"), says="a summand comes twice"),
+    changed("tensor_parallel", "all ranks with the same piece", (LOAD, "model.load_weights(layer, 0, model.RANKS)"), says="a partial sum comes twice"),
     changed("tensor_parallel", "nothing is ever given back", (POPPED, "model.activations[layer], model.grad_activations[layer + 1]"), ("model.loss(" + WHOLE_OUT + ")", "model.loss(model.activations[model.LAYERS])"),
             says="over the target"),
     changed("tensor_parallel", "the gradient of the weight summed, too", (UPDATE, UPDATE.replace("model.grad_weights.pop(layer)", "await model.allreduce(model.grad_weights.pop(layer), layer)")),
@@ -67,7 +67,7 @@ MISTAKES = [
     changed("tensor_parallel", "each rank gathers the layer, and computes alone", (FORWARD, "weight = await model.allgather(weight, layer)\n        model.activations[layer + 1] = model.forward(layer, inp, weight)"),
             ("        " + SUM + "\n", ""), ("        inp, grad_out =", "        piece = await model.allgather(model.weights[layer], layer)\n        inp, grad_out ="), ("model.grad_weights[layer], grad = model.backward(", "of_weight, grad = model.backward("),
             (PARTIAL, "layer, inp, grad_out, piece"), (IF, "        model.grad_weights[layer] = of_weight.shard(model.rank, model.RANKS)\n        model.grad_activations[layer] = grad\n"), says="it moves the weight of layer 0"),
-    changed("tensor_parallel", "a summand made whole by its name", (SUM, "model.activations[layer + 1] = Activation(layer + 1, model.LAYERS, [0], 1)"), says="made by hand|made up"),
+    changed("tensor_parallel", "a partial sum made whole by its name", (SUM, "model.activations[layer + 1] = Activation(layer + 1, model.LAYERS, [0], 1)"), says="made by hand|made up"),
     changed("tensor_parallel", "the states gathered to be looked at", (ANSWER, ANSWER + "        await model.allgather(model.opt_states[layer], layer)\n"), says="it moves the optimizer state of layer 7"),
     changed("tensor_parallel", "the state of another piece", (LOAD, "model.load_weights(layer, model.rank, model.RANKS)\n        _, model.opt_states[layer] = model.load_weights(layer, model.rank ^ 1, model.RANKS)"),
             says="hold different shards|begins with (load_weights) the wrong pieces"),

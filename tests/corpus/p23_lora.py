@@ -66,7 +66,7 @@ MISTAKES = [
     changed("lora", "an adapter made by hand", (ADAPTER, ADAPTER.replace("model.load_adapter(layer)", "Weight(layer, model.LAYERS, 0, adapter=True), OptState(layer, model.LAYERS, 0, adapter=True)")), says="made up"),
     changed("lora", "an updated adapter made by hand", (ANSWER, "        model.set_final_weight(layer, Weight(layer, model.LAYERS, 1, adapter=True))\n"), says="made up"),
     changed("lora", "layers gathered in one call", (GATHER, "(weight,) = await model.allgather([model.weights[layer]], [layer])\n"), says="lists of tensors in one call"),
-    changed("lora", "layers in pieces, without a gather", (FORWARD, "model.activations[layer + 1] = await model.allreduce(model.forward(layer, inp, model.weights[layer], partial=True), layer + 1)"), says="is solved without|summand|the same"),
+    changed("lora", "layers in pieces, without a gather", (FORWARD, "model.activations[layer + 1] = await model.allreduce(model.forward(layer, inp, model.weights[layer], partial=True), layer + 1)"), says="is solved without|partial sum|the same"),
     changed("lora", "each layer loaded whole beside its shard", (GATHER, "weight, _ = model.load_weights(layer)\n"), says="has taken that piece of the Weight from load_weights before"),
     changed("lora", "a half of a backward only", ("grad, model.grad_activations[layer] = model.backward(", "model.grad_activations[layer] = model.backward_input("), (BACKWARD, "layer, inp, grad_out, weight"), (SUM, "grad = await model.allreduce(model.fake_grad(layer, []), layer)"), says="the gradient is missing micro-batches"),
 ]  # fmt: skip

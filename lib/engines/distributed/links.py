@@ -100,7 +100,7 @@ class Links(threading.Thread):
     def _met(self, move: Move, value: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         """Move one tensor of each member of a group. Return what this rank gets."""
         carrier = GroupCarrier(self.numbers, move.ranks, move.ranks.index(self.rank), self.groups[move.ranks])
-        return collective(move.kind).move(carrier, value, inputs, outputs)
+        return collective(move.kind).moved(carrier, value, inputs, outputs)
 
     def _note(self, values: dict[int, Any], place: int, value: Any) -> None:
         with self.changed:
@@ -132,7 +132,8 @@ class GroupCarrier:
     """One rank's end of the links to a group (``record.operations.Carrier``), by torch.distributed."""
 
     def __init__(self, numbers: Numbers, ranks: Sequence[int], place: int, group: Any) -> None:
-        self.numbers, self.ranks, self.place, self.group = numbers, ranks, place, group
+        self.numbers = self.values = numbers
+        self.ranks, self.place, self.group = ranks, place, group
 
     def total(self, value: Any, labels: Labels) -> Any:
         whole = self.numbers.expand(value, labels).clone()
@@ -140,11 +141,12 @@ class GroupCarrier:
         return self.numbers.only_numbers(labels, whole)
 
     def all_parts(self, value: Any, parts: Sequence[Labels]) -> list[Any]:
-        """Return what each member brings. Parts that are not equally long are padded for the way."""
-        own, lengths = self.numbers.expand(value, parts[self.place]), [self.numbers.shape(part)[1] for part in parts]
-        found = [own.new_empty(len(own), max(lengths)) for _ in parts]
-        dist.all_gather(found, _filled(own, max(lengths)), group=self.group)
-        cut = [one[:, :length].contiguous() for one, length in zip(found, lengths, strict=True)]
+        """Return what each member brings. Parts that are not equally large are padded for the way."""
+        own, shapes = self.numbers.expand(value, parts[self.place]).reshape(1, -1), [*map(self.numbers.shape, parts)]
+        sizes = [rows * length for rows, length in shapes]
+        found = [own.new_empty(1, max(sizes)) for _ in parts]
+        dist.all_gather(found, _filled(own, max(sizes)), group=self.group)
+        cut = [one[0, :size].view(shape).clone() for one, size, shape in zip(found, sizes, shapes, strict=True)]
         return [self.numbers.only_numbers(part, one) for part, one in zip(parts, cut, strict=True)]
 
     def my_piece(self, value: Any, pieces: Sequence[Labels]) -> Any:
@@ -159,9 +161,6 @@ class GroupCarrier:
         flat = self.numbers.expand(value, labels).clone() if own else self.numbers.empty(labels)
         dist.broadcast(flat, self.ranks[source], group=self.group)
         return self.numbers.only_numbers(labels, flat)
-
-    def joined(self, values: Sequence[Any]) -> Any:
-        return self.numbers.join(values)
 
 
 def _filled(tensor: torch.Tensor, length: int) -> torch.Tensor:
