@@ -370,7 +370,7 @@ def office(ranks: int = 2) -> Replay:
     return Replay(LocalSimulator(Shape.of(ranks), graded=True), 2, 2)
 
 
-REST = ["", False]
+REST = ["", False, []]
 PLAIN = [[0], 1, *REST]
 """The extra labels of a tensor that has none."""
 
@@ -396,20 +396,21 @@ NONSENSE: dict[str, list[Any]] = {
     "a number beyond all bounds": ["load_weights", 0, None, 0, 0, 1 << 80],
     "labels of no kind": ["by_hand", 0, None, ["Tensor", 0, 1, 0, [], 0, [0], 1, PLAIN]],
     "labels of too many shards": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1 << 20, PLAIN]],
-    "labels of too many summands": [
+    "labels of too many partial sums": [
         "by_hand",
         0,
         None,
-        ["Activation", 0, 1, 0, [], 0, [0], 1, [[0], 1 << 20, "", False]],
+        ["Activation", 0, 1, 0, [], 0, [0], 1, [[0], 1 << 20, "", False, []]],
     ],
-    "labels of summands that are none": ["by_hand", 0, None, ["Activation", 0, 1, 0, [], 0, [0], 1, "all of them"]],
+    "labels of partial sums that are none": ["by_hand", 0, None, ["Activation", 0, 1, 0, [], 0, [0], 1, "all of them"]],
     "labels that keep something else": [
         "by_hand",
         0,
         None,
-        ["Saved", 0, 1, 0, [0], 1, [0], 1, [[0], 1, "most", False]],
+        ["Saved", 0, 1, 0, [0], 1, [0], 1, [[0], 1, "most", False, []]],
     ],
-    "labels of half an adapter": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", 1]]],
+    "labels of half an adapter": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", 1, []]]],
+    "homes that are no list": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", False, 0]]],
     "an adapter with a number beyond all bounds": ["load_adapter", 0, None, 0, 0, 1 << 80],
     "options that are none": ["compute", 0, None, "loss", None, [0], []],
     "options that are lists": ["compute", 0, None, "loss", None, [0], {"keep": []}],
@@ -447,7 +448,7 @@ def test_kinds_releases_and_ends_are_checked_in_a_replay() -> None:
     weight = made("load_weights", 0, 0, 0, 1)
     state = weight + 1
     inp = made("get_activation", 0, [0])
-    saved = made("by_hand", 0, ["Saved", 0, 2, 0, [0], 2, [0], 1, [[0], 1, "all", False]])
+    saved = made("by_hand", 0, ["Saved", 0, 2, 0, [0], 2, [0], 1, [[0], 1, "all", False, []]])
     adapter = made("load_adapter", 0, 0, 0, 1)
     by_hand = made("by_hand", 0, ["ActivationGrad", 0, 2, 0, [0], 2, [0], 1, PLAIN])
     for message in (
@@ -645,7 +646,7 @@ def test_the_pieces_of_a_run_are_counted_all_together(monkeypatch: pytest.Monkey
         through_a_recording(program, {"ranks": 1, "layers": 1, "batches": 1})
 
 
-def test_summands_are_counted_as_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_sums_are_counted_as_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward with a weight in many pieces leaves a summand that names them all."""
     monkeypatch.setattr("lib.recording.replay.MOST_PIECES", 900)
 

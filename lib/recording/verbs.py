@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from ..basics.arguments import describe, one_of
 from ..machine.in_flight import InFlight
 from ..machine.rank_state import RankState, TensorState
-from ..record.kinds import JOINED, KINDS, SUMMED
+from ..record.kinds import JOINED, KINDS
 from ..record.labels import FINEST, NO_EXTRA, ExtraLabels, Labels
 from ..record.operations import Collective, Computation, Operation
 from ..record.table import OPERATIONS
@@ -225,7 +225,8 @@ COMPUTATION, COLLECTIVE = Kind(_read_operation(Computation)), Kind(_read_operati
 ANYTHING, LAYER = Kind(_read_anything, _write_anything), Kind(read_layer, _write_anything)
 COUNT, PIECE = Kind(lambda reader, value: number(value), _write_count), Kind(_read_piece, _write_count)
 NUMBERS = Kind(lambda reader, values: numbers(values), lambda writer, values: sorted(values))
-TENSOR, WEIGHT, SUMMABLE, SHARDED = _tensor(KINDS), _tensor(["Weight"]), _tensor(SUMMED), _tensor(JOINED)
+TENSOR, WEIGHT, GRADIENT = _tensor(KINDS), _tensor(["Weight"]), _tensor(["WeightGrad"])
+SHARDED = _tensor(JOINED)
 CALL = Kind(
     lambda reader, place: at(reader.calls, place, "call of that number"),
     lambda writer, call: writer.number_of_call(call),
@@ -252,7 +253,7 @@ VERBS: dict[str, tuple[Kind, ...]] = {
     "drop": (TENSOR,),
     "shard": (SHARDED, PIECE, PIECE),
     "combine": (SHARDED, SHARDED),
-    "add": (SUMMABLE, SUMMABLE),
+    "add": (GRADIENT, GRADIENT),
     "by_hand": (LABELS,),
     "share": (),
     "finish": (),
