@@ -29,7 +29,7 @@ from tests.corpus.mistakes import MISTAKES
 from tests.drawing_events import event
 from tests.marks import needs_torch
 from tests.test_recording import through_a_recording
-from tests.toys import TOY_BROADCAST, register, remove
+from tests.toys import TOY_BROADCAST, register, unregister
 
 WEIGHT, ACTIVATION = HIDDEN * HIDDEN, HIDDEN * LENGTH
 Program = Callable[[Model], Any]
@@ -796,7 +796,7 @@ def test_a_collective_that_was_added_takes_lists() -> None:
             run(nobody, ranks=2, layers=1, batches=1)
     finally:
         if not known:
-            remove(*[OPERATIONS[kind] for kind in ("refresh", "toy_broadcast")])
+            unregister()
 
 
 @needs_torch
