@@ -140,15 +140,12 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
     if frozen:
         _check_frozen(LAYOUTS[frozen](size, devices), devices)
     adapters, wanted = bool(frozen), LAYOUTS[trained](size, devices)
-    hosts = {rank: [wanted[device] for device in near] for rank, near in mesh.beside.items()}
-    for rank, of_devices in hosts.items():
-        began, kept = _begin_and_end("OptState", final_states[rank])
-        _check_host(rank, True, of_devices, began)
-        _check_host(rank, False, of_devices, kept)
+    for host, near in mesh.beside.items():
+        _check_host(final_states[host], [wanted[device] for device in near])
     for state, want in zip(devices, wanted, strict=True):
-        began, kept = _begin_and_end("OptState", state)
-        if (host := mesh.host_of(state.rank)) is not None:
-            began_there, kept_there = _begin_and_end("OptState", final_states[host])
+        began, kept = _began_and_kept(state)
+        if (host_of := mesh.host_of(state.rank)) is not None:
+            began_there, kept_there = _began_and_kept(final_states[host_of])
             began += [one for one in began_there if _is_part(one, want)]
             kept += [one for one in kept_there if _is_part(one, want)]
         weights = [labels for labels in state.began if labels.adapter == adapters]
@@ -165,10 +162,10 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
         _compare(state.rank, "OptState", False, want, kept, adapters)
 
 
-def _begin_and_end(kind: str, state: FinalState) -> tuple[list[Labels], list[Labels]]:
-    """Return the tensors of a kind that a rank begins with, and the updated ones that it has stored at its end."""
+def _began_and_kept(state: FinalState) -> tuple[list[Labels], list[Labels]]:
+    """Return the optimizer states that a rank begins with, and the updated ones that it has stored at its end."""
     kept = [piece.labels for piece in state.kept if piece.labels.step == 1]
-    return [one for one in state.began if one.kind == kind], [one for one in kept if one.kind == kind]
+    return [one for one in state.began if one.kind == "OptState"], [one for one in kept if one.kind == "OptState"]
 
 
 def _is_part(state: Labels, wanted: Wanted) -> bool:
@@ -179,14 +176,15 @@ def _is_part(state: Labels, wanted: Wanted) -> bool:
     return within(state, state.changed(shards=shards, total=total))
 
 
-def _check_host(rank: int, begins: bool, of_devices: Sequence[Wanted], states: Iterable[Labels]) -> None:
+def _check_host(host: FinalState, of_devices: Sequence[Wanted]) -> None:
     """Raise PuzzleError for an optimizer state on a host that none of its devices has to have."""
-    for state in states:
-        if not any(_is_part(state, wanted) for wanted in of_devices):
-            when = "begins" if begins else "ends"
-            fix = "a host has the states of its own devices, in the pieces in which they would have them"
-            problem = f"this host {when} with an optimizer state of layer {state.layer} that none of its devices has"
-            raise PuzzleError(problem, where=Place(rank), got=str(state), fix=fix, line="")
+    for when, states in zip(("begins", "ends"), _began_and_kept(host), strict=True):
+        for state in states:
+            if not any(_is_part(state, wanted) for wanted in of_devices):
+                fix = "a host has the states of its own devices, in the pieces in which they would have them"
+                of = f"an optimizer state of layer {state.layer} that none of its devices has"
+                problem = f"this host {when} with {of}"
+                raise PuzzleError(problem, where=Place(host.rank), got=str(state), fix=fix, line="")
 
 
 def _check_frozen(layout: Sequence[Wanted], final_states: Sequence[FinalState]) -> None:

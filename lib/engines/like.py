@@ -49,22 +49,14 @@ class Difference(NamedTuple):
     why: str
 
 
-def _all(model: Model) -> tuple[int, ...]:
-    return tuple(range(model.RANKS))
+def _among_all(turns: Callable[[Model], int]) -> Callable[[Model], Rank]:
+    """Return a function that gives a rank among all of them, with so many micro-batches."""
+    return lambda model: Rank(model.rank, tuple(range(model.RANKS)), model.LAYERS, turns(model))
 
 
-def _whole_batch(model: Model) -> Rank:
-    return Rank(model.rank, _all(model), model.LAYERS, 1)
-
-
-def _every_rank(model: Model) -> Rank:
-    """Each rank has its share of the micro-batches."""
-    return Rank(model.rank, _all(model), model.LAYERS, model.BATCHES // model.RANKS)
-
-
-def _stages(model: Model) -> Rank:
-    """All ranks work on each micro-batch."""
-    return Rank(model.rank, _all(model), model.LAYERS, model.BATCHES)
+_whole_batch = _among_all(lambda model: 1)
+_every_rank = _among_all(lambda model: model.BATCHES // model.RANKS)  # each has its share of the micro-batches
+_stages = _among_all(lambda model: model.BATCHES)  # all ranks work on each micro-batch
 
 
 def _box(model: Model) -> Rank:
@@ -233,6 +225,8 @@ def beside(name: str, models: Sequence[Model], other: Counterpart, found: Differ
     if found is None:
         return f"{head}\nIdentical, on every rank: the same work, collectives and sends, started in the same order."
     yours = [step for step, _ in found.yours]
+    places = [at for _, at in found.yours[found.place : found.place + 1]]
+    lines = [f"There stands {line}" for at in places if (line := models[found.rank].lines()[at]) is not None]
     rows = []
     first, end = max(0, found.place - AROUND), found.place + AROUND + 1
     for at in range(first, min(end, max(len(yours), len(found.theirs)))):
@@ -242,7 +236,7 @@ def beside(name: str, models: Sequence[Model], other: Counterpart, found: Differ
         [
             head,
             f"Rank {found.rank} differs first at its step {found.place + 1}.",
-            *_line(models[found.rank], found),
+            *lines,
             "",
             f"         {'yours':8} PyTorch",
             *rows,
@@ -251,12 +245,6 @@ def beside(name: str, models: Sequence[Model], other: Counterpart, found: Differ
             _counts(yours, found.theirs),
         ]
     )
-
-
-def _line(model: Model, found: Difference) -> list[str]:
-    """Return the learner's line that the step comes from, if it is known."""
-    steps = found.yours[found.place : found.place + 1]
-    return [f"There stands {line}" for _, at in steps if (line := model.lines()[at]) is not None]
 
 
 def _counts(yours: Sequence[Step], theirs: Sequence[Step]) -> str:

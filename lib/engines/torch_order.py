@@ -25,8 +25,6 @@ from ..record.training import UPDATE as OPTIMIZER
 
 TORCH = "2.13"
 """The version of PyTorch that was recorded."""
-FIRST_BUCKET, BUCKET = 1.0, 25.0
-"""MiB of gradients that fill DDP's first bucket, and each of the others."""
 
 
 class Step(NamedTuple):
@@ -81,23 +79,6 @@ def ddp(at: Rank, filled: Sequence[tuple[int, ...]] = ()) -> list[Step]:
     return steps
 
 
-def filled_buckets(sizes: Sequence[float]) -> list[tuple[int, ...]]:
-    """Return the layers in each of DDP's buckets, for layers of these sizes in MiB: the last ones first.
-
-    >>> filled_buckets([1] * 6)
-    [(5,), (0, 1, 2, 3, 4)]
-    """
-    buckets: list[tuple[int, ...]] = []
-    layers: tuple[int, ...] = ()
-    for layer in reversed(range(len(sizes))):
-        layers = (layer, *layers)
-        full = BUCKET if buckets else FIRST_BUCKET
-        if layer == 0 or sum(sizes[one] for one in layers) >= full:
-            buckets.append(layers)
-            layers = ()
-    return buckets
-
-
 def fully_shard(at: Rank, kept: str = "none") -> list[Step]:
     """FSDP2: ``fully_shard`` on every layer, then on the model. ``kept``: "none" by default; "last" if the last layer
     is not freed after its forward; "all" with ``reshard_after_forward=False``, or if the model is not wrapped."""
@@ -145,7 +126,8 @@ def _down(at: Rank, turn: int) -> list[Step]:
 
 def gpipe(at: Rank) -> list[Step]:
     """``ScheduleGPipe``."""
-    return _thick(at, [(kind, at.place, turn) for kind in (FORWARD.kind, BACKWARD.kind) for turn in range(at.turns)])
+    work = [(kind, at.place, turn) for kind in (FORWARD.kind, BACKWARD.kind) for turn in range(at.turns)]
+    return _steps(at, work, at.layers // len(at.members))
 
 
 def one_f_one_b(at: Rank) -> list[Step]:
@@ -159,7 +141,7 @@ def one_f_one_b(at: Rank) -> list[Step]:
         work.append((BACKWARD.kind, at.place, turn))
         if turn + ahead < at.turns:
             work.append((FORWARD.kind, at.place, turn + ahead))
-    return _thick(at, work)
+    return _steps(at, work, at.layers // len(at.members))
 
 
 def interleaved(at: Rank) -> list[Step]:
@@ -168,14 +150,14 @@ def interleaved(at: Rank) -> list[Step]:
     work = forwards[:ahead]
     for turn, backward in enumerate(backwards, ahead):
         work += [*forwards[turn : turn + 1], backward]
-    return _thin(at, work)
+    return _steps(at, work)
 
 
 def looped_bfs(at: Rank) -> list[Step]:
     """``ScheduleLoopedBFS``, with a layer in each stage."""
     mine = range(at.place, at.layers, len(at.members))
     forwards = [(FORWARD.kind, stage, turn) for stage in mine for turn in range(at.turns)]
-    return _thin(at, [*forwards, *[(BACKWARD.kind, stage, turn) for _, stage, turn in reversed(forwards)]])
+    return _steps(at, [*forwards, *[(BACKWARD.kind, stage, turn) for _, stage, turn in reversed(forwards)]])
 
 
 def zero_bubble(at: Rank) -> list[Step]:
@@ -187,7 +169,7 @@ def zero_bubble(at: Rank) -> list[Step]:
         work += [*forwards[turn + ahead : turn + ahead + 1], half]
         if turn >= at.place:
             work.append(weights.pop(0))
-    return _thin(at, [*work, *weights])
+    return _steps(at, [*work, *weights])
 
 
 def _rounds(at: Rank, hop: int) -> tuple[list[Work], list[Work], int]:
@@ -205,25 +187,15 @@ def _rounds(at: Rank, hop: int) -> tuple[list[Work], list[Work], int]:
     return forwards, backwards, min(ahead, len(forwards))
 
 
-def _thick(at: Rank, work: Iterable[Work]) -> list[Step]:
-    """Return the steps of a rank that has its layers in one stage, all stages being equally large."""
-    return _steps(at, work, at.layers // len(at.members))
-
-
-def _thin(at: Rank, work: Iterable[Work]) -> list[Step]:
-    """Return the steps of a rank each of whose stages is one layer."""
-    return _steps(at, work, 1)
-
-
-def _steps(at: Rank, work: Iterable[Work], share: int) -> list[Step]:
-    """Return each piece of work, layer by layer, and after it the send of its result to the rank that has the next."""
+def _steps(at: Rank, work: Iterable[Work], share: int = 1) -> list[Step]:
+    """Return each piece of work, layer by layer, and after it the send of its result to the rank that has the next.
+    ``share``: the layers of a stage."""
     steps, ranks = [], len(at.members)
     for kind, stage, turn in work:
         first, end = stage * share, (stage + 1) * share
         forward = kind == FORWARD.kind
-        steps += [
-            Step(kind, (layer,), turn) for layer in (range(first, end) if forward else range(end - 1, first - 1, -1))
-        ]
+        layers = range(first, end)
+        steps += [Step(kind, (layer,), turn) for layer in (layers if forward else reversed(layers))]
         border, after = (end, stage + 1) if forward else (first, stage - 1)
         if 0 < border < at.layers and kind != BACKWARD_WEIGHT.kind and ranks > 1:
             pair = at.members[at.place], at.members[after % ranks]

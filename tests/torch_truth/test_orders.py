@@ -14,12 +14,32 @@ from lib.engines.torch_order import Rank, Step
 from tests.marks import compares_with_torch
 from tests.torch_truth.conftest import recorded
 
+FIRST_BUCKET, BUCKET = 1.0, 25.0
+"""MiB of gradients that fill DDP's first bucket, and each of the others."""
+
+
+def filled_buckets(sizes: list[int]) -> list[tuple[int, ...]]:
+    """Return the layers in each of DDP's buckets, for layers of these sizes in MiB: the last ones first."""
+    buckets: list[tuple[int, ...]] = []
+    layers: tuple[int, ...] = ()
+    for layer in reversed(range(len(sizes))):
+        layers = (layer, *layers)
+        if layer == 0 or sum(sizes[one] for one in layers) >= (BUCKET if buckets else FIRST_BUCKET):
+            buckets.append(layers)
+            layers = ()
+    return buckets
+
+
+def test_buckets_are_filled_by_bytes() -> None:
+    assert filled_buckets([1] * 6) == [(5,), (0, 1, 2, 3, 4)]
+
+
 ORDERS: dict[str, Callable[[Rank], list[Step]]] = {
     "plain": torch_order.plain,
     "ddp": torch_order.ddp,
     "ddp, first step": lambda at: torch_order.ddp(at, [tuple(range(at.layers))]),
-    "ddp, layers of 1 MiB": lambda at: torch_order.ddp(at, torch_order.filled_buckets([1] * at.layers)),
-    "ddp, layers of 10 MiB": lambda at: torch_order.ddp(at, torch_order.filled_buckets([10] * at.layers)),
+    "ddp, layers of 1 MiB": lambda at: torch_order.ddp(at, filled_buckets([1] * at.layers)),
+    "ddp, layers of 10 MiB": lambda at: torch_order.ddp(at, filled_buckets([10] * at.layers)),
     "ddp, no_sync": torch_order.ddp,
     "fully_shard": torch_order.fully_shard,
     "fully_shard, kept": lambda at: torch_order.fully_shard(at, "all"),
