@@ -76,7 +76,9 @@ class Agreement:
             where = f"rank {row.rank}, "
             expected = f"a relative error of at most {self.work.tolerance:g} ({self.work.dtype})"
             got = "nan" if math.isnan(row.relative) else f"{row.relative:.2g} of the largest update"
-            got += f", at number {row.at:,} (the rank has {row.span[0]:,} to {row.span[1] - 1:,} of {self.parameters:,})"
+            got += (
+                f", at number {row.at:,} (the rank has {row.span[0]:,} to {row.span[1] - 1:,} of {self.parameters:,})"
+            )
             fix = "look for a micro-batch that counts twice or not at all, a reduction over the wrong group, "
             fix += "or a state or weight that went stale"
         raise PuzzleError(problem, where=f"{where}layer {row.layer}", expected=expected, got=got, fix=fix, line="")

@@ -7,10 +7,11 @@ traffic is part of the price of a layer, since nothing is computed beside it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..basics.errors import PuzzleError
 from ..basics.units import BYTES, SECONDS, Elements, SizeUnit, Unit
@@ -41,6 +42,13 @@ class Mfu(float):
         return f"{100 * self:.1f} % of the peak, by {NAMES[self.formula]} formula"
 
     __repr__ = __str__
+
+
+def _alike(what: object, first: Labels, last: Labels) -> tuple[object, ...]:
+    """Return a key that is the same for all operations on tensors that cost the same."""
+    layer = first.layer if first.layer in (0, first.layers - 1) else None
+    shards = last.total, len(last.shards)
+    return what, layer, first.layers, len(first.batches), shards, last.extra.keep, last.extra.adapter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,21 +152,16 @@ class RealCost(Cost):
         return "selective" if keep == "selective" and self.recomputed == "full" else self.recomputed
 
     @cached_property
-    def _known(self) -> dict[object, TimeUnits]:
+    def _known(self) -> dict[object, Any]:
         return {}
 
     def compute(self, kind: str, *labels: Labels) -> TimeUnits:
         if labels[-1].extra.adapter and OPERATIONS[kind].trains:  # the adapter's own products are next to nothing
             kind, labels = OPERATIONS[kind].with_adapter or kind, labels[:-1]
-        first, last = labels[0], labels[-1]
-        key = (
-            kind, first.layer if first.layer in (0, first.layers - 1) else None, first.layers, len(first.batches),
-            last.total, len(last.shards), last.extra.keep, last.extra.adapter,
-        )  # fmt: skip
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = round(self._seconds(kind, labels) * NANOSECONDS)
-        return known
+        key = _alike(kind, labels[0], labels[-1])
+        if key not in self._known:
+            self._known[key] = round(self._seconds(kind, labels) * NANOSECONDS)
+        return self._known[key]  # type: ignore[no-any-return]
 
     def _seconds(self, kind: str, labels: tuple[Labels, ...]) -> float:
         """Return how long an operation of the compute lane takes, in seconds."""
@@ -276,29 +279,21 @@ class RealCost(Cost):
         self.model.check_tensor(gpus.numerator)
         return gpus.numerator
 
-    @cached_property
-    def _known_sizes(self) -> dict[object, Elements]:
-        return {}
-
     def elements(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor on each GPU of a rank."""
-        return self._size_of(False, labels)
+        return self._once(self._held, labels)
 
     def sent(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor that each GPU of a rank sends. Those of a tensor-parallel group send a slice
         each of what they all have."""
-        return self._size_of(True, labels)
+        return self._once(self._sent, labels)
 
-    def _size_of(self, sent: bool, labels: Labels) -> Elements:
-        """Return the bytes that a tensor has, or those that are sent of it: computed once for all that are alike."""
-        key = (
-            sent, labels.kind, labels.layer if labels.layer in (0, labels.layers - 1) else None, labels.layers,
-            len(labels.batches), labels.total, len(labels.shards), labels.extra.keep, labels.extra.adapter,
-        )  # fmt: skip
-        known = self._known_sizes.get(key)
-        if known is None:
-            known = self._known_sizes[key] = self._sent(labels) if sent else self._held(labels)
-        return known
+    def _once(self, size: Callable[[Labels], Elements], labels: Labels) -> Elements:
+        """Return a size that is computed once for all tensors that are alike."""
+        key = _alike((size.__name__, labels.kind), labels, labels)
+        if key not in self._known:
+            self._known[key] = size(labels)
+        return self._known[key]  # type: ignore[no-any-return]
 
     def _held(self, labels: Labels) -> Elements:
         kind, share = labels.kind, Fraction(len(labels.shards), labels.total)

@@ -143,12 +143,8 @@ def sweep(
 
 def _sizes(ranks: Varied, *others: Varied) -> list[dict[str, Any]]:
     """Return all combinations, as arguments of ``run``, the number of ranks varying slowest."""
-    found: list[dict[str, Any]] = []
-    for n in _values(ranks, 0):
-        found += [
-            dict(zip(SIZES, (n, *rest), strict=True)) for rest in itertools.product(*(_values(o, n) for o in others))
-        ]
-    return found
+    sizes = [(n, *rest) for n in _values(ranks, 0) for rest in itertools.product(*(_values(one, n) for one in others))]
+    return [dict(zip(SIZES, size, strict=True)) for size in sizes]
 
 
 def _values(given: Varied, ranks: Any) -> list[Any]:
