@@ -156,9 +156,8 @@ def _any_layers(prices: _Prices, several: int, each: int, share: Fraction) -> Fr
     """Return the bound of several stages with any ``each`` layers, ``share`` micro-batches for each rank of one."""
     messages = (several - 1) * prices.hop
     layers, forward_and_backward = several * each, prices.forward + prices.backward
-    found = [
-        prices.chain(layers, several - 1) + max(share - 1, Fraction(0)) * prices.first
-    ]  # all that the first layer does
+    # all that the first layer does
+    found = [prices.chain(layers, several - 1) + max(share - 1, Fraction(0)) * prices.first]
     for place in range(each):  # the j-th lowest layers: that of one rank is as high as this
         high = several * (place + 1) - 1
         begins = high * prices.forward + messages

@@ -177,8 +177,9 @@ def steps_of(model: Model, collectives: bool = True) -> list[tuple[Step, int]]:
         if step == UPDATE and steps and steps[-1][0] == UPDATE:
             continue
         steps.append((step, at))
-        if step.kind == FORWARD.kind and len(steps) > 1 and _gathered_ahead(steps[-2][0], step):
-            steps[-2:] = reversed(steps[-2:])
+        before = steps[-2][0] if len(steps) > 1 else UPDATE
+        if (step.kind, before.kind) == (FORWARD.kind, ALLGATHER.kind) and before.layers == (step.layers[0] + 1,):
+            steps[-2:] = reversed(steps[-2:])  # the next layer's weight was gathered right before this forward
     return steps
 
 
@@ -190,11 +191,6 @@ def _step(event: Event, turns: dict[frozenset[int], int]) -> Step:
         layers = (layers[0] + 1,)  # the gradient of a layer's output is that of the next layer's input
     turn = None if event.kind in COLLECTIVES else turns.setdefault(event.batches, len(turns))
     return Step(event.kind, layers, turn, event.group)
-
-
-def _gathered_ahead(gather: Step, forward: Step) -> bool:
-    """Return whether the weight of the layer after this forward's was gathered right before it."""
-    return gather.kind == ALLGATHER.kind and gather.layers == (forward.layers[0] + 1,)
 
 
 def _too_early(log: Sequence[Event]) -> float | None:
@@ -232,19 +228,9 @@ def beside(name: str, models: Sequence[Model], other: Counterpart, found: Differ
     for at in range(first, min(end, max(len(yours), len(found.theirs)))):
         both = [str(steps[at]) if at < len(steps) else "" for steps in (yours, found.theirs)]
         rows.append(f"{at + 1:6} {'>' if at == found.place else ' '} {both[0]:8} {both[1]}".rstrip())
-    return "\n".join(
-        [
-            head,
-            f"Rank {found.rank} differs first at its step {found.place + 1}.",
-            *lines,
-            "",
-            f"         {'yours':8} PyTorch",
-            *rows,
-            "",
-            found.why,
-            _counts(yours, found.theirs),
-        ]
-    )
+    above = [head, f"Rank {found.rank} differs first at its step {found.place + 1}.", *lines]
+    table = [f"         {'yours':8} PyTorch", *rows]
+    return "\n".join([*above, "", *table, "", found.why, _counts(yours, found.theirs)])
 
 
 def _counts(yours: Sequence[Step], theirs: Sequence[Step]) -> str:
