@@ -7,7 +7,7 @@ from .cluster import Cluster
 from .transformer import Transformer
 
 
-def _llama(*sizes: int, **more: Any) -> Transformer:
+def _llama(*sizes: Any, **more: Any) -> Transformer:
     return Transformer(*sizes, gated=True, attention="flash", **more)
 
 
