@@ -7,8 +7,8 @@ from .cluster import Cluster
 from .transformer import Transformer
 
 
-def _llama(*sizes: Any, **more: Any) -> Transformer:
-    return Transformer(*sizes, gated=True, attention="flash", **more)
+def _llama(layers: int, hidden: int, heads: int, sequence: int, vocabulary: int, **more: Any) -> Transformer:
+    return Transformer(layers, hidden, heads, sequence, vocabulary, gated=True, attention="flash", **more)
 
 
 # -- models: sizes from the tables of the papers that trained them ----------------------------------

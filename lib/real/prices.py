@@ -80,7 +80,7 @@ class RealCost(Cost):
     def __post_init__(self) -> None:
         again = self._again(self.recomputed)
         shown = {
-            FORWARD.kind: self._forward(),
+            FORWARD.kind: sum(self._parts()),
             **{row.kind: self._backward(row.kind) + again for row in (BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)},
             UPDATE.kind: self.update_takes(self.model.layer_size / self.tensor),
             LOSS.kind: self.loss_takes,
@@ -125,9 +125,6 @@ class RealCost(Cost):
         per_node = min(self.tensor, self.cluster.gpus_per_box)
         return self.cluster.ring_takes(self.model.boundary_bytes(self.micro_batch), self.tensor, per_node, rounds=4)
 
-    def _forward(self, share: Fraction | int = 1) -> float:
-        return sum(self._parts(share))
-
     def _backward(self, kind: str, share: Fraction | int = 1) -> float:
         """Return the seconds of a backward, or of half of it, with all that it needs at hand."""
         products, _, moved, traffic = self._parts(share)
@@ -168,10 +165,9 @@ class RealCost(Cost):
         row, first, last = OPERATIONS[kind], labels[0], labels[-1]
         many, share = len(first.batches), Fraction(len(last.shards), last.total)
         if row.trains:
+            once = sum(self._parts(share))
             if row.backward:
                 once = self._backward(kind, share) + self._again(self._not_kept(last.extra.keep), share)
-            else:
-                once = self._forward(share)
             return once * many * self.together(first)
         if row.by_batch:
             return self.loss_takes * many
