@@ -65,10 +65,8 @@ def _given(statement: ast.stmt, text: str) -> Iterable[tuple[str, str]]:
     """Yield each name that a statement at the top level defines, with the source of its definition."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         for alias in statement.names:
-            source = ast.Import([alias])
-            if isinstance(statement, ast.ImportFrom):
-                source = ast.ImportFrom(statement.module, [alias], statement.level)  # type: ignore[assignment]
-            yield alias.asname or alias.name.split(".")[0], ast.unparse(source)
+            alone = type(statement)(**vars(statement) | {"names": [alias]})
+            yield alias.asname or alias.name.split(".")[0], ast.unparse(alone)
     elif isinstance(statement, BLOCKS):
         first = min([statement.lineno, *(one.lineno for one in statement.decorator_list)])
         yield statement.name, "\n".join(text.split("\n")[first - 1 : statement.end_lineno])

@@ -61,6 +61,8 @@ class RealCost(Cost):
     time_unit: ClassVar[Unit] = SECONDS
     size_unit: ClassVar[SizeUnit] = BYTES
     tiers: ClassVar[tuple[str, ...]] = ("in a box", "between nodes")
+    per_tick: ClassVar[int] = NANOSECONDS
+    receiving: ClassVar[TimeUnits] = 0
 
     cluster: Hardware
     model: Transformer
@@ -209,17 +211,8 @@ class RealCost(Cost):
         return round(self.cluster.sending_takes(float(size), across) * NANOSECONDS)
 
     @property
-    def per_tick(self) -> int:
-        """TimeUnits in a second: one is a nanosecond."""
-        return NANOSECONDS
-
-    @property
     def shortest_transfer(self) -> TimeUnits:
         return round(min(self.cluster.latency, self.cluster.latency_across) * NANOSECONDS)
-
-    @property
-    def receiving(self) -> TimeUnits:
-        return 0
 
     # -- sizes, in bytes ----------------------------------------------------------------------
 
