@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from traceback import walk_tb
 from types import TracebackType
 from typing import Any
 
@@ -92,8 +93,7 @@ def _near(name: str, known: Iterable[str]) -> str:
 def _names_at(trace: TracebackType | None) -> list[str]:
     """Return the names that are visible where an error was raised."""
     names: dict[str, Any] = {}
-    while trace is not None:
-        if is_learners(trace.tb_frame.f_code):
-            names = {**trace.tb_frame.f_builtins, **trace.tb_frame.f_globals, **trace.tb_frame.f_locals}
-        trace = trace.tb_next
+    for frame, _ in walk_tb(trace):
+        if is_learners(frame.f_code):
+            names = {**frame.f_builtins, **frame.f_globals, **frame.f_locals}
     return [name for name in names if not name.startswith("_")]
