@@ -7,7 +7,6 @@ traffic is part of the price of a layer, since nothing is computed beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
@@ -46,9 +45,10 @@ class Mfu(float):
 
 def _alike(what: object, first: Labels, last: Labels) -> tuple[object, ...]:
     """Return a key that is the same for all operations on tensors that cost the same."""
-    layer = first.layer if first.layer in (0, first.layers - 1) else None
-    shards = last.total, len(last.shards)
-    return what, layer, first.layers, len(first.batches), shards, last.extra.keep, last.extra.adapter
+    return (
+        what, first.layer if first.layer in (0, first.layers - 1) else None, first.layers, len(first.batches),
+        last.total, len(last.shards), last.extra.keep, last.extra.adapter,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +158,9 @@ class RealCost(Cost):
         if labels[-1].extra.adapter and OPERATIONS[kind].trains:  # the adapter's own products are next to nothing
             kind, labels = OPERATIONS[kind].with_adapter or kind, labels[:-1]
         key = _alike(kind, labels[0], labels[-1])
-        if key not in self._known:
-            self._known[key] = round(self._seconds(kind, labels) * NANOSECONDS)
-        return self._known[key]  # type: ignore[no-any-return]
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = round(self._seconds(kind, labels) * NANOSECONDS)
+        return known
 
     def _seconds(self, kind: str, labels: tuple[Labels, ...]) -> float:
         """Return how long an operation of the compute lane takes, in seconds."""
@@ -270,19 +270,18 @@ class RealCost(Cost):
 
     def elements(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor on each GPU of a rank."""
-        return self._once(self._held, labels)
+        key = _alike(labels.kind, labels, labels)
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = self._held(labels)
+        return known
 
     def sent(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor that each GPU of a rank sends. Those of a tensor-parallel group send a slice
         each of what they all have."""
-        return self._once(self._sent, labels)
-
-    def _once(self, size: Callable[[Labels], Elements], labels: Labels) -> Elements:
-        """Return a size that is computed once for all tensors that are alike."""
-        key = _alike((size.__name__, labels.kind), labels, labels)
-        if key not in self._known:
-            self._known[key] = size(labels)
-        return self._known[key]  # type: ignore[no-any-return]
+        key = _alike(("sent", labels.kind), labels, labels)
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = self._sent(labels)
+        return known
 
     def _held(self, labels: Labels) -> Elements:
         kind, share = labels.kind, Fraction(len(labels.shards), labels.total)
