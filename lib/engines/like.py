@@ -86,7 +86,7 @@ COUNTERPARTS = {
     "gpipe": Counterpart("ScheduleGPipe", torch_order.gpipe, _stages),
     "replica_fsdp": Counterpart(
         "fully_shard on a mesh of replicas and shards, with set_requires_all_reduce(False) before the last micro-batch",
-        torch_order.hybrid,
+        torch_order.fully_shard,
         _box,
     ),
     "one_f_one_b": Counterpart("Schedule1F1B", torch_order.one_f_one_b, _stages),

@@ -13,7 +13,7 @@ by side: what is computed in one queue, what is sent in others.
 0F0 >1 0F1 >1 0B0 0B1 U
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..basics.errors import PuzzleError
@@ -67,48 +67,31 @@ def plain(at: Rank) -> list[Step]:
     return [*(step for turn in range(at.turns) for step in [*_up(at, turn), *_down(at, turn)]), UPDATE]
 
 
-def ddp(at: Rank, filled: Sequence[tuple[int, ...]] = ()) -> list[Step]:
-    """``DistributedDataParallel`` from the second step on, ``no_sync()`` in all turns but the last. ``filled``: its
-    buckets, or one for each layer."""
-    buckets = {min(layers): layers for layers in filled or [(layer,) for layer in range(at.layers)]}
+def ddp(at: Rank) -> list[Step]:
+    """``DistributedDataParallel`` from the second step on, ``no_sync()`` in all turns but the last. Each layer
+    fills a bucket."""
     steps = []
     for step in plain(at):
         steps.append(step)
-        if step.kind == BACKWARD.kind and step.turn == at.turns - 1 and step.layers[0] in buckets:
-            steps.append(Step(ALLREDUCE.kind, buckets[step.layers[0]], None, at.members))
+        if step.kind == BACKWARD.kind and step.turn == at.turns - 1:
+            steps.append(Step(ALLREDUCE.kind, step.layers, None, at.members))
     return steps
 
 
-def fully_shard(at: Rank, kept: str = "none") -> list[Step]:
-    """FSDP2: ``fully_shard`` on every layer, then on the model. ``kept``: "none" by default; "last" if the last layer
-    is not freed after its forward; "all" with ``reshard_after_forward=False``, or if the model is not wrapped."""
-    return _sharded(at, kept, lambda turn: False)
-
-
-def hybrid(at: Rank, every: bool = False) -> list[Step]:
-    """FSDP2 on a mesh of replicas and shards. ``every``: replicas sum after every micro-batch, the default; else only
-    after the last, with ``set_requires_all_reduce(False)`` for the others."""
-    return _sharded(at, "none", lambda turn: every or turn == at.turns - 1)
-
-
-def _sharded(at: Rank, kept: str, across: Callable[[int], bool]) -> list[Step]:
-    steps, top = [], at.layers - 1
-
-    def gather(layer: int) -> None:
-        steps.append(Step(ALLGATHER.kind, (layer,), None, at.members))
-
+def fully_shard(at: Rank) -> list[Step]:
+    """FSDP2: ``fully_shard`` on every layer, then on the model. With ``twins`` on a mesh of replicas and shards, which
+    sum after the last turn: ``set_requires_all_reduce(False)`` in the others."""
+    steps = []
     for turn in range(at.turns):
         for forward in _up(at, turn):
-            gather(forward.layers[0])
-            steps.append(forward)
-        if kept == "none":
-            gather(top)
+            steps += [Step(ALLGATHER.kind, forward.layers, None, at.members), forward]
+        steps.append(Step(ALLGATHER.kind, (at.layers - 1,), None, at.members))
         for backward in _down(at, turn):
             [layer] = backward.layers
-            if layer > 0 and kept != "all":
-                gather(layer - 1)
+            if layer > 0:
+                steps.append(Step(ALLGATHER.kind, (layer - 1,), None, at.members))
             steps += [backward, Step(SCATTERREDUCE.kind, (layer,), None, at.members)]
-            if across(turn):
+            if at.twins and turn == at.turns - 1:
                 steps.append(Step(ALLREDUCE.kind, (layer,), None, at.twins))
     return [*steps, UPDATE]
 
