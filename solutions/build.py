@@ -30,7 +30,6 @@ import jupytext
 from drawing import draw, draw_course, draw_primitive
 from lib import Model, PuzzleError, Run, run
 from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS
-from lib.course.outlines import as_kept
 from lib.course.rules import RULES
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
 from lib.grading.submission import load
@@ -40,6 +39,7 @@ from lib.record.table import OPERATIONS, grantable
 from . import gallery, priced
 from .address import address, fill, links
 from .mine import write_all
+from .outlined import as_kept
 from .readme import with_puzzles
 
 ROOT = Path(__file__).resolve().parent.parent

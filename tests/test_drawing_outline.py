@@ -12,10 +12,11 @@ from drawing import Figure, beside_target, draw_sketch
 from drawing.notebook import _show_hint
 from lib import Model, PuzzleError, RingCost, grade, hint, run
 from lib.course.layouts import mesh_of
-from lib.course.outlines import MOST, as_kept, half_schedule, outline
+from lib.course.outlines import half_schedule, outline
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.notebook import Hint
 from lib.record.events import MARKS, Event
+from solutions.outlined import MOST, as_kept
 from tests.programs import slack, solutions
 
 SOLUTIONS = {spec["name"]: (fn, spec) for fn, spec in solutions()}

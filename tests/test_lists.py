@@ -11,7 +11,6 @@ import pytest
 
 from drawing import draw, perfetto, play
 from lib import HIDDEN, LENGTH, Cost, Deadlock, Dist, Model, PuzzleError, RingCost, Run, Weight, run
-from lib.course.outlines import as_kept
 from lib.course.rules import layer_by_layer, no_whole_gradient
 from lib.course.specs import puzzles
 from lib.grading.judge import judge
@@ -25,6 +24,7 @@ from lib.record.labels import Labels
 from lib.record.table import OPERATIONS
 from lib.recording.replay import Replay
 from lib.recording.wire import ProtocolError
+from solutions.outlined import as_kept
 from tests.corpus.mistakes import MISTAKES
 from tests.drawing_events import event
 from tests.marks import needs_torch

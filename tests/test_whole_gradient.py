@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lib import Model, PuzzleError, run
-from lib.course.layouts import Size, two_each
+from lib.course.layouts import SIZES, Size
 from lib.course.outlines import figures_elsewhere
 from lib.course.rules import RULES
 from lib.course.specs import puzzles
@@ -295,7 +295,7 @@ def test_any_reduce_scatter_may_be_written(reduce: Reduce, how: str) -> None:
 @pytest.mark.parametrize("reduce", [*HONEST, *SMUGGLED])
 def test_several_micro_batches_a_rank_are_several_sums(reduce: Reduce) -> None:
     judged = accepted if reduce in HONEST else refused
-    for size in two_each(puzzles()["fsdp"].size)[::3]:
+    for size in SIZES["two_each"](puzzles()["fsdp"].size)[::3]:
         judged(sharded(reduce, each=2), "fsdp", size)
         judged(sharded(reduce, each=2, at_the_end="up"), "fsdp", size)
 
@@ -316,7 +316,7 @@ async def first_half_each_time_second_half_at_the_end(model: Model, layer: int) 
 
 
 def test_a_gradient_in_sums_of_different_micro_batches_is_found() -> None:
-    for size in two_each(puzzles()["fsdp"].size)[::3]:
+    for size in SIZES["two_each"](puzzles()["fsdp"].size)[::3]:
         refused(sharded(first_half_each_time_second_half_at_the_end, each=2), "fsdp", size)
 
 
@@ -325,7 +325,7 @@ def test_one_whole_sum_among_honest_ones_is_found() -> None:
         second = ("sum", layer) in model.grad_weights
         await (all_reduce_cut_at_once if second else reduce_scatter)(model, layer)
 
-    for size in two_each(puzzles()["fsdp"].size)[::3]:
+    for size in SIZES["two_each"](puzzles()["fsdp"].size)[::3]:
         refused(sharded(mixed, each=2), "fsdp", size)
 
 

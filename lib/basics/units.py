@@ -65,10 +65,6 @@ def two_digits(figure: float | Fraction) -> float:
     return float(f"{float(figure):.2g}")
 
 
-def _show_ms(ms: float) -> str:
-    return f"{ms:.0f}" if ms >= 1000 else f"{ms:.3g}"
-
-
 class Unit(NamedTuple):
     """The unit of the times of a run, and the way to write them.
 
@@ -95,9 +91,7 @@ class Unit(NamedTuple):
 
 
 TICKS = Unit("ticks", "tick", "tick {}", show_ticks, show_ticks)
-MS = Unit("ms", "ms", "{} ms", show_ticks, _show_ms)
-
-
+MS = Unit("ms", "ms", "{} ms", show_ticks, lambda ms: f"{ms:.0f}" if ms >= 1000 else f"{ms:.3g}")
 SECONDS = Unit("s", "second", "{} s", lambda time: f"{time:.6g}", lambda time: f"{time:.4g}", two_digits)
 
 

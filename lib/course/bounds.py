@@ -46,7 +46,7 @@ from ..machine.cost import Cost
 from ..record.labels import Labels
 from ..record.table import in_lane
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
-from .layouts import Size, mesh_of, sharded, sharded_stages, stages
+from .layouts import Size, mesh_of
 from .rules import four_stages, own_layers
 from .specs import Puzzle, cost_named
 
@@ -127,11 +127,11 @@ def bounds(
     """
     ranks, layers, batches = size["ranks"], size["layers"], size["batches"]
     prices = _prices(size, cost, features)
-    if layout == sharded.__name__ and four_stages.__name__ in rules and layers >= 4:
+    if layout == "sharded" and four_stages.__name__ in rules and layers >= 4:
         return Bounds(_four_stages(prices, layers, _bring(size, cost)))
-    if layout not in (stages.__name__, sharded_stages.__name__) or own_layers.__name__ not in rules:
+    if layout not in ("stages", "sharded_stages") or own_layers.__name__ not in rules:
         return None
-    shards = size["mesh"]["shard"] if layout == sharded_stages.__name__ else 1
+    shards = size["mesh"]["shard"] if layout == "sharded_stages" else 1
     several, left = divmod(ranks, shards)
     each, over = divmod(layers, several)
     if left or over or not each:
@@ -156,9 +156,8 @@ def _any_layers(prices: _Prices, several: int, each: int, share: Fraction) -> Fr
     """Return the bound of several stages with any ``each`` layers, ``share`` micro-batches for each rank of one."""
     messages = (several - 1) * prices.hop
     layers, forward_and_backward = several * each, prices.forward + prices.backward
-    found = [
-        prices.chain(layers, several - 1) + max(share - 1, Fraction(0)) * prices.first
-    ]  # all that the first layer does
+    # all that the first layer does
+    found = [prices.chain(layers, several - 1) + max(share - 1, Fraction(0)) * prices.first]
     for place in range(each):  # the j-th lowest layers: that of one rank is as high as this
         high = several * (place + 1) - 1
         begins = high * prices.forward + messages

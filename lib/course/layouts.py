@@ -6,6 +6,7 @@ that it has stored at the end.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
+from math import prod
 from typing import Any
 
 from ..basics.errors import Place, PuzzleError, show_set
@@ -20,65 +21,16 @@ trained, hosts where there are any."""
 Part = tuple[Shards, int]  # (shards, total): shards of ``total``, as few and as large as can be
 Wanted = dict[int, tuple[Part, Part]]
 """For each layer that a rank has, its part of the weight and its part of the optimizer state."""
+Layout = Callable[[Size, Sequence[FinalState]], list[Wanted]]
 
 
 def _piece(index: int, total: int) -> Part:
-    return coarsest(frozenset([index]), total)
-
-
-def _of_every_layer(size: Size, final_states: Sequence[FinalState], total: int) -> list[Wanted]:
-    """Give rank r piece r of ``total`` of every layer, counted round and round."""
-    pieces = [_piece(state.rank % total, total) for state in final_states]
-    return [dict.fromkeys(range(size["layers"]), (piece, piece)) for piece in pieces]
-
-
-def whole(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Give every rank all of every layer (plain training, data parallel)."""
-    return _of_every_layer(size, final_states, 1)
-
-
-def sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Give rank r piece r of ``ranks`` of every layer (weight-sharded and fully sharded data parallel)."""
-    return _of_every_layer(size, final_states, size["ranks"])
-
-
-def states_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Give every rank all weights, and rank r piece r of ``ranks`` of every state (ZeRO-1 and ZeRO-2)."""
-    parts = [(_piece(0, 1), _piece(state.rank, size["ranks"])) for state in final_states]
-    return [dict.fromkeys(range(size["layers"]), part) for part in parts]
-
-
-def hybrid_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Cut weights and states into pieces over ``shard``, the same on every replica."""
-    return _of_every_layer(size, final_states, size["mesh"]["shard"])
-
-
-def replica_sharded(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Cut weights into pieces over ``shard``, the same on every replica, and states over both axes."""
-    replicas, shards = size["mesh"]["replica"], size["mesh"]["shard"]
-    places = [divmod(state.rank, shards) for state in final_states]
-    parts = [(_piece(shard, shards), _piece(shard * replicas + replica, size["ranks"])) for replica, shard in places]
-    return [dict.fromkeys(range(size["layers"]), part) for part in parts]
-
-
-def stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Give each layer to the rank that loads it. Raise PuzzleError unless all load equally many, and different ones."""
-    fix = (
-        "share = model.LAYERS // model.RANKS; this rank loads layers model.rank * share and up, `share` of "
-        "them; or, dealt out like cards, every RANKS-th: range(model.rank, model.LAYERS, model.RANKS)"
-    )
-    return _by_stage(size, final_states, 1, "rank", fix)
-
-
-def sharded_stages(size: Size, final_states: Sequence[FinalState]) -> list[Wanted]:
-    """Give each layer to the stage that loads it, cut into pieces over ``shard``. Raise PuzzleError unless all stages
-    load equally many, and different ones, and all ranks of a stage the same."""
-    fix = 'range(model.axis_index("stage"), model.LAYERS, model.axis_size("stage")), on all ranks of a stage'
-    return _by_stage(size, final_states, size["mesh"]["shard"], "stage", fix)
+    return coarsest(frozenset([index % total]), total)
 
 
 def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose: str, fix: str) -> list[Wanted]:
-    """Give each layer to the stage that loads it, one piece to each of its ``shards`` consecutive ranks."""
+    """Give each layer to the stage that loads it, one piece to each of its ``shards`` consecutive ranks. Raise
+    PuzzleError unless all stages load equally many, and different ones, and all ranks of a stage the same."""
     share = size["layers"] * shards // size["ranks"]
     owner: dict[int, int] = {}
     wanted: list[Wanted] = []
@@ -133,10 +85,42 @@ def _parts(kind: str, labels: Iterable[Labels]) -> dict[int, Part]:
     return {layer: union(tuple(dict.fromkeys(parts)))[0] for layer, parts in found.items()}
 
 
-LAYOUTS: Mapping[str, Callable[[Size, Sequence[FinalState]], list[Wanted]]] = {
-    layout.__name__: layout
-    for layout in (whole, sharded, states_sharded, stages, sharded_stages, hybrid_sharded, replica_sharded, anywhere)
+def _everywhere(pieces: Callable[[Size, int], tuple[Part, Part]]) -> Layout:
+    """Return the layout that gives a rank these pieces of the weight and the state of every layer."""
+    return lambda size, states: [dict.fromkeys(range(size["layers"]), pieces(size, state.rank)) for state in states]
+
+
+def _states_over_both_axes(size: Size, rank: int) -> tuple[Part, Part]:
+    replica, shard = divmod(rank, size["mesh"]["shard"])
+    piece = _piece(shard * size["mesh"]["replica"] + replica, size["ranks"])
+    return _piece(shard, size["mesh"]["shard"]), piece
+
+
+_OWN_LAYERS = (
+    "share = model.LAYERS // model.RANKS; this rank loads layers model.rank * share and up, `share` of "
+    "them; or, dealt out like cards, every RANKS-th: range(model.rank, model.LAYERS, model.RANKS)"
+)
+_LAYERS_OF_STAGE = 'range(model.axis_index("stage"), model.LAYERS, model.axis_size("stage")), on all ranks of a stage'
+LAYOUTS: Mapping[str, Layout] = {
+    # plain training and data parallel: every rank has all of every layer
+    "whole": _everywhere(lambda size, rank: (_piece(0, 1), _piece(0, 1))),
+    # weight-sharded and fully sharded data parallel: rank r has piece r of every layer
+    "sharded": _everywhere(lambda size, rank: (_piece(rank, size["ranks"]), _piece(rank, size["ranks"]))),
+    # ZeRO-1 and ZeRO-2: every rank has all weights, rank r piece r of every state
+    "states_sharded": _everywhere(lambda size, rank: (_piece(0, 1), _piece(rank, size["ranks"]))),
+    # each layer is on the rank that loads it
+    "stages": lambda size, states: _by_stage(size, states, 1, "rank", _OWN_LAYERS),
+    # each layer is on the stage that loads it, cut into pieces over ``shard``
+    "sharded_stages": lambda size, states: _by_stage(size, states, size["mesh"]["shard"], "stage", _LAYERS_OF_STAGE),
+    # weights and states are cut into pieces over ``shard``, the same on every replica
+    "hybrid_sharded": _everywhere(
+        lambda size, rank: (_piece(rank, size["mesh"]["shard"]), _piece(rank, size["mesh"]["shard"]))
+    ),
+    # the same with weights, and states are cut into pieces over both axes
+    "replica_sharded": _everywhere(_states_over_both_axes),
+    "anywhere": anywhere,
 }
+"""What each rank has to begin and end with, of a size and the ends of its ranks."""
 
 
 WITH_ADAPTERS: Mapping[str, tuple[str, str]] = {"frozen_shards": ("sharded", "whole")}
@@ -156,15 +140,12 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
     if frozen:
         _check_frozen(LAYOUTS[frozen](size, devices), devices)
     adapters, wanted = bool(frozen), LAYOUTS[trained](size, devices)
-    hosts = {rank: [wanted[device] for device in near] for rank, near in mesh.beside.items()}
-    for rank, of_devices in hosts.items():
-        began, kept = _begin_and_end("OptState", final_states[rank])
-        _check_host(rank, True, of_devices, began)
-        _check_host(rank, False, of_devices, kept)
+    for host, near in mesh.beside.items():
+        _check_host(final_states[host], [wanted[device] for device in near])
     for state, want in zip(devices, wanted, strict=True):
-        began, kept = _begin_and_end("OptState", state)
-        if (host := mesh.host_of(state.rank)) is not None:
-            began_there, kept_there = _begin_and_end("OptState", final_states[host])
+        began, kept = _began_and_kept(state)
+        if (host_of := mesh.host_of(state.rank)) is not None:
+            began_there, kept_there = _began_and_kept(final_states[host_of])
             began += [one for one in began_there if _is_part(one, want)]
             kept += [one for one in kept_there if _is_part(one, want)]
         weights = [labels for labels in state.began if labels.adapter == adapters]
@@ -181,10 +162,10 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
         _compare(state.rank, "OptState", False, want, kept, adapters)
 
 
-def _begin_and_end(kind: str, state: FinalState) -> tuple[list[Labels], list[Labels]]:
-    """Return the tensors of a kind that a rank begins with, and the updated ones that it has stored at its end."""
+def _began_and_kept(state: FinalState) -> tuple[list[Labels], list[Labels]]:
+    """Return the optimizer states that a rank begins with, and the updated ones that it has stored at its end."""
     kept = [piece.labels for piece in state.kept if piece.labels.step == 1]
-    return [one for one in state.began if one.kind == kind], [one for one in kept if one.kind == kind]
+    return [one for one in state.began if one.kind == "OptState"], [one for one in kept if one.kind == "OptState"]
 
 
 def _is_part(state: Labels, wanted: Wanted) -> bool:
@@ -195,14 +176,15 @@ def _is_part(state: Labels, wanted: Wanted) -> bool:
     return within(state, state.changed(shards=shards, total=total))
 
 
-def _check_host(rank: int, begins: bool, of_devices: Sequence[Wanted], states: Iterable[Labels]) -> None:
+def _check_host(host: FinalState, of_devices: Sequence[Wanted]) -> None:
     """Raise PuzzleError for an optimizer state on a host that none of its devices has to have."""
-    for state in states:
-        if not any(_is_part(state, wanted) for wanted in of_devices):
-            when = "begins" if begins else "ends"
-            fix = "a host has the states of its own devices, in the pieces in which they would have them"
-            problem = f"this host {when} with an optimizer state of layer {state.layer} that none of its devices has"
-            raise PuzzleError(problem, where=Place(rank), got=str(state), fix=fix, line="")
+    for when, states in zip(("begins", "ends"), _began_and_kept(host), strict=True):
+        for state in states:
+            if not any(_is_part(state, wanted) for wanted in of_devices):
+                fix = "a host has the states of its own devices, in the pieces in which they would have them"
+                of = f"an optimizer state of layer {state.layer} that none of its devices has"
+                problem = f"this host {when} with {of}"
+                raise PuzzleError(problem, where=Place(host.rank), got=str(state), fix=fix, line="")
 
 
 def _check_frozen(layout: Sequence[Wanted], final_states: Sequence[FinalState]) -> None:
@@ -278,113 +260,71 @@ def _show(part: Part | None) -> str:
 # -- other sizes ------------------------------------------------------------------------------
 
 
-def one_rank(size: Size) -> list[Size]:
-    """Return sizes with other layers and micro-batches."""
-    return [size | {"layers": layers, "batches": batches} for layers in (1, 2, 3, 6) for batches in (1, 2, 3, 8)]
-
-
-def data_parallel(size: Size) -> list[Size]:
-    """Return sizes with other layers, and other ranks with one micro-batch each."""
-    return [size | {"layers": layers, "ranks": n, "batches": n} for n in (2, 3, 5, 8) for layers in (1, 2, 4, 7)]
-
-
-def two_each(size: Size) -> list[Size]:
-    """Return sizes with other layers, and other ranks with two micro-batches each."""
-    return [other | {"batches": 2 * other["ranks"]} for other in data_parallel(size)]
-
-
-def one_or_three_each(size: Size) -> list[Size]:
-    """Return sizes with other layers, and other ranks with one micro-batch each, or three."""
-    return [other | {"batches": each * other["ranks"]} for other in data_parallel(size) for each in (1, 3)]
-
-
-def uneven(size: Size) -> list[Size]:
-    """Return sizes with other layers, other ranks, and fewer micro-batches than ranks."""
-    some = [(other, {1, other["ranks"] // 2, other["ranks"] - 1}) for other in data_parallel(size)]
-    return [other | {"batches": batches} for other, counts in some for batches in sorted(counts)]
-
-
-def pipeline(size: Size) -> list[Size]:
-    """Return sizes with other ranks and micro-batches, and a multiple of the ranks as layers."""
-    stages = [size | {"ranks": ranks, "layers": ranks * each} for ranks in (2, 3, 5) for each in (1, 2, 3)]
-    return [other | {"batches": batches} for other in stages for batches in (1, 2, 3, 8)]
-
-
-def rounds(size: Size) -> list[Size]:
-    """Return sizes with other ranks, two or four layers on each, and a multiple of the ranks as micro-batches."""
-    machines = [size | {"ranks": ranks, "layers": ranks * each} for ranks in (2, 3, 5) for each in (2, 4)]
-    return [other | {"batches": other["ranks"] * each} for other in machines for each in (1, 2, 3)]
-
-
-def rings(size: Size) -> list[Size]:
-    """Return sizes with another mesh of stages and shards, other layers on each stage, and at least as many
-    micro-batches for each pipeline as stages."""
-    meshes = [{"stage": stage, "shard": shard} for stage, shard in ((2, 2), (2, 3), (3, 2), (5, 2), (3, 4))]
-    machines = [size | {"ranks": mesh["stage"] * mesh["shard"], "mesh": mesh} for mesh in meshes]
-    deeper = [other | {"layers": other["mesh"]["stage"] * each} for other in machines for each in (1, 2, 3)]
-    return [
-        other | {"batches": other["mesh"]["shard"] * (other["mesh"]["stage"] + more)}
-        for other in deeper
-        for more in (0, 1, 4)
-    ]
-
-
-def two_stages(size: Size) -> list[Size]:
-    """Return sizes with two ranks, an even number of layers, and other micro-batches."""
-    return [size | {"layers": layers, "batches": batches} for layers in (2, 4, 8) for batches in (1, 2, 3, 8)]
-
-
-def one_layer_each(size: Size) -> list[Size]:
-    """Return sizes with other ranks, as many layers, and other micro-batches: as many as ranks, or more."""
-    ranks = (2, 3, 5, 6)
-    return [size | {"ranks": n, "layers": n, "batches": batches} for n in ranks for batches in (n, n + 1, 2 * n, 13)]
-
-
-def two_nodes(size: Size) -> list[Size]:
-    """Return sizes with two nodes of other ranks, one micro-batch for each rank, and other layers."""
-    machines = [size | {"ranks": 2 * each, "batches": 2 * each, "node_size": each} for each in (2, 3, 5)]
-    return [machine | {"layers": layers} for machine in machines for layers in (1, 2, 5, 13)]
-
-
-def one_for_all(size: Size) -> list[Size]:
-    """Return sizes with other ranks and layers, and one micro-batch for all of them."""
-    return [size | {"ranks": n, "layers": layers, "batches": 1} for n in (2, 3, 5, 8) for layers in (1, 2, 4, 7)]
-
-
-def pipeline_fsdp(size: Size) -> list[Size]:
-    """Return sizes with other layers: a multiple of the four stages."""
-    return [size | {"layers": layers} for layers in (8, 12)]
-
-
-def grid(size: Size) -> list[Size]:
-    """Return sizes with other numbers on the three axes of the mesh, one layer or two for each rank, and two or four
-    micro-batches. The first axis is as long as the last: either is as good for replicas."""
-    found = []
-    for ends, y in ((2, 1), (2, 2), (2, 3), (4, 1)):
-        ranks, mesh = ends * y * ends, {"x": ends, "y": y, "z": ends}
-        machine = size | {"ranks": ranks, "mesh": mesh}
-        found += [machine | {"layers": ranks * deep, "batches": ranks * each} for deep in (1, 2) for each in (2, 4)]
+def _varied(size: Size, **choices: Iterable[object] | Callable[[Size], Iterable[object]]) -> list[Size]:
+    """Return a size with every combination of values, the first ones varying slowest. A function gives those that
+    follow from the values before it."""
+    found = [size]
+    for name, values in choices.items():
+        found = [one | {name: value} for one in found for value in (values(one) if callable(values) else values)]
     return found
 
 
-def replica_fsdp(size: Size) -> list[Size]:
-    """Return sizes with another mesh, a node for each replica, other layers, and as many micro-batches a rank."""
-    each, found = size["batches"] // size["ranks"], []
-    for replica, shard in ((2, 2), (2, 3), (3, 2), (3, 4), (4, 2)):
-        ranks, mesh = replica * shard, {"replica": replica, "shard": shard}
-        machine = size | {"ranks": ranks, "mesh": mesh, "node_size": shard, "batches": each * ranks}
-        found += [machine | {"layers": layers} for layers in (1, 2, 5)]
-    return found
+def _a_rank(*each: int) -> Callable[[Size], list[int]]:
+    """Return a function that gives so many layers or micro-batches for each rank."""
+    return lambda size: [count * size["ranks"] for count in each]
 
 
+def _of_mesh(size: Size) -> list[int]:
+    return [prod(size["mesh"].values())]
+
+
+_RINGS = [{"stage": stage, "shard": shard} for stage, shard in ((2, 2), (2, 3), (3, 2), (5, 2), (3, 4))]
+_GRIDS = [{"x": ends, "y": y, "z": ends} for ends, y in ((2, 1), (2, 2), (2, 3), (4, 1))]
+_REPLICAS = [{"replica": replica, "shard": shard} for replica, shard in ((2, 2), (2, 3), (3, 2), (3, 4), (4, 2))]
 SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
-    way.__name__: way
-    for way in (
-        *(one_rank, data_parallel, two_each, one_or_three_each, uneven),
-        *(pipeline, rounds, rings, two_stages, one_layer_each, pipeline_fsdp, replica_fsdp),
-        *(one_for_all, two_nodes, grid),
-    )
+    "one_rank": lambda size: _varied(size, layers=(1, 2, 3, 6), batches=(1, 2, 3, 8)),
+    "data_parallel": lambda size: _varied(size, ranks=(2, 3, 5, 8), layers=(1, 2, 4, 7), batches=_a_rank(1)),
+    "two_each": lambda size: _varied(size, ranks=(2, 3, 5, 8), layers=(1, 2, 4, 7), batches=_a_rank(2)),
+    "one_or_three_each": lambda size: _varied(size, ranks=(2, 3, 5, 8), layers=(1, 2, 4, 7), batches=_a_rank(1, 3)),
+    "uneven": lambda size: _varied(  # with fewer micro-batches than ranks
+        size,
+        ranks=(2, 3, 5, 8),
+        layers=(1, 2, 4, 7),
+        batches=lambda one: sorted({1, one["ranks"] // 2, one["ranks"] - 1}),
+    ),
+    "pipeline": lambda size: _varied(size, ranks=(2, 3, 5), layers=_a_rank(1, 2, 3), batches=(1, 2, 3, 8)),
+    "rounds": lambda size: _varied(size, ranks=(2, 3, 5), layers=_a_rank(2, 4), batches=_a_rank(1, 2, 3)),
+    "rings": lambda size: _varied(  # with at least as many micro-batches for each pipeline as stages
+        size,
+        mesh=_RINGS,
+        ranks=_of_mesh,
+        layers=lambda one: [one["mesh"]["stage"] * each for each in (1, 2, 3)],
+        batches=lambda one: [one["mesh"]["shard"] * (one["mesh"]["stage"] + more) for more in (0, 1, 4)],
+    ),
+    "two_stages": lambda size: _varied(size, layers=(2, 4, 8), batches=(1, 2, 3, 8)),
+    "one_layer_each": lambda size: _varied(  # with as many micro-batches as ranks, or more
+        size,
+        ranks=(2, 3, 5, 6),
+        layers=_a_rank(1),
+        batches=lambda one: (one["ranks"], one["ranks"] + 1, 2 * one["ranks"], 13),
+    ),
+    "pipeline_fsdp": lambda size: _varied(size, layers=(8, 12)),  # multiples of the four stages
+    "replica_fsdp": lambda size: _varied(  # with as many micro-batches a rank, and a node for each replica
+        size,
+        mesh=_REPLICAS,
+        batches=lambda one: [one["batches"] // one["ranks"] * prod(one["mesh"].values())],
+        ranks=_of_mesh,
+        node_size=lambda one: [one["mesh"]["shard"]],
+        layers=(1, 2, 5),
+    ),
+    "one_for_all": lambda size: _varied(size, ranks=(2, 3, 5, 8), layers=(1, 2, 4, 7), batches=(1,)),
+    "two_nodes": lambda size: _varied(
+        size, node_size=(2, 3, 5), ranks=lambda one: [2 * one["node_size"]], batches=_a_rank(1), layers=(1, 2, 5, 13)
+    ),
+    # the first axis is as long as the last: either is as good for replicas
+    "grid": lambda size: _varied(size, mesh=_GRIDS, ranks=_of_mesh, layers=_a_rank(1, 2), batches=_a_rank(2, 4)),
 }
+"""The other sizes at which a puzzle is tried, of its own size."""
 
 
 def extremes(sizes: Sequence[Size]) -> list[set[object]]:

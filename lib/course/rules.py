@@ -15,8 +15,7 @@ from ..record.labels import Labels
 from ..record.table import RECEIVE, SEND, makes_weight_grads, training
 
 
-def _broken(event: Event, problem: str, expected: str, fix: str = "") -> PuzzleError:
-    """Return the error of an operation that breaks a rule."""
+def _broken(event: Event, problem: str, expected: str, fix: str) -> PuzzleError:
     place = Place(event.rank, event.kind, event.layer, tick=event.issued, detail=f"at tick {event.issued:g}")
     return PuzzleError(problem, where=place, expected=expected, fix=fix, line="")
 
@@ -76,11 +75,9 @@ def states_stay(outcome: Outcome) -> None:
 
 
 class _Arrival(NamedTuple):
-    """Elements of a gradient that a rank received, and the micro-batches of other ranks in their sum."""
-
     event: Event
-    elements: Elements
-    others: frozenset[int]
+    elements: Elements  # of a gradient that a rank received
+    others: frozenset[int]  # the micro-batches of other ranks in their sum
 
 
 _BROUGHT: Mapping[str, Callable[[Elements, Sequence[Elements]], Elements]] = {

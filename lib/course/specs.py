@@ -191,13 +191,7 @@ COSTS: Mapping[str, Cost] = {
         allreduce_across=16,
     ),
     "gpt_3_on_a100": A100_MEGATRON.cost(  # in seconds and bytes; a rank is a node of eight
-        GPT_175B,
-        micro_batch=2,
-        tensor=8,
-        sequence_parallel=True,
-        recompute="selective",
-        gradients=4,
-        reduced=2,
+        GPT_175B, micro_batch=2, tensor=8, sequence_parallel=True, recompute="selective", gradients=4, reduced=2
     ),
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }

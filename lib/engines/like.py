@@ -49,22 +49,14 @@ class Difference(NamedTuple):
     why: str
 
 
-def _all(model: Model) -> tuple[int, ...]:
-    return tuple(range(model.RANKS))
+def _among_all(turns: Callable[[Model], int]) -> Callable[[Model], Rank]:
+    """Return a function that gives a rank among all of them, with so many micro-batches."""
+    return lambda model: Rank(model.rank, tuple(range(model.RANKS)), model.LAYERS, turns(model))
 
 
-def _whole_batch(model: Model) -> Rank:
-    return Rank(model.rank, _all(model), model.LAYERS, 1)
-
-
-def _every_rank(model: Model) -> Rank:
-    """Each rank has its share of the micro-batches."""
-    return Rank(model.rank, _all(model), model.LAYERS, model.BATCHES // model.RANKS)
-
-
-def _stages(model: Model) -> Rank:
-    """All ranks work on each micro-batch."""
-    return Rank(model.rank, _all(model), model.LAYERS, model.BATCHES)
+_whole_batch = _among_all(lambda model: 1)
+_every_rank = _among_all(lambda model: model.BATCHES // model.RANKS)  # each has its share of the micro-batches
+_stages = _among_all(lambda model: model.BATCHES)  # all ranks work on each micro-batch
 
 
 def _box(model: Model) -> Rank:
@@ -94,7 +86,7 @@ COUNTERPARTS = {
     "gpipe": Counterpart("ScheduleGPipe", torch_order.gpipe, _stages),
     "replica_fsdp": Counterpart(
         "fully_shard on a mesh of replicas and shards, with set_requires_all_reduce(False) before the last micro-batch",
-        torch_order.hybrid,
+        torch_order.fully_shard,
         _box,
     ),
     "one_f_one_b": Counterpart("Schedule1F1B", torch_order.one_f_one_b, _stages),
@@ -185,8 +177,9 @@ def steps_of(model: Model, collectives: bool = True) -> list[tuple[Step, int]]:
         if step == UPDATE and steps and steps[-1][0] == UPDATE:
             continue
         steps.append((step, at))
-        if step.kind == FORWARD.kind and len(steps) > 1 and _gathered_ahead(steps[-2][0], step):
-            steps[-2:] = reversed(steps[-2:])
+        before = steps[-2][0] if len(steps) > 1 else UPDATE
+        if (step.kind, before.kind) == (FORWARD.kind, ALLGATHER.kind) and before.layers == (step.layers[0] + 1,):
+            steps[-2:] = reversed(steps[-2:])  # the next layer's weight was gathered right before this forward
     return steps
 
 
@@ -198,11 +191,6 @@ def _step(event: Event, turns: dict[frozenset[int], int]) -> Step:
         layers = (layers[0] + 1,)  # the gradient of a layer's output is that of the next layer's input
     turn = None if event.kind in COLLECTIVES else turns.setdefault(event.batches, len(turns))
     return Step(event.kind, layers, turn, event.group)
-
-
-def _gathered_ahead(gather: Step, forward: Step) -> bool:
-    """Return whether the weight of the layer after this forward's was gathered right before it."""
-    return gather.kind == ALLGATHER.kind and gather.layers == (forward.layers[0] + 1,)
 
 
 def _too_early(log: Sequence[Event]) -> float | None:
@@ -233,30 +221,16 @@ def beside(name: str, models: Sequence[Model], other: Counterpart, found: Differ
     if found is None:
         return f"{head}\nIdentical, on every rank: the same work, collectives and sends, started in the same order."
     yours = [step for step, _ in found.yours]
+    places = [at for _, at in found.yours[found.place : found.place + 1]]
+    lines = [f"There stands {line}" for at in places if (line := models[found.rank].lines()[at]) is not None]
     rows = []
     first, end = max(0, found.place - AROUND), found.place + AROUND + 1
     for at in range(first, min(end, max(len(yours), len(found.theirs)))):
         both = [str(steps[at]) if at < len(steps) else "" for steps in (yours, found.theirs)]
         rows.append(f"{at + 1:6} {'>' if at == found.place else ' '} {both[0]:8} {both[1]}".rstrip())
-    return "\n".join(
-        [
-            head,
-            f"Rank {found.rank} differs first at its step {found.place + 1}.",
-            *_line(models[found.rank], found),
-            "",
-            f"         {'yours':8} PyTorch",
-            *rows,
-            "",
-            found.why,
-            _counts(yours, found.theirs),
-        ]
-    )
-
-
-def _line(model: Model, found: Difference) -> list[str]:
-    """Return the learner's line that the step comes from, if it is known."""
-    steps = found.yours[found.place : found.place + 1]
-    return [f"There stands {line}" for _, at in steps if (line := model.lines()[at]) is not None]
+    above = [head, f"Rank {found.rank} differs first at its step {found.place + 1}.", *lines]
+    table = [f"         {'yours':8} PyTorch", *rows]
+    return "\n".join([*above, "", *table, "", found.why, _counts(yours, found.theirs)])
 
 
 def _counts(yours: Sequence[Step], theirs: Sequence[Step]) -> str:

@@ -13,7 +13,7 @@ by side: what is computed in one queue, what is sent in others.
 0F0 >1 0F1 >1 0B0 0B1 U
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..basics.errors import PuzzleError
@@ -25,8 +25,6 @@ from ..record.training import UPDATE as OPTIMIZER
 
 TORCH = "2.13"
 """The version of PyTorch that was recorded."""
-FIRST_BUCKET, BUCKET = 1.0, 25.0
-"""MiB of gradients that fill DDP's first bucket, and each of the others."""
 
 
 class Step(NamedTuple):
@@ -69,65 +67,31 @@ def plain(at: Rank) -> list[Step]:
     return [*(step for turn in range(at.turns) for step in [*_up(at, turn), *_down(at, turn)]), UPDATE]
 
 
-def ddp(at: Rank, filled: Sequence[tuple[int, ...]] = ()) -> list[Step]:
-    """``DistributedDataParallel`` from the second step on, ``no_sync()`` in all turns but the last. ``filled``: its
-    buckets, or one for each layer."""
-    buckets = {min(layers): layers for layers in filled or [(layer,) for layer in range(at.layers)]}
+def ddp(at: Rank) -> list[Step]:
+    """``DistributedDataParallel`` from the second step on, ``no_sync()`` in all turns but the last. Each layer
+    fills a bucket."""
     steps = []
     for step in plain(at):
         steps.append(step)
-        if step.kind == BACKWARD.kind and step.turn == at.turns - 1 and step.layers[0] in buckets:
-            steps.append(Step(ALLREDUCE.kind, buckets[step.layers[0]], None, at.members))
+        if step.kind == BACKWARD.kind and step.turn == at.turns - 1:
+            steps.append(Step(ALLREDUCE.kind, step.layers, None, at.members))
     return steps
 
 
-def filled_buckets(sizes: Sequence[float]) -> list[tuple[int, ...]]:
-    """Return the layers in each of DDP's buckets, for layers of these sizes in MiB: the last ones first.
-
-    >>> filled_buckets([1] * 6)
-    [(5,), (0, 1, 2, 3, 4)]
-    """
-    buckets: list[tuple[int, ...]] = []
-    layers: tuple[int, ...] = ()
-    for layer in reversed(range(len(sizes))):
-        layers = (layer, *layers)
-        full = BUCKET if buckets else FIRST_BUCKET
-        if layer == 0 or sum(sizes[one] for one in layers) >= full:
-            buckets.append(layers)
-            layers = ()
-    return buckets
-
-
-def fully_shard(at: Rank, kept: str = "none") -> list[Step]:
-    """FSDP2: ``fully_shard`` on every layer, then on the model. ``kept``: "none" by default; "last" if the last layer
-    is not freed after its forward; "all" with ``reshard_after_forward=False``, or if the model is not wrapped."""
-    return _sharded(at, kept, lambda turn: False)
-
-
-def hybrid(at: Rank, every: bool = False) -> list[Step]:
-    """FSDP2 on a mesh of replicas and shards. ``every``: replicas sum after every micro-batch, the default; else only
-    after the last, with ``set_requires_all_reduce(False)`` for the others."""
-    return _sharded(at, "none", lambda turn: every or turn == at.turns - 1)
-
-
-def _sharded(at: Rank, kept: str, across: Callable[[int], bool]) -> list[Step]:
-    steps, top = [], at.layers - 1
-
-    def gather(layer: int) -> None:
-        steps.append(Step(ALLGATHER.kind, (layer,), None, at.members))
-
+def fully_shard(at: Rank) -> list[Step]:
+    """FSDP2: ``fully_shard`` on every layer, then on the model. With ``twins`` on a mesh of replicas and shards, which
+    sum after the last turn: ``set_requires_all_reduce(False)`` in the others."""
+    steps = []
     for turn in range(at.turns):
         for forward in _up(at, turn):
-            gather(forward.layers[0])
-            steps.append(forward)
-        if kept == "none":
-            gather(top)
+            steps += [Step(ALLGATHER.kind, forward.layers, None, at.members), forward]
+        steps.append(Step(ALLGATHER.kind, (at.layers - 1,), None, at.members))
         for backward in _down(at, turn):
             [layer] = backward.layers
-            if layer > 0 and kept != "all":
-                gather(layer - 1)
+            if layer > 0:
+                steps.append(Step(ALLGATHER.kind, (layer - 1,), None, at.members))
             steps += [backward, Step(SCATTERREDUCE.kind, (layer,), None, at.members)]
-            if across(turn):
+            if at.twins and turn == at.turns - 1:
                 steps.append(Step(ALLREDUCE.kind, (layer,), None, at.twins))
     return [*steps, UPDATE]
 
@@ -145,7 +109,8 @@ def _down(at: Rank, turn: int) -> list[Step]:
 
 def gpipe(at: Rank) -> list[Step]:
     """``ScheduleGPipe``."""
-    return _thick(at, [(kind, at.place, turn) for kind in (FORWARD.kind, BACKWARD.kind) for turn in range(at.turns)])
+    work = [(kind, at.place, turn) for kind in (FORWARD.kind, BACKWARD.kind) for turn in range(at.turns)]
+    return _steps(at, work, at.layers // len(at.members))
 
 
 def one_f_one_b(at: Rank) -> list[Step]:
@@ -159,7 +124,7 @@ def one_f_one_b(at: Rank) -> list[Step]:
         work.append((BACKWARD.kind, at.place, turn))
         if turn + ahead < at.turns:
             work.append((FORWARD.kind, at.place, turn + ahead))
-    return _thick(at, work)
+    return _steps(at, work, at.layers // len(at.members))
 
 
 def interleaved(at: Rank) -> list[Step]:
@@ -168,14 +133,14 @@ def interleaved(at: Rank) -> list[Step]:
     work = forwards[:ahead]
     for turn, backward in enumerate(backwards, ahead):
         work += [*forwards[turn : turn + 1], backward]
-    return _thin(at, work)
+    return _steps(at, work)
 
 
 def looped_bfs(at: Rank) -> list[Step]:
     """``ScheduleLoopedBFS``, with a layer in each stage."""
     mine = range(at.place, at.layers, len(at.members))
     forwards = [(FORWARD.kind, stage, turn) for stage in mine for turn in range(at.turns)]
-    return _thin(at, [*forwards, *[(BACKWARD.kind, stage, turn) for _, stage, turn in reversed(forwards)]])
+    return _steps(at, [*forwards, *[(BACKWARD.kind, stage, turn) for _, stage, turn in reversed(forwards)]])
 
 
 def zero_bubble(at: Rank) -> list[Step]:
@@ -187,7 +152,7 @@ def zero_bubble(at: Rank) -> list[Step]:
         work += [*forwards[turn + ahead : turn + ahead + 1], half]
         if turn >= at.place:
             work.append(weights.pop(0))
-    return _thin(at, [*work, *weights])
+    return _steps(at, [*work, *weights])
 
 
 def _rounds(at: Rank, hop: int) -> tuple[list[Work], list[Work], int]:
@@ -205,25 +170,15 @@ def _rounds(at: Rank, hop: int) -> tuple[list[Work], list[Work], int]:
     return forwards, backwards, min(ahead, len(forwards))
 
 
-def _thick(at: Rank, work: Iterable[Work]) -> list[Step]:
-    """Return the steps of a rank that has its layers in one stage, all stages being equally large."""
-    return _steps(at, work, at.layers // len(at.members))
-
-
-def _thin(at: Rank, work: Iterable[Work]) -> list[Step]:
-    """Return the steps of a rank each of whose stages is one layer."""
-    return _steps(at, work, 1)
-
-
-def _steps(at: Rank, work: Iterable[Work], share: int) -> list[Step]:
-    """Return each piece of work, layer by layer, and after it the send of its result to the rank that has the next."""
+def _steps(at: Rank, work: Iterable[Work], share: int = 1) -> list[Step]:
+    """Return each piece of work, layer by layer, and after it the send of its result to the rank that has the next.
+    ``share``: the layers of a stage."""
     steps, ranks = [], len(at.members)
     for kind, stage, turn in work:
         first, end = stage * share, (stage + 1) * share
         forward = kind == FORWARD.kind
-        steps += [
-            Step(kind, (layer,), turn) for layer in (range(first, end) if forward else range(end - 1, first - 1, -1))
-        ]
+        layers = range(first, end)
+        steps += [Step(kind, (layer,), turn) for layer in (layers if forward else reversed(layers))]
         border, after = (end, stage + 1) if forward else (first, stage - 1)
         if 0 < border < at.layers and kind != BACKWARD_WEIGHT.kind and ranks > 1:
             pair = at.members[at.place], at.members[after % ranks]

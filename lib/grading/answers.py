@@ -10,6 +10,7 @@ from .submission import sources
 
 EVERYWHERE = ("Model",)
 """Names that every notebook imports."""
+BLOCKS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def answer_in(texts: Iterable[str], name: str) -> str:
@@ -30,16 +31,16 @@ def answer_in(texts: Iterable[str], name: str) -> str:
             for given, source in _given(statement, text):
                 pieces.pop(given, None)  # the last definition counts, and its place
                 pieces[given] = statement, source
-    if name not in pieces or not _does_something(pieces[name][0]):
-        return ""
+    if name not in pieces or not any(isinstance(node, ast.Call) for node in ast.walk(pieces[name][0])):
+        return ""  # a blank calls nothing
     wanted, new = {name}, {name}
     while new:
         new = {node.id for one in new for node in ast.walk(pieces[one][0]) if isinstance(node, ast.Name)}
         new = (new & pieces.keys()) - wanted - {*EVERYWHERE}
         wanted |= new
     parts = [one for given, one in pieces.items() if given in wanted]
-    short = [source for statement, source in parts if not _is_block(statement)]
-    blocks = [source for statement, source in parts if _is_block(statement)]
+    short = [source for statement, source in parts if not isinstance(statement, BLOCKS)]
+    blocks = [source for statement, source in parts if isinstance(statement, BLOCKS)]
     return "\n\n\n".join(["\n".join(dict.fromkeys(short)), *blocks] if short else blocks)
 
 
@@ -64,23 +65,12 @@ def _given(statement: ast.stmt, text: str) -> Iterable[tuple[str, str]]:
     """Yield each name that a statement at the top level defines, with the source of its definition."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         for alias in statement.names:
-            source = ast.Import([alias])
-            if isinstance(statement, ast.ImportFrom):
-                source = ast.ImportFrom(statement.module, [alias], statement.level)  # type: ignore[assignment]
-            yield alias.asname or alias.name.split(".")[0], ast.unparse(source)
-    elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            alone = type(statement)(**vars(statement) | {"names": [alias]})
+            yield alias.asname or alias.name.split(".")[0], ast.unparse(alone)
+    elif isinstance(statement, BLOCKS):
         first = min([statement.lineno, *(one.lineno for one in statement.decorator_list)])
         yield statement.name, "\n".join(text.split("\n")[first - 1 : statement.end_lineno])
     elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 yield node.id, ast.get_source_segment(text, statement) or ""
-
-
-def _is_block(statement: ast.stmt) -> bool:
-    return isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-
-
-def _does_something(statement: ast.stmt) -> bool:
-    """Return whether a function calls anything: a blank does not."""
-    return any(isinstance(node, ast.Call) for node in ast.walk(statement))

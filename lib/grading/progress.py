@@ -21,8 +21,6 @@ MOST = 1e18  # ticks or elements: what is more is no figure of a run
 LONGEST_ANSWER = 20_000  # characters of an answer that is kept
 FOLDER = "LLM_TRAINING_PUZZLES_PROGRESS"
 """The environment variable with the folder of the file, if it is not that of the notebooks."""
-
-
 NOTEBOOKS = "LLM_TRAINING_PUZZLES_NOTEBOOKS"
 """The environment variable with the address of the notebooks, if they are not in one folder."""
 
@@ -80,28 +78,19 @@ class Progress:
     def record(self, verdict: Verdict, code: str = "") -> None:
         """Add a verdict to the trail if it is right, and keep it if it is the best of its puzzle (with the star, then
         fast, then small). Keep the code if it passes."""
-        if verdict.status == PASS and 0 < len(code) <= LONGEST_ANSWER and self.answers.get(verdict.puzzle.name) != code:
-            self.answers[verdict.puzzle.name] = code
+        puzzle, time, memory = verdict.puzzle, verdict.time, plain(verdict.memory)
+        before, changed = self.best.get(puzzle.name), False
+        if verdict.right and time is not None and memory is not None:
+            point = Point(time, memory, verdict.status == PASS)
+            trail = [one for one in self.trail.get(puzzle.name, []) if one != point]
+            self.trail[puzzle.name], changed = [*trail, point][-LONGEST:], True
+        if verdict.status == PASS and 0 < len(code) <= LONGEST_ANSWER and self.answers.get(puzzle.name) != code:
+            self.answers[puzzle.name], changed = code, True
+        new = {"status": verdict.status, "time": time, "memory": memory}
+        if verdict.status != TODO and (before is None or _rank(new, puzzle) < _rank(before, puzzle)):
+            self.best[puzzle.name], changed = new, True
+        if changed:
             self.save()
-        before = self.best.get(verdict.puzzle.name)
-        new = {"status": verdict.status, "time": verdict.time, "memory": plain(verdict.memory)}
-        puzzle = verdict.puzzle
-        appended = self._append_to_trail(verdict)
-        better = verdict.status != TODO and (before is None or _rank(new, puzzle) < _rank(before, puzzle))
-        if better:
-            self.best[puzzle.name] = new
-        if better or appended:
-            self.save()
-
-    def _append_to_trail(self, verdict: Verdict) -> bool:
-        """Append a right attempt to its puzzle's trail. Return whether it is one."""
-        time, memory = verdict.time, plain(verdict.memory)
-        if not verdict.right or time is None or memory is None:
-            return False
-        new = Point(time, memory, verdict.status == PASS)
-        trail = [point for point in self.trail.get(verdict.puzzle.name, []) if point != new]
-        self.trail[verdict.puzzle.name] = [*trail, new][-LONGEST:]
-        return True
 
     def save(self) -> None:
         """Write the file completely or not at all. If that fails, ``note`` says why, and nothing is raised."""
@@ -145,13 +134,12 @@ class Progress:
 
     def headline(self) -> str:
         """Return a line with the numbers of solved puzzles, stars, and repaired programs."""
+        done: dict[bool, list[bool]] = {False: [], True: []}  # whether each is solved, of puzzles and of repairs
+        for name, puzzle in puzzles().items():
+            done[puzzle.repair].append(name in self.solved)
+        solved, repaired = (f"{sum(own)} of {len(own)}" for own in done.values())
         stars = f"{len(self.starred)} of {sum(puzzle.star is not None for puzzle in puzzles().values())} stars"
-        solved, repaired = self._count(repair=False), self._count(repair=True)
         return f"Progress: {solved} puzzles solved, {stars}, {repaired} programs repaired"
-
-    def _count(self, repair: bool) -> str:
-        names = [name for name, puzzle in puzzles().items() if puzzle.repair is repair]
-        return f"{sum(name in self.solved for name in names)} of {len(names)}"
 
     def __str__(self) -> str:
         lines = in_columns([HEADS, *self.rows()], figures=(0, *range(FIGURES, len(HEADS))))

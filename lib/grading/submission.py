@@ -136,7 +136,10 @@ def _is_taken(statement: ast.stmt, origins: dict[str, str], names: dict[str, Any
     called = statement.value if isinstance(statement, ast.Expr) else None
     method = isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute) and _first(called.func) in names
     if method or isinstance(statement, FILLS):
-        return not any(_experiments(node, origins) for node in _run_now(statement))
+        now = [*_run_now(statement)]
+        calls = [_first(node.func) for node in now if isinstance(node, ast.Call)]
+        awaits = any(isinstance(node, ast.Await) for node in now)
+        return not awaits and not any(origins.get(name) in EXPERIMENTS for name in calls)
     return isinstance(statement, DEFINITIONS)
 
 
@@ -146,13 +149,6 @@ def _run_now(statement: ast.AST) -> Iterator[ast.AST]:
         if not isinstance(node, NESTED):
             yield node
             yield from _run_now(node)
-
-
-def _experiments(node: ast.AST, origins: dict[str, str]) -> bool:
-    """Return whether a node awaits, or calls something of the packages for experiments."""
-    if not isinstance(node, ast.Call):
-        return isinstance(node, ast.Await)
-    return origins.get(_first(node.func)) in EXPERIMENTS
 
 
 def _first(expression: ast.expr) -> str:

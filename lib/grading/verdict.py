@@ -123,30 +123,25 @@ class Verdict:
         waits = f" ({in_words(waits_of(self.parts))})" if waits_of(self.parts) else ""
         too = ", and may give the star away" if star and not self.starred else ""
         held = f"{len(self.held_at)} other size{'s' * (len(self.held_at) != 1)} (seed {self.seed})"
+        chain = f"{self.chain} (the longest chain of operations that wait for each other)"
+        best = [" with ".join(self.puzzle.describe(one["time"], one["memory"])) for one in self.puzzle.frontier]
         more = (
             ("idle", not passed and idle != "0", f"{idle} percent of all ranks' time{waits}"),
             ("also right at", self.held_at, held),
             ("seed", self.failed_at and not self.held_at, f"{self.seed} (of the other sizes)"),
             ("printed", self.printed, self.printed.rstrip("\n")),
             ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),
-            (
-                "where the time goes",
-                self.chain,
-                f"{self.chain} (the longest chain of operations that wait for each other)",
-            ),
+            ("where the time goes", self.chain, chain),
             ("costs time", self.costs_time, self.costs_time),
             ("costs memory", self.costs_memory, self.costs_memory),
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
             ("attempts", self.attempts and self.right, f"{self.attempts} draws yours as points of time and memory"),
-            ("best known", self.starred, "; ".join(map(self._in_words, self.puzzle.frontier))),
+            ("best known", self.starred, "; ".join(best)),
             ("and now?", self.solution and passed, f"{self.solution} shows ours{too}"),
             ("next", self.following and passed, self.following),
             ("note", self.note, self.note),
         )
         return [*facts, *((name, text) for name, wanted, text in more if wanted)]
-
-    def _in_words(self, point: dict[str, Any]) -> str:
-        return " with ".join(self.puzzle.describe(point["time"], point["memory"]))
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON values under the names of the fields."""

@@ -59,18 +59,7 @@ class Cluster(Hardware):
         )
         self.check_room(sum(states.values()), model.name)
         return RealCost(
-            cluster=self,
-            model=model,
-            micro_batch=micro_batch,
-            tensor=tensor,
-            sequence_parallel=sequence_parallel,
-            recomputed=recompute,
-            optimizer=optimizer,
-            stored=stored,
-            gradients=gradients,
-            gathered=gathered,
-            reduced=reduced,
-            adapter_rank=adapter_rank,
-            frozen_bits=frozen_bits,
-            formula=mfu,
-        )
+            cluster=self, model=model, micro_batch=micro_batch, tensor=tensor, sequence_parallel=sequence_parallel,
+            recomputed=recompute, optimizer=optimizer, stored=stored, gradients=gradients, gathered=gathered,
+            reduced=reduced, adapter_rank=adapter_rank, frozen_bits=frozen_bits, formula=mfu,
+        )  # fmt: skip

@@ -50,15 +50,16 @@ class Hardware:
         instance_of("name", self.name, str, 'name="A100"')
         instance_of("fused", self.fused, bool, "fused=True, or False")
         for field in fields(self):
-            value, part = getattr(self, field.name), field.name.endswith("reached")
-            if field.name in ("name", "fused") or (value is None and field.default is None):
+            name, value, part = field.name, getattr(self, field.name), field.name.endswith("reached")
+            if name in ("name", "fused") or (value is None and field.default is None):
                 continue
-            if field.name.startswith("gpus"):
-                whole_number(field.name, value)
-            elif not _is_number(value) or not 0 <= value < float("inf") or (part and not 0 < value <= 1):
+            if name.startswith("gpus"):
+                whole_number(name, value)
+                continue
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not 0 <= value < float("inf") or (part and not 0 < value <= 1):
                 expected = "a part of the sheet, above 0 and at most 1" if part else "a number from 0 up"
-                where = "Cluster"
-                raise PuzzleError(f"{field.name} cannot be", where=where, expected=expected, got=describe(value))
+                raise PuzzleError(f"{name} cannot be", where="Cluster", expected=expected, got=describe(value))
         for name in ("peak", "memory", "memory_bandwidth", "link", "nic", "host_bandwidth", "host_link"):
             if not getattr(self, name):
                 raise PuzzleError(f"{name} cannot be", where="Cluster", expected="a number above 0", got="0")
@@ -114,7 +115,3 @@ class Hardware:
     def __str__(self) -> str:
         many = f"{self.gpus:,} x " if self.gpus else ""
         return f"{many}{self.name} ({self.reached:.2f} of {self.peak / 1e12:.0f} TFLOP/s, {show_bytes(self.memory)})"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,8 +1,15 @@
 """Models and clusters whose figures are published. ``reached`` was fitted on one published row, which is named (`make
 papers` prints how the others come out), or is assumed. What the numbers mean is in ``Hardware``."""
 
+from typing import Any
+
 from .cluster import Cluster
 from .transformer import Transformer
+
+
+def _llama(layers: int, hidden: int, heads: int, sequence: int, vocabulary: int, **more: Any) -> Transformer:
+    return Transformer(layers, hidden, heads, sequence, vocabulary, gated=True, attention="flash", **more)
+
 
 # -- models: sizes from the tables of the papers that trained them ----------------------------------
 
@@ -17,31 +24,19 @@ MEGATRON_22B = Transformer(48, 6144, 64, 2048, 51200, tied=True, name="Megatron 
 """The same table."""
 MEGATRON_530B = Transformer(105, 20480, 128, 2048, 51200, tied=True, name="MT-NLG 530B")
 """The same table; Smith et al., arXiv 2201.11990."""
-LLAMA_3_8B = Transformer(
-    32, 4096, 32, 8192, 128256, kv_heads=8, feed_forward=14336, gated=True, attention="flash", name="Llama 3 8B"
-)
+LLAMA_3_8B = _llama(32, 4096, 32, 8192, 128256, kv_heads=8, feed_forward=14336, name="Llama 3 8B")
 """Grattafiori et al., arXiv 2407.21783, table 3."""
-LLAMA_3_70B = Transformer(
-    80, 8192, 64, 8192, 128256, kv_heads=8, feed_forward=28672, gated=True, attention="flash", name="Llama 3 70B"
-)
+LLAMA_3_70B = _llama(80, 8192, 64, 8192, 128256, kv_heads=8, feed_forward=28672, name="Llama 3 70B")
 """The same table."""
-LLAMA_3_405B = Transformer(
-    126, 16384, 128, 8192, 128256, kv_heads=8, feed_forward=53248, gated=True, attention="flash", name="Llama 3 405B"
-)
+LLAMA_3_405B = _llama(126, 16384, 128, 8192, 128256, kv_heads=8, feed_forward=53248, name="Llama 3 405B")
 """The same table."""
-LLAMA_2_7B = Transformer(
-    32, 4096, 32, 4096, 32000, feed_forward=11008, gated=True, attention="flash", name="Llama 2 7B"
-)
+LLAMA_2_7B = _llama(32, 4096, 32, 4096, 32000, feed_forward=11008, name="Llama 2 7B")
 """Touvron et al., arXiv 2307.09288, and the configuration that was published with the weights."""
-LLAMA_2_13B = Transformer(
-    40, 5120, 40, 4096, 32000, feed_forward=13824, gated=True, attention="flash", name="Llama 2 13B"
-)
+LLAMA_2_13B = _llama(40, 5120, 40, 4096, 32000, feed_forward=13824, name="Llama 2 13B")
 """The same."""
-LLAMA_2_70B = Transformer(
-    80, 8192, 64, 4096, 32000, kv_heads=8, feed_forward=28672, gated=True, attention="flash", name="Llama 2 70B"
-)
+LLAMA_2_70B = _llama(80, 8192, 64, 4096, 32000, kv_heads=8, feed_forward=28672, name="Llama 2 70B")
 """The same."""
-LLAMA_65B = Transformer(80, 8192, 64, 2048, 32000, feed_forward=22016, gated=True, attention="flash", name="Llama 65B")
+LLAMA_65B = _llama(80, 8192, 64, 2048, 32000, feed_forward=22016, name="Llama 65B")
 """Touvron et al., arXiv 2302.13971, table 2; the model of QLoRA, arXiv 2305.14314."""
 
 # -- clusters: a machine and a software stack -------------------------------------------------------

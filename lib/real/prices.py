@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..basics.errors import PuzzleError
 from ..basics.units import BYTES, SECONDS, Elements, SizeUnit, Unit
@@ -45,6 +45,14 @@ class Mfu(float):
     __repr__ = __str__
 
 
+def _alike(what: object, first: Labels, last: Labels) -> tuple[object, ...]:
+    """Return a key that is the same for all operations on tensors that cost the same."""
+    return (
+        what, first.layer if first.layer in (0, first.layers - 1) else None, first.layers, len(first.batches),
+        last.total, len(last.shards), last.extra.keep, last.extra.adapter,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class RealCost(Cost):
     """The prices of a model on a cluster, in seconds and bytes; made by ``Cluster.cost``, which explains its arguments.
@@ -55,6 +63,8 @@ class RealCost(Cost):
     time_unit: ClassVar[Unit] = SECONDS
     size_unit: ClassVar[SizeUnit] = BYTES
     tiers: ClassVar[tuple[str, ...]] = ("in a box", "between nodes")
+    per_tick: ClassVar[int] = NANOSECONDS
+    receiving: ClassVar[TimeUnits] = 0
 
     cluster: Hardware
     model: Transformer
@@ -74,7 +84,7 @@ class RealCost(Cost):
     def __post_init__(self) -> None:
         again = self._again(self.recomputed)
         shown = {
-            FORWARD.kind: self._forward(),
+            FORWARD.kind: sum(self._parts()),
             **{row.kind: self._backward(row.kind) + again for row in (BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)},
             UPDATE.kind: self.update_takes(self.model.layer_size / self.tensor),
             LOSS.kind: self.loss_takes,
@@ -119,9 +129,6 @@ class RealCost(Cost):
         per_node = min(self.tensor, self.cluster.gpus_per_box)
         return self.cluster.ring_takes(self.model.boundary_bytes(self.micro_batch), self.tensor, per_node, rounds=4)
 
-    def _forward(self, share: Fraction | int = 1) -> float:
-        return sum(self._parts(share))
-
     def _backward(self, kind: str, share: Fraction | int = 1) -> float:
         """Return the seconds of a backward, or of half of it, with all that it needs at hand."""
         products, _, moved, traffic = self._parts(share)
@@ -146,19 +153,14 @@ class RealCost(Cost):
         return "selective" if keep == "selective" and self.recomputed == "full" else self.recomputed
 
     @cached_property
-    def _known(self) -> dict[object, TimeUnits]:
+    def _known(self) -> dict[object, Any]:
         return {}
 
     def compute(self, kind: str, *labels: Labels) -> TimeUnits:
         if labels[-1].extra.adapter and OPERATIONS[kind].trains:  # the adapter's own products are next to nothing
             kind, labels = OPERATIONS[kind].with_adapter or kind, labels[:-1]
-        first, last = labels[0], labels[-1]
-        key = (
-            kind, first.layer if first.layer in (0, first.layers - 1) else None, first.layers, len(first.batches),
-            last.total, len(last.shards), last.extra.keep, last.extra.adapter,
-        )  # fmt: skip
-        known = self._known.get(key)
-        if known is None:
+        key = _alike(kind, labels[0], labels[-1])
+        if (known := self._known.get(key)) is None:
             known = self._known[key] = round(self._seconds(kind, labels) * NANOSECONDS)
         return known
 
@@ -170,10 +172,9 @@ class RealCost(Cost):
             raise PuzzleError(problem, where="run", fix=fix, line="")
         many, share = len(first.batches), Fraction(len(last.shards), last.total)
         if row.trains:
+            once = sum(self._parts(share))
             if row.backward:
                 once = self._backward(kind, share) + self._again(self._not_kept(last.extra.keep), share)
-            else:
-                once = self._forward(share)
             return once * many * self.together(first)
         if row.by_batch:
             return self.loss_takes * many
@@ -215,17 +216,8 @@ class RealCost(Cost):
         return round(self.cluster.sending_takes(float(size), across) * NANOSECONDS)
 
     @property
-    def per_tick(self) -> int:
-        """TimeUnits in a second: one is a nanosecond."""
-        return NANOSECONDS
-
-    @property
     def shortest_transfer(self) -> TimeUnits:
         return round(min(self.cluster.latency, self.cluster.latency_across) * NANOSECONDS)
-
-    @property
-    def receiving(self) -> TimeUnits:
-        return 0
 
     # -- sizes, in bytes ----------------------------------------------------------------------
 
@@ -289,28 +281,19 @@ class RealCost(Cost):
         self.model.check_tensor(gpus.numerator)
         return gpus.numerator
 
-    @cached_property
-    def _known_sizes(self) -> dict[object, Elements]:
-        return {}
-
     def elements(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor on each GPU of a rank."""
-        return self._size_of(False, labels)
+        key = _alike(labels.kind, labels, labels)
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = self._held(labels)
+        return known
 
     def sent(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor that each GPU of a rank sends. Those of a tensor-parallel group send a slice
         each of what they all have."""
-        return self._size_of(True, labels)
-
-    def _size_of(self, sent: bool, labels: Labels) -> Elements:
-        """Return the bytes that a tensor has, or those that are sent of it: computed once for all that are alike."""
-        key = (
-            sent, labels.kind, labels.layer if labels.layer in (0, labels.layers - 1) else None, labels.layers,
-            len(labels.batches), labels.total, len(labels.shards), labels.extra.keep, labels.extra.adapter,
-        )  # fmt: skip
-        known = self._known_sizes.get(key)
-        if known is None:
-            known = self._known_sizes[key] = self._sent(labels) if sent else self._held(labels)
+        key = _alike(("sent", labels.kind), labels, labels)
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = self._sent(labels)
         return known
 
     def _held(self, labels: Labels) -> Elements:

@@ -34,8 +34,7 @@ def report(run: Outcome) -> str:
     head = f"{run.name}, {cost}, {run.batches} micro-batch{'es' * (run.batches > 1)} on {gpus:,} GPU{'s' * (gpus > 1)}"
     head += f", {cost.tensor} a rank" if cost.tensor > 1 else ""
     head += f" ({run.note})" if run.note else ""
-    parts = [_time(run, cost), _memory(run, cost), _volume(run, cost)]
-    return "\n".join([head, *(line for part in parts for line in part)])
+    return "\n".join([head, *_time(run, cost), *_memory(run, cost), *_volume(run, cost)])
 
 
 def _time(run: Outcome, cost: RealCost) -> list[str]:

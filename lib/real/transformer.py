@@ -254,16 +254,14 @@ class Transformer:
     def done_again(self, recompute: str) -> Again:
         """Return what of a layer's forward is done again in backward."""
         one_of_names("recompute", recompute, RECOMPUTE)
-        if recompute == "none":
-            return Again()
-        if recompute == "selective":
-            return Again(attention=1.0 if self.attention == "scores" else 0.0)
-        if recompute == "full":
-            return Again(1.0, 1.0, 1.0, 1.0)
-        if recompute == "every second layer":
-            return Again(0.5, 0.5, 0.5, 0.5)
-        again = sum(wide * high for wide, high in list(self.products.values())[1::2])
-        return Again(products=again / self.matrices, pointwise=1.0, traffic=0.5)
+        second = sum(wide * high for wide, high in list(self.products.values())[1::2])
+        return {
+            "none": Again(),
+            "selective": Again(attention=1.0 if self.attention == "scores" else 0.0),
+            "full": Again(1.0, 1.0, 1.0, 1.0),
+            "every second layer": Again(0.5, 0.5, 0.5, 0.5),
+            "every second product": Again(products=second / self.matrices, pointwise=1.0, traffic=0.5),
+        }[recompute]
 
     def state_bytes(
         self,

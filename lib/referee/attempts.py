@@ -70,20 +70,16 @@ def read(path: Path, folder: Path | None) -> Submission:
             raise Unreadable(f"{name} is no ordinary file (a link, a folder, a device): it is not followed")
         if facts.st_size > LARGEST:
             raise Unreadable(f"{name} has {facts.st_size:,} bytes; at most {LARGEST:,} are read")
-        text = _decoded(path.read_bytes())
+        data = path.read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)  # as Python does
+        if not codecs.lookup(encoding).name.startswith(ENCODINGS):
+            raise UnicodeError(encoding)
+        text = io.TextIOWrapper(io.BytesIO(data), encoding).read()
     except OSError as error:
         raise Unreadable(f"{name} cannot be read: {error.strerror}") from None
     except (UnicodeError, SyntaxError):
         raise Unreadable(f"{name} is no text in UTF-8 or in the encoding that it names") from None
     return Submission(name, text, str(folder.resolve()) if folder else None)
-
-
-def _decoded(data: bytes) -> str:
-    """Return a file's text, decoded as Python does. Raise UnicodeError or SyntaxError if that fails."""
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-    if not codecs.lookup(encoding).name.startswith(ENCODINGS):
-        raise UnicodeError(encoding)
-    return io.TextIOWrapper(io.BytesIO(data), encoding).read()
 
 
 def attempts_in(submission: Submission) -> list[Attempt]:

@@ -21,7 +21,6 @@ class Paper:
     trouble: str = ""  # what could not be read, and why
     missing: int = 0  # turns that are not graded yet
     verdicts: list[Verdict] = field(default_factory=list)
-    isolation: str = ""
 
 
 def grade_class(
@@ -38,12 +37,10 @@ def grade_class(
         for turn in examiners.graded(_turns(papers, folder, chosen, of_turn, bar), seed):
             paper = of_turn.pop(turn)
             paper.verdicts += turn.verdicts
-            paper.isolation = paper.isolation or turn.isolation
             paper.missing -= 1
             if not paper.missing:
                 bar.step(paper.student.name)
-    isolation = next((paper.isolation for paper in papers if paper.isolation), "")
-    return [Report(_counted(paper, chosen, named), isolation, paper.student.name) for paper in papers]
+    return [Report(_counted(paper, chosen, named), examiners.isolation, paper.student.name) for paper in papers]
 
 
 def _turns(

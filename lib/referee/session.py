@@ -33,7 +33,6 @@ class Turn:
     waiting: list[Attempt]
     allowance: Allowance
     verdicts: list[Verdict] = field(default_factory=list)
-    isolation: str = ""  # how their code was kept apart, in a sentence
 
     def due(self) -> Attempt | None:
         """Return the attempt that is to be judged next, or None when the turn is over."""
@@ -61,6 +60,7 @@ class Examiners:
         """``timeout``: seconds for each run, more for a large one; ``secret``: folders that no code may see."""
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.examiners = [Examiner(timeout, secret) for _ in range(processors)]
+        self.isolation = ""  # how the code was kept apart, in a sentence
 
     def graded(self, turns: Iterable[Turn], seed: int) -> Iterator[Turn]:
         """Give each turn when it is over. Turns are taken when their time has come, so that a class need not be in
@@ -84,7 +84,7 @@ class Examiners:
                 turn.allowance.used += examiner.is_running() * (time.monotonic() - begun)
                 if (answer := examiner.answer()) is not None:
                     turn.verdicts.append(answer[0])
-                    turn.isolation = answer[1]
+                    self.isolation = answer[1] or self.isolation
                 elif turn.allowance.is_used_up() and examiner.attempt is not None:
                     turn.cut(examiner.attempt)
                     examiner.close()
@@ -101,8 +101,7 @@ def session(attempts: Sequence[Attempt], examiners: Examiners, seed: int, plain:
     with Bar(len(turns), plain) as bar:
         for turn in examiners.graded(turns, seed):
             bar.step(turn.verdicts[0].puzzle.name)
-    verdicts = [verdict for turn in turns for verdict in turn.verdicts]
-    return Report(verdicts, next((turn.isolation for turn in turns if turn.isolation), ""))
+    return Report([verdict for turn in turns for verdict in turn.verdicts], examiners.isolation)
 
 
 class Bar:

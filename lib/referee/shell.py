@@ -229,13 +229,15 @@ def _check_outputs(options: argparse.Namespace) -> None:
         raise Usage("--csv is a table of students: it goes with --each DIR")
     if options.each is not None and options.gradescope == "-":
         raise Usage("with --each, --gradescope names a folder: a file for each student")
-    targets = [target for target, _ in _faces(options)]
+    targets, each = [target for target, _ in _faces(options)], options.each and options.each.resolve()
     for target in targets:
         if targets.count(target) > 1:
             raise Usage(f"only one report can go to {'stdout' if target == '-' else target}")
         if target != "-":
             _check_file(target)
-            if target.endswith((".py", ".ipynb")) or _is_submitted(target, options.each):
+            place = Path(target).resolve()
+            of_a_student = each is not None and place.is_relative_to(each) and place.parent != each
+            if target.endswith((".py", ".ipynb")) or of_a_student:
                 raise Usage(f"{target} may be somebody's work: give the report a file of its own, such as results.json")
     if (folder := options.gradescope) is not None and options.each is not None:
         try:
@@ -244,12 +246,6 @@ def _check_outputs(options: argparse.Namespace) -> None:
             raise Usage(f"{folder} is no folder, and none can be made there: {error.strerror}") from None
         if not os.access(folder, os.W_OK | os.X_OK):
             raise Usage(f"{folder} cannot be written to")
-
-
-def _is_submitted(target: str, each: Path | None) -> bool:
-    """Return whether a report would go to a place in a student's folder."""
-    inside = each is not None and Path(target).resolve().is_relative_to(each.resolve())
-    return inside and each is not None and Path(target).resolve().parent != each.resolve()
 
 
 def _check_file(target: str) -> None:

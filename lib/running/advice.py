@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from traceback import walk_tb
 from types import TracebackType
 from typing import Any
 
@@ -27,6 +28,15 @@ ABSENT = {
     "wait": "await what a collective, pass_to or receive returns",
 }
 """Names that a model does not have, and what to do instead."""
+WRONG_TYPES = {
+    "object method can't be used in 'await'": "a method is called with parentheses: await model.allreduce(v, layer)",
+    **{f"object {one} can't be used in 'await'": "only what communicates is awaited: leave out await" for one in KINDS},
+    "unsupported operand type(s) for /: 'WeightGrad'":
+        "gradients are summed here, and the loss is already that of the whole batch: leave out the division",
+    "'float' object cannot be interpreted as an integer":
+        "of whole numbers // gives a whole number, / does not: model.LAYERS // model.RANKS",
+}  # fmt: skip
+"""How a TypeError begins, and what to write instead."""
 
 
 def advice(error: BaseException) -> tuple[str, str]:
@@ -39,21 +49,8 @@ def advice(error: BaseException) -> tuple[str, str]:
     if isinstance(error, TypeError) and (call := re.match(r"Model\.(\w+)\(\) (.*)", str(error))):
         return f"model.{call[1]}() {call[2]}", written(call[1])
     if isinstance(error, TypeError):
-        return "", _of_types(str(error))
+        return "", next((fix for begins, fix in WRONG_TYPES.items() if str(error).startswith(begins)), "")
     return "", ""
-
-
-def _of_types(message: str) -> str:
-    """Return what to write instead of an operation on wrong types."""
-    if message.startswith("object method can't be used in 'await'"):
-        return "a method is called with parentheses: await model.allreduce(v, layer)"
-    if any(message.startswith(f"object {name} can't be used in 'await'") for name in KINDS):
-        return "only what communicates is awaited: leave out await"
-    if message.startswith("unsupported operand type(s) for /: 'WeightGrad'"):
-        return "gradients are summed here, and the loss is already that of the whole batch: leave out the division"
-    if message == "'float' object cannot be interpreted as an integer":
-        return "of whole numbers // gives a whole number, / does not: model.LAYERS // model.RANKS"
-    return ""
 
 
 def _attribute(owner: object, name: str) -> tuple[str, str]:
@@ -96,8 +93,7 @@ def _near(name: str, known: Iterable[str]) -> str:
 def _names_at(trace: TracebackType | None) -> list[str]:
     """Return the names that are visible where an error was raised."""
     names: dict[str, Any] = {}
-    while trace is not None:
-        if is_learners(trace.tb_frame.f_code):
-            names = {**trace.tb_frame.f_builtins, **trace.tb_frame.f_globals, **trace.tb_frame.f_locals}
-        trace = trace.tb_next
+    for frame, _ in walk_tb(trace):
+        if is_learners(frame.f_code):
+            names = {**frame.f_builtins, **frame.f_globals, **frame.f_locals}
     return [name for name in names if not name.startswith("_")]

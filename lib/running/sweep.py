@@ -143,12 +143,8 @@ def sweep(
 
 def _sizes(ranks: Varied, *others: Varied) -> list[dict[str, Any]]:
     """Return all combinations, as arguments of ``run``, the number of ranks varying slowest."""
-    found: list[dict[str, Any]] = []
-    for n in _values(ranks, 0):
-        found += [
-            dict(zip(SIZES, (n, *rest), strict=True)) for rest in itertools.product(*(_values(o, n) for o in others))
-        ]
-    return found
+    sizes = [(n, *rest) for n in _values(ranks, 0) for rest in itertools.product(*(_values(one, n) for one in others))]
+    return [dict(zip(SIZES, size, strict=True)) for size in sizes]
 
 
 def _values(given: Varied, ranks: Any) -> list[Any]:
@@ -171,26 +167,23 @@ def _trial(fn: Callable[[Any], Any], size: dict[str, Any], how: Mapping[str, Any
 
 # -- side by side -----------------------------------------------------------------------------------
 
-_shared: list[Any] = []  # for forked processes, to which functions of a notebook cannot be sent
+_shared: list[Any] = []  # filled in forked processes, to which functions of a notebook cannot be sent
 
 
 def _side_by_side(
     functions: Sequence[Callable[[Any], Any]], tasks: Sequence[Any], how: Mapping[str, Any], several: int
 ) -> list[Trial]:
-    _shared[:] = functions, how
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: of forks where there are threads
-            with ProcessPoolExecutor(several, multiprocessing.get_context("fork")) as pool:
-                waiting: list[Future[Trial]] = [pool.submit(_trial_in_fork, *task) for task in tasks]
-                try:
-                    for count, _ in enumerate(as_completed(waiting), 1):
-                        show_progress(count, len(tasks))
-                    return [one.result() for one in waiting]
-                finally:  # after an interrupt no more is begun
-                    pool.shutdown(wait=False, cancel_futures=True)
-    finally:
-        _shared.clear()
+    fork = multiprocessing.get_context("fork")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: of forks where there are threads
+        with ProcessPoolExecutor(several, fork, _shared.extend, ((functions, how),)) as pool:
+            waiting: list[Future[Trial]] = [pool.submit(_trial_in_fork, *task) for task in tasks]
+            try:
+                for count, _ in enumerate(as_completed(waiting), 1):
+                    show_progress(count, len(tasks))
+                return [one.result() for one in waiting]
+            finally:  # after an interrupt no more is begun
+                pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _trial_in_fork(at: int, size: dict[str, Any]) -> Trial:

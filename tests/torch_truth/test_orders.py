@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,64 @@ from lib.engines.torch_order import Rank, Step
 from tests.marks import compares_with_torch
 from tests.torch_truth.conftest import recorded
 
+FIRST_BUCKET, BUCKET = 1.0, 25.0
+"""MiB of gradients that fill DDP's first bucket, and each of the others."""
+
+
+def filled_buckets(sizes: list[int]) -> list[tuple[int, ...]]:
+    """Return the layers in each of DDP's buckets, for layers of these sizes in MiB: the last ones first."""
+    buckets: list[tuple[int, ...]] = []
+    layers: tuple[int, ...] = ()
+    for layer in reversed(range(len(sizes))):
+        layers = (layer, *layers)
+        if layer == 0 or sum(sizes[one] for one in layers) >= (BUCKET if buckets else FIRST_BUCKET):
+            buckets.append(layers)
+            layers = ()
+    return buckets
+
+
+def test_buckets_are_filled_by_bytes() -> None:
+    assert filled_buckets([1] * 6) == [(5,), (0, 1, 2, 3, 4)]
+
+
+def in_buckets(at: Rank, buckets: list[tuple[int, ...]]) -> list[Step]:
+    """DDP where a bucket has several layers: it is summed after the backward of the lowest."""
+    filled = {min(layers): layers for layers in buckets}
+    steps = [step for step in torch_order.ddp(at) if step.kind != "allreduce" or step.layers[0] in filled]
+    return [step._replace(layers=filled[step.layers[0]]) if step.kind == "allreduce" else step for step in steps]
+
+
+def without_gathers_for_backward(at: Rank, kept: Iterable[int]) -> list[Step]:
+    """FSDP2 where some layers are not freed after their forward."""
+    steps = torch_order.fully_shard(at)
+    followed = pairwise([*steps, torch_order.UPDATE])
+    return [
+        step
+        for step, after in followed
+        if step.kind != "allgather" or after.kind == "forward" or step.layers[0] not in kept
+    ]
+
+
+def summed_each_turn(at: Rank) -> list[Step]:
+    """FSDP2 on a mesh of replicas, which sum after every micro-batch: the default."""
+    alone = torch_order.fully_shard(at._replace(twins=()))
+    sums = [[Step("allreduce", step.layers, None, at.twins)] * (step.kind == "scatterreduce") for step in alone]
+    return [one for step, summed in zip(alone, sums, strict=True) for one in [step, *summed]]
+
+
 ORDERS: dict[str, Callable[[Rank], list[Step]]] = {
     "plain": torch_order.plain,
     "ddp": torch_order.ddp,
-    "ddp, first step": lambda at: torch_order.ddp(at, [tuple(range(at.layers))]),
-    "ddp, layers of 1 MiB": lambda at: torch_order.ddp(at, torch_order.filled_buckets([1] * at.layers)),
-    "ddp, layers of 10 MiB": lambda at: torch_order.ddp(at, torch_order.filled_buckets([10] * at.layers)),
+    "ddp, first step": lambda at: in_buckets(at, [tuple(range(at.layers))]),
+    "ddp, layers of 1 MiB": lambda at: in_buckets(at, filled_buckets([1] * at.layers)),
+    "ddp, layers of 10 MiB": lambda at: in_buckets(at, filled_buckets([10] * at.layers)),
     "ddp, no_sync": torch_order.ddp,
     "fully_shard": torch_order.fully_shard,
-    "fully_shard, kept": lambda at: torch_order.fully_shard(at, "all"),
-    "fully_shard, last kept": lambda at: torch_order.fully_shard(at, "last"),
-    "fully_shard, root not wrapped": lambda at: torch_order.fully_shard(at, "all"),
-    "hybrid": lambda at: torch_order.hybrid(at, every=True),
-    "hybrid, reduced across once": torch_order.hybrid,
+    "fully_shard, kept": lambda at: without_gathers_for_backward(at, range(at.layers)),
+    "fully_shard, last kept": lambda at: without_gathers_for_backward(at, [at.layers - 1]),
+    "fully_shard, root not wrapped": lambda at: without_gathers_for_backward(at, range(at.layers)),
+    "hybrid": summed_each_turn,
+    "hybrid, reduced across once": torch_order.fully_shard,
     "ScheduleGPipe": torch_order.gpipe,
     "Schedule1F1B": torch_order.one_f_one_b,
     "ScheduleInterleaved1F1B": torch_order.interleaved,
