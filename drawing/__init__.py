@@ -30,7 +30,6 @@ picture            the whole picture: ``draw``
 difference         the parts of the difference of two runs
 total_memory       the memory of a run as one line
 compare            several schedules under one time axis
-gallery            schedules with one legend for all, and several on one sheet
 playback           the data of a page that plays a schedule
 player             that page: ``play``
 templates,         the schedule for another viewer, with a template for ranks that do the
