@@ -32,8 +32,7 @@ total_memory       the memory of a run as one line
 compare            several schedules under one time axis
 playback           the data of a page that plays a schedule
 player             that page: ``play``
-templates,         the schedule for another viewer, with a template for ranks that do the
-perfetto           same
+perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``
 outline            half of a schedule: ``draw_sketch``; yours above the target's: ``beside_target``

@@ -27,8 +27,7 @@ from lib.record.table import OPERATIONS, RECEIVE, SEND, in_lane
 
 from . import theme
 from .files import write
-from .templates import Columns, Placeholders, RangeTexts, Template, columns_of, renaming
-from .texts import full_ranks
+from .texts import full_ranks, ranges
 from .trace import Trace, trace_of
 
 TICK = 1000.0
@@ -41,7 +40,7 @@ MOMENTS = frozenset(MARKS)
 INSTANT = ',"ph":"i","s":"t"}'  # what takes no time
 FEW = 3  # groups with fewer ranks are compared by their ranks, others by their identity
 
-kind_of, held_of = attrgetter("kind"), attrgetter("held")  # functions of C: asked of every event
+held_of = attrgetter("held")  # a function of C: asked of every event
 
 Json = dict[str, Any]
 encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -72,8 +71,9 @@ def perfetto(source: object) -> Export:
     writer = Writer(trace)
     names, logs = list[str](), list[str]()
     for place, (rank, events) in enumerate(trace.by_rank.items()):
-        logs += writer.log(rank, events)
-        names += writer.names(rank, place)
+        threads = _threads(events)
+        logs.append(writer.entries(rank, events, threads))
+        names += writer.names(rank, place, max([1, *threads]) + 1)
     rest = encode({"displayTimeUnit": "ms", "otherData": _about(trace)})
     # Put together once: a large file is a hundred million characters.
     return Export("".join(['{"traceEvents":[', ",".join(names), *logs, "],", rest[1:]]))
@@ -93,23 +93,18 @@ def _about(trace: Trace) -> Json:
     return about
 
 
-class Moments(dict[float, tuple[float, str]]):
-    """A cache from a time in ticks to its microseconds, rounded to nanoseconds, and their text, since ranks begin and
-    end at the same moments."""
-
-    def __missing__(self, moment: float) -> tuple[float, str]:
-        microseconds = _short(round(moment * TICK, 3))
-        self[moment] = known = microseconds, str(microseconds)
-        return known
+@lru_cache(maxsize=1 << 16)  # ranks begin and end at the same moments
+def _moment(time: float) -> tuple[float, str]:
+    """Return the microseconds of a time in ticks, rounded to nanoseconds, and their text."""
+    microseconds = _short(round(time * TICK, 3))
+    return microseconds, str(microseconds)
 
 
-class Lengths(dict[float, str]):
-    """A cache from a length in microseconds to the text of a slice's duration. It is the difference of two rounded
-    times, so that slices of one thread do not overlap."""
-
-    def __missing__(self, length: float) -> str:
-        self[length] = lasts = f',"ph":"X","dur":{_short(round(length, 3))}}}'
-        return lasts
+@lru_cache(maxsize=1 << 16)
+def _lasts(length: float) -> str:
+    """Return the duration of a slice. ``length`` is the difference of two rounded times, in microseconds, so that
+    slices of one thread do not overlap."""
+    return f',"ph":"X","dur":{_short(round(length, 3))}}}'
 
 
 def _short(number: float) -> float:
@@ -133,13 +128,6 @@ def _threads(events: Sequence[Event]) -> list[int]:
     return threads
 
 
-@lru_cache(maxsize=1 << 8)
-def _thread_named(thread: int) -> str:
-    """Return the name of a thread as JSON."""
-    name = "compute" if not thread else "communication" if thread == 1 else f"communication {thread}"
-    return encode({"name": name})
-
-
 def _messages(trace: Trace) -> dict[object, int]:
     """Return numbers for the messages whose two ends are slices, since a flow needs both."""
     ends = [event for event in trace.events if event.kind in ENDS and event.start != event.end]
@@ -154,8 +142,8 @@ def _number(elements: Elements) -> float:
 
 
 class Writer:
-    """A writer of the entries of a run as JSON text. Most of an entry is common to many ranks and moments, so it is
-    made once, and the rest is written around it."""
+    """A writer of the entries of a run as JSON text. Details and changes of memory that are common to many ranks and
+    moments are made once, and the rest is written around them."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -165,78 +153,59 @@ class Writer:
         used = [at for at in range(len(MEMORY_KINDS)) if any(sample[at] for sample in samples)]
         self.kinds = [(at, encode(theme.MEMORY[MEMORY_KINDS[at]][0])) for at in used]
         self.issued = encode(f"issued at {trace.unit.one}")
-        self.moments, self.lengths, self.said = Moments(), Lengths(), RangeTexts()
+        self.details: dict[tuple[object, ...], str] = {}
         self.changes: dict[tuple[int, int], str] = {}
-        self.steps: dict[tuple[object, object], str] = {}
-        # The last rank that did something new, and its log with gaps, for those that follow and do the same.
-        self.events: Sequence[Event] = ()
-        self.columns: Columns = {}
-        self.threads: list[int] = []
-        self.template: Template | None = None
 
-    def names(self, rank: int, place: int) -> Iterator[str]:
-        """Yield the names of the rank whose log was written last, and of its threads. ``place``: among the ranks."""
+    def names(self, rank: int, place: int, threads: int) -> Iterator[str]:
+        """Yield the names of a rank and of its threads. ``place``: among the ranks."""
         name = full_ranks([rank], self.trace.hosts.get(rank, ()))
         named = {"process_name": {"name": name}, "process_sort_index": {"sort_index": place}}
         for name, args in named.items():
             yield encode({"ph": "M", "pid": rank, "tid": 0, "ts": 0, "name": name, "args": args})
-        for thread in range(max([1, *self.threads]) + 1):
-            yield f'{{"ph":"M","pid":{rank},"tid":{thread},"ts":0,"name":"thread_name","args":{_thread_named(thread)}}}'
+        for thread in range(threads):
+            name = "compute" if not thread else "communication" if thread == 1 else f"communication {thread}"
+            yield f'{{"ph":"M","pid":{rank},"tid":{thread},"ts":0,"name":"thread_name","args":{{"name":"{name}"}}}}'
 
-    def log(self, rank: int, events: Sequence[Event]) -> list[str]:
-        """Return the entries of a rank, for operations and changes of memory, as parts of a longer text."""
-        columns = columns_of(events)
-        own = renaming(self.columns, columns)
-        if own is None:
-            self.events, self.columns, self.threads, self.template = events, columns, _threads(events), None
-            return [self._entries(str(rank), self.said)]
-        if self.template is None:
-            marks = Placeholders()
-            self.template = Template(self._entries(Template.RANK, marks), marks)
-        return self.template.filled(rank, own)
-
-    def _entries(self, rank: str, said: RangeTexts) -> str:
-        """Return the entries of the last rank that did something new, each after a comma. ``said`` gives the texts of
-        its own micro-batches and groups."""
+    def entries(self, rank: int, events: Sequence[Event], threads: Sequence[int]) -> str:
+        """Return the entries of a rank, for operations and changes of memory, each after a comma."""
         entries = [""]
         before: Sequence[Elements] = ()
-        places = [f'{{"pid":{rank},"tid":{thread},"ts":' for thread in range(max(self.threads, default=0) + 1)]
+        places = [f'{{"pid":{rank},"tid":{thread},"ts":' for thread in range(max(threads, default=0) + 1)]
         counter = f'{{"ph":"C","pid":{rank},"tid":0,"ts":'
-        moments, lengths, changes = self.moments, self.lengths, self.changes
-        for event, thread in zip(self.events, self.threads, strict=True):
+        for event, thread in zip(events, threads, strict=True):
             _, kind, layer, batches, issued, start, end, held, op, group, tensor, elements, words, layers, _ = event
             if kind not in MOMENTS:
-                (begin, at), place = moments[start], places[thread]
-                length = INSTANT if start == end else lengths[moments[end][0] - begin]
+                (begin, at), place = _moment(start), places[thread]
+                length = INSTANT if start == end else _lasts(_moment(end)[0] - begin)
                 name, category, by_batch = _named(kind, layers or layer, tensor)
                 if by_batch and batches:
-                    name = f"{name} mb {said[batches]}"
+                    name = f"{name} mb {ranges(batches)}"
                     batches = NONE
                 details = ""
                 if tensor or batches or words or group:
                     among = group if len(group) < FEW else id(group)  # one object for all of a group
                     key = tensor, elements, words, batches, among
-                    if (known := said.details.get(key)) is None:
-                        known = said.details[key] = self._details(event, batches, said)
+                    if (known := self.details.get(key)) is None:
+                        found = dict(_details(event, self.trace.size_unit.name, batches))
+                        known = self.details[key] = f',"args":{encode(found)}' if found else ""
                     details = known
                 if issued != start:
-                    details = self._issued(details, issued)
+                    moment = f"{self.issued}:{_short(issued)}}}"
+                    details = f"{details[:-1]},{moment}" if details else f',"args":{{{moment}'
                 entries.append(f"{place}{at}{name}{category}{details}{length}")
                 if kind in ENDS and start != end and (flow := self.messages.get(op)) is not None:
                     entries.append(f'{place}{at},"name":"message","cat":"message","id":{flow},{ENDS[kind]}}}')
             if held is not before:
                 step = id(before), id(held)  # many samples are shared, and to hash them takes longer
-                if (changed := changes.get(step)) is None:
-                    changed = changes[step] = self._changed(before, held)
+                if (changed := self.changes.get(step)) is None:
+                    changed = self.changes[step] = self._changed(before, held)
                 if changed:
-                    entries.append(f"{counter}{moments[issued][1]}{changed}")
+                    entries.append(f"{counter}{_moment(issued)[1]}{changed}")
                 before = held
         return ",".join(entries)
 
     def _changed(self, before: Sequence[Elements], now: Sequence[Elements]) -> str:
         """Return the kinds of memory that have changed, and the total, or everything if nothing is known ``before``."""
-        if (known := self.steps.get((before, now))) is not None:
-            return known
         sizes = [(name, now[at], before[at] if before else None) for at, name in self.kinds]
         sizes.append(('"total"', sum(now), sum(before) if before else None))
         # A change of fractions may be too small for JSON's numbers.
@@ -245,39 +214,26 @@ class Writer:
             for name, size, old in sizes
             if size != old and (old is None or _number(size) != _number(old))
         )
-        self.steps[before, now] = entry = changed and f',"name":"memory","args":{{{changed}}}}}'
-        return entry
-
-    def _details(self, event: Event, unnamed: frozenset[int], said: RangeTexts) -> str:
-        """Return the details of an operation that do not depend on its moment and rank. ``unnamed``: the micro-batches
-        that are not part of its name."""
-        details = dict(_details(event, self.trace.size_unit.name, unnamed, said))
-        return f',"args":{encode(details)}' if details else ""
-
-    def _issued(self, details: str, issued: float) -> str:
-        """Return the details of an operation that was issued before it started."""
-        moment = f"{self.issued}:{_short(issued)}}}"
-        return f"{details[:-1]},{moment}" if details else f',"args":{{{moment}'
+        return changed and f',"name":"memory","args":{{{changed}}}}}'
 
 
 @lru_cache(maxsize=1 << 12)
 def _named(kind: str, layer: int | tuple[int, ...] | None, tensor: str | None) -> tuple[str, str, bool]:
     """Return the name of an operation, the text after its micro-batches, and whether these are part of the name."""
-    of_layers = "" if layer is None else f" {show_layers(layer)}"
+    name = theme.name_of(kind) + ("" if layer is None else f" {show_layers(layer)}")
     row = OPERATIONS.get(kind)
     by_batch = tensor in ACTIVATIONS or (row is not None and row.by_batch)  # or a pipeline could not be read
-    name = encode(theme.name_of(kind) + of_layers)
-    return f',"name":{name[:-1]}', f'","cat":{encode(kind)}', by_batch
+    return f',"name":{encode(name)[:-1]}', f'","cat":{encode(kind)}', by_batch
 
 
-def _details(event: Event, unit: str, unnamed: frozenset[int], said: RangeTexts) -> Iterator[tuple[str, object]]:
+def _details(event: Event, unit: str, unnamed: frozenset[int]) -> Iterator[tuple[str, object]]:
     """Yield the details of an operation, with the micro-batches that are not part of its name."""
     if unnamed:
-        yield "micro-batches", said[unnamed]
+        yield "micro-batches", ranges(unnamed)
     if event.tensor:
         yield "tensor", event.tensor
         yield unit, _number(event.elements)
     if ADAPTER in event.words:
         yield "adapter", True
     if event.group:
-        yield "ranks", said[event.group]
+        yield "ranks", ranges(event.group)
