@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,10 +12,10 @@ from lib.record.kinds import MEMORY_KINDS
 from lib.record.score import memory_parts
 
 from . import theme
-from .layout import PAD, Layout, Rect, ticks
+from .layout import PAD, Layout, Rect, Row, ticks
 from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style, text_width, unseen
 from .peak import held_at, moment
-from .texts import brief_ranks, brief_size, full_ranks
+from .texts import brief_size
 from .timeline import axis, fitting, grid
 from .trace import Trace
 
@@ -31,26 +30,6 @@ ZONE, WIDER = (6.0, 16.0), 4
 is in a crowded picture."""
 LINE, SAMPLE = 13.0, 8.0
 """Height of a line in the list of what is held at the peak, and side of its color samples, in pixels."""
-
-
-@dataclass
-class Profile:
-    """Ranks whose memory is the same at all times, and the samples of the first."""
-
-    ranks: list[int]
-    samples: Sequence[Event]
-    devices: Sequence[int] = ()
-    """The devices of the ranks, if these are hosts."""
-
-    @property
-    def name(self) -> str:
-        """The name of all its ranks."""
-        return full_ranks(self.ranks, self.devices)
-
-    @property
-    def most(self) -> Elements:
-        """The highest sample, in elements."""
-        return max((event.memory for event in self.samples), default=0)
 
 
 class Scale(NamedTuple):
@@ -75,9 +54,7 @@ def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     return [*parts, *scale], end
 
 
-def _strips(
-    layout: Layout, profiles: Sequence[Profile], scale: Scale, title: str, y: float
-) -> tuple[list[Diagram], float]:
+def _strips(layout: Layout, profiles: Sequence[Row], scale: Scale, title: str, y: float) -> tuple[list[Diagram], float]:
     """Return a strip for each profile, or for some, below a title, and the y where the last one ends."""
     shown, peak = _chosen(profiles, scale.peak.rank), scale.peak
     title += "" if len(shown) == len(profiles) else f" ({len(shown)} of {len(profiles)} different profiles)"
@@ -126,26 +103,31 @@ def stairs(points: Sequence[Point], end: float) -> list[Point]:
     return [*corners, (max(end, corners[-1][0]), corners[-1][1])]
 
 
-def profiles_of(layout: Layout) -> list[Profile]:
-    """Return the different profiles, in order of rank."""
-    found: dict[tuple[object, ...], Profile] = {}
+def profiles_of(layout: Layout) -> list[Row]:
+    """Return the different profiles, in order of rank: as rows of the ranks whose memory is the same at all times."""
+    found: dict[tuple[object, ...], Row] = {}
     for rank, events in layout.trace.by_rank.items():
         near = layout.trace.hosts.get(rank, ())
         key = (bool(near), *((event.issued, event.held) for event in events))
-        profile = found.setdefault(key, Profile([], events))
+        profile = found.setdefault(key, Row([], [events]))
         profile.ranks.append(rank)
-        profile.devices = [*profile.devices, *near]
+        profile.devices += near
     return list(found.values())
 
 
-def _chosen(profiles: Sequence[Profile], peak_rank: int) -> list[Profile]:
+def _most(profile: Row) -> Elements:
+    """Return the highest sample, in elements."""
+    return max((event.memory for event in profile.events), default=0)
+
+
+def _chosen(profiles: Sequence[Row], peak_rank: int) -> list[Row]:
     """Return at most SHOWN profiles: the one with the peak, the lowest, and others at even distances."""
     if len(profiles) <= SHOWN:
         return list(profiles)
     places = range(len(profiles))
     wanted = [
         next(place for place in places if peak_rank in profiles[place].ranks),
-        min(places, key=lambda place: profiles[place].most),
+        min(places, key=lambda place: _most(profiles[place])),
         *(round(step * (len(profiles) - 1) / (SHOWN - 1)) for step in range(SHOWN)),
     ]
     return [profiles[place] for place in sorted(list(dict.fromkeys(wanted))[:SHOWN])]
@@ -155,7 +137,7 @@ class Strip:
     """The memory of one profile, from ``top`` down, ``height`` pixels high. All strips of devices share one scale, and
     all of hosts another."""
 
-    def __init__(self, layout: Layout, profile: Profile, scale: Scale, top: float, height: float) -> None:
+    def __init__(self, layout: Layout, profile: Row, scale: Scale, top: float, height: float) -> None:
         self.layout, self.profile, self.scale, self.top, self.bottom = layout, profile, scale, top, top + height
         highest = max(float(scale.peak.memory), float(scale.target or 0)) * ROOM
         self.per_element = height / (highest or 1.0)
@@ -167,7 +149,7 @@ class Strip:
     @cached_property
     def steps(self) -> list[Step]:
         """The stored amounts and the x from which on they hold."""
-        return steps_of(self.layout, self.profile.samples)
+        return steps_of(self.layout, self.profile.events)
 
     def area(self) -> list[Diagram]:
         """Return the stacked kinds, the highest first since those below are painted over it, and a line along all."""
@@ -188,9 +170,9 @@ class Strip:
         """Return invisible boxes with hover texts on what is held, each at least so many pixels wide. A box of several
         samples describes the highest one."""
         layout, least = self.layout, least * self.layout.rough * (WIDER if self.layout.crowded else 1)
-        unit, name = layout.trace.unit, self.profile.name
+        unit, name = layout.trace.unit, self.profile.full_name
         parts: list[Diagram] = []
-        for start, end, samples in zones_of(layout, self.profile.samples, least):
+        for start, end, samples in zones_of(layout, self.profile.events, least):
             most = max(samples, key=lambda event: event.memory)
             when = f"from {unit.at(unit.brief(most.issued))}"
             if len(samples) > 1:
@@ -204,10 +186,10 @@ class Strip:
     def around(self) -> list[Diagram]:
         """Return the name of the strip, its maximum, and the line of the target."""
         layout, middle, ranks = self.layout, (self.top + self.bottom) / 2, self.profile.ranks
-        name = fitting(layout, brief_ranks(ranks, self.profile.devices), 11.0)
-        most = f"max {brief_size(layout.trace.size_unit, self.profile.most)}"
+        name = fitting(layout, self.profile.name, 11.0)
+        most = f"max {brief_size(layout.trace.size_unit, _most(self.profile))}"
         parts: list[Diagram] = [
-            Titled(self.profile.name, label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
+            Titled(self.profile.full_name, label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
             label(layout.x1 + 8, middle, most, 9.5, style(theme.MUTE), "start"),
         ]
         if len(ranks) > 1:
@@ -277,7 +259,9 @@ class PeakNote:
         height = LINE * len(rows) + 4
         target = strip.scale.target
         line = strip.y(target) if target is not None else strip.top
-        free = [(left, self._top_between(left, left + width)) for left in _places(layout.x0 + 4, layout.x1 - 6 - width)]
+        steps = int((layout.x1 - 10 - width - layout.x0) // 6) + 1  # places six pixels apart
+        lefts = [layout.x0 + 4 + 6 * step for step in range(steps)]
+        free = [(left, self._top_between(left, left + width)) for left in lefts]
         fits = (
             (left, top, width, height)
             for top in (line + 3, strip.top + 3)  # below the line of the target, if there is room
@@ -339,18 +323,8 @@ class PeakNote:
         return [lines(pieces, under), lines(pieces, dots), dot]
 
 
-def _places(first: float, last: float) -> list[float]:
-    """Return places from the first to the last, six pixels apart."""
-    return [first + 6 * step for step in range(int((last - first) / 6) + 1)] if last >= first else []
-
-
 def _overlap(one: Rect, other: Rect) -> bool:
-    return (
-        one[0] < other[0] + other[2]
-        and other[0] < one[0] + one[2]
-        and one[1] < other[1] + other[3]
-        and other[1] < one[1] + one[3]
-    )
+    return all(one[at] < other[at] + other[at + 2] and other[at] < one[at] + one[at + 2] for at in (0, 1))
 
 
 def zones_of(layout: Layout, samples: Sequence[Event], least: float) -> list[tuple[float, float, list[Event]]]:
