@@ -122,14 +122,6 @@ def card(
     return Figure([back, *parts], width, height, words, static, title)
 
 
-def title_and_note(title: str, note: str, y: float = 26.0) -> list[Diagram]:
-    """Return the head of a picture: a title and a line below it."""
-    return [
-        label(PAD, y, title, 17, style(theme.INK), "start", 650),
-        label(PAD, y + 20, note, 11.5, style(theme.MUTE), "start"),
-    ]
-
-
 def _schedule(
     trace: Trace, width: float, links: str, memory: bool, static: bool, rough: int, room: float = 0.0
 ) -> Figure:
