@@ -13,13 +13,14 @@ from .layout import Layout, Place, Rect, Row
 from .links import Message, arrow_of, arrow_shape
 from .marks import (
     ArrowHover,
+    ArrowHovers,
     Bar,
     Diagram,
+    Hovers,
     Titled,
     WithArrow,
-    arrow_hovers,
-    hovers,
     label,
+    leaf,
     merged,
     style,
     together,
@@ -154,8 +155,8 @@ class Boxes:
                     texts.append(self._hover_text(row, [self.layout.event(place)], self.layout.area(place)[1]))
             bright += self._numbers_over(here)
         faded = [Titled("", together(merged(pale)), FADED)] if pale else []
-        arrows = arrow_hovers([*map(self._arrow_hover, self.on_hover)])
-        return [*faded, *merged(bright), hovers(texts, self.layout.height), arrows]
+        arrows = leaf(ArrowHovers([*map(self._arrow_hover, self.on_hover)]))
+        return [*faded, *merged(bright), leaf(Hovers(texts, self.layout.height)), arrows]
 
     def _hover_text(self, row: Row, run: Sequence[Event], y: float) -> tuple[Bar, str]:
         """Return the place and the short hover text of one operation, or of layers in a row."""

@@ -10,7 +10,7 @@ from lib.record.waiting import Gap
 from . import theme
 from .hover import operation_in_words
 from .layout import Layout, Rect, Row
-from .marks import Diagram, bars, box, hovers, label, style, text_width
+from .marks import Bars, Diagram, Hovers, box, label, leaf, style, text_width
 from .texts import plural, ranges
 from .trace import Trace
 
@@ -42,7 +42,7 @@ def tints(layout: Layout) -> list[Diagram]:
     else:
         places = [(layout.x0, row.y, layout.trace.time * layout.per_tick, layout.row_height) for row in layout.rows]
     level = [(x, y + height / 2, width) for x, y, width, height in places]
-    return [bars(level, layout.row_height, style(theme.GAP))] if level else []
+    return [leaf(Bars(level, layout.row_height), style(theme.GAP))] if level else []
 
 
 def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
@@ -61,7 +61,7 @@ def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
             short = gap.over or gap.length >= LONG * layout.trace.time
             yield from _written(place, layout.height, gap_labels(gap, row, layout.trace)[: 1 + short])
     if texts:
-        yield hovers(texts, layout.row_height)
+        yield leaf(Hovers(texts, layout.row_height))
 
 
 def waits_for(gap: Gap, row: Row, trace: Trace) -> str:

@@ -12,7 +12,7 @@ from lib.record.table import SEND
 from lib.record.training import BACKWARD, FORWARD, UPDATE
 
 from . import theme
-from .marks import Bar, Diagram, bars, box, label, lines, style, text_width
+from .marks import Bar, Bars, Diagram, box, label, leaf, lines, style, text_width
 
 COLORS: Mapping[str, str] = {
     FORTH: theme.work_color(FORWARD.kind, 1, 4),
@@ -48,7 +48,7 @@ def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, heigh
     parts: list[Diagram] = [box(x, y, width, height, style(theme.LANE))]
     for letter, items in found.items():
         for thick in dict.fromkeys(thick for thick, _ in items):
-            parts.append(bars([bar for own, bar in items if own == thick], thick, style(COLORS[letter])))
+            parts.append(leaf(Bars([bar for own, bar in items if own == thick], thick), style(COLORS[letter])))
     between = [(x, y + tall * place, x + width, y + tall * place) for place in range(1, len(rows))]
     if between:  # chalk's own renderer refuses an empty path
         parts.append(lines(between, style(None, theme.CARD, min(1.0, 0.25 * tall))))
