@@ -10,11 +10,10 @@ trace              the data of a picture
 theme              colors, by role and by kind
 texts              numbers, names and sentences
 layout             rows, tracks, places: numbers only
-hover              the hover text of an operation
 marks              cheap chalk leaves
 svg                from chalk's tree to SVG
-files, figure      pictures as files; a diagram that shows itself
-operations         the look of an operation
+figure             a diagram that shows itself; pictures as files
+operations         the look of an operation, and its hover text
 numbering          where micro-batch numbers have room
 gaps               when a rank does nothing, and for whom it waits
 links              arrows from sends to receives, ties between the ranks of a collective
@@ -22,8 +21,7 @@ chain              the longest chain, as a line through its boxes
 failure            where a run has failed, and who waits there
 boxes, coarse      the operations of the rows, box by box or column by column
 timeline           the rows, with what is behind and beside them
-time_bar           where the time of all ranks goes, as a bar
-header             title and figures
+header             title, figures, and where the time of all ranks goes
 peak               the reason for the peak of memory, as text
 memory, legend     the panels below the rows
 picture            the whole picture: ``draw``

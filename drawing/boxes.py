@@ -8,7 +8,6 @@ from lib.record.events import MARKS, Event
 
 from . import theme
 from .chain import FADED, NO_CHAIN, ChainRole, chain_roles
-from .hover import carried, hover, operation_in_words, when
 from .layout import Layout, Place, Rect, Row
 from .links import Message, arrow_of, arrow_shape
 from .marks import (
@@ -27,7 +26,7 @@ from .marks import (
     unseen,
 )
 from .numbering import NumberPlan, NumberPlans, fits, joined, over_runs
-from .operations import color_of, lower, notches, operation
+from .operations import carried, color_of, hover, lower, notches, operation, operation_in_words, when
 from .texts import ranges
 
 NO_NUMBERS = NumberPlan()

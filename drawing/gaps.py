@@ -8,9 +8,9 @@ from lib.basics.units import TICKS
 from lib.record.waiting import Gap
 
 from . import theme
-from .hover import operation_in_words
 from .layout import Layout, Rect, Row
 from .marks import Bars, Diagram, Hovers, box, label, leaf, style, text_width
+from .operations import operation_in_words
 from .texts import plural, ranges
 from .trace import Trace
 

@@ -15,7 +15,7 @@ from lib.record.labels import ADAPTER
 from lib.record.score import memory_parts
 
 from . import theme
-from .hover import layered
+from .operations import layered
 from .texts import plural, ranges
 from .trace import Trace
 

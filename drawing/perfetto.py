@@ -26,7 +26,7 @@ from lib.record.labels import ADAPTER, NONE
 from lib.record.table import OPERATIONS, RECEIVE, SEND, in_lane
 
 from . import theme
-from .files import write
+from .figure import write
 from .texts import full_ranks, ranges
 from .trace import Trace, trace_of
 

@@ -14,9 +14,8 @@ from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import Elements
 
-from .figure import Figure
-from .files import page as page_of
-from .files import write
+from .figure import Figure, write
+from .figure import page as page_of
 from .layout import Row, rows_of
 from .picture import LARGEST, draw, picture_for_player, small_enough, static_picture
 from .playback import CARDS, places, playback

@@ -17,8 +17,7 @@ from lib.grading.commandline import Usage, add_machine, called, function_in, siz
 from lib.running.run import Run, run
 
 from .compare import compare
-from .figure import Figure
-from .files import write
+from .figure import Figure, write
 from .links import LINKS
 from .perfetto import perfetto
 from .picture import WIDTH, draw
