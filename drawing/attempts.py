@@ -34,7 +34,10 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
     limits = [Point(time, known[0].memory, False) for time in _limits(spec).values()]
     chart = Chart.of([*known, *limits, *trail], known[0])  # with room for all that are not too far out
     parts: list[Diagram] = [
-        *_bounds(spec, chart),
+        *[
+            Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
+            for words, time in _limits(spec).items()
+        ],
         *_known(spec, chart, trail),
         *_trail(spec, chart, trail),
         *_legend(spec, trail),
@@ -78,14 +81,6 @@ def _limits(puzzle: Puzzle) -> dict[str, float]:
     if bound.one_stage is not None:
         found[f"one stage a rank: {show_ticks(float(bound.one_stage))}"] = float(bound.one_stage)
     return found
-
-
-def _bounds(puzzle: Puzzle, chart: Chart) -> list[Diagram]:
-    """Return a vertical line at each lower bound of the time."""
-    return [
-        Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
-        for words, time in _limits(puzzle).items()
-    ]
 
 
 def _vertical_line(x: float, top: float, bottom: float) -> Diagram:

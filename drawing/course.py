@@ -123,7 +123,14 @@ def _card(puzzle: Puzzle, place: Corner, color: str, done: str, trail: Mapping[s
     parts: list[Diagram] = [
         box(x, y, WIDE, tall, style(theme.CARD, theme.HATCH, 1.2), 8),
         box(x + 12, y + 14, 34, 34, style(color), 8),
-        label(x + 29, y + 31, str(puzzle.number), 16, style(_on(color)), weight=650),
+        label(
+            x + 29,
+            y + 31,
+            str(puzzle.number),
+            16,
+            style(theme.CARD if color == theme.STEP else theme.text_on(color)),
+            weight=650,
+        ),
         label(x + 58, y + 22, fit(puzzle.title, 12.0, WIDE - 60), 12.0, ink, "start", 650),
         label(x + 58, y + 40, f"{puzzle.name}, {ranks} rank{plural(ranks)}", 10.5, mute, "start"),
         label(x + WIDE - 12, y + 40, f"{puzzle.difficulty}, {puzzle.minutes} min", 10.5, mute, "end"),
@@ -149,11 +156,6 @@ def _card(puzzle: Puzzle, place: Corner, color: str, done: str, trail: Mapping[s
         parts.append(label(x + STAMP, below, f"your attempt {len(points)}", 10.5, mute, "start"))
     said = f"\n{_tried(puzzle, points)}" if points else ""
     return Titled(f"puzzle {puzzle.number}: {puzzle.title}{done}{said}", together(parts))
-
-
-def _on(color: str) -> str:
-    """Return the color of a number on a background color."""
-    return theme.CARD if color == theme.STEP else theme.text_on(color)
 
 
 def _figures(puzzle: Puzzle, x: float, y: float, time: float, memory: float) -> list[Diagram]:

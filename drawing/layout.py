@@ -64,7 +64,6 @@ class Row:
     """The devices of its ranks, if these are hosts."""
     tracks: Sequence[int] = ()
     """The track of each event: 0 is the row itself, 1 and up are the thin tracks below it."""
-    _idle: tuple[float, float] | None = None
 
     @property
     def events(self) -> Sequence[Event]:
@@ -100,11 +99,6 @@ class Row:
 
     def idle(self, time: float) -> float:
         """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
-        if self._idle is None or self._idle[0] != time:
-            self._idle = time, self._idle_share(time)
-        return self._idle[1]
-
-    def _idle_share(self, time: float) -> float:
         spans = (span for events in self.parts for span in idle_spans(events, time))
         return sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
 

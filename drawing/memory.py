@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 from lib.basics.units import Elements
 from lib.record.events import Event
@@ -30,13 +29,7 @@ ZONE, WIDER = (6.0, 16.0), 4
 is in a crowded picture."""
 LINE, SAMPLE = 13.0, 8.0
 """Height of a line in the list of what is held at the peak, and side of its color samples, in pixels."""
-
-
-class Scale(NamedTuple):
-    """The vertical scale of strips, given by the highest sample of their ranks and their target, if any."""
-
-    peak: Event
-    target: Elements | float | None = None
+Target = Elements | float | None
 
 
 def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
@@ -45,28 +38,33 @@ def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     trace, profiles = layout.trace, profiles_of(layout)
     assert trace.peak is not None
     on_devices = [profile for profile in profiles if not profile.devices]
-    parts, bottom = _strips(layout, on_devices, Scale(trace.peak, trace.memory_target), "Memory", y)
+    parts, bottom = _strips(layout, on_devices, trace.peak, trace.memory_target, "Memory", y)
     if trace.host_peak is not None and trace.host_peak.memory > 0:
         on_hosts, title = [profile for profile in profiles if profile.devices], "Memory of hosts, on its own scale"
-        more, bottom = _strips(layout, on_hosts, Scale(trace.host_peak), title, bottom + 2 * GAP)
+        more, bottom = _strips(layout, on_hosts, trace.host_peak, None, title, bottom + 2 * GAP)
         parts += more
     scale, end = axis(layout, bottom)
     return [*parts, *scale], end
 
 
-def _strips(layout: Layout, profiles: Sequence[Row], scale: Scale, title: str, y: float) -> tuple[list[Diagram], float]:
+def _strips(
+    layout: Layout, profiles: Sequence[Row], peak: Event, target: Target, title: str, y: float
+) -> tuple[list[Diagram], float]:
     """Return a strip for each profile, or for some, below a title, and the y where the last one ends."""
-    shown, peak = _chosen(profiles, scale.peak.rank), scale.peak
+    shown = _chosen(profiles, peak.rank)
     title += "" if len(shown) == len(profiles) else f" ({len(shown)} of {len(profiles)} different profiles)"
     top = y + 20
     first, *others = sorted(shown, key=lambda profile: peak.rank not in profile.ranks)
-    highest = Strip(layout, first, scale, top, TALL)
+    highest = Strip(layout, first, peak, target, top, TALL)
     note = PeakNote(highest)
     said, below = note.parts()
     low = LOW if len(others) <= 4 else LOWEST
     strips = [
         highest,
-        *[Strip(layout, profile, scale, below + place * (low + GAP), low) for place, profile in enumerate(others)],
+        *[
+            Strip(layout, profile, peak, target, below + place * (low + GAP), low)
+            for place, profile in enumerate(others)
+        ],
     ]
     bottom = strips[-1].bottom if others else below - GAP
     ground = style(theme.CARD, theme.GRID, 1)
@@ -137,9 +135,10 @@ class Strip:
     """The memory of one profile, from ``top`` down, ``height`` pixels high. All strips of devices share one scale, and
     all of hosts another."""
 
-    def __init__(self, layout: Layout, profile: Row, scale: Scale, top: float, height: float) -> None:
-        self.layout, self.profile, self.scale, self.top, self.bottom = layout, profile, scale, top, top + height
-        highest = max(float(scale.peak.memory), float(scale.target or 0)) * ROOM
+    def __init__(self, layout: Layout, profile: Row, peak: Event, target: Target, top: float, height: float) -> None:
+        self.layout, self.profile, self.peak, self.target = layout, profile, peak, target
+        self.top, self.bottom = top, top + height
+        highest = max(float(peak.memory), float(target or 0)) * ROOM
         self.per_element = height / (highest or 1.0)
 
     def y(self, elements: Elements | float) -> float:
@@ -194,8 +193,8 @@ class Strip:
         ]
         if len(ranks) > 1:
             parts.append(label(layout.x1 + 8, middle + 13, f"{len(ranks)} ranks", 9.5, style(theme.MUTE), "start"))
-        if self.scale.target is not None:
-            parts.append(target_line(layout.trace, layout.x0, layout.x1, self.y(self.scale.target)))
+        if self.target is not None:
+            parts.append(target_line(layout.trace, layout.x0, layout.x1, self.y(self.target)))
         return parts
 
 
@@ -203,7 +202,7 @@ class PeakNote:
     """The explanation of the peak: a line up to its operation, what happens there, and what is held."""
 
     def __init__(self, strip: Strip) -> None:
-        self.strip, self.peak, self.layout = strip, strip.scale.peak, strip.layout
+        self.strip, self.peak, self.layout = strip, strip.peak, strip.layout
         self.x, self.y = self.layout.x(self.peak.issued), strip.y(self.peak.memory)
         self.held = held_at(self.peak, self.layout.trace)
 
@@ -257,7 +256,7 @@ class PeakNote:
         words = max(text_width(part.text, 10) for part in self.held) + SAMPLE + 5
         width = words + 14 + max(text_width(size, 10) for _, size in rows)
         height = LINE * len(rows) + 4
-        target = strip.scale.target
+        target = strip.target
         line = strip.y(target) if target is not None else strip.top
         steps = int((layout.x1 - 10 - width - layout.x0) // 6) + 1  # places six pixels apart
         lefts = [layout.x0 + 4 + 6 * step for step in range(steps)]

@@ -54,12 +54,12 @@ def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]
         "kinds": [theme.MEMORY[MEMORY_KINDS[slot]] for slot in shown],
         "rows": [_row(trace, row, shown, words, looks, held, code) for row in rows],
         "cards": CARDS,
-        "chosen": _chosen(trace, rows),
+        "chosen": next((at for rank in failed_ranks(trace) for at, row in enumerate(rows) if rank in row.ranks), 0),
         "words": list(words),
         "looks": list(looks),
         "held": list(held),
         "code": code.lines,
-        "error": _error(trace),
+        "error": failure and {"says": failure.says, "line": str(failure.line), "sentences": failure.sentences()},
         "left_out": left_out,
     }
 
@@ -78,17 +78,9 @@ def places(figure: Figure, rows: Sequence[Row]) -> dict[str, Any]:
     return {**box, "width": figure.size[0], "room": figure.room, "rows": [lines[row.ranks[0]] for row in rows]}
 
 
-def _chosen(trace: Trace, rows: Sequence[Row]) -> int:
-    """Return the row that is selected first: that of the error, that of the most important waiting rank, or row 0."""
-    failure = trace.failure
-    first = [failure.place.rank, *failure.knot()] if failure else []
-    return next((at for rank in first for at, row in enumerate(rows) if rank in row.ranks), 0)
-
-
-def _error(trace: Trace) -> dict[str, Any] | None:
-    """Return the error of a failed run: its message, its line, and marked sentences on who waits for whom."""
-    failure = trace.failure
-    return failure and {"says": failure.says, "line": str(failure.line), "sentences": failure.sentences()}
+def failed_ranks(trace: Trace) -> list[int]:
+    """Return the rank of the error of a failed run, and the ranks that wait for each other there."""
+    return [trace.failure.place.rank, *trace.failure.knot()] if trace.failure else []
 
 
 def _row(

@@ -36,7 +36,9 @@ def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = 
 
 def empty_rows(layout: Layout) -> list[Diagram]:
     """Return the background of the rows: frames of nodes, and tints where a rank is idle."""
-    return [*_nodes(layout), _backgrounds(layout), *tints(layout), grid(layout, layout.top, layout.bottom)]
+    width = (layout.trace.time or layout.until) * layout.per_tick
+    ground = boxes([(layout.x0, row.y, width, layout.row_height) for row in layout.rows], style(theme.LANE))
+    return [*_nodes(layout), ground, *tints(layout), grid(layout, layout.top, layout.bottom)]
 
 
 def grid(layout: Layout, top: float, bottom: float) -> Diagram:
@@ -59,24 +61,12 @@ def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
 # -- behind the rows ------------------------------------------------------------------------
 
 
-def _backgrounds(layout: Layout) -> Diagram:
-    width = (layout.trace.time or layout.until) * layout.per_tick
-    return boxes([(layout.x0, row.y, width, layout.row_height) for row in layout.rows], style(theme.LANE))
-
-
 def _nodes(layout: Layout) -> Iterator[Diagram]:
     """Yield a frame with a name behind neighboring ranks of a node."""
-    found: list[tuple[int | None, list[Row]]] = []
-    for row in layout.rows:
-        node = layout.node_of(row)
-        if not found or found[-1][0] != node:
-            found.append((node, []))
-        found[-1][1].append(row)
-    if not layout.nodes:
-        return
-    for node, rows in found:
-        if node is None:
+    for node, neighbors in groupby(layout.rows, layout.node_of):
+        if node is None or not layout.nodes:
             continue
+        rows = [*neighbors]
         top, bottom = rows[0].y - 3, rows[-1].y + layout.row_height + 3
         ranks = ranges(rank for row in rows for rank in row.ranks if not row.devices)
         frame = box(PAD - 6, top, layout.x1 - PAD + 9, bottom - top, style(theme.CARD, theme.HATCH, 1), 4)
