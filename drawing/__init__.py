@@ -38,8 +38,7 @@ time_memory        a chart of time and memory
 attempts           right attempts in that chart: ``draw_attempts``
 sweep              many runs in that chart: ``draw_sweep``
 explore            sliders for the size, above the picture: ``explore``
-silhouette         a schedule as small as a stamp
-course             the map of all puzzles: ``draw_course``
+course             the map of all puzzles, with schedules as small as stamps: ``draw_course``
 reference          the whole interface on one page: ``reference``
 notebook           how runs and tensors show themselves
 shell              ``python -m lib draw``

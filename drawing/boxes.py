@@ -131,8 +131,6 @@ class Boxes:
             drawn |= set(ends)
             yield WithArrow(together(map(self._operation, ends)), arrow_shape(arrow_of(self.layout, message)))
 
-    # -- a crowded picture -------------------------------------------------------------------
-
     def _merged(self) -> list[Diagram]:
         bright: list[Diagram] = []
         pale: list[Diagram] = []

@@ -42,15 +42,14 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
         leaf(Bars(items, layout.height * (MESSAGE if thin else 1.0)), style(color, None, 0, opacity))
         for (color, opacity, thin), items in filled.items()
     ]
-    whole = [unseen(_hover(layout, row), (layout.x0, row.y, width, layout.height)) for row in layout.rows]
+    whole = []
+    for row in layout.rows:
+        count, idle = len(row.operations), row.idle(layout.trace.time)
+        said = f"{row.full_name}: {count:,} operation{plural(count)}, {share_text(idle)} idle"
+        whole.append(unseen(said, (layout.x0, row.y, width, layout.height)))
     texts = _hover_texts(layout)
     numbers = [number for row in layout.rows for number in over_runs(layout, row, plans)]
     return [*shapes, *whole, *([leaf(Hovers(texts, layout.height))] if texts else []), *numbers]
-
-
-def _hover(layout: Layout, row: Row) -> str:
-    count, idle = len(row.operations), row.idle(layout.trace.time)
-    return f"{row.full_name}: {count:,} operation{plural(count)}, {share_text(idle)} idle"
 
 
 def _hover_texts(layout: Layout) -> list[tuple[Bar, str]]:

@@ -98,11 +98,8 @@ def figures(trace: Trace) -> list[HeaderFigure]:
     if trace.memory_target is not None:
         memory = memory._replace(note=f"target {size(trace.memory_target)}", met=trace.small_enough)
     on_host = trace.host_peak
-    return [
-        time,
-        memory,
-        *([HeaderFigure("on a host", size(on_host.memory), f"rank {on_host.rank}")] if on_host else []),
-    ]
+    hosts = [HeaderFigure("on a host", size(on_host.memory), f"rank {on_host.rank}")] if on_host else []
+    return [time, memory, *hosts]
 
 
 def _figure(x: float, y: float, figure: HeaderFigure) -> Diagram:
@@ -113,15 +110,12 @@ def _figure(x: float, y: float, figure: HeaderFigure) -> Diagram:
         label(x, y + 52, figure.note, 10, style(color), "start"),
     ]
     if figure.met is not None:
-        parts.append(_verdict(x + text_width(figure.value, 18, bold=True) + 10, y + 35, figure.met))
+        x, y = x + text_width(figure.value, 18, bold=True) + 10, y + 35
+        tick = [(x - 5, y), (x - 1.5, y + 4), (x + 5, y - 5)]
+        cross = [(x - 4, y - 4, x + 4, y + 4), (x - 4, y + 4, x + 4, y - 4)]
+        good, bad = style(None, theme.GOOD, 2.2), style(None, theme.BAD, 2.2)
+        parts.append(poly(tick, good, closed=False) if figure.met else lines(cross, bad))
     return together(parts)
-
-
-def _verdict(x: float, y: float, met: bool) -> Diagram:
-    if met:
-        return poly([(x - 5, y), (x - 1.5, y + 4), (x + 5, y - 5)], style(None, theme.GOOD, 2.2), closed=False)
-    cross = [(x - 4, y - 4, x + 4, y + 4), (x - 4, y + 4, x + 4, y - 4)]
-    return lines(cross, style(None, theme.BAD, 2.2))
 
 
 # -- where the time goes ---------------------------------------------------------------------
@@ -131,17 +125,18 @@ def _time_bar(trace: Trace, x: float, y: float, width: float) -> tuple[list[Diag
     """Return a caption, the bar and its legend at (x, y), and the y where they end; nothing if no time passes."""
     if not trace.parts:
         return [], y
-    more = f" ({idle_and_hidden(trace)})" if idle_and_hidden(trace) else ""
-    caption = f"where the time of {trace.ranks} rank{plural(trace.ranks)} goes{more}"
+    more = idle_and_hidden(trace)
+    caption = f"where the time of {trace.ranks} rank{plural(trace.ranks)} goes" + (f" ({more})" if more else "")
     mute = style(theme.MUTE)
     parts: list[Diagram] = [label(x, y + 5, caption, SIZE, mute, "start"), *_bar(trace, (x, y + 14, width, BAR))]
     y += 14 + BAR + 10
-    for line, entries in enumerate(_lines(trace, width)):
+    legend = _lines(trace, width)
+    for line, entries in enumerate(legend):
         for at, part, text in entries:
             middle = y + LINE * line
             sample = _part(trace, part, (x + at, middle - SAMPLE / 2, SAMPLE, SAMPLE))
             parts += [sample, label(x + at + SAMPLE + 4, middle, text, SIZE, style(theme.INK), "start")]
-    return parts, y + LINE * (len(_lines(trace, width)) - 1) + 6
+    return parts, y + LINE * (len(legend) - 1) + 6
 
 
 def _bar(trace: Trace, place: Rect) -> Iterator[Diagram]:

@@ -35,8 +35,6 @@ MESSAGE, THIN_MESSAGE = 0.4, 11.0
 
 LINES = 280
 """Rows of a picture at most. If there are more, neighbors share one."""
-ALIKE: Mapping[int | None, object] = MappingProxyType({})
-NO_HOSTS: Mapping[int, Sequence[int]] = MappingProxyType({})
 Rect = tuple[float, float, float, float]
 """x, y, width, height in pixels."""
 
@@ -214,8 +212,8 @@ def _height(rows: int, tight: bool) -> float:
 
 def rows_of(
     by_rank: Mapping[int, Sequence[Event]],
-    apart: Mapping[int | None, object] = ALIKE,
-    hosts: Mapping[int, Sequence[int]] = NO_HOSTS,
+    apart: Mapping[int | None, object] = MappingProxyType({}),
+    hosts: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> list[Row]:
     """Return the rows in the order of ``by_rank``. With many ranks, those that do the same share a row, unless they
     differ in ``apart`` or only some of them are hosts."""
@@ -229,7 +227,7 @@ def rows_of(
         row.devices += hosts.get(rank, ())
         if row.events is not events:
             row.same_batches = row.same_batches and _batches(row.events) == _batches(events)
-            row.same_memory = row.same_memory and _held(row.events) == _held(events)
+            row.same_memory = row.same_memory and [e.held for e in row.events] == [e.held for e in events]
     return list(rows.values())
 
 
@@ -251,10 +249,6 @@ def _in_lines(rows: list[Row]) -> list[Row]:
 
 def _batches(events: Sequence[Event]) -> list[frozenset[int]]:
     return [event.batches for event in events if event.kind not in MARKS]
-
-
-def _held(events: Sequence[Event]) -> list[tuple[object, ...]]:
-    return [event.held for event in events]
 
 
 def tracks_of(events: Sequence[Event]) -> list[int]:

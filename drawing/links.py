@@ -71,8 +71,8 @@ def draw_arrows(layout: Layout, messages: Sequence[Message]) -> list[Diagram]:
 def arrow_of(layout: Layout, message: Message) -> Rect:
     """Return the arrow of a message, from edge to edge."""
     down = message.received.row > message.sent.row
-    start, end = layout.shape(message.sent), layout.shape(message.received)
-    return (*_edge(start, down), *_edge(end, not down))
+    (x0, y0, wide0, tall0), (x1, y1, wide1, tall1) = layout.shape(message.sent), layout.shape(message.received)
+    return x0 + wide0 / 2, y0 + tall0 * down, x1 + wide1 / 2, y1 + tall1 * (not down)
 
 
 def draw_ties(layout: Layout, links: str) -> list[Diagram]:
@@ -135,11 +135,6 @@ def _messages(layout: Layout) -> Iterator[Message]:
             receive = receives.get(event.op) if event.kind == SEND.kind else None
             if receive is not None and (there := places[id(receive)]).row != here:
                 yield Message(Place(here, index), there, layout.event(there).start - event.end)
-
-
-def _edge(place: Rect, below: bool) -> Point:
-    x, y, width, height = place
-    return x + width / 2, y + (height if below else 0.0)
 
 
 def arrow_shape(arrow: Rect) -> Polys:

@@ -59,13 +59,9 @@ def _strips(
     note = PeakNote(highest)
     said, below = note.parts()
     low = LOW if len(others) <= 4 else LOWEST
-    strips = [
-        highest,
-        *[
-            Strip(layout, profile, peak, target, below + place * (low + GAP), low)
-            for place, profile in enumerate(others)
-        ],
-    ]
+    tops = [below + place * (low + GAP) for place in range(len(others))]
+    lower = [Strip(layout, profile, peak, target, y, low) for profile, y in zip(others, tops, strict=True)]
+    strips = [highest, *lower]
     bottom = strips[-1].bottom if others else below - GAP
     ground = style(theme.CARD, theme.GRID, 1)
     parts: list[Diagram] = [
@@ -79,14 +75,10 @@ def _strips(
     return [*parts, *([] if first.devices else note.line()), *said], bottom
 
 
-def target_color(trace: Trace) -> str:
-    """Return the color of the target's line, which is neutral for a run with a fault."""
-    return {None: theme.MUTE, True: theme.GOOD, False: theme.BAD}[trace.small_enough]
-
-
 def target_line(trace: Trace, x0: float, x1: float, y: float) -> Diagram:
-    """Return the line of the target."""
-    return lines([(x0, y, x1, y)], style(None, target_color(trace), 1.2, None, (5.0, 3.0)))
+    """Return the line of the target, which is neutral for a run with a fault."""
+    color = {None: theme.MUTE, True: theme.GOOD, False: theme.BAD}[trace.small_enough]
+    return lines([(x0, y, x1, y)], style(None, color, 1.2, None, (5.0, 3.0)))
 
 
 def stairs(points: Sequence[Point], end: float) -> list[Point]:
@@ -260,7 +252,12 @@ class PeakNote:
         line = strip.y(target) if target is not None else strip.top
         steps = int((layout.x1 - 10 - width - layout.x0) // 6) + 1  # places six pixels apart
         lefts = [layout.x0 + 4 + 6 * step for step in range(steps)]
-        free = [(left, self._top_between(left, left + width)) for left in lefts]
+        ends = [*[x for x, _ in strip.steps[1:]], layout.x1]
+        over = [(x, end, sum(held)) for (x, held), end in zip(strip.steps, ends, strict=True)]
+        free = [
+            (left, strip.y(max((size for x, end, size in over if x < left + width and end > left), default=0)))
+            for left in lefts
+        ]
         fits = (
             (left, top, width, height)
             for top in (line + 3, strip.top + 3)  # below the line of the target, if there is room
@@ -282,18 +279,6 @@ class PeakNote:
                 label(left + width, y, size, 10, style(theme.INK), "end"),
             ]
         return parts
-
-    @cached_property
-    def _heights(self) -> list[tuple[float, float, Elements]]:
-        """The amounts stored, each from one x to another."""
-        steps = self.strip.steps
-        ends = [*[x for x, _ in steps[1:]], self.layout.x1]
-        return [(x, end, sum(held)) for (x, held), end in zip(steps, ends, strict=True)]
-
-    def _top_between(self, left: float, right: float) -> float:
-        """Return the y of the highest point of the curve from one x to another."""
-        over = (size for x, end, size in self._heights if x < right and end > left)
-        return self.strip.y(max(over, default=0))
 
     def _sum(self) -> list[str]:
         """Return the peak as a sum, in lines that fit the width."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fractions import Fraction
 from typing import NamedTuple
 
 from lib.basics.errors import show_layers
-from lib.basics.units import Elements, SizeUnit
+from lib.basics.units import Elements
 from lib.machine.cost import Cost
 from lib.record.events import END, MARKS, Event
 from lib.record.kinds import KINDS, SAVED
@@ -61,18 +60,13 @@ def _counted(kind: str, elements: Elements, sizes: dict[str, Elements]) -> str:
     return f"{about}{shown} {word.removesuffix('s') if shown == '1' else word}"
 
 
-def in_words(held: Iterable[Held], unit: SizeUnit) -> str:
-    """Return the parts of memory in a line."""
-    return ", ".join(f"{part.text} ({unit.show(part.elements)})" for part in held)
-
-
 def why_highest(trace: Trace) -> str:
     """Return a sentence on when memory is highest, and what is held then."""
     peak = trace.peak
     if peak is None:
         return ""
-    said, held = moment(peak, trace, False), in_words(held_at(peak, trace), trace.size_unit)
-    return f"Memory of rank {peak.rank} is highest as {said}: it holds {held}."
+    held = ", ".join(f"{part.text} ({trace.size_unit.show(part.elements)})" for part in held_at(peak, trace))
+    return f"Memory of rank {peak.rank} is highest as {moment(peak, trace, False)}: it holds {held}."
 
 
 def moment(peak: Event, trace: Trace, several: bool) -> str:

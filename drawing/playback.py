@@ -78,7 +78,7 @@ def places(figure: Figure, rows: Sequence[Row]) -> dict[str, Any]:
     return {**box, "width": figure.size[0], "room": figure.room, "rows": [lines[row.ranks[0]] for row in rows]}
 
 
-def failed_ranks(trace: Trace) -> list[int]:
+def failed_ranks(trace: Trace) -> list[int | None]:
     """Return the rank of the error of a failed run, and the ranks that wait for each other there."""
     return [trace.failure.place.rank, *trace.failure.knot()] if trace.failure else []
 

@@ -58,9 +58,6 @@ def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     ], y + 18
 
 
-# -- behind the rows ------------------------------------------------------------------------
-
-
 def _nodes(layout: Layout) -> Iterator[Diagram]:
     """Yield a frame with a name behind neighboring ranks of a node."""
     for node, neighbors in groupby(layout.rows, layout.node_of):
@@ -73,9 +70,6 @@ def _nodes(layout: Layout) -> Iterator[Diagram]:
         yield Titled(f"node {node}: ranks {ranks}", frame)
         if bottom - top >= 12:
             yield label(PAD - 2, (top + bottom) / 2, f"node {node}", 9, style(theme.MUTE), "start")
-
-
-# -- beside the rows ------------------------------------------------------------------------
 
 
 def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
@@ -99,7 +93,11 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
 def _notes(layout: Layout) -> Iterator[Diagram]:
     """Yield the idle shares of the rows, once for neighbors with equal ones."""
     last = -99.0
-    for text, equal in groupby(layout.rows, lambda row: _note(layout, row)):
+
+    def note(row: Row) -> str:
+        return f"{share_text(row.idle(layout.trace.time))} idle" if row.one else f"{len(row.ranks)} ranks"
+
+    for text, equal in groupby(layout.rows, note):
         rows = [*equal]
         top, bottom = rows[0].y, rows[-1].y + layout.height
         middle = (top + bottom) / 2
@@ -123,9 +121,3 @@ def _layers(layout: Layout, row: Row) -> str:
 def fitting(layout: Layout, name: str, size: float) -> str:
     """Return the name of a row, without the word "ranks" if there is no room for it."""
     return name if text_width(name, size) <= layout.names - 8 else re.sub("ranks? ", "", name)
-
-
-def _note(layout: Layout, row: Row) -> str:
-    if len(row.ranks) > 1:
-        return f"{len(row.ranks)} ranks"
-    return f"{share_text(row.idle(layout.trace.time))} idle"

@@ -10,8 +10,8 @@ import pytest
 from chalk.core import Primitive
 
 from drawing import draw_course, theme
+from drawing.course import COLORS, draw_silhouette
 from drawing.marks import Bars
-from drawing.silhouette import COLORS, draw_silhouette
 from lib.course.outlines import CELLS, silhouette
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.progress import Point
