@@ -51,10 +51,8 @@ def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
     passed = sum(point.passed for point in trail)
     count = f"{len(trail)} right attempt{plural(len(trail))}, {passed} within the target."
     said = [count if trail else f"No right attempt yet: grade({puzzle.name}) puts a point here for each that is right."]
-    said += [
-        f"The {name}: {'; '.join(_figures(one, puzzle) for one in points)}."
-        for name, points in _landmarks(puzzle).items()
-    ]
+    for name, points in _landmarks(puzzle).items():
+        said.append(f"The {name}: {'; '.join(_figures(one, puzzle) for one in points)}.")
     if bound := bounds_of(puzzle):
         sentence = bound.in_words()
         said.append(f"{sentence[0].upper()}{sentence[1:]}.")

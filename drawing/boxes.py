@@ -11,11 +11,11 @@ from .chain import FADED, chain_roles
 from .layout import Layout, Place, Rect, Row
 from .links import Message, arrow_of, arrow_shape
 from .marks import (
-    ArrowHover,
     ArrowHovers,
     Bar,
     Diagram,
     Hovers,
+    Mark,
     Titled,
     WithArrow,
     label,
@@ -162,7 +162,7 @@ class Boxes:
         text = f"{row.full_name}: {operation_in_words(whole, row, brief=True)}\n{when(whole, layout.trace.unit)}"
         return (round(x, 1), round(y + height / 2, 1), round(width, 1)), text
 
-    def _arrow_hover(self, message: Message) -> ArrowHover:
+    def _arrow_hover(self, message: Message) -> tuple[list[Rect], str, Mark]:
         """Return the hover text of a message for both its ends, and its arrow, all as short as possible."""
         layout = self.layout
         sender, receiver = layout.rows[message.sent.row], layout.rows[message.received.row]
@@ -170,7 +170,7 @@ class Boxes:
         areas = [_short(_with_width(layout.area(end))) for end in (message.sent, message.received)]
         what = f"{sender.full_name} to {receiver.full_name}{carried(whole, sender, brief=True)}"
         arrow = arrow_shape(_short(arrow_of(layout, message)))
-        return ArrowHover(areas, f"{what}\n{when(whole, layout.trace.unit)}", arrow)
+        return areas, f"{what}\n{when(whole, layout.trace.unit)}", arrow
 
 
 def _with_width(area: Rect) -> Rect:

@@ -91,12 +91,12 @@ def gap_labels(gap: Gap, row: Row, trace: Trace) -> list[str]:
 
 def in_words(gap: Gap, row: Row, trace: Trace, brief: bool = False) -> str:
     """Return the hover text of a gap, or a ``brief`` one."""
-    said = [f"{row.full_name} {waits_for(gap, row, trace)}"]
-    unit = trace.unit
-    if gap.call is not None and not brief:
-        said.append(f"in {operation_in_words(gap.call, row)}")
+    said, unit = f"{row.full_name} {waits_for(gap, row, trace)}", trace.unit
     between = unit.at(f"{unit.show(gap.start)} to {unit.show(gap.end)}")
-    return "\n".join([*said, between if brief else f"{between}: {unit.lasting(gap.length)}"])
+    if brief:
+        return f"{said}\n{between}"
+    call = f"\nin {operation_in_words(gap.call, row)}" if gap.call is not None else ""
+    return f"{said}{call}\n{between}: {unit.lasting(gap.length)}"
 
 
 def _written(place: Rect, height: float, texts: list[str]) -> Iterator[Diagram]:

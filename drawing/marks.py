@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from chalk.core import ApplyName, Compose, Primitive
 from chalk.envelope import Envelope
@@ -136,22 +136,14 @@ class Hovers(Mark):
         return Bars([bar for bar, _ in self.items], self.thick).outlines()
 
 
-class ArrowHover(NamedTuple):
-    """Invisible places with a hover text, and the arrow between them that appears while the pointer rests on one."""
-
-    places: Sequence[Rect]
-    text: str
-    arrow: Mark
-
-
 @dataclass
 class ArrowHovers(Mark):
-    """Many hover texts with arrows."""
+    """Invisible places with a hover text, and the arrow between them that appears while the pointer rests on one."""
 
-    items: Sequence[ArrowHover]
+    items: Sequence[tuple[Sequence[Rect], str, Mark]]
 
     def outlines(self) -> Sequence[Sequence[Point]]:
-        return Boxes([place for hover in self.items for place in hover.places]).outlines()
+        return Boxes([place for places, _, _ in self.items for place in places]).outlines()
 
 
 @dataclass

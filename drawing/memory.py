@@ -254,21 +254,18 @@ class PeakNote:
         lefts = [layout.x0 + 4 + 6 * step for step in range(steps)]
         ends = [*[x for x, _ in strip.steps[1:]], layout.x1]
         over = [(x, end, sum(held)) for (x, held), end in zip(strip.steps, ends, strict=True)]
-        free = [
-            (left, strip.y(max((size for x, end, size in over if x < left + width and end > left), default=0)))
-            for left in lefts
-        ]
+        most = [max((size for x, end, size in over if x < left + width and end > left), default=0) for left in lefts]
         fits = (
-            (left, top, width, height)
+            (left, top)
             for top in (line + 3, strip.top + 3)  # below the line of the target, if there is room
-            for left, curve in free[::-1]
-            if top + height <= curve - 3
+            for left, size in zip(lefts[::-1], most[::-1], strict=True)
+            if top + height <= strip.y(size) - 3
             and not any(_overlap((left - 6, top, width + 12, height), one) for one in taken)
         )
         place = next(fits, None)
         if place is None:
             return []
-        left, top, _, _ = place
+        left, top = place
         parts: list[Diagram] = [box(left - 4, top, width + 8, height, style(theme.CARD, theme.GRID, 1), 3)]
         for line, (part, size) in enumerate(rows):
             y = top + 2 + LINE * (line + 0.5)

@@ -124,10 +124,8 @@ def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
     if strip:
         parts.append(box(x, y + height - strip, width, strip, style(layer_color)))
     if lane_of(kind) == "compute" and width >= 9 and height >= 11:
-        letters = letters_of(kind)
-        parts.append(
-            label(x + width / 2, y + height / 2, letters, min(10, height * 0.55), style(theme.CARD), weight=600)
-        )
+        letters, size = letters_of(kind), min(10, height * 0.55)
+        parts.append(label(x + width / 2, y + height / 2, letters, size, style(theme.CARD), weight=600))
     if kind in theme.GLYPHS and width >= LEGIBLE_SIGN and height >= 4:
         k = min(width * 0.32, height * 0.28, 4.0)
         middle = y + (height - strip) / 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import takewhile
 from typing import NamedTuple
 
 from lib.basics.errors import show_layers
@@ -88,13 +89,9 @@ def _just_ended(peak: Event, trace: Trace) -> Event | None:
     """Return the compute that ends when a communication is issued, if there is one."""
     if peak.lane == "compute":
         return None
-    last = None
-    for event in trace.by_rank[peak.rank]:
-        if event is peak:
-            break
-        if event.lane == "compute" and event.length:
-            last = event
-    return last if last is not None and last.end == peak.issued else None
+    before = takewhile(lambda event: event is not peak, trace.by_rank[peak.rank])
+    computes = [event for event in before if event.lane == "compute" and event.length]
+    return computes[-1] if computes and computes[-1].end == peak.issued else None
 
 
 def _named(event: Event, several: bool) -> str:

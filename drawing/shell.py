@@ -111,13 +111,11 @@ def _show(runs: Sequence[Run], options: argparse.Namespace) -> None:
     if options.play:
         play(runs[0], title=options.title).save(target)
     elif target.suffix.lower() in (".svg", ".html"):
-        memory = not options.no_memory
-        picture = (
-            compare(*runs, titles=titles, links=options.links, width=options.width)
-            if len(runs) > 1
-            else draw(runs[0], memory=memory, links=options.links, title=options.title, width=options.width)
-        )
-        picture.save(target)
+        how = {"links": options.links, "width": options.width}
+        if len(runs) > 1:
+            compare(*runs, titles=titles, **how).save(target)
+        else:
+            draw(runs[0], memory=not options.no_memory, title=options.title, **how).save(target)
     else:
         texts = {".json": lambda: perfetto(runs[0]), ".txt": lambda: "\n\n".join(map(str, runs)) + "\n"}
         write(target, texts)

@@ -90,11 +90,7 @@ def frame(
     """
     width, height = map(number, size)
     shown_width, shown_height = map(number, shown or size)
-    how = (
-        f' style="max-width:100%;height:auto;vertical-align:top;min-width:{least_width(body, size[0])}"'
-        if fluid
-        else ""
-    )
+    how = f' style="max-width:100%;height:auto;vertical-align:top;min-width:{least_width(body, size[0])}"' * fluid
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" viewBox="0 0 {width} {height}" '
         f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}" '

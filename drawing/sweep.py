@@ -76,11 +76,8 @@ def _fronts(front: list[Trial], chart: Chart) -> list[Diagram]:
 
 
 def _point(trial: Trial, chart: Chart, names: list[str], best: bool, sweep: Sweep) -> Diagram:
-    x, y = chart.at(trial)
-    return Titled(
-        f"{trial.name}\n{_size(trial)}\n{_figures(trial, sweep)}",
-        _mark(names.index(trial.name), x, y, best, len(names)),
-    )
+    said = f"{trial.name}\n{_size(trial)}\n{_figures(trial, sweep)}"
+    return Titled(said, _mark(names.index(trial.name), *chart.at(trial), best, len(names)))
 
 
 def _mark(number: int, x: float, y: float, best: bool, of: int) -> Diagram:
