@@ -7,7 +7,6 @@ from itertools import groupby, pairwise
 from types import MappingProxyType
 
 from lib.course import outlines
-from lib.course.outlines import IDLE, silhouette
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.progress import Point, notebook_of
 from lib.record.table import SEND
@@ -30,20 +29,14 @@ TICKS, ELEMENTS, STAMP = 106.0, 180.0, 194.0
 """Places in a card, in pixels: the ends of the columns of figures, and the left edge of the silhouette."""
 TARGET_MEANS, STAR_MEANS = "the target", "the star: ticks, and elements of peak memory"
 Corner = tuple[float, float, float]  # where a card begins, and its height
-COLORS: Mapping[str, str] = {
-    outlines.FORWARD: theme.work_color(FORWARD.kind, 1, 4),
-    outlines.BACKWARD: theme.work_color(BACKWARD.kind, 1, 4),
-    outlines.OTHER: theme.STEP,
-    outlines.TALK: theme.kind_color(SEND.kind),
+MEANINGS = {
+    outlines.FORWARD: (theme.work_color(FORWARD.kind, 1, 4), FORWARD.word),
+    outlines.BACKWARD: (theme.work_color(BACKWARD.kind, 1, 4), BACKWARD.word),
+    outlines.OTHER: (theme.STEP, UPDATE.word),
+    outlines.TALK: (theme.kind_color(SEND.kind), "communication"),
+    outlines.IDLE: (theme.LANE, "idle"),
 }
-NAMES: Mapping[str, str] = {
-    outlines.FORWARD: FORWARD.word,
-    outlines.BACKWARD: BACKWARD.word,
-    outlines.OTHER: UPDATE.word,
-    outlines.TALK: "communication",
-    IDLE: "idle",
-}
-"""What the colors mean."""
+"""The color and the meaning of each letter of a silhouette."""
 
 
 def draw_course(
@@ -86,8 +79,8 @@ def _meanings(y: float, width: float) -> list[Diagram]:
     target_x = star_x - 36 - text_width(TARGET_MEANS, 10.5)
     ink, x = style(theme.INK), PAD
     parts: list[Diagram] = []
-    for letter, name in NAMES.items():
-        parts.append(box(x, y - 5, 14, 10, style(COLORS.get(letter, theme.LANE)), 2))
+    for color, name in MEANINGS.values():
+        parts.append(box(x, y - 5, 14, 10, style(color), 2))
         parts.append(label(x + 19, y, name, 10.5, ink, "start"))
         x += 19 + text_width(name, 10.5) + 14
     return [
@@ -150,7 +143,7 @@ def _card(puzzle: Puzzle, place: Corner, color: str, done: str, trail: Mapping[s
         label(x + WIDE - 12, y + 40, f"{puzzle.difficulty}, {puzzle.minutes} min", 10.5, mute, "end"),
         *_figures(puzzle, x, y + 63, puzzle.target["time"], puzzle.target["memory"]),
         _tick(x + 63, y + 63, 0.55, theme.MUTE),
-        *draw_silhouette(silhouette(puzzle), x + STAMP, y + 54, WIDE - 12 - STAMP, 30 if tall >= TALL else 20),
+        *draw_silhouette(outlines.silhouette(puzzle), x + STAMP, y + 54, WIDE - 12 - STAMP, 30 if tall >= TALL else 20),
     ]
     below = y + 63
     if puzzle.star:
@@ -194,14 +187,14 @@ def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, heigh
         at = 0
         for letter, cells in groupby(row):
             length = len(list(cells))
-            if letter != IDLE:
+            if letter != outlines.IDLE:
                 found.setdefault(letter, []).append((thick, (x + at * wide, top + thick / 2, length * wide)))
             at += length
         top += thick
     parts: list[Diagram] = [box(x, y, width, height, style(theme.LANE))]
     for letter, items in found.items():
         for thick in dict.fromkeys(thick for thick, _ in items):
-            parts.append(leaf(Bars([bar for own, bar in items if own == thick], thick), style(COLORS[letter])))
+            parts.append(leaf(Bars([bar for own, bar in items if own == thick], thick), style(MEANINGS[letter][0])))
     between = [(x, y + tall * place, x + width, y + tall * place) for place in range(1, len(rows))]
     if between:  # chalk's own renderer refuses an empty path
         parts.append(lines(between, style(None, theme.CARD, min(1.0, 0.25 * tall))))
