@@ -10,11 +10,10 @@ trace              the data of a picture
 theme              colors, by role and by kind
 texts              numbers, names and sentences
 layout             rows, tracks, places: numbers only
-hover              the hover text of an operation
 marks              cheap chalk leaves
 svg                from chalk's tree to SVG
-files, figure      pictures as files; a diagram that shows itself
-operations         the look of an operation
+figure             a diagram that shows itself; pictures as files
+operations         the look of an operation, and its hover text
 numbering          where micro-batch numbers have room
 gaps               when a rank does nothing, and for whom it waits
 links              arrows from sends to receives, ties between the ranks of a collective
@@ -22,19 +21,17 @@ chain              the longest chain, as a line through its boxes
 failure            where a run has failed, and who waits there
 boxes, coarse      the operations of the rows, box by box or column by column
 timeline           the rows, with what is behind and beside them
-time_bar           where the time of all ranks goes, as a bar
-header             title and figures
+header             title, figures, and where the time of all ranks goes
 peak               the reason for the peak of memory, as text
 memory, legend     the panels below the rows
 picture            the whole picture: ``draw``
 difference         the parts of the difference of two runs
 total_memory       the memory of a run as one line
 compare            several schedules under one time axis
-gallery            schedules with one legend for all, and several on one sheet
 playback           the data of a page that plays a schedule
 player             that page: ``play``
-templates,         the schedule for another viewer, with a template for ranks that do the
-perfetto           same
+templates          what ranks write alike, once for all of them
+perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``
 outline            half of a schedule: ``draw_sketch``; yours above the target's: ``beside_target``
@@ -42,8 +39,7 @@ time_memory        a chart of time and memory
 attempts           right attempts in that chart: ``draw_attempts``
 sweep              many runs in that chart: ``draw_sweep``
 explore            sliders for the size, above the picture: ``explore``
-silhouette         a schedule as small as a stamp
-course             the map of all puzzles: ``draw_course``
+course             the map of all puzzles, with schedules as small as stamps: ``draw_course``
 reference          the whole interface on one page: ``reference``
 notebook           how runs and tensors show themselves
 shell              ``python -m lib draw``

@@ -13,9 +13,10 @@ from lib.grading.progress import Point, Progress
 from . import theme
 from .figure import Figure
 from .marks import Diagram, Titled, box, label, lines, poly, star, style, together
-from .picture import WIDTH, card, title_and_note
 from .texts import plural, si, size_of
-from .time_memory import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, Chart, axes, chart_of, target_area, target_sample
+from .time_memory import BOTTOM, LEFT, MARKS, RIGHT, TOP, Chart, draw_chart, meaning, stairs, target_area, target_sample
+
+FASTER = "no schedule is faster"
 
 
 def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
@@ -29,16 +30,20 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
     trail = Progress().trail.get(spec.name, [])
     said = in_words(spec, trail)
     title = f"{spec.name}: your attempts"
-    chart = _chart(spec, trail)
+    known = [point for points in _landmarks(spec).values() for point in points]
+    limits = [Point(time, known[0].memory, False) for time in _limits(spec).values()]
+    chart = Chart.of([*known, *limits, *trail], known[0])  # with room for all that are not too far out
     parts: list[Diagram] = [
-        *title_and_note(title, said[0]),
-        *axes(chart, spec.unit, spec.size_unit),
-        *_bounds(spec, chart),
+        *[
+            Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
+            for words, time in _limits(spec).items()
+        ],
         *_known(spec, chart, trail),
         *_trail(spec, chart, trail),
         *_legend(spec, trail),
     ]
-    return card(parts, WIDTH, HEIGHT, f"{title}. {' '.join(said)}", static, title)
+    words = f"{title}. {' '.join(said)}"
+    return draw_chart(chart, spec.unit, spec.size_unit, title, said[0], parts, words, static)
 
 
 def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
@@ -46,10 +51,8 @@ def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
     passed = sum(point.passed for point in trail)
     count = f"{len(trail)} right attempt{plural(len(trail))}, {passed} within the target."
     said = [count if trail else f"No right attempt yet: grade({puzzle.name}) puts a point here for each that is right."]
-    said += [
-        f"The {name}: {'; '.join(_figures(one, puzzle) for one in points)}."
-        for name, points in _landmarks(puzzle).items()
-    ]
+    for name, points in _landmarks(puzzle).items():
+        said.append(f"The {name}: {'; '.join(_figures(one, puzzle) for one in points)}.")
     if bound := bounds_of(puzzle):
         sentence = bound.in_words()
         said.append(f"{sentence[0].upper()}{sentence[1:]}.")
@@ -78,24 +81,6 @@ def _limits(puzzle: Puzzle) -> dict[str, float]:
     return found
 
 
-def _chart(puzzle: Puzzle, trail: Sequence[Point]) -> Chart:
-    """Return a chart with room for all points that are not too far out."""
-    known = [point for points in _landmarks(puzzle).values() for point in points]
-    limits = [Point(time, known[0].memory, False) for time in _limits(puzzle).values()]
-    return chart_of([*known, *limits, *trail], known[0])
-
-
-def _bounds(puzzle: Puzzle, chart: Chart) -> list[Diagram]:
-    """Return a vertical line at each lower bound of the time."""
-    return [
-        Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
-        for words, time in _limits(puzzle).items()
-    ]
-
-
-FASTER = "no schedule is faster"
-
-
 def _vertical_line(x: float, top: float, bottom: float) -> Diagram:
     return lines([(x, top, x, bottom)], style(None, theme.INK, 1.2, dash=(1.5, 3)))
 
@@ -105,13 +90,9 @@ def _known(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> list[Diagram
     landmarks = _landmarks(puzzle)
     corner = _title(landmarks["target"][0], puzzle, trail)
     frontier = [chart.at(point) for point in landmarks["best known"]]
-    stairs = [(frontier[0][0], TOP)]
-    for to_x, to_y in frontier:
-        stairs += [(to_x, stairs[-1][1]), (to_x, to_y)]
-    stairs.append((RIGHT, stairs[-1][1]))
     parts: list[Diagram] = [
         Titled(corner, together(target_area(chart, landmarks["target"][0], "within the target"))),
-        poly(stairs, style(None, theme.MUTE, 1.4, dash=(4, 3)), closed=False),
+        stairs([(frontier[0][0], TOP), *frontier, (RIGHT, frontier[-1][1])], 1.4),
     ]
     for name in ("solution", "star", "best known"):
         for point in landmarks.get(name, []):
@@ -138,25 +119,18 @@ def _trail(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> list[Diagram
 def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> list[Diagram]:
     """Return the legend of the marks, with their figures, at the right of the chart."""
     rows = [("newest", "your newest attempt", trail[-1:])] if trail else []
-    for name, shown, passed in (
-        ("passes", "right, within the target", True),
-        ("over", "right, over the target", False),
-    ):
-        rows += [(name, shown, [])] if any(point.passed is passed for point in trail) else []
+    rows += [("passes", "right, within the target", [])] if any(point.passed for point in trail) else []
+    rows += [("over", "right, over the target", [])] if not all(point.passed for point in trail) else []
     rows += [(name, f"the {name}", points) for name, points in _landmarks(puzzle).items()]
     parts: list[Diagram] = []
-    x, y = RIGHT + 38.0, TOP
+    x, y = MARKS, TOP
     for name, shown, points in rows:
         if name == "best known":
             parts.append(lines([(x - 14, y, x + 14, y)], style(None, theme.MUTE, 1.4, dash=(4, 3))))
-        parts += [_mark(name, x, y), label(x + 22, y, shown, 11.5, style(theme.INK), "start", 600)]
-        for point in points:
-            y += 16
-            parts.append(label(x + 22, y, _figures(point, puzzle), 10.5, style(theme.MUTE), "start"))
-        y += 25
+        parts += [_mark(name, x, y), *meaning(y, shown, [_figures(point, puzzle) for point in points])]
+        y += 25 + 16 * len(points)
     if limits := _limits(puzzle):
-        parts += [_vertical_line(x, y - 9, y + 9), label(x + 22, y, FASTER, 11.5, style(theme.INK), "start", 600)]
-        parts.append(label(x + 22, y + 16, f"{'; '.join(limits)} ticks", 10.5, style(theme.MUTE), "start"))
+        parts += [_vertical_line(x, y - 9, y + 9), *meaning(y, FASTER, [f"{'; '.join(limits)} ticks"])]
     return parts
 
 

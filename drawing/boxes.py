@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 from lib.record.events import MARKS, Event
 
 from . import theme
-from .chain import FADED, NO_CHAIN, ChainRole, chain_roles
-from .hover import carried, hover, operation_in_words, when
+from .chain import FADED, chain_roles
 from .layout import Layout, Place, Rect, Row
 from .links import Message, arrow_of, arrow_shape
 from .marks import (
-    ArrowHover,
+    ArrowHovers,
     Bar,
     Diagram,
+    Hovers,
+    Mark,
     Titled,
     WithArrow,
-    arrow_hovers,
-    hovers,
     label,
+    leaf,
     merged,
     style,
     together,
     unseen,
 )
 from .numbering import NumberPlan, NumberPlans, fits, joined, over_runs
-from .operations import color_of, lower, notches, operation
+from .operations import carried, color_of, hover, lower, notches, operation, operation_in_words, when
 from .texts import ranges
 
 NO_NUMBERS = NumberPlan()
@@ -42,7 +42,7 @@ class Boxes:
 
     def __init__(self, layout: Layout, plans: NumberPlans, on_hover: Sequence[Message]) -> None:
         self.layout, self.plans, self.on_hover = layout, plans, on_hover
-        self.roles: Mapping[Place, ChainRole] = chain_roles(layout)
+        self.roles = chain_roles(layout)
         self.apart: Set[Place] = {place for message in on_hover for place in (message.sent, message.received)}
         """What is drawn with its arrow, and not with its row."""
         self.joined = [joined(layout, row) for row in layout.rows]
@@ -64,13 +64,10 @@ class Boxes:
         shown.sort(key=lambda pair: not pair[1].length)
         return [Place(here, index) for index, event in shown if id(event) not in self.joined[here]]
 
-    def _role(self, place: Place) -> ChainRole:
-        return self.roles.get(place, NO_CHAIN)
-
     def _numbers_over(self, here: int) -> Iterator[Diagram]:
         """Yield the numbers over several boxes of a row: on faded boxes they have the color of other texts."""
         row = self.layout.rows[here]
-        faded = {id(event) for index, event in enumerate(row.events) if self._role(Place(here, index)).opacity}
+        faded = {id(event) for index, event in enumerate(row.events) if self.roles[Place(here, index)].opacity}
         return over_runs(self.layout, row, self.plans, faded)
 
     def _row(self, here: int) -> Diagram:
@@ -79,7 +76,7 @@ class Boxes:
         return together([*stages, *own, *self._numbers_over(here)])
 
     def _operation(self, place: Place) -> Diagram:
-        role = self._role(place)
+        role = self.roles[place]
         text = hover(self.layout.event(place), self.layout.rows[place.row], self.layout.trace)
         text += f"\n{role.text}" if role.text else ""
         if role.opacity is None:
@@ -134,8 +131,6 @@ class Boxes:
             drawn |= set(ends)
             yield WithArrow(together(map(self._operation, ends)), arrow_shape(arrow_of(self.layout, message)))
 
-    # -- a crowded picture -------------------------------------------------------------------
-
     def _merged(self) -> list[Diagram]:
         bright: list[Diagram] = []
         pale: list[Diagram] = []
@@ -145,7 +140,7 @@ class Boxes:
                 bright += self._stage_body(row, run)
                 texts.append(self._hover_text(row, run, row.y))
             for place in self._single(here):
-                if self._role(place).opacity is None:
+                if self.roles[place].opacity is None:
                     bright.append(self._body(place, self._number(place)))
                 else:
                     pale.append(self._body(place))
@@ -154,34 +149,34 @@ class Boxes:
                     texts.append(self._hover_text(row, [self.layout.event(place)], self.layout.area(place)[1]))
             bright += self._numbers_over(here)
         faded = [Titled("", together(merged(pale)), FADED)] if pale else []
-        arrows = arrow_hovers([*map(self._arrow_hover, self.on_hover)])
-        return [*faded, *merged(bright), hovers(texts, self.layout.height), arrows]
+        arrows = leaf(ArrowHovers([*map(self._arrow_hover, self.on_hover)]))
+        return [*faded, *merged(bright), leaf(Hovers(texts, self.layout.height)), arrows]
 
     def _hover_text(self, row: Row, run: Sequence[Event], y: float) -> tuple[Bar, str]:
         """Return the place and the short hover text of one operation, or of layers in a row."""
         layout = self.layout
-        x, end = layout.x(run[0].start), layout.x(run[-1].end)
-        x, end = (x, end) if end > x else (x - MOMENT / 2, x + MOMENT / 2)
+        start = layout.x(run[0].start)
+        x, y, width, height = _with_width((start, y, layout.x(run[-1].end) - start, layout.height))
         layers = tuple(event.layer for event in run if event.layer is not None)
         whole = run[0]._replace(end=run[-1].end, layers=layers if len(run) > 1 else run[0].layers)
         text = f"{row.full_name}: {operation_in_words(whole, row, brief=True)}\n{when(whole, layout.trace.unit)}"
-        return (round(x, 1), round(y + layout.height / 2, 1), round(end - x, 1)), text
+        return (round(x, 1), round(y + height / 2, 1), round(width, 1)), text
 
-    def _arrow_hover(self, message: Message) -> ArrowHover:
+    def _arrow_hover(self, message: Message) -> tuple[list[Rect], str, Mark]:
         """Return the hover text of a message for both its ends, and its arrow, all as short as possible."""
         layout = self.layout
         sender, receiver = layout.rows[message.sent.row], layout.rows[message.received.row]
         whole = layout.event(message.sent)._replace(end=layout.event(message.received).end)
-        areas = [_short(_hover_area(layout.area(end))) for end in (message.sent, message.received)]
+        areas = [_short(_with_width(layout.area(end))) for end in (message.sent, message.received)]
         what = f"{sender.full_name} to {receiver.full_name}{carried(whole, sender, brief=True)}"
         arrow = arrow_shape(_short(arrow_of(layout, message)))
-        return ArrowHover(areas, f"{what}\n{when(whole, layout.trace.unit)}", arrow)
+        return areas, f"{what}\n{when(whole, layout.trace.unit)}", arrow
 
 
-def _hover_area(area: Rect) -> Rect:
+def _with_width(area: Rect) -> Rect:
     """Return where the pointer finds an operation, also one that takes no time."""
     x, y, width, height = area
-    return (x, y, width, height) if width else (x - MOMENT / 2, y, MOMENT, height)
+    return area if width > 0 else (x - MOMENT / 2, y, MOMENT, height)
 
 
 def _short(rect: Rect) -> Rect:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import NamedTuple
 
 from lib.record.chain import slack_of
@@ -33,19 +34,15 @@ class ChainRole(NamedTuple):
     text: str = ""
 
 
-NO_CHAIN = ChainRole()
-"""The role of an operation in a picture without a chain."""
-
-
 def chain_roles(layout: Layout) -> dict[Place, ChainRole]:
-    """Return the role of each operation, or nothing if no chain is shown. In a row of a single rank, the text says how
-    much longer the operation might take."""
+    """Return the role of each operation. In a row of a single rank, the text says how much longer the operation might
+    take."""
     bright = {stop for pair in stops(layout) for stop in pair}
+    found = defaultdict[Place, ChainRole](ChainRole)
     if not bright:
-        return {}
+        return found
     events = layout.trace.events
     slack = dict(zip(map(id, events), slack_of(events, layout.trace.tier), strict=True))
-    found = {}
     for here, row in enumerate(layout.rows):
         for index, event in enumerate(row.events):
             place = Place(here, index)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from lib.record.events import Event
 from lib.record.table import lane_of
 
 from . import theme
 from .layout import MESSAGE, Layout, Row
-from .marks import Bar, Diagram, bars, hovers, style, unseen
+from .marks import Bar, Bars, Diagram, Hovers, leaf, style, unseen
 from .numbering import NumberPlans, over_runs
 from .operations import color_of
 from .texts import plural, ranges, share_text
@@ -37,44 +39,35 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
             x = layout.x0 + first * cell
             filled.setdefault(look, []).append((x, middle, min((last - first) * cell, layout.x1 - x)))
     shapes = [
-        bars(items, layout.height * (MESSAGE if thin else 1.0), style(color, None, 0, opacity))
+        leaf(Bars(items, layout.height * (MESSAGE if thin else 1.0)), style(color, None, 0, opacity))
         for (color, opacity, thin), items in filled.items()
     ]
-    whole = [unseen(_hover(layout, row), (layout.x0, row.y, width, layout.height)) for row in layout.rows]
+    whole = []
+    for row in layout.rows:
+        count, idle = len(row.operations), row.idle(layout.trace.time)
+        said = f"{row.full_name}: {count:,} operation{plural(count)}, {share_text(idle)} idle"
+        whole.append(unseen(said, (layout.x0, row.y, width, layout.height)))
     texts = _hover_texts(layout)
     numbers = [number for row in layout.rows for number in over_runs(layout, row, plans)]
-    return [*shapes, *whole, *([hovers(texts, layout.height)] if texts else []), *numbers]
-
-
-def _hover(layout: Layout, row: Row) -> str:
-    count, idle = len(row.operations), row.idle(layout.trace.time)
-    return f"{row.full_name}: {count:,} operation{plural(count)}, {share_text(idle)} idle"
+    return [*shapes, *whole, *([leaf(Hovers(texts, layout.height))] if texts else []), *numbers]
 
 
 def _hover_texts(layout: Layout) -> list[tuple[Bar, str]]:
     """Return a place and a text for each run of computes in each row. Runs that would be too narrow for the pointer, or
     too many, are joined to their neighbors."""
-    runs = [list(_computes(row)) for row in layout.rows if len(row.parts) == 1]
     rows = [row for row in layout.rows if len(row.parts) == 1]
-    least = FOUND / layout.per_tick
-    runs = [list(_joined(own, least)) for own in runs]
-    while sum(map(len, runs)) > HOVERS:
-        least *= 2
+    runs = [_computes(row) for row in rows]
+    least, found = FOUND / layout.per_tick, HOVERS + 1
+    while found > HOVERS:
         runs = [list(_joined(own, least)) for own in runs]
+        least, found = 2 * least, sum(map(len, runs))
     return [_run_text(layout, row, run) for row, own in zip(rows, runs, strict=True) for run in own]
 
 
-def _computes(row: Row) -> Iterator[list[Event]]:
-    """Yield the computes of a row as runs of one kind of operation."""
-    run: list[Event] = []
-    for event in row.events:
-        if event.end > event.start and lane_of(event.kind) == "compute":
-            if run and event.kind != run[-1].kind:
-                yield run
-                run = []
-            run.append(event)
-    if run:
-        yield run
+def _computes(row: Row) -> list[list[Event]]:
+    """Return the computes of a row as runs of one kind of operation."""
+    computes = (event for event in row.events if event.end > event.start and lane_of(event.kind) == "compute")
+    return [list(run) for _, run in groupby(computes, attrgetter("kind"))]
 
 
 def _joined(runs: Sequence[list[Event]], least: float) -> Iterator[list[Event]]:
@@ -153,9 +146,8 @@ def _look(kind: str, layer_color: str, full: bool) -> Look:
 def _runs(looks: Sequence[Look | None]) -> Iterator[tuple[Look, int, int]]:
     """Yield (look, first cell, cell after the last) for neighboring cells of one look."""
     start = 0
-    for at in range(1, len(looks) + 1):
-        if at == len(looks) or looks[at] != looks[start]:
-            look = looks[start]
-            if look is not None:
-                yield look, start, at
-            start = at
+    for look, cells in groupby(looks):
+        end = start + len(list(cells))
+        if look is not None:
+            yield look, start, end
+        start = end

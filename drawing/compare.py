@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from .legend import draw_legend
 from .links import LINKS
 from .marks import Diagram, Titled, label, lines, style, text_width
 from .numbering import NumberPlans, plan_numbers
-from .picture import WIDTH, card, check_choice, check_width, small_enough
+from .picture import WIDTH, card, check_choice, check_width, heading, small_enough
 from .texts import machine, share_text, size_of
 from .timeline import axis, draw_timeline
 from .total_memory import draw_total, most_memory
@@ -88,23 +88,21 @@ def compare(
 
 def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rough: int) -> Figure:
     # A layer has one color in all of them, or an operation.
-    layers, color = max(trace.layers for trace in traces), "layer"
-    if all(trace.by_operation for trace in traces if trace.attempted):
-        color = "operation"
+    layers = max(trace.layers for trace in traces)
+    color = "operation" if all(trace.by_operation for trace in traces if trace.attempted) else "layer"
     until = max(trace.until for trace in traces)
     y, most = PAD, most_memory(traces)
     parts: list[Diagram] = []
     layouts: list[Layout] = []
     plans: list[NumberPlans] = []
     bands: list[tuple[float, float]] = []  # from which y to which each schedule is
-    machine_before, before = "", None
-    for trace in traces:
+    machine_before = ""
+    for trace, before in _with_before(traces):
         parts += _name(trace, width, y, machine_before)
         y, machine_before = y + NAME, _machine(trace)
-        if before is not None and _is_compared(trace):
+        if before is not None:
             said, y = _change(before, trace, width, y)
             parts += said
-        before = trace if _is_compared(trace) else before
         if trace.attempted:
             layout = Layout(replace(trace, layers=layers, color=color), width, y, until, rough, beside=traces)
             layouts.append(layout)
@@ -125,6 +123,14 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
         y += 12
     title = " and ".join(trace.title for trace in traces)
     return card(parts, width, y, in_words(traces), static, title)
+
+
+def _with_before(traces: Iterable[Trace]) -> Iterator[tuple[Trace, Trace | None]]:
+    """Yield each schedule with the one before that it is compared with."""
+    before = None
+    for trace in traces:
+        yield trace, before if _is_compared(trace) else None
+        before = trace if _is_compared(trace) else before
 
 
 def _is_compared(trace: Trace) -> bool:
@@ -148,15 +154,11 @@ def _change(before: Trace, after: Trace, width: float, y: float) -> tuple[list[D
 
 def _name(trace: Trace, width: float, y: float, machine_before: str) -> list[Diagram]:
     """Return the title of a schedule, its machine unless it is that of the schedule before, and its fault."""
-    title = fit(trace.title, 13, TITLES)
-    end, said = PAD + text_width(title, 13, bold=True), _machine(trace)
-    after = end + 24 + text_width(said, 11) if said != machine_before else end + 10
-    fault = trace.fault and fit(trace.fault, 11, width - PAD - after)
-    return [
-        label(PAD, y + 8, title, 13, style(theme.INK), "start", 650),
-        *([label(end + 10, y + 9, said, 11, style(theme.MUTE), "start")] if said != machine_before else []),
-        *([label(after, y + 9, fault, 11, style(theme.BAD), "start", 600)] if fault else []),
-    ]
+    said = _machine(trace)
+    parts, end = heading(fit(trace.title, 13, TITLES), said if said != machine_before else "", y)
+    if fault := trace.fault and fit(trace.fault, 11, width - PAD - end):
+        parts.append(label(end, y + 9, fault, 11, style(theme.BAD), "start", 600))
+    return parts
 
 
 def _machine(trace: Trace) -> str:
@@ -174,9 +176,6 @@ def _end(layout: Layout, until: float) -> list[Diagram]:
     if x + 10 + text_width(text, 11, bold=True) < layout.x1:
         parts.append(label(x + 7, middle, text, 11, style(theme.INK), "start", 600))
     return parts
-
-
-# -- the table ------------------------------------------------------------------------------
 
 
 def _columns(traces: Sequence[Trace]) -> list[Column]:
@@ -225,17 +224,15 @@ def _right(trace: Trace) -> bool:
 def in_words(traces: Iterable[Trace]) -> str:
     """Return the figures of all schedules, and the differences from one to the next, in sentences."""
     known = list(traces)
-    said, before = [], None
-    for trace in known:
+    said = []
+    for trace, before in _with_before(known):
         if not trace.attempted:
             said.append(f"{trace.title}: not attempted yet.")
             continue
         figures = [f"{column.name} {column.shown(column.value(trace))} {column.unit}" for column in _columns(known)]
         figures = [*filter(None, [trace.fault]), *figures]
         said.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
-        if _is_compared(trace):
-            if before is not None:
-                head, made = changes_in_words(before, trace)
-                said.append(f"{trace.title} is {head}{made and '; '}{made}.")
-            before = trace
+        if before is not None:
+            head, made = changes_in_words(before, trace)
+            said.append(f"{trace.title} is {head}{made and '; '}{made}.")
     return f"{len(known)} schedules under one time axis. {' '.join(said)}"

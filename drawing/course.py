@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from types import MappingProxyType
 
-from lib.course.outlines import silhouette
+from lib.course import outlines
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.progress import Point, notebook_of
+from lib.record.table import SEND
+from lib.record.training import BACKWARD, FORWARD, UPDATE
 
 from . import theme
 from .figure import Figure, Link
 from .header import fit
 from .layout import PAD
 from .links import arrow_head
-from .marks import Diagram, Titled, box, label, poly, star, style, text_width, together
+from .marks import Bar, Bars, Diagram, Titled, box, label, leaf, lines, poly, star, style, text_width, together
 from .picture import card
-from .silhouette import draw_meanings, draw_silhouette
 from .texts import plural
 
 COLUMNS, WIDE, TALL, GAP = 3, 292.0, 97.0, 26.0
@@ -28,6 +29,14 @@ TICKS, ELEMENTS, STAMP = 106.0, 180.0, 194.0
 """Places in a card, in pixels: the ends of the columns of figures, and the left edge of the silhouette."""
 TARGET_MEANS, STAR_MEANS = "the target", "the star: ticks, and elements of peak memory"
 Corner = tuple[float, float, float]  # where a card begins, and its height
+MEANINGS = {
+    outlines.FORWARD: (theme.work_color(FORWARD.kind, 1, 4), FORWARD.word),
+    outlines.BACKWARD: (theme.work_color(BACKWARD.kind, 1, 4), BACKWARD.word),
+    outlines.OTHER: (theme.STEP, UPDATE.word),
+    outlines.TALK: (theme.kind_color(SEND.kind), "communication"),
+    outlines.IDLE: (theme.LANE, "idle"),
+}
+"""The color and the meaning of each letter of a silhouette."""
 
 
 def draw_course(
@@ -65,12 +74,17 @@ def draw_course(
 
 
 def _meanings(y: float, width: float) -> list[Diagram]:
-    """Return a line that explains the colors and the figures."""
+    """Return a line that explains the colors of silhouettes, and the figures."""
     star_x = width - PAD - text_width(STAR_MEANS, 10.5)
     target_x = star_x - 36 - text_width(TARGET_MEANS, 10.5)
-    ink = style(theme.INK)
+    ink, x = style(theme.INK), PAD
+    parts: list[Diagram] = []
+    for color, name in MEANINGS.values():
+        parts.append(box(x, y - 5, 14, 10, style(color), 2))
+        parts.append(label(x + 19, y, name, 10.5, ink, "start"))
+        x += 19 + text_width(name, 10.5) + 14
     return [
-        *draw_meanings(PAD, y),
+        *parts,
         _tick(target_x - 11, y, 0.55, theme.MUTE),
         label(target_x, y, TARGET_MEANS, 10.5, ink, "start"),
         star(star_x - 11, y, 5.5, style(theme.MUTE)),
@@ -119,17 +133,17 @@ def _card(puzzle: Puzzle, place: Corner, color: str, done: str, trail: Mapping[s
     x, y, tall = place
     points = trail.get(puzzle.name, ())
     ink, mute = style(theme.INK), style(theme.MUTE)
-    ranks = puzzle.size["ranks"]
+    ranks, on_color = puzzle.size["ranks"], theme.CARD if color == theme.STEP else theme.text_on(color)
     parts: list[Diagram] = [
         box(x, y, WIDE, tall, style(theme.CARD, theme.HATCH, 1.2), 8),
         box(x + 12, y + 14, 34, 34, style(color), 8),
-        label(x + 29, y + 31, str(puzzle.number), 16, style(_on(color)), weight=650),
+        label(x + 29, y + 31, str(puzzle.number), 16, style(on_color), weight=650),
         label(x + 58, y + 22, fit(puzzle.title, 12.0, WIDE - 60), 12.0, ink, "start", 650),
         label(x + 58, y + 40, f"{puzzle.name}, {ranks} rank{plural(ranks)}", 10.5, mute, "start"),
         label(x + WIDE - 12, y + 40, f"{puzzle.difficulty}, {puzzle.minutes} min", 10.5, mute, "end"),
         *_figures(puzzle, x, y + 63, puzzle.target["time"], puzzle.target["memory"]),
         _tick(x + 63, y + 63, 0.55, theme.MUTE),
-        *draw_silhouette(silhouette(puzzle), x + STAMP, y + 54, WIDE - 12 - STAMP, 30 if tall >= TALL else 20),
+        *draw_silhouette(outlines.silhouette(puzzle), x + STAMP, y + 54, WIDE - 12 - STAMP, 30 if tall >= TALL else 20),
     ]
     below = y + 63
     if puzzle.star:
@@ -151,11 +165,6 @@ def _card(puzzle: Puzzle, place: Corner, color: str, done: str, trail: Mapping[s
     return Titled(f"puzzle {puzzle.number}: {puzzle.title}{done}{said}", together(parts))
 
 
-def _on(color: str) -> str:
-    """Return the color of a number on a background color."""
-    return theme.CARD if color == theme.STEP else theme.text_on(color)
-
-
 def _figures(puzzle: Puzzle, x: float, y: float, time: float, memory: float) -> list[Diagram]:
     """Return ticks and elements, or seconds and bytes, in their columns."""
     ink, shown = style(theme.INK), puzzle.brief(time, memory)
@@ -165,6 +174,31 @@ def _figures(puzzle: Puzzle, x: float, y: float, time: float, memory: float) -> 
 def _tick(x: float, y: float, size: float, color: str) -> Diagram:
     corners = [(x - 8 * size, y), (x - 3 * size, y + 6 * size), (x + 8 * size, y - 7 * size)]
     return poly(corners, style(None, color, 2.7 * size), closed=False)
+
+
+def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, height: float) -> list[Diagram]:
+    """Return the rows of ``lib.course.outlines.silhouette`` in this rectangle. Ranks that do the same are one block
+    with thin lines between them."""
+    tall, wide = height / len(rows), width / outlines.CELLS
+    found: dict[str, list[tuple[float, Bar]]] = {}
+    top = y
+    for row, equal in groupby(rows):
+        thick = tall * len(list(equal))
+        at = 0
+        for letter, cells in groupby(row):
+            length = len(list(cells))
+            if letter != outlines.IDLE:
+                found.setdefault(letter, []).append((thick, (x + at * wide, top + thick / 2, length * wide)))
+            at += length
+        top += thick
+    parts: list[Diagram] = [box(x, y, width, height, style(theme.LANE))]
+    for letter, items in found.items():
+        for thick in dict.fromkeys(thick for thick, _ in items):
+            parts.append(leaf(Bars([bar for own, bar in items if own == thick], thick), style(MEANINGS[letter][0])))
+    between = [(x, y + tall * place, x + width, y + tall * place) for place in range(1, len(rows))]
+    if between:  # chalk's own renderer refuses an empty path
+        parts.append(lines(between, style(None, theme.CARD, min(1.0, 0.25 * tall))))
+    return parts
 
 
 def _in_words(

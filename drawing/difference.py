@@ -58,10 +58,8 @@ def in_words(before: Trace, after: Trace) -> tuple[str, str]:
     places = PLACES if unit.brief is show_ticks else max(0, 2 - math.floor(math.log10(largest or 1)))
     shown = {part: value for part, value in rounded(found, places).items() if value}
     total = sum(shown.values())
-    than = f"than {before.title}"
-    head = f"{show_ticks(float(abs(total)))} {unit.name} {'shorter' if total < 0 else 'longer'} {than}"
-    if not total:
-        head = f"as long as {before.title}"
+    more = f"{show_ticks(float(abs(total)))} {unit.name} {'shorter' if total < 0 else 'longer'} than"
+    head = f"{more if total else 'as long as'} {before.title}"
     said = [f"{part} {_more(show_ticks(float(abs(value))), value)}" for part, value in shown.items()]
     made = f"{'a rank on average: ' * (after.ranks > 1 or before.ranks > 1)}{', '.join(said)}" if said else ""
     return head, "; ".join(filter(None, [made, _memory(before, after)]))

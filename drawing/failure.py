@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lib.machine.failure import Failure, Wait
-
 from . import theme
 from .layout import PAD, Layout, Rect, Row, hatching
 from .marks import Diagram, Titled, box, boxes, label, lines, poly, style, text_width
@@ -22,7 +20,8 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
     if failure is None:
         return
     waiting = [(row, wait) for row in layout.rows if (wait := layout.trace.waits.get(row.ranks[0])) is not None]
-    places = [_waits(layout, row, wait) for row, wait in waiting]
+    end, tall = layout.x(layout.trace.until), layout.row_height
+    places = [(x := layout.x(wait.since), row.y, end - x, tall) for row, wait in waiting]
     if places:
         yield boxes(places, style(theme.BAD, None, 0, TINT))
         hatch = [line for place in places if place[3] >= HATCHED for line in hatching(*place)]
@@ -32,7 +31,9 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
         see_through = box(*place, style(theme.BAD, None, 0, 0.0))
         verb = "wait" if len(row.ranks) > 1 else "waits"
         yield Titled(f"{row.full_name}: {verb} {wait.what}\nsince {failure.at(wait.since)}, and for ever", see_through)
-        yield from _written(layout, place, _brief(failure, wait, verb))
+        said = f"{verb} {wait.what}"
+        texts = [f"{said}, since {failure.at(wait.since)}", said, said.partition(" in ")[0], verb]
+        yield from _written(layout, place, texts)
     at = layout.x(failure.tick)
     flagged = [row for row in layout.rows if failure.place.rank in row.ranks]
     top, bottom = layout.top - 4, layout.bottom + 3
@@ -53,19 +54,8 @@ def flag(x: float, top: float, bottom: float) -> Diagram:
     return poly(corners, style(theme.BAD, theme.CARD, 1))
 
 
-def _waits(layout: Layout, row: Row, wait: Wait) -> Rect:
-    x = layout.x(wait.since)
-    return x, row.y, layout.x(layout.trace.until) - x, layout.row_height
-
-
-def _brief(failure: Failure, wait: Wait, verb: str) -> list[str]:
-    """Return texts on what a row waits for, from the longest to the shortest."""
-    said = f"{verb} {wait.what}"
-    return [f"{said}, since {failure.at(wait.since)}", said, said.partition(" in ")[0], verb]
-
-
 def _written(layout: Layout, place: Rect, texts: list[str]) -> Iterator[Diagram]:
-    """Yield the first text that there is room for, on a background on which it can be read."""
+    """Yield the first text, from the longest to the shortest, that there is room for, on a background."""
     x, y, width, height = place
     if layout.height < WRITTEN:
         return

@@ -8,9 +8,9 @@ from lib.basics.units import TICKS
 from lib.record.waiting import Gap
 
 from . import theme
-from .hover import operation_in_words
 from .layout import Layout, Rect, Row
-from .marks import Diagram, bars, box, hovers, label, style, text_width
+from .marks import Bars, Diagram, Hovers, box, label, leaf, style, text_width
+from .operations import operation_in_words
 from .texts import plural, ranges
 from .trace import Trace
 
@@ -42,7 +42,7 @@ def tints(layout: Layout) -> list[Diagram]:
     else:
         places = [(layout.x0, row.y, layout.trace.time * layout.per_tick, layout.row_height) for row in layout.rows]
     level = [(x, y + height / 2, width) for x, y, width, height in places]
-    return [bars(level, layout.row_height, style(theme.GAP))] if level else []
+    return [leaf(Bars(level, layout.row_height), style(theme.GAP))] if level else []
 
 
 def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
@@ -61,7 +61,7 @@ def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
             short = gap.over or gap.length >= LONG * layout.trace.time
             yield from _written(place, layout.height, gap_labels(gap, row, layout.trace)[: 1 + short])
     if texts:
-        yield hovers(texts, layout.row_height)
+        yield leaf(Hovers(texts, layout.row_height))
 
 
 def waits_for(gap: Gap, row: Row, trace: Trace) -> str:
@@ -91,12 +91,12 @@ def gap_labels(gap: Gap, row: Row, trace: Trace) -> list[str]:
 
 def in_words(gap: Gap, row: Row, trace: Trace, brief: bool = False) -> str:
     """Return the hover text of a gap, or a ``brief`` one."""
-    said = [f"{row.full_name} {waits_for(gap, row, trace)}"]
-    unit = trace.unit
-    if gap.call is not None and not brief:
-        said.append(f"in {operation_in_words(gap.call, row)}")
+    said, unit = f"{row.full_name} {waits_for(gap, row, trace)}", trace.unit
     between = unit.at(f"{unit.show(gap.start)} to {unit.show(gap.end)}")
-    return "\n".join([*said, between if brief else f"{between}: {unit.lasting(gap.length)}"])
+    if brief:
+        return f"{said}\n{between}"
+    call = f"\nin {operation_in_words(gap.call, row)}" if gap.call is not None else ""
+    return f"{said}{call}\n{between}: {unit.lasting(gap.length)}"
 
 
 def _written(place: Rect, height: float, texts: list[str]) -> Iterator[Diagram]:

@@ -1,14 +1,21 @@
-"""The head of a picture: the title, the size of the machine, and the figures with their targets."""
+"""The head of a picture: the title, the size of the machine, the figures with their targets, and where the time of all
+ranks goes, as a bar of parts with a legend."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from lib.basics.units import show_ticks
+from lib.record.breakdown import MEANING, WORDS, name_of, percents
+from lib.record.table import in_lane
+
 from . import theme
-from .layout import PAD
-from .marks import Diagram, Titled, label, lines, poly, style, text_width, together
-from .texts import machine, size_of
-from .time_bar import draw_time_bar
+from .layout import PAD, Rect
+from .marks import Diagram, Titled, box, label, lines, poly, style, text_width, together
+from .operations import operation
+from .texts import idle_and_hidden, machine, plural, size_of
 from .trace import Trace
 
 STACKED, LOW, MORE, UNDER = 50.0, 58.0, 16.0, 16.0
@@ -16,8 +23,12 @@ STACKED, LOW, MORE, UNDER = 50.0, 58.0, 16.0, 16.0
 height of each line on the run (its fault, its longest chain), and the room below the head."""
 BETWEEN, TITLE = 20.0, 160.0
 """In pixels: the room between figures, and the least width of a title."""
-BAR, WIDEST_BAR = 360.0, 500.0
+LEAST_BAR, WIDEST_BAR = 360.0, 500.0
 """In pixels: the least width of the time bar beside the figures, and its largest width anywhere."""
+BAR, SAMPLE, LINE, NEXT = 15.0, 9.0, 15.0, 12.0
+"""In pixels: height of the bar, side of a sample, height of a line of the legend, room between two entries."""
+SIZE = 10.0
+"""Of letters, in pixels."""
 
 
 class HeaderFigure(NamedTuple):
@@ -37,7 +48,7 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     inner, wide = width - 2 * PAD, sum(widths) + BETWEEN * len(widths)
     named = max(text_width(machine(trace), 11.5), min(text_width(trace.title, 17, bold=True), TITLE))
     stacked, room = inner - wide < named, inner - wide - named - BETWEEN
-    bar = min(room, WIDEST_BAR) if room >= BAR else 0.0
+    bar = min(room, WIDEST_BAR) if room >= LEAST_BAR else 0.0
     left = inner if stacked else inner - wide - (bar + BETWEEN if bar else 0.0)
     parts: list[Diagram] = [
         label(PAD, 26, fit(trace.title, 17, left), 17, style(theme.INK), "start", 650),
@@ -49,7 +60,7 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
         x += one + BETWEEN
     low = LOW + y
     place = (width - PAD - bar, 13.0, bar) if bar else (PAD, low + 8, min(inner, WIDEST_BAR))
-    spent, end = draw_time_bar(trace, *place)
+    spent, end = _time_bar(trace, *place)
     low = max(low, end)
     said = [(theme.BAD, trace.fault)] if trace.fault else []
     said += [(theme.CHAIN, f"the longest chain: {trace.chain.describe(trace.unit)}")] if trace.chain is not None else []
@@ -87,11 +98,8 @@ def figures(trace: Trace) -> list[HeaderFigure]:
     if trace.memory_target is not None:
         memory = memory._replace(note=f"target {size(trace.memory_target)}", met=trace.small_enough)
     on_host = trace.host_peak
-    return [
-        time,
-        memory,
-        *([HeaderFigure("on a host", size(on_host.memory), f"rank {on_host.rank}")] if on_host else []),
-    ]
+    hosts = [HeaderFigure("on a host", size(on_host.memory), f"rank {on_host.rank}")] if on_host else []
+    return [time, memory, *hosts]
 
 
 def _figure(x: float, y: float, figure: HeaderFigure) -> Diagram:
@@ -102,12 +110,80 @@ def _figure(x: float, y: float, figure: HeaderFigure) -> Diagram:
         label(x, y + 52, figure.note, 10, style(color), "start"),
     ]
     if figure.met is not None:
-        parts.append(_verdict(x + text_width(figure.value, 18, bold=True) + 10, y + 35, figure.met))
+        x, y = x + text_width(figure.value, 18, bold=True) + 10, y + 35
+        tick = [(x - 5, y), (x - 1.5, y + 4), (x + 5, y - 5)]
+        cross = [(x - 4, y - 4, x + 4, y + 4), (x - 4, y + 4, x + 4, y - 4)]
+        good, bad = style(None, theme.GOOD, 2.2), style(None, theme.BAD, 2.2)
+        parts.append(poly(tick, good, closed=False) if figure.met else lines(cross, bad))
     return together(parts)
 
 
-def _verdict(x: float, y: float, met: bool) -> Diagram:
-    if met:
-        return poly([(x - 5, y), (x - 1.5, y + 4), (x + 5, y - 5)], style(None, theme.GOOD, 2.2), closed=False)
-    cross = [(x - 4, y - 4, x + 4, y + 4), (x - 4, y + 4, x + 4, y - 4)]
-    return lines(cross, style(None, theme.BAD, 2.2))
+# -- where the time goes ---------------------------------------------------------------------
+
+
+def _time_bar(trace: Trace, x: float, y: float, width: float) -> tuple[list[Diagram], float]:
+    """Return a caption, the bar and its legend at (x, y), and the y where they end; nothing if no time passes."""
+    if not trace.parts:
+        return [], y
+    more = idle_and_hidden(trace)
+    caption = f"where the time of {trace.ranks} rank{plural(trace.ranks)} goes" + (f" ({more})" if more else "")
+    mute = style(theme.MUTE)
+    parts: list[Diagram] = [label(x, y + 5, caption, SIZE, mute, "start"), *_bar(trace, (x, y + 14, width, BAR))]
+    y += 14 + BAR + 10
+    legend = _lines(trace, width)
+    for line, entries in enumerate(legend):
+        for at, part, text in entries:
+            middle = y + LINE * line
+            sample = _part(trace, part, (x + at, middle - SAMPLE / 2, SAMPLE, SAMPLE))
+            parts += [sample, label(x + at + SAMPLE + 4, middle, text, SIZE, style(theme.INK), "start")]
+    return parts, y + LINE * (len(legend) - 1) + 6
+
+
+def _bar(trace: Trace, place: Rect) -> Iterator[Diagram]:
+    """Yield the parts from left to right, each with its hover text, a pixel apart."""
+    x, y, width, height = place
+    shown = percents(trace.parts)
+    for part, share in trace.parts.items():
+        wide = float(share) * width
+        total, brief = float(share) * trace.time * trace.ranks, trace.unit.brief
+        took = brief(round(total, 3) if brief is show_ticks else total)
+        said = f"{name_of(part)}: {shown[part]} of all ranks' time, {took} {trace.unit.name} of all ranks together"
+        said += f"\n{MEANING[part]}" if part in MEANING else ""
+        yield Titled(said, _part(trace, part, (x, y, max(wide - 1, min(wide, 0.5)), height)))
+        x += wide
+
+
+def _part(trace: Trace, part: str, place: Rect) -> Diagram:
+    """Return a box in the look of an operation, or of waiting."""
+    if part in theme.IDLE or not theme.in_layer_color(part):
+        known = theme.IDLE.get(part) or theme.kind_color(_longest_communication(trace) if part in WORDS else part)
+        return box(*place, style(known), 2)
+    color = theme.layer_color(trace.layers // 2, trace.layers)
+    if trace.by_operation:
+        color = theme.work_color(part, trace.batches // 2, max(trace.batches, 2))
+    return operation(part, place, color, full=trace.by_operation)
+
+
+def _longest_communication(trace: Trace) -> str:
+    """Return the kind of communication that takes the most time: its color stands for all."""
+    lengths = defaultdict[str, float](float)
+    talk = frozenset(in_lane("collective", "message"))
+    for event in trace.device_events:
+        if event.kind in talk:
+            lengths[event.kind] += event.end - event.start
+    return max(lengths, key=lambda kind: lengths[kind])
+
+
+def _lines(trace: Trace, width: float) -> list[list[tuple[float, str, str]]]:
+    """Return the entries of the legend (x, part, text) in lines of this width."""
+    lines: list[list[tuple[float, str, str]]] = [[]]
+    at = 0.0
+    for part, shown in percents(trace.parts).items():
+        text = f"{name_of(part)} {shown}"
+        wide = SAMPLE + 4 + text_width(text, SIZE)
+        if at and at + wide > width:
+            lines.append([])
+            at = 0.0
+        lines[-1].append((at, part, text))
+        at += wide + NEXT
+    return lines

@@ -35,8 +35,6 @@ MESSAGE, THIN_MESSAGE = 0.4, 11.0
 
 LINES = 280
 """Rows of a picture at most. If there are more, neighbors share one."""
-ALIKE: Mapping[int | None, object] = MappingProxyType({})
-NO_HOSTS: Mapping[int, Sequence[int]] = MappingProxyType({})
 Rect = tuple[float, float, float, float]
 """x, y, width, height in pixels."""
 
@@ -64,7 +62,6 @@ class Row:
     """The devices of its ranks, if these are hosts."""
     tracks: Sequence[int] = ()
     """The track of each event: 0 is the row itself, 1 and up are the thin tracks below it."""
-    _idle: tuple[float, float] | None = None
 
     @property
     def events(self) -> Sequence[Event]:
@@ -100,11 +97,6 @@ class Row:
 
     def idle(self, time: float) -> float:
         """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
-        if self._idle is None or self._idle[0] != time:
-            self._idle = time, self._idle_share(time)
-        return self._idle[1]
-
-    def _idle_share(self, time: float) -> float:
         spans = (span for events in self.parts for span in idle_spans(events, time))
         return sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
 
@@ -220,8 +212,8 @@ def _height(rows: int, tight: bool) -> float:
 
 def rows_of(
     by_rank: Mapping[int, Sequence[Event]],
-    apart: Mapping[int | None, object] = ALIKE,
-    hosts: Mapping[int, Sequence[int]] = NO_HOSTS,
+    apart: Mapping[int | None, object] = MappingProxyType({}),
+    hosts: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> list[Row]:
     """Return the rows in the order of ``by_rank``. With many ranks, those that do the same share a row, unless they
     differ in ``apart`` or only some of them are hosts."""
@@ -235,7 +227,7 @@ def rows_of(
         row.devices += hosts.get(rank, ())
         if row.events is not events:
             row.same_batches = row.same_batches and _batches(row.events) == _batches(events)
-            row.same_memory = row.same_memory and _held(row.events) == _held(events)
+            row.same_memory = row.same_memory and [e.held for e in row.events] == [e.held for e in events]
     return list(rows.values())
 
 
@@ -257,10 +249,6 @@ def _in_lines(rows: list[Row]) -> list[Row]:
 
 def _batches(events: Sequence[Event]) -> list[frozenset[int]]:
     return [event.batches for event in events if event.kind not in MARKS]
-
-
-def _held(events: Sequence[Event]) -> list[tuple[object, ...]]:
-    return [event.held for event in events]
 
 
 def tracks_of(events: Sequence[Event]) -> list[int]:

@@ -20,6 +20,7 @@ from .marks import Diagram, box, label, style, text_width, together
 from .memory import target_line
 from .numbering import NumberPlans, joined
 from .operations import has_strip, notches, operation
+from .texts import plural
 from .trace import Trace
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
@@ -91,7 +92,8 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
 def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
     """Yield the signs in the rows besides operations."""
     if any(joined(layout, row) for layout in layouts for row in layout.rows):
-        yield Entry(_notched(), WIDE, "notch: the next layer")
+        notched = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), notches([WIDE / 2], 0, TALL)])
+        yield Entry(notched, WIDE, "notch: the next layer")
     if any(map(_has_strips, layouts)):
         yield Entry(_strip(layouts[0].trace), WIDE, "foot: the layer of a collective")
     ties = [kind for layout in layouts for kind in ties_of(layout, links)]
@@ -105,10 +107,6 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         yield Entry(gap_sample(WIDE, TALL), WIDE, said)
     if any(layout.fine and layout.trace.chain is not None for layout in layouts):
         yield Entry(chain_sample(WIDE, TALL), WIDE, "the longest chain (all else is pale)")
-
-
-def _notched() -> Diagram:
-    return together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), notches([WIDE / 2], 0, TALL)])
 
 
 def _has_strips(layout: Layout) -> bool:
@@ -158,9 +156,12 @@ def _colors(trace: Trace) -> list[Entry]:
 def _layers(layers: int) -> Entry:
     """Return the colors of the layers: a numbered sample of each, or a band from the first to the last."""
     if layers <= NUMBERED:
-        return Entry(
-            together(map(_layer, range(layers), [layers] * layers)), 17.0 * layers - 1, f"layer{'s' * (layers > 1)}"
-        )
+        samples: list[Diagram] = []
+        for layer in range(layers):
+            x, color = 17 * layer, theme.layer_color(layer, layers)
+            number = label(x + WIDE / 2, 7, str(layer), 9.5, style(theme.text_on(color)), weight=600)
+            samples += [box(x, 0, WIDE, TALL, style(color), 2), number]
+        return Entry(together(samples), 17.0 * layers - 1, f"layer{plural(layers)}")
     steps = min(layers, 64)
     wide, ink = 140.0 / steps, style(theme.INK)
     band: list[Diagram] = [
@@ -169,10 +170,3 @@ def _layers(layers: int) -> Entry:
     last = str(layers - 1)
     ends = [label(4, 7, "0", 9.5, ink), label(156, 7, last, 9.5, ink, "start")]
     return Entry(together([*band, *ends]), 158 + text_width(last, 9.5), "layers")
-
-
-def _layer(layer: int, layers: int) -> Diagram:
-    color = theme.layer_color(layer, layers)
-    ink = style(theme.text_on(color))
-    number = label(17 * layer + WIDE / 2, 7, str(layer), 9.5, ink, weight=600)
-    return together([box(17 * layer, 0, WIDE, TALL, style(color), 2), number])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
@@ -24,8 +25,6 @@ GAP = 3.0
 
 TIE = 1.6
 """How thick a tie is, in pixels."""
-
-Line = tuple[float, float, float, float]
 
 
 class Message(NamedTuple):
@@ -53,7 +52,8 @@ def links_of(layout: Layout, links: str) -> Links:
         return Links(found)
     least = _box(layout)
     late = [message for message in found if message.waits > least]
-    if layout.height < LOW or not _has_room(layout, late):
+    most = max(Counter(message.sent.row for message in late).values(), default=0)
+    if layout.height < LOW or most * ROOM > layout.x1 - layout.x0:
         late = []
     shown = set(late)
     return Links(late, [message for message in found if message not in shown])
@@ -68,11 +68,11 @@ def draw_arrows(layout: Layout, messages: Sequence[Message]) -> list[Diagram]:
     return [lines(arrows, style(None, theme.ARROW, 1)), *heads]
 
 
-def arrow_of(layout: Layout, message: Message) -> Line:
+def arrow_of(layout: Layout, message: Message) -> Rect:
     """Return the arrow of a message, from edge to edge."""
     down = message.received.row > message.sent.row
-    start, end = layout.shape(message.sent), layout.shape(message.received)
-    return (*_edge(start, down), *_edge(end, not down))
+    (x0, y0, wide0, tall0), (x1, y1, wide1, tall1) = layout.shape(message.sent), layout.shape(message.received)
+    return x0 + wide0 / 2, y0 + tall0 * down, x1 + wide1 / 2, y1 + tall1 * (not down)
 
 
 def draw_ties(layout: Layout, links: str) -> list[Diagram]:
@@ -80,11 +80,11 @@ def draw_ties(layout: Layout, links: str) -> list[Diagram]:
     return [lines(items, style(None, theme.kind_color(kind), TIE)) for kind, items in ties_of(layout, links).items()]
 
 
-def ties_of(layout: Layout, links: str) -> dict[str, list[Line]]:
+def ties_of(layout: Layout, links: str) -> dict[str, list[Rect]]:
     """Return the lines that join the boxes of a collective, by its kind."""
     if not layout.fine or links in ("none", "p2p") or (links == "auto" and layout.gap < GAP):
         return {}
-    found: dict[str, list[Line]] = {}
+    found: dict[str, list[Rect]] = {}
     for kind, meetings in _collectives(layout):
         slots = _slots(meetings)
         for places, slot in zip(meetings, slots, strict=True):
@@ -120,12 +120,6 @@ def _slots(meetings: list[list[Rect]]) -> list[int]:
     return slots
 
 
-def _has_room(layout: Layout, messages: Sequence[Message]) -> bool:
-    senders = [message.sent[0] for message in messages]
-    most = max(map(senders.count, set(senders)), default=0)
-    return most * ROOM <= layout.x1 - layout.x0
-
-
 def _box(layout: Layout) -> float:
     """Return how long a box of compute is, in ticks: the median."""
     every = [run for row in layout.rows for kind in training() for run in runs_of(row, kind)]
@@ -143,17 +137,12 @@ def _messages(layout: Layout) -> Iterator[Message]:
                 yield Message(Place(here, index), there, layout.event(there).start - event.end)
 
 
-def _edge(place: Rect, below: bool) -> Point:
-    x, y, width, height = place
-    return x + width / 2, y + (height if below else 0.0)
-
-
-def arrow_shape(arrow: Line) -> Polys:
+def arrow_shape(arrow: Rect) -> Polys:
     """Return an arrow as polygons: its shaft and its head."""
     return Polys([[arrow[:2], arrow[2:]], arrow_head(arrow)])
 
 
-def arrow_head(arrow: Line, size: float = 4.0) -> list[Point]:
+def arrow_head(arrow: Rect, size: float = 4.0) -> list[Point]:
     """Return the three corners of a head at the end of an arrow, in pixels."""
     x0, y0, x1, y1 = arrow
     length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5 or 1.0
@@ -165,8 +154,7 @@ def arrow_head(arrow: Line, size: float = 4.0) -> list[Point]:
 def arrow_sample(width: float, height: float) -> Diagram:
     """Return an arrow, for the legend."""
     arrow = (1.0, 2.0, width - 1, height - 2)
-    parts = [lines([arrow], style(None, theme.ARROW, 1)), poly(arrow_head(arrow), style(theme.ARROW))]
-    return together(parts)
+    return together([lines([arrow], style(None, theme.ARROW, 1)), poly(arrow_head(arrow), style(theme.ARROW))])
 
 
 def tie_sample(width: float, height: float, kind: str) -> Diagram:

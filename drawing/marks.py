@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from chalk.core import ApplyName, Compose, Primitive
 from chalk.envelope import Envelope
@@ -50,20 +50,22 @@ def style(
 class Mark(Shape):
     """A shape made of polygons and lines, which chalk's own renderers draw as a path."""
 
-    def outlines(self) -> Sequence[Poly]:
-        """Return the polygons and lines of the shape."""
+    closed = True
+
+    def outlines(self) -> Sequence[Sequence[Point]]:
+        """Return the corners of the polygons or, of a mark that is not ``closed``, of the lines."""
         raise NotImplementedError
 
     def to_path(self) -> Path:
         """Return the shape as a path of chalk's."""
         found: list[Any] = []
-        for one in self.outlines():
-            corners = [*one.corners, one.corners[0]] if one.closed else list(one.corners)
-            found += Path.from_list_of_tuples(corners, closed=one.closed).loc_trails
+        for corners in self.outlines():
+            around = [*corners, corners[0]] if self.closed else list(corners)
+            found += Path.from_list_of_tuples(around, closed=self.closed).loc_trails
         return Path(found)
 
     def _points(self) -> list[Point]:
-        return [point for one in self.outlines() for point in one.corners]
+        return [point for corners in self.outlines() for point in corners]
 
     def get_bounding_box(self) -> BoundingBox:
         return BoundingBox([P2(x, y) for x, y in self._points()])
@@ -79,86 +81,69 @@ class Mark(Shape):
         return visitor.visit_path(self.to_path(), **kwargs)
 
 
-@dataclass(slots=True)
-class Poly(Mark):
-    """A polygon, or an open line."""
-
-    corners: Sequence[Point]
-    closed: bool = True
-
-    def outlines(self) -> Sequence[Poly]:
-        return [self]
-
-
-@dataclass(slots=True)
+@dataclass
 class Polys(Mark):
-    """Polygons of one style."""
+    """Polygons of one style, or open lines."""
 
     items: Sequence[Sequence[Point]]
+    closed: bool = True
 
-    def outlines(self) -> Sequence[Poly]:
-        return [Poly(corners) for corners in self.items]
+    def outlines(self) -> Sequence[Sequence[Point]]:
+        return self.items
 
 
-@dataclass(slots=True)
+@dataclass
 class Boxes(Mark):
     """Rectangles (x, y, width, height) of one style."""
 
     items: Sequence[Rect]
     radius: float = 0.0
 
-    def outlines(self) -> Sequence[Poly]:
-        return [Poly([(x, y), (x + w, y), (x + w, y + h), (x, y + h)]) for x, y, w, h in self.items]
+    def outlines(self) -> Sequence[Sequence[Point]]:
+        return [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in self.items]
 
 
-@dataclass(slots=True)
+@dataclass
 class Lines(Mark):
     """Straight lines (x1, y1, x2, y2) of one style."""
 
     items: Sequence[Rect]
+    closed = False
 
-    def outlines(self) -> Sequence[Poly]:
-        return [Poly([(a, b), (c, d)], closed=False) for a, b, c, d in self.items]
+    def outlines(self) -> Sequence[Sequence[Point]]:
+        return [[(a, b), (c, d)] for a, b, c, d in self.items]
 
 
-@dataclass(slots=True)
+@dataclass
 class Bars(Mark):
     """Horizontal bars of one thickness and style, row by row: as a stroke, a bar takes a third of a box's bytes."""
 
     items: Sequence[Bar]
     thick: float
 
-    def outlines(self) -> Sequence[Poly]:
+    def outlines(self) -> Sequence[Sequence[Point]]:
         return Boxes([(x, y - self.thick / 2, length, self.thick) for x, y, length in self.items]).outlines()
 
 
-@dataclass(slots=True)
+@dataclass
 class Hovers(Mark):
-    """Invisible horizontal bars of one thickness, each with a hover text."""
+    """Invisible horizontal bars of one thickness, each with a hover text, for places that are drawn already."""
 
     items: Sequence[tuple[Bar, str]]
     thick: float
 
-    def outlines(self) -> Sequence[Poly]:
+    def outlines(self) -> Sequence[Sequence[Point]]:
         return Bars([bar for bar, _ in self.items], self.thick).outlines()
 
 
-class ArrowHover(NamedTuple):
+@dataclass
+class ArrowHovers(Mark):
     """Invisible places with a hover text, and the arrow between them that appears while the pointer rests on one."""
 
-    places: Sequence[Rect]
-    text: str
-    arrow: Mark
+    items: Sequence[tuple[Sequence[Rect], str, Mark]]
 
-
-@dataclass(slots=True)
-class ArrowHovers(Mark):
-    """Many hover texts with arrows as one leaf."""
-
-    items: Sequence[ArrowHover]
-
-    def outlines(self) -> Sequence[Poly]:
-        return Boxes([place for hover in self.items for place in hover.places]).outlines()
+    def outlines(self) -> Sequence[Sequence[Point]]:
+        return Boxes([place for places, _, _ in self.items for place in places]).outlines()
 
 
 @dataclass
@@ -216,9 +201,18 @@ def _letter_width(letter: str) -> float:
     return 0.92 if letter in _WIDE else 0.66 if letter.isupper() else 0.6
 
 
+UNSEEN = style("#000000", None, 0, 0.0)
+"""The style of an invisible shape that the pointer still finds."""
+
+
+def leaf(shape: Mark, how: Style = UNSEEN) -> Primitive:
+    """Return a shape with a style as a leaf of a diagram."""
+    return Primitive(shape, how, IDENTITY)
+
+
 def boxes(items: Sequence[Rect], how: Style, radius: float = 0.0) -> Primitive:
-    """Return boxes of one style as one leaf."""
-    return Primitive(Boxes(items, radius), how, IDENTITY)
+    """Return boxes of one style."""
+    return leaf(Boxes(items, radius), how)
 
 
 def box(x: float, y: float, w: float, h: float, how: Style, radius: float = 0.0) -> Primitive:
@@ -226,33 +220,14 @@ def box(x: float, y: float, w: float, h: float, how: Style, radius: float = 0.0)
     return boxes([(x, y, w, h)], how, radius)
 
 
-UNSEEN = style("#000000", None, 0, 0.0)
-"""The style of an invisible shape that the pointer still finds."""
-
-
 def unseen(text: str, place: Rect) -> Titled:
     """Return an invisible box with a hover text, for a place that is drawn already."""
     return Titled(text, box(*place, UNSEEN))
 
 
-def hovers(items: Sequence[tuple[Bar, str]], thick: float) -> Primitive:
-    """Return hover texts for places that are drawn already, as one leaf."""
-    return Primitive(Hovers(items, thick), UNSEEN, IDENTITY)
-
-
-def arrow_hovers(items: Sequence[ArrowHover]) -> Primitive:
-    """Return hover texts with arrows as one leaf."""
-    return Primitive(ArrowHovers(items), UNSEEN, IDENTITY)
-
-
-def bars(items: Sequence[Bar], thick: float, how: Style) -> Primitive:
-    """Return horizontal bars of one thickness as one leaf."""
-    return Primitive(Bars(items, thick), how, IDENTITY)
-
-
 def poly(corners: Sequence[Point], how: Style, closed: bool = True) -> Primitive:
     """Return a polygon or a line."""
-    return Primitive(Poly(corners, closed), how, IDENTITY)
+    return leaf(Polys([corners], closed), how)
 
 
 def star(x: float, y: float, size: float, how: Style) -> Primitive:
@@ -262,8 +237,8 @@ def star(x: float, y: float, size: float, how: Style) -> Primitive:
 
 
 def lines(items: Sequence[Rect], how: Style) -> Primitive:
-    """Return straight lines of one style as one leaf."""
-    return Primitive(Lines(items), how, IDENTITY)
+    """Return straight lines of one style."""
+    return leaf(Lines(items), how)
 
 
 def label(
@@ -288,7 +263,7 @@ def together(parts: Iterable[Diagram], x0: float = 0, y0: float = 0, x1: float =
 def merged(parts: Iterable[Diagram]) -> list[Diagram]:
     """Return the same shapes with all of one style as one leaf, which takes a fraction of the bytes: corners are not
     rounded any more, and shapes of a style that comes first lie below all of one that comes later."""
-    found: dict[tuple[object, ...], tuple[Style, list[Any]]] = {}
+    found: dict[tuple[Any, ...], tuple[Style, list[Any]]] = {}
     labels: list[Diagram] = []
     stack = [*parts][::-1]
     while stack:
@@ -304,16 +279,12 @@ def merged(parts: Iterable[Diagram]) -> list[Diagram]:
                 found.setdefault((Bars, id(how), round(height, 2)), (how, []))[1].append(bar)
         elif isinstance(shape, (Boxes, Lines)):
             found.setdefault((type(shape), id(how)), (how, []))[1].extend(shape.items)
-        elif isinstance(shape, Poly) and shape.closed:
-            corners = [(round(x, 1), round(y, 1)) for x, y in shape.corners]
-            found.setdefault((Polys, id(how)), (how, []))[1].append(corners)
+        elif isinstance(shape, Polys) and shape.closed:
+            rounded = [[(round(x, 1), round(y, 1)) for x, y in corners] for corners in shape.items]
+            found.setdefault((Polys, id(how)), (how, []))[1].extend(rounded)
         else:
             labels.append(node)
-    joined = [
-        Primitive(kind(items, *more), how, IDENTITY)  # type: ignore[operator]
-        for (kind, _, *more), (how, items) in found.items()
-    ]
-    return [*joined, *labels]
+    return [*(leaf(kind(items, *more), how) for (kind, _, *more), (how, items) in found.items()), *labels]
 
 
 def box_envelope(x0: float, y0: float, x1: float, y1: float) -> Envelope:

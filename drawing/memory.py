@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 from lib.basics.units import Elements
 from lib.record.events import Event
@@ -13,10 +11,10 @@ from lib.record.kinds import MEMORY_KINDS
 from lib.record.score import memory_parts
 
 from . import theme
-from .layout import PAD, Layout, Rect, ticks
+from .layout import PAD, Layout, Rect, Row, ticks
 from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style, text_width, unseen
 from .peak import held_at, moment
-from .texts import brief_ranks, brief_size, full_ranks
+from .texts import brief_size
 from .timeline import axis, fitting, grid
 from .trace import Trace
 
@@ -31,33 +29,7 @@ ZONE, WIDER = (6.0, 16.0), 4
 is in a crowded picture."""
 LINE, SAMPLE = 13.0, 8.0
 """Height of a line in the list of what is held at the peak, and side of its color samples, in pixels."""
-
-
-@dataclass
-class Profile:
-    """Ranks whose memory is the same at all times, and the samples of the first."""
-
-    ranks: list[int]
-    samples: Sequence[Event]
-    devices: Sequence[int] = ()
-    """The devices of the ranks, if these are hosts."""
-
-    @property
-    def name(self) -> str:
-        """The name of all its ranks."""
-        return full_ranks(self.ranks, self.devices)
-
-    @property
-    def most(self) -> Elements:
-        """The highest sample, in elements."""
-        return max((event.memory for event in self.samples), default=0)
-
-
-class Scale(NamedTuple):
-    """The vertical scale of strips, given by the highest sample of their ranks and their target, if any."""
-
-    peak: Event
-    target: Elements | float | None = None
+Target = Elements | float | None
 
 
 def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
@@ -66,31 +38,30 @@ def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     trace, profiles = layout.trace, profiles_of(layout)
     assert trace.peak is not None
     on_devices = [profile for profile in profiles if not profile.devices]
-    parts, bottom = _strips(layout, on_devices, Scale(trace.peak, trace.memory_target), "Memory", y)
+    parts, bottom = _strips(layout, on_devices, trace.peak, trace.memory_target, "Memory", y)
     if trace.host_peak is not None and trace.host_peak.memory > 0:
         on_hosts, title = [profile for profile in profiles if profile.devices], "Memory of hosts, on its own scale"
-        more, bottom = _strips(layout, on_hosts, Scale(trace.host_peak), title, bottom + 2 * GAP)
+        more, bottom = _strips(layout, on_hosts, trace.host_peak, None, title, bottom + 2 * GAP)
         parts += more
     scale, end = axis(layout, bottom)
     return [*parts, *scale], end
 
 
 def _strips(
-    layout: Layout, profiles: Sequence[Profile], scale: Scale, title: str, y: float
+    layout: Layout, profiles: Sequence[Row], peak: Event, target: Target, title: str, y: float
 ) -> tuple[list[Diagram], float]:
     """Return a strip for each profile, or for some, below a title, and the y where the last one ends."""
-    shown, peak = _chosen(profiles, scale.peak.rank), scale.peak
+    shown = _chosen(profiles, peak.rank)
     title += "" if len(shown) == len(profiles) else f" ({len(shown)} of {len(profiles)} different profiles)"
     top = y + 20
     first, *others = sorted(shown, key=lambda profile: peak.rank not in profile.ranks)
-    highest = Strip(layout, first, scale, top, TALL)
+    highest = Strip(layout, first, peak, target, top, TALL)
     note = PeakNote(highest)
     said, below = note.parts()
     low = LOW if len(others) <= 4 else LOWEST
-    strips = [
-        highest,
-        *[Strip(layout, profile, scale, below + place * (low + GAP), low) for place, profile in enumerate(others)],
-    ]
+    tops = [below + place * (low + GAP) for place in range(len(others))]
+    lower = [Strip(layout, profile, peak, target, y, low) for profile, y in zip(others, tops, strict=True)]
+    strips = [highest, *lower]
     bottom = strips[-1].bottom if others else below - GAP
     ground = style(theme.CARD, theme.GRID, 1)
     parts: list[Diagram] = [
@@ -104,14 +75,10 @@ def _strips(
     return [*parts, *([] if first.devices else note.line()), *said], bottom
 
 
-def target_color(trace: Trace) -> str:
-    """Return the color of the target's line, which is neutral for a run with a fault."""
-    return {None: theme.MUTE, True: theme.GOOD, False: theme.BAD}[trace.small_enough]
-
-
 def target_line(trace: Trace, x0: float, x1: float, y: float) -> Diagram:
-    """Return the line of the target."""
-    return lines([(x0, y, x1, y)], style(None, target_color(trace), 1.2, None, (5.0, 3.0)))
+    """Return the line of the target, which is neutral for a run with a fault."""
+    color = {None: theme.MUTE, True: theme.GOOD, False: theme.BAD}[trace.small_enough]
+    return lines([(x0, y, x1, y)], style(None, color, 1.2, None, (5.0, 3.0)))
 
 
 def stairs(points: Sequence[Point], end: float) -> list[Point]:
@@ -126,26 +93,31 @@ def stairs(points: Sequence[Point], end: float) -> list[Point]:
     return [*corners, (max(end, corners[-1][0]), corners[-1][1])]
 
 
-def profiles_of(layout: Layout) -> list[Profile]:
-    """Return the different profiles, in order of rank."""
-    found: dict[tuple[object, ...], Profile] = {}
+def profiles_of(layout: Layout) -> list[Row]:
+    """Return the different profiles, in order of rank: as rows of the ranks whose memory is the same at all times."""
+    found: dict[tuple[object, ...], Row] = {}
     for rank, events in layout.trace.by_rank.items():
         near = layout.trace.hosts.get(rank, ())
         key = (bool(near), *((event.issued, event.held) for event in events))
-        profile = found.setdefault(key, Profile([], events))
+        profile = found.setdefault(key, Row([], [events]))
         profile.ranks.append(rank)
-        profile.devices = [*profile.devices, *near]
+        profile.devices += near
     return list(found.values())
 
 
-def _chosen(profiles: Sequence[Profile], peak_rank: int) -> list[Profile]:
+def _most(profile: Row) -> Elements:
+    """Return the highest sample, in elements."""
+    return max((event.memory for event in profile.events), default=0)
+
+
+def _chosen(profiles: Sequence[Row], peak_rank: int) -> list[Row]:
     """Return at most SHOWN profiles: the one with the peak, the lowest, and others at even distances."""
     if len(profiles) <= SHOWN:
         return list(profiles)
     places = range(len(profiles))
     wanted = [
         next(place for place in places if peak_rank in profiles[place].ranks),
-        min(places, key=lambda place: profiles[place].most),
+        min(places, key=lambda place: _most(profiles[place])),
         *(round(step * (len(profiles) - 1) / (SHOWN - 1)) for step in range(SHOWN)),
     ]
     return [profiles[place] for place in sorted(list(dict.fromkeys(wanted))[:SHOWN])]
@@ -155,9 +127,10 @@ class Strip:
     """The memory of one profile, from ``top`` down, ``height`` pixels high. All strips of devices share one scale, and
     all of hosts another."""
 
-    def __init__(self, layout: Layout, profile: Profile, scale: Scale, top: float, height: float) -> None:
-        self.layout, self.profile, self.scale, self.top, self.bottom = layout, profile, scale, top, top + height
-        highest = max(float(scale.peak.memory), float(scale.target or 0)) * ROOM
+    def __init__(self, layout: Layout, profile: Row, peak: Event, target: Target, top: float, height: float) -> None:
+        self.layout, self.profile, self.peak, self.target = layout, profile, peak, target
+        self.top, self.bottom = top, top + height
+        highest = max(float(peak.memory), float(target or 0)) * ROOM
         self.per_element = height / (highest or 1.0)
 
     def y(self, elements: Elements | float) -> float:
@@ -167,7 +140,7 @@ class Strip:
     @cached_property
     def steps(self) -> list[Step]:
         """The stored amounts and the x from which on they hold."""
-        return steps_of(self.layout, self.profile.samples)
+        return steps_of(self.layout, self.profile.events)
 
     def area(self) -> list[Diagram]:
         """Return the stacked kinds, the highest first since those below are painted over it, and a line along all."""
@@ -188,9 +161,9 @@ class Strip:
         """Return invisible boxes with hover texts on what is held, each at least so many pixels wide. A box of several
         samples describes the highest one."""
         layout, least = self.layout, least * self.layout.rough * (WIDER if self.layout.crowded else 1)
-        unit, name = layout.trace.unit, self.profile.name
+        unit, name = layout.trace.unit, self.profile.full_name
         parts: list[Diagram] = []
-        for start, end, samples in zones_of(layout, self.profile.samples, least):
+        for start, end, samples in zones_of(layout, self.profile.events, least):
             most = max(samples, key=lambda event: event.memory)
             when = f"from {unit.at(unit.brief(most.issued))}"
             if len(samples) > 1:
@@ -204,16 +177,16 @@ class Strip:
     def around(self) -> list[Diagram]:
         """Return the name of the strip, its maximum, and the line of the target."""
         layout, middle, ranks = self.layout, (self.top + self.bottom) / 2, self.profile.ranks
-        name = fitting(layout, brief_ranks(ranks, self.profile.devices), 11.0)
-        most = f"max {brief_size(layout.trace.size_unit, self.profile.most)}"
+        name = fitting(layout, self.profile.name, 11.0)
+        most = f"max {brief_size(layout.trace.size_unit, _most(self.profile))}"
         parts: list[Diagram] = [
-            Titled(self.profile.name, label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
+            Titled(self.profile.full_name, label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
             label(layout.x1 + 8, middle, most, 9.5, style(theme.MUTE), "start"),
         ]
         if len(ranks) > 1:
             parts.append(label(layout.x1 + 8, middle + 13, f"{len(ranks)} ranks", 9.5, style(theme.MUTE), "start"))
-        if self.scale.target is not None:
-            parts.append(target_line(layout.trace, layout.x0, layout.x1, self.y(self.scale.target)))
+        if self.target is not None:
+            parts.append(target_line(layout.trace, layout.x0, layout.x1, self.y(self.target)))
         return parts
 
 
@@ -221,7 +194,7 @@ class PeakNote:
     """The explanation of the peak: a line up to its operation, what happens there, and what is held."""
 
     def __init__(self, strip: Strip) -> None:
-        self.strip, self.peak, self.layout = strip, strip.scale.peak, strip.layout
+        self.strip, self.peak, self.layout = strip, strip.peak, strip.layout
         self.x, self.y = self.layout.x(self.peak.issued), strip.y(self.peak.memory)
         self.held = held_at(self.peak, self.layout.trace)
 
@@ -275,20 +248,24 @@ class PeakNote:
         words = max(text_width(part.text, 10) for part in self.held) + SAMPLE + 5
         width = words + 14 + max(text_width(size, 10) for _, size in rows)
         height = LINE * len(rows) + 4
-        target = strip.scale.target
+        target = strip.target
         line = strip.y(target) if target is not None else strip.top
-        free = [(left, self._top_between(left, left + width)) for left in _places(layout.x0 + 4, layout.x1 - 6 - width)]
+        steps = int((layout.x1 - 10 - width - layout.x0) // 6) + 1  # places six pixels apart
+        lefts = [layout.x0 + 4 + 6 * step for step in range(steps)]
+        ends = [*[x for x, _ in strip.steps[1:]], layout.x1]
+        over = [(x, end, sum(held)) for (x, held), end in zip(strip.steps, ends, strict=True)]
+        most = [max((size for x, end, size in over if x < left + width and end > left), default=0) for left in lefts]
         fits = (
-            (left, top, width, height)
+            (left, top)
             for top in (line + 3, strip.top + 3)  # below the line of the target, if there is room
-            for left, curve in free[::-1]
-            if top + height <= curve - 3
+            for left, size in zip(lefts[::-1], most[::-1], strict=True)
+            if top + height <= strip.y(size) - 3
             and not any(_overlap((left - 6, top, width + 12, height), one) for one in taken)
         )
         place = next(fits, None)
         if place is None:
             return []
-        left, top, _, _ = place
+        left, top = place
         parts: list[Diagram] = [box(left - 4, top, width + 8, height, style(theme.CARD, theme.GRID, 1), 3)]
         for line, (part, size) in enumerate(rows):
             y = top + 2 + LINE * (line + 0.5)
@@ -299,18 +276,6 @@ class PeakNote:
                 label(left + width, y, size, 10, style(theme.INK), "end"),
             ]
         return parts
-
-    @cached_property
-    def _heights(self) -> list[tuple[float, float, Elements]]:
-        """The amounts stored, each from one x to another."""
-        steps = self.strip.steps
-        ends = [*[x for x, _ in steps[1:]], self.layout.x1]
-        return [(x, end, sum(held)) for (x, held), end in zip(steps, ends, strict=True)]
-
-    def _top_between(self, left: float, right: float) -> float:
-        """Return the y of the highest point of the curve from one x to another."""
-        over = (size for x, end, size in self._heights if x < right and end > left)
-        return self.strip.y(max(over, default=0))
 
     def _sum(self) -> list[str]:
         """Return the peak as a sum, in lines that fit the width."""
@@ -339,18 +304,8 @@ class PeakNote:
         return [lines(pieces, under), lines(pieces, dots), dot]
 
 
-def _places(first: float, last: float) -> list[float]:
-    """Return places from the first to the last, six pixels apart."""
-    return [first + 6 * step for step in range(int((last - first) / 6) + 1)] if last >= first else []
-
-
 def _overlap(one: Rect, other: Rect) -> bool:
-    return (
-        one[0] < other[0] + other[2]
-        and other[0] < one[0] + one[2]
-        and one[1] < other[1] + other[3]
-        and other[1] < one[1] + one[3]
-    )
+    return all(one[at] < other[at] + other[at + 2] and other[at] < one[at] + one[at + 2] for at in (0, 1))
 
 
 def zones_of(layout: Layout, samples: Sequence[Event], least: float) -> list[tuple[float, float, list[Event]]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lib.basics.errors import PuzzleError
 from lib.grading.notebook import Hint
-from lib.learner.tensors import TENSORS, Tensor
+from lib.learner.tensors import TENSORS
 from lib.running.run import Run
 from lib.running.sweep import Sweep
 
@@ -28,16 +28,12 @@ def register() -> None:
     if formatter is None:
         return
     html = formatter.formatters["text/html"]
-    html.for_type(Run, _show_run)
+    html.for_type(Run, lambda run: draw(run)._repr_html_())
     html.for_type(Sweep, _show_sweep)
     for kind in TENSORS:
-        html.for_type(kind, _show_tensor)
+        html.for_type(kind, lambda tensor: draw_tensor(tensor)._repr_html_())
     formatter.formatters["text/markdown"].for_type(Hint, _show_hint)
     shell.events.register("post_run_cell", _show_failure)
-
-
-def _show_run(run: Run) -> str:
-    return draw(run)._repr_html_()
 
 
 def _show_sweep(sweep: Sweep) -> str:
@@ -55,10 +51,6 @@ def _show_failure(result: Any) -> None:
         display = sys.modules["IPython"].display.display
         shown = play(failed) if re.search(r"\bplay\(", result.info.raw_cell) else draw(failed)
         display({"text/html": shown._repr_html_(), "text/plain": str(failed)}, raw=True)
-
-
-def _show_tensor(tensor: Tensor) -> str:
-    return draw_tensor(tensor)._repr_html_()
 
 
 def _show_hint(hint: Hint) -> str:

@@ -49,7 +49,7 @@ def _plan(layout: Layout, kind: str, cut: float | None) -> NumberPlan:
     spans = {(ranges(run[0].batches), run[-1].end - run[0].start) for run in runs}
     for size in SIZES:
         if runs and layout.height >= size + 3 and all(fits(layout, *span, size) for span in spans):
-            legible = all(_contrast(layout, run, size) >= LEAST_CONTRAST for run in runs)
+            legible = all(_ink(layout, run, size)[1] >= LEAST_CONTRAST for run in runs)
             return NumberPlan(size, each=False) if legible else NumberPlan()
     return NumberPlan()
 
@@ -62,7 +62,7 @@ def over_runs(layout: Layout, row: Row, plans: NumberPlans, pale: Container[int]
             for run in runs_of(row, kind):
                 x = layout.x((run[0].start + run[-1].end) / 2)
                 faded = all(id(event) in pale for event in run)
-                how = style(theme.INK if faded else _ink(layout, run, size))
+                how = style(theme.INK if faded else _ink(layout, run, size)[0])
                 text = ranges(run[0].batches)
                 yield label(x, row.y + layout.height / 2, text, size, how, weight=600, passive=True)
 
@@ -97,26 +97,15 @@ def joined(layout: Layout, row: Row) -> dict[int, tuple[Event, ...]]:
     return {id(event): run for run in runs for event in run}
 
 
-def _under(layout: Layout, run: Sequence[Event], size: float) -> list[str]:
-    """Return the colors behind a number in the middle of a run."""
-    if _tinted(layout, run):
-        return [theme.CARD]
+def _ink(layout: Layout, run: Sequence[Event], size: float) -> tuple[str, float]:
+    """Return the color of a number in the middle of a run, and its least contrast to the boxes behind it. On boxes that
+    are pale it has the color of other texts."""
+    kind = run[0].kind
+    if theme.outlined(kind) and (not layout.trace.by_operation or kind in theme.BANDS):
+        return theme.INK, theme.contrast(theme.INK, theme.CARD)
     middle = (run[0].start + run[-1].end) / 2
     half = (text_width(ranges(run[0].batches), size) / 2 + 1) / layout.per_tick
     covered = (event for event in run if event.start < middle + half and event.end > middle - half)
-    return [color_of(event, layout.trace) for event in covered]
-
-
-def _ink(layout: Layout, run: Sequence[Event], size: float) -> str:
-    return theme.INK if _tinted(layout, run) else theme.text_on(*_under(layout, run, size))
-
-
-def _tinted(layout: Layout, run: Sequence[Event]) -> bool:
-    """Return whether boxes are so pale that numbers on them have the color of other texts."""
-    kind = run[0].kind
-    return theme.outlined(kind) and (not layout.trace.by_operation or kind in theme.BANDS)
-
-
-def _contrast(layout: Layout, run: Sequence[Event], size: float) -> float:
-    ink = _ink(layout, run, size)
-    return min(theme.contrast(ink, color) for color in _under(layout, run, size))
+    colors = [color_of(event, layout.trace) for event in covered]
+    ink = theme.text_on(*colors)
+    return ink, min(theme.contrast(ink, color) for color in colors)

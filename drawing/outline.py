@@ -22,15 +22,16 @@ from . import theme
 from .figure import Figure
 from .layout import PAD, Layout, Rect
 from .legend import draw_legend
-from .marks import Diagram, Titled, boxes, label, lines, style, text_width
+from .marks import Diagram, Titled, boxes, label, lines, style
 from .numbering import plan_numbers
-from .picture import WIDTH, card
+from .picture import WIDTH, card, heading
 from .texts import share_text
 from .timeline import axis, draw_timeline, empty_rows, row_names
 from .trace import Trace, trace_of
 
 HEAD, GAP = 24.0, 16.0
 """Room for a heading, and between two schedules, in pixels."""
+MEANS = "(strong: computes, faint: only communicates)"
 
 
 def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
@@ -51,7 +52,7 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     legend, y = draw_legend([layout], [plans], y + 12, memory=False)
     x, middle = layout.x(sketch.until), layout.rows[len(layout.rows) // 2].y + layout.height / 2
     parts = [
-        *_heading(title, "", PAD),
+        *heading(title, "", PAD)[0],
         *draw_timeline(layout, "auto", plans, notes=False),
         lines([(x, layout.top - 4, x, layout.bottom + 2)], style(None, theme.INK, 1.5)),
         label((x + layout.x1) / 2, middle, "the rest is yours to find", 12, style(theme.MUTE)),
@@ -80,13 +81,9 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
     scale, y = axis(below, below.bottom)
     legend, y = draw_legend([above], [plans], y + 12, memory=False, links="none")
     parts = [
-        *_heading(own.title, _figures(own), PAD),
+        *heading(own.title, _figures(own), PAD)[0],
         *draw_timeline(above, "none", plans),
-        *_heading(
-            "the target's outline",
-            f"{_figures(target)} (strong: computes, faint: only communicates)",
-            above.bottom + GAP,
-        ),
+        *heading("the target's outline", f"{_figures(target)} {MEANS}", above.bottom + GAP)[0],
         *_silhouette(below, aim),
         *scale,
         *legend,
@@ -148,14 +145,6 @@ def _silhouette(layout: Layout, outline: Outline) -> list[Diagram]:
         Titled("the target only communicates", boxes(bars(outline.busy), style(theme.HATCH))),
         Titled("the target computes", boxes(bars(outline.compute), style(theme.MUTE))),
         *row_names(layout),
-    ]
-
-
-def _heading(title: str, note: str, y: float) -> list[Diagram]:
-    end = PAD + text_width(title, 13, bold=True)
-    return [
-        label(PAD, y + 8, title, 13, style(theme.INK), "start", 650),
-        label(end + 10, y + 9, note, 11, style(theme.MUTE), "start"),
     ]
 
 

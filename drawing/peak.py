@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fractions import Fraction
+from itertools import takewhile
 from typing import NamedTuple
 
 from lib.basics.errors import show_layers
-from lib.basics.units import Elements, SizeUnit
+from lib.basics.units import Elements
 from lib.machine.cost import Cost
 from lib.record.events import END, MARKS, Event
 from lib.record.kinds import KINDS, SAVED
@@ -15,7 +15,7 @@ from lib.record.labels import ADAPTER
 from lib.record.score import memory_parts
 
 from . import theme
-from .hover import layered
+from .operations import layered
 from .texts import plural, ranges
 from .trace import Trace
 
@@ -61,18 +61,13 @@ def _counted(kind: str, elements: Elements, sizes: dict[str, Elements]) -> str:
     return f"{about}{shown} {word.removesuffix('s') if shown == '1' else word}"
 
 
-def in_words(held: Iterable[Held], unit: SizeUnit) -> str:
-    """Return the parts of memory in a line."""
-    return ", ".join(f"{part.text} ({unit.show(part.elements)})" for part in held)
-
-
 def why_highest(trace: Trace) -> str:
     """Return a sentence on when memory is highest, and what is held then."""
     peak = trace.peak
     if peak is None:
         return ""
-    said, held = moment(peak, trace, False), in_words(held_at(peak, trace), trace.size_unit)
-    return f"Memory of rank {peak.rank} is highest as {said}: it holds {held}."
+    held = ", ".join(f"{part.text} ({trace.size_unit.show(part.elements)})" for part in held_at(peak, trace))
+    return f"Memory of rank {peak.rank} is highest as {moment(peak, trace, False)}: it holds {held}."
 
 
 def moment(peak: Event, trace: Trace, several: bool) -> str:
@@ -94,13 +89,9 @@ def _just_ended(peak: Event, trace: Trace) -> Event | None:
     """Return the compute that ends when a communication is issued, if there is one."""
     if peak.lane == "compute":
         return None
-    last = None
-    for event in trace.by_rank[peak.rank]:
-        if event is peak:
-            break
-        if event.lane == "compute" and event.length:
-            last = event
-    return last if last is not None and last.end == peak.issued else None
+    before = takewhile(lambda event: event is not peak, trace.by_rank[peak.rank])
+    computes = [event for event in before if event.lane == "compute" and event.length]
+    return computes[-1] if computes and computes[-1].end == peak.issued else None
 
 
 def _named(event: Event, several: bool) -> str:

@@ -26,7 +26,7 @@ from lib.record.labels import ADAPTER, NONE
 from lib.record.table import OPERATIONS, RECEIVE, SEND, in_lane
 
 from . import theme
-from .files import write
+from .figure import write
 from .templates import Columns, Placeholders, RangeTexts, Template, columns_of, renaming
 from .texts import full_ranks
 from .trace import Trace, trace_of

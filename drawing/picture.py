@@ -18,7 +18,7 @@ from .header import draw_header, fit
 from .layout import PAD, Layout
 from .legend import draw_legend
 from .links import LINKS
-from .marks import Diagram, box, label, style
+from .marks import Diagram, box, label, style, text_width
 from .memory import draw_memory
 from .numbering import plan_numbers
 from .peak import why_highest
@@ -68,7 +68,8 @@ def draw(
     trace = with_chain(trace_of(source, title, time_target, memory_target), chain)
     trace = trace if color == "auto" else replace(trace, color=color)
     if not trace.attempted:
-        return _not_attempted(trace, width, static)
+        words = label(PAD, 26, fit(summary(trace), 13, NARROWEST - 2 * PAD), 13, style(theme.MUTE), "start")
+        return card([words], min(width, NARROWEST), 52, summary(trace), static, trace.title)
     if trace.chain is not None and links == "auto":
         links = "none"  # the chain leads from rank to rank itself, and other lines would hide it
     with collector_off():  # it would take half of the time to look for cycles, of which there are none
@@ -122,12 +123,14 @@ def card(
     return Figure([back, *parts], width, height, words, static, title)
 
 
-def title_and_note(title: str, note: str, y: float = 26.0) -> list[Diagram]:
-    """Return the head of a picture: a title and a line below it."""
-    return [
-        label(PAD, y, title, 17, style(theme.INK), "start", 650),
-        label(PAD, y + 20, note, 11.5, style(theme.MUTE), "start"),
-    ]
+def heading(title: str, note: str, y: float) -> tuple[list[Diagram], float]:
+    """Return the title of one of several schedules, a note beside it, and the x where that ends."""
+    end = PAD + text_width(title, 13, bold=True) + 10
+    parts: list[Diagram] = [label(PAD, y + 8, title, 13, style(theme.INK), "start", 650)]
+    if note:
+        parts.append(label(end, y + 9, note, 11, style(theme.MUTE), "start"))
+        end += 14 + text_width(note, 11)
+    return parts, end
 
 
 def _schedule(
@@ -152,10 +155,3 @@ def _schedule(
     figure.rows = [(row.ranks, row.y, layout.row_height) for row in layout.rows]
     figure.room = below if room else None
     return figure
-
-
-def _not_attempted(trace: Trace, width: float, static: bool) -> Figure:
-    words = summary(trace)
-    shown = fit(words, 13, NARROWEST - 2 * PAD)
-    parts: list[Diagram] = [label(PAD, 26, shown, 13, style(theme.MUTE), "start")]
-    return card(parts, min(width, NARROWEST), 52, words, static, trace.title)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from textwrap import dedent
 from types import CodeType
@@ -29,11 +30,14 @@ SECONDS = 14.0
 MOST_CODE = 1000
 """The largest number of lines of code shown."""
 
+Table = defaultdict[Hashable, int]
+"""Equal items once, each with its index: a new item gets the next one."""
+
 
 def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]:
     """Return the data of the page without its picture, ready for JSON. What occurs many times is in a table, and an
     index stands for it. ``left_out``: a sentence on the ranks that are not among ``rows``, if any."""
-    words, looks, held, failure = Table(), Table(), Table(), trace.failure
+    words, looks, held, failure = _table(), _table(), _table(), trace.failure
     waits = [wait.line for wait in trace.waits.values() if wait.line]
     spot = failure.line if failure is not None and isinstance(failure.line, Spot) else None
     code = Code([*(line for lines in trace.lines.values() for line in lines if line), *waits], spot)
@@ -50,14 +54,20 @@ def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]
         "kinds": [theme.MEMORY[MEMORY_KINDS[slot]] for slot in shown],
         "rows": [_row(trace, row, shown, words, looks, held, code) for row in rows],
         "cards": CARDS,
-        "chosen": _chosen(trace, rows),
-        "words": words.items,
-        "looks": looks.items,
-        "held": held.items,
+        "chosen": next((at for rank in failed_ranks(trace) for at, row in enumerate(rows) if rank in row.ranks), 0),
+        "words": list(words),
+        "looks": list(looks),
+        "held": list(held),
         "code": code.lines,
-        "error": _error(trace),
+        "error": failure and {"says": failure.says, "line": str(failure.line), "sentences": failure.sentences()},
         "left_out": left_out,
     }
+
+
+def _table() -> Table:
+    table = Table()
+    table.default_factory = table.__len__
+    return table
 
 
 def places(figure: Figure, rows: Sequence[Row]) -> dict[str, Any]:
@@ -68,17 +78,9 @@ def places(figure: Figure, rows: Sequence[Row]) -> dict[str, Any]:
     return {**box, "width": figure.size[0], "room": figure.room, "rows": [lines[row.ranks[0]] for row in rows]}
 
 
-def _chosen(trace: Trace, rows: Sequence[Row]) -> int:
-    """Return the row that is selected first: that of the error, that of the most important waiting rank, or row 0."""
-    failure = trace.failure
-    first = [failure.place.rank, *failure.knot()] if failure else []
-    return next((at for rank in first for at, row in enumerate(rows) if rank in row.ranks), 0)
-
-
-def _error(trace: Trace) -> dict[str, Any] | None:
-    """Return the error of a failed run: its message, its line, and marked sentences on who waits for whom."""
-    failure = trace.failure
-    return failure and {"says": failure.says, "line": str(failure.line), "sentences": failure.sentences()}
+def failed_ranks(trace: Trace) -> list[int | None]:
+    """Return the rank of the error of a failed run, and the ranks that wait for each other there."""
+    return [trace.failure.place.rank, *trace.failure.knot()] if trace.failure else []
 
 
 def _row(
@@ -91,7 +93,7 @@ def _row(
             own = theme.in_layer_color(event.kind)
             color = color_of(event, trace) if own else theme.kind_color(event.kind)
             when = [round(time, 6) for time in (event.start - event.issued, event.start, event.length)]
-            what = [looks.place((color, opacity)), words.place(_words(event, row)), code.place(line)]
+            what = [looks[color, opacity], words[_words(event, row)], code.place(line)]
             ops.append([*when, *what, int(event.lane != "compute")])
     ops.sort(key=lambda op: op[1])
     fullest = max(row.ranks, key=lambda rank: max((e.memory for e in trace.by_rank[rank]), default=0))
@@ -102,7 +104,7 @@ def _row(
         "ops": ops,
         "held": _held(trace.by_rank[fullest], shown, held),
         "full": float(trace.host_peak.memory) * 1.02 if trace.host_peak and row.devices else 0.0,
-        "gaps": [[gap.start, gap.end, words.place(waits_for(gap, row, trace))] for gap in gaps_of(trace, row)],
+        "gaps": [[gap.start, gap.end, words[waits_for(gap, row, trace)]] for gap in gaps_of(trace, row)],
         "stuck": _stuck(trace, row, code),
     }
 
@@ -112,7 +114,7 @@ def _held(events: Sequence[Event], shown: Sequence[int], held: Table) -> list[fl
     found: list[float] = []
     since, before = 0.0, -1
     for event in events:
-        place = held.place(tuple(float(event.held[slot]) for slot in shown))
+        place = held[tuple(float(event.held[slot]) for slot in shown)]
         if place != before:
             time = round(event.issued, 6)
             found += [round(time - since, 6), place]
@@ -145,21 +147,6 @@ def _words(event: Event, row: Row) -> str:
     if code.numbers and row.same_batches:
         said += f", mb {ranges(event.batches)}"
     return said
-
-
-class Table:
-    """A table that stores equal items once."""
-
-    def __init__(self) -> None:
-        self.items: list[Hashable] = []
-        self._places: dict[Hashable, int] = {}
-
-    def place(self, item: Hashable) -> int:
-        """Return the index of an item, which is added if it is new."""
-        if item not in self._places:
-            self._places[item] = len(self.items)
-            self.items.append(item)
-        return self._places[item]
 
 
 class Code:

@@ -14,12 +14,11 @@ from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import Elements
 
-from .figure import Figure
-from .files import page as page_of
-from .files import write
+from .figure import Figure, write
+from .figure import page as page_of
 from .layout import Row, rows_of
 from .picture import LARGEST, draw, picture_for_player, small_enough, static_picture
-from .playback import CARDS, places, playback
+from .playback import CARDS, failed_ranks, places, playback
 from .svg import escape
 from .texts import ranges
 from .trace import Trace, trace_of
@@ -108,8 +107,9 @@ def play(
 
 
 def _page(trace: Trace, picture: str, data: dict[str, Any]) -> str:
+    script = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # no tag in it can end the script
     # The template has braces and dollars of its own: only these three are ours.
-    parts = {"title": escape(trace.title), "picture": picture, "data": _script(data)}
+    parts = {"title": escape(trace.title), "picture": picture, "data": script}
     return re.sub(r"\$(title|picture|data)\b", lambda found: parts[found[1]], TEMPLATE.read_text(encoding="utf-8"))
 
 
@@ -151,9 +151,7 @@ def _evenly(trace: Trace, rows: Sequence[Row]) -> list[int]:
     """Return the indices of all rows or, if there are too many, of a selection: where a run failed and who waits there,
     the peak of memory, the first, the last, and others at even distances."""
     counts = [len(row.operations) for row in rows]
-    failure = trace.failure
-    first = [failure.place.rank, *failure.knot()] if failure else []
-    important = [*first, trace.peak.rank if trace.peak else None]
+    important = [*failed_ranks(trace), trace.peak.rank if trace.peak else None]
     found = [place for rank in important for place, row in enumerate(rows) if rank in row.ranks]
     chosen: list[int] = []
     for many in range(len(rows), 0, -1):
@@ -162,8 +160,3 @@ def _evenly(trace: Trace, rows: Sequence[Row]) -> list[int]:
         if sum(counts[place] for place in chosen) <= OPERATIONS:
             break
     return chosen
-
-
-def _script(data: dict[str, Any]) -> str:
-    """Return JSON that no tag in it can end when it stands in a script."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

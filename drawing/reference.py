@@ -19,7 +19,7 @@ from lib.running.sweep import sweep
 
 from .attempts import draw_attempts
 from .compare import compare
-from .files import page, write
+from .figure import page, write
 from .group import draw_group
 from .outline import beside_target
 from .picture import draw

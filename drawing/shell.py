@@ -17,8 +17,7 @@ from lib.grading.commandline import Usage, add_machine, called, function_in, siz
 from lib.running.run import Run, run
 
 from .compare import compare
-from .figure import Figure
-from .files import write
+from .figure import write
 from .links import LINKS
 from .perfetto import perfetto
 from .picture import WIDTH, draw
@@ -106,19 +105,17 @@ def _show(runs: Sequence[Run], options: argparse.Namespace) -> None:
         print("\n\n".join(map(str, runs)))
         return
 
-    def picture() -> Figure:
-        if len(runs) > 1:
-            return compare(*runs, titles=titles, links=options.links, width=options.width)
-        memory = not options.no_memory
-        return draw(runs[0], memory=memory, links=options.links, title=options.title, width=options.width)
-
     names = [run.name for run in runs]
     titles = names if len(set(names)) == len(names) else options.what
     target = Path(options.out)
     if options.play:
         play(runs[0], title=options.title).save(target)
     elif target.suffix.lower() in (".svg", ".html"):
-        picture().save(target)
+        how = {"links": options.links, "width": options.width}
+        if len(runs) > 1:
+            compare(*runs, titles=titles, **how).save(target)
+        else:
+            draw(runs[0], memory=not options.no_memory, title=options.title, **how).save(target)
     else:
         texts = {".json": lambda: perfetto(runs[0]), ".txt": lambda: "\n\n".join(map(str, runs)) + "\n"}
         write(target, texts)

@@ -7,7 +7,7 @@ the dark theme changes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from chalk.core import ApplyTransform, Compose, Primitive
@@ -15,7 +15,7 @@ from chalk.style import Style
 from chalk.types import Diagram
 
 from . import theme
-from .marks import IDENTITY, UNSEEN, ArrowHovers, Bars, Boxes, Hovers, Label, Lines, Mark, Poly, Titled, WithArrow
+from .marks import IDENTITY, UNSEEN, ArrowHovers, Bars, Boxes, Hovers, Label, Lines, Mark, Point, Titled, WithArrow
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
@@ -23,6 +23,8 @@ READABLE, FITS = 9.0, 0.8
 """On a page narrower than FITS of the picture's width, letters stay at least READABLE pixels high, and the picture
 scrolls sideways. A wider page shows all of it."""
 _SIZES = re.compile(r'font-size="([\d.]+)"')
+Attributes = dict[tuple[int, bool], tuple[str, Style]]
+"""The attributes of styles, by their id and whether they are those of a text."""
 MANY = 100
 """More lines than this are written in the shortest form."""
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
@@ -88,11 +90,7 @@ def frame(
     """
     width, height = map(number, size)
     shown_width, shown_height = map(number, shown or size)
-    how = (
-        f' style="max-width:100%;height:auto;vertical-align:top;min-width:{least_width(body, size[0])}"'
-        if fluid
-        else ""
-    )
+    how = f' style="max-width:100%;height:auto;vertical-align:top;min-width:{least_width(body, size[0])}"' * fluid
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" viewBox="0 0 {width} {height}" '
         f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}" '
@@ -101,79 +99,69 @@ def frame(
 
 
 def body(parts: Iterable[Diagram]) -> str:
-    """Return the elements of our marks."""
-    return "".join(Writer().write(parts))
+    """Return the elements of our marks, in order. The walk through their tree has a stack of its own, so that the depth
+    has no limit. Raise TypeError for a diagram that is not made of our marks."""
+    out: list[str] = []
+    stack: list[Diagram | str] = []
+    stack += [*parts][::-1]
+    known: Attributes = {}
+    while stack:
+        node = stack.pop()
+        kind = node.__class__  # chalk's classes are protocols, of which isinstance is slow
+        if kind is str:
+            out.append(node)  # type: ignore[arg-type]
+        elif kind is Primitive:
+            out.append(_leaf(node, known))  # type: ignore[arg-type]
+        elif isinstance(node, Compose):
+            stack += node.diagrams[::-1]
+        elif isinstance(node, Titled):
+            pale = "" if node.opacity is None else f' opacity="{number(node.opacity)}"'
+            said = f"<title>{escape(node.title)}</title>" if node.title else ""
+            out.append(f"<g{pale}>{said}")
+            stack += ["</g>", node.diagram]
+        elif isinstance(node, WithArrow):
+            out.append('<g class="m">')
+            stack += [f"{_hidden(node.arrow)}</g>", node.diagram]
+        elif isinstance(node, ApplyTransform):
+            out.append(f"<g{_moved(node.transform)}>")
+            stack += ["</g>", node.diagram]
+        else:
+            raise TypeError(f"not a mark of this package: {type(node).__name__}")
+    return "".join(out)
 
 
-class Writer:
-    """A writer that walks a tree of marks with a stack of its own, so that the depth has no limit."""
+def _leaf(node: Primitive, known: Attributes) -> str:
+    shape = node.shape
+    if isinstance(shape, Bars):
+        return f'<path{_bar_attributes(node.style, shape.thick)} d="{path_data(shape)}"/>'
+    if isinstance(shape, Hovers):
+        return _hovers(shape)
+    if isinstance(shape, ArrowHovers):
+        return _arrow_hovers(shape)
+    key = id(node.style), isinstance(shape, Label)
+    if key not in known:
+        known[key] = _attributes(node.style, isinstance(shape, Label)), node.style  # kept alive: its id is the key
+    how = known[key][0]
+    if isinstance(shape, Label):
+        return _text(node, shape, how)
+    how += "" if node.transform is IDENTITY else _moved(node.transform)
+    if isinstance(shape, Boxes) and len(shape.items) == 1:
+        x, y, width, height = map(number, shape.items[0])
+        radius = f' rx="{number(shape.radius)}"' if shape.radius else ""
+        return f'<rect x="{x}" y="{y}" width="{width}" height="{height}"{radius}{how}/>'
+    if isinstance(shape, Mark):
+        return f'<path{how} d="{path_data(shape)}"/>'
+    raise TypeError(f"not a mark of this package: {type(shape).__name__}")
 
-    def __init__(self) -> None:
-        self._attributes: dict[tuple[int, bool], tuple[str, Style]] = {}
 
-    def write(self, parts: Iterable[Diagram]) -> list[str]:
-        """Return the elements, in order. Raise TypeError for a diagram that is not made of our marks."""
-        out: list[str] = []
-        stack: list[Diagram | str] = []
-        stack += [*parts][::-1]
-        while stack:
-            node = stack.pop()
-            kind = node.__class__  # chalk's classes are protocols, of which isinstance is slow
-            if kind is str:
-                out.append(node)  # type: ignore[arg-type]
-            elif kind is Primitive:
-                out.append(self._leaf(node))  # type: ignore[arg-type]
-            elif isinstance(node, Compose):
-                stack += node.diagrams[::-1]
-            elif isinstance(node, Titled):
-                pale = "" if node.opacity is None else f' opacity="{number(node.opacity)}"'
-                said = f"<title>{escape(node.title)}</title>" if node.title else ""
-                out.append(f"<g{pale}>{said}")
-                stack += ["</g>", node.diagram]
-            elif isinstance(node, WithArrow):
-                out.append('<g class="m">')
-                stack += [f"{_hidden(node.arrow)}</g>", node.diagram]
-            elif isinstance(node, ApplyTransform):
-                out.append(f"<g{_moved(node.transform)}>")
-                stack += ["</g>", node.diagram]
-            else:
-                raise TypeError(f"not a mark of this package: {type(node).__name__}")
-        return out
-
-    def _leaf(self, node: Primitive) -> str:
-        shape = node.shape
-        if isinstance(shape, Label):
-            return self._text(node, shape)
-        if isinstance(shape, Bars):
-            return f'<path{_bar_attributes(node.style, shape.thick)} d="{path_data(shape)}"/>'
-        if isinstance(shape, Hovers):
-            return _hovers(shape)
-        if isinstance(shape, ArrowHovers):
-            return _arrow_hovers(shape)
-        how = self._style(node.style) + ("" if node.transform is IDENTITY else _moved(node.transform))
-        if isinstance(shape, Boxes) and len(shape.items) == 1:
-            x, y, width, height = map(number, shape.items[0])
-            radius = f' rx="{number(shape.radius)}"' if shape.radius else ""
-            return f'<rect x="{x}" y="{y}" width="{width}" height="{height}"{radius}{how}/>'
-        if isinstance(shape, Mark):
-            return f'<path{how} d="{path_data(shape)}"/>'
-        raise TypeError(f"not a mark of this package: {type(shape).__name__}")
-
-    def _text(self, node: Primitive, shape: Label) -> str:
-        size = float(shape.font_size or 10)
-        x, y = node.transform[2], node.transform[5] + 0.35 * size  # from the visual middle to the base line
-        anchor = "" if shape.anchor == "middle" else f' text-anchor="{shape.anchor}"'
-        weight = "" if shape.weight == 400 else f' font-weight="{shape.weight}"'
-        how = self._style(node.style, text=True) + (' pointer-events="none"' if shape.passive else "")
-        place = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
-        return f"<text {place}{anchor}{weight}{how}>{escape(shape.text)}</text>"
-
-    def _style(self, how: Style, text: bool = False) -> str:
-        key = (id(how), text)
-        found = self._attributes.get(key)
-        if found is None:
-            found = self._attributes[key] = _attributes(how, text), how  # kept alive: its id is the key
-        return found[0]
+def _text(node: Primitive, shape: Label, how: str) -> str:
+    size = float(shape.font_size or 10)
+    x, y = node.transform[2], node.transform[5] + 0.35 * size  # from the visual middle to the base line
+    anchor = "" if shape.anchor == "middle" else f' text-anchor="{shape.anchor}"'
+    weight = "" if shape.weight == 400 else f' font-weight="{shape.weight}"'
+    through = ' pointer-events="none"' if shape.passive else ""
+    place = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
+    return f"<text {place}{anchor}{weight}{how}{through}>{escape(shape.text)}</text>"
 
 
 def _moved(transform: tuple[float, ...]) -> str:
@@ -246,7 +234,8 @@ def path_data(shape: Mark) -> str:
         return "".join(f"M{n(x)} {n(y)}h{n(w)}v{n(h)}h{n(-w)}z" for x, y, w, h in shape.items)
     if isinstance(shape, Lines):
         return _lines(shape)
-    return "".join(map(_outline, shape.outlines()))
+    ending = "z" if shape.closed else ""
+    return "".join(_outline(corners) + ending for corners in shape.outlines())
 
 
 def _lines(shape: Lines) -> str:
@@ -270,12 +259,12 @@ def _bars(shape: Bars) -> str:
     return "".join(out)
 
 
-def _outline(shape: Poly) -> str:
+def _outline(corners: Sequence[Point]) -> str:
     """Return the path of a polygon by differences of rounded places, so that rounding errors do not add up."""
     out: list[str] = []
     x = y = 0.0
-    for corner in shape.corners:
-        to_x, to_y = round(corner[0], 2), round(corner[1], 2)
+    for exact_x, exact_y in corners:
+        to_x, to_y = round(exact_x, 2), round(exact_y, 2)
         if not out:
             out.append(f"M{number(to_x)} {number(to_y)}")
         elif to_y == y:
@@ -285,4 +274,4 @@ def _outline(shape: Poly) -> str:
         else:
             out.append(f"l{number(to_x - x)} {number(to_y - y)}")
         x, y = to_x, to_y
-    return "".join(out) + ("z" if shape.closed else "")
+    return "".join(out)

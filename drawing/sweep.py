@@ -13,9 +13,8 @@ from lib.running.sweep import Sweep, Trial
 from . import theme
 from .figure import Figure
 from .marks import Diagram, Titled, box, label, poly, style
-from .picture import WIDTH, card, title_and_note
 from .texts import plural
-from .time_memory import HEIGHT, RIGHT, TOP, Chart, axes, chart_of, target_area, target_sample
+from .time_memory import MARKS, MEANINGS, TOP, Chart, draw_chart, meaning, stairs, target_area, target_sample
 
 SHOWN, DESCRIBED = 14, 4
 """The largest number of programs in the legend, and of runs in the alternative text: the table below has all."""
@@ -36,25 +35,23 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
         raise PuzzleError("no program of the sweep is right at any size", where="draw_sweep", fix="print(sweep)")
     names = list(dict.fromkeys(trial.name for trial in sweep.trials))
     target = _target(right, sweep.cost)
-    chart = chart_of([*right, *([target] if target else [])])
+    chart = Chart.of([*right, *([target] if target else [])])
     wrong = len(sweep.trials) - len(right)
-    said = f"{len(right)} run{plural(len(right))}" + (
-        f", and {wrong} that {'is' if wrong == 1 else 'are'} wrong" * (wrong > 0)
-    )
-    title = "Time and memory"
+    said = f"{len(right)} run{plural(len(right))}"
+    said += f", and {wrong} that {'is' if wrong == 1 else 'are'} wrong" * (wrong > 0)
     parts: list[Diagram] = [
-        *title_and_note(title, said),
-        *axes(chart, sweep.unit, sweep.size_unit),
         *(target_area(chart, target, f"within the target of {target.name}") if target else []),
         *_fronts(front, chart),
         *[_point(trial, chart, names, trial in front, sweep) for trial in right],
         *_legend(names, target, sweep),
     ]
+    title, note = "Time and memory", said
     if target:
         said += f"; the target of {target.name}: {_figures(target, sweep)}"
     words = "; ".join(f"{trial.name}, {_size(trial)}: {_figures(trial, sweep)}" for trial in front[:DESCRIBED])
     words += f"; and {len(front) - DESCRIBED} more." if len(front) > DESCRIBED else "."
-    return card(parts, WIDTH, HEIGHT, f"{title}: {said}. What no other of the same size beats: {words}", static, title)
+    words = f"{title}: {said}. What no other of the same size beats: {words}"
+    return draw_chart(chart, sweep.unit, sweep.size_unit, title, note, parts, words, static)
 
 
 def _target(trials: Sequence[Trial], cost: Cost | None) -> Trial | None:
@@ -73,20 +70,14 @@ def _fronts(front: list[Trial], chart: Chart) -> list[Diagram]:
     parts: list[Diagram] = []
     for _, alike in groupby(sorted(front, key=_size), key=_size):
         places = [chart.at(trial) for trial in sorted(alike, key=lambda trial: trial.time)]
-        stairs = places[:1]
-        for x, y in places[1:]:
-            stairs += [(x, stairs[-1][1]), (x, y)]
         if len(places) > 1:
-            parts.append(poly(stairs, style(None, theme.MUTE, 1.2, dash=(4, 3)), closed=False))
+            parts.append(stairs(places, 1.2))
     return parts
 
 
 def _point(trial: Trial, chart: Chart, names: list[str], best: bool, sweep: Sweep) -> Diagram:
-    x, y = chart.at(trial)
-    return Titled(
-        f"{trial.name}\n{_size(trial)}\n{_figures(trial, sweep)}",
-        _mark(names.index(trial.name), x, y, best, len(names)),
-    )
+    said = f"{trial.name}\n{_size(trial)}\n{_figures(trial, sweep)}"
+    return Titled(said, _mark(names.index(trial.name), *chart.at(trial), best, len(names)))
 
 
 def _mark(number: int, x: float, y: float, best: bool, of: int) -> Diagram:
@@ -105,19 +96,17 @@ def _mark(number: int, x: float, y: float, best: bool, of: int) -> Diagram:
 
 def _legend(names: list[str], target: Trial | None, sweep: Sweep) -> list[Diagram]:
     parts: list[Diagram] = []
-    x, y = RIGHT + 38.0, TOP
+    y = TOP
     for number, name in enumerate(names[:SHOWN]):
-        parts += [_mark(number, x, y, True, len(names)), label(x + 22, y, name, 11.5, style(theme.INK), "start", 600)]
+        parts += [_mark(number, MARKS, y, True, len(names)), *meaning(y, name)]
         y += 22
     if len(names) > SHOWN:
-        parts.append(label(x + 22, y, f"and {len(names) - SHOWN} more", 11.5, style(theme.MUTE), "start"))
+        parts.append(label(MEANINGS, y, f"and {len(names) - SHOWN} more", 11.5, style(theme.MUTE), "start"))
     if target:
-        parts += [target_sample(x, y), label(x + 22, y, "the target", 11.5, style(theme.INK), "start", 600)]
-        parts.append(label(x + 22, y + 16, _figures(target, sweep), 10.5, style(theme.MUTE), "start"))
+        parts += [target_sample(MARKS, y), *meaning(y, "the target", [_figures(target, sweep)])]
         y += 38
-    y += 10
-    parts += [label(x - 8, y, "filled: no other of its size beats it", 10.5, style(theme.MUTE), "start")]
-    return parts
+    said = "filled: no other of its size beats it"
+    return [*parts, label(MARKS - 8, y + 10, said, 10.5, style(theme.MUTE), "start")]
 
 
 def _size(trial: Trial) -> str:

@@ -6,19 +6,21 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from lib.basics.units import ELEMENTS, TICKS, Elements, SizeUnit, Unit
+from lib.basics.units import Elements, SizeUnit, Unit
 
 from . import theme
+from .figure import Figure
 from .layout import PAD, ticks
-from .marks import Diagram, box, label, lines, style, text_width
+from .marks import Diagram, Point, box, label, lines, poly, style, text_width
+from .picture import WIDTH, card
 from .texts import brief_size
 
 LEFT, RIGHT, TOP, BOTTOM, HEIGHT = PAD + 46.0, 700.0, 92.0, 392.0, 436.0
 """In pixels: where the chart is, and the height of the picture."""
 ROOM, FARTHEST = 0.14, 2.0
 """Room around the points, as a part of their span; points beyond so many times a target are at the edge."""
-
-
+MARKS, MEANINGS = RIGHT + 38, RIGHT + 60
+"""Where the legend has its marks, and its texts."""
 WITHIN = style(theme.GOOD, theme.GOOD, 1.4, opacity=0.1)
 """The look of the area within a target."""
 
@@ -61,6 +63,20 @@ class Chart(NamedTuple):
     x: Scale
     y: Scale
 
+    @classmethod
+    def of(cls, points: Sequence[Figures], target: Figures | None = None) -> Chart:
+        """Return a chart that has room for all points, but for those that are far beyond a target."""
+
+        def scale(values: list[float], target: float, start: float, end: float) -> Scale:
+            near = [value for value in values if value <= FARTHEST * target]
+            least, most = min(near), max(near)
+            room = max(ROOM * (most - least), 0.06 * most)
+            return Scale(max(0.0, least - room), most + room, start, end)
+
+        times, sizes = [point.time for point in points], [float(point.memory) for point in points]
+        limits = (target.time, float(target.memory)) if target else (math.inf, math.inf)
+        return cls(scale(times, limits[0], LEFT, RIGHT), scale(sizes, limits[1], BOTTOM, TOP))
+
     def at(self, point: Figures) -> tuple[float, float]:
         """Return the place of a point, which is at the edge for one that is beyond it."""
         return self.x.at(point.time), self.y.at(float(point.memory))
@@ -70,33 +86,41 @@ class Chart(NamedTuple):
         return point.time <= self.x.most and float(point.memory) <= self.y.most
 
 
-def chart_of(points: Sequence[Figures], target: Figures | None = None) -> Chart:
-    """Return a chart that has room for all points, but for those that are far beyond a target."""
-
-    def scale(values: list[float], target: float, start: float, end: float) -> Scale:
-        near = [value for value in values if value <= FARTHEST * target]
-        least, most = min(near), max(near)
-        room = max(ROOM * (most - least), 0.06 * most)
-        return Scale(max(0.0, least - room), most + room, start, end)
-
-    times, sizes = [point.time for point in points], [float(point.memory) for point in points]
-    limits = (target.time, float(target.memory)) if target else (math.inf, math.inf)
-    return Chart(scale(times, limits[0], LEFT, RIGHT), scale(sizes, limits[1], BOTTOM, TOP))
-
-
-def axes(chart: Chart, unit: Unit = TICKS, sizes_in: SizeUnit = ELEMENTS) -> list[Diagram]:
-    """Return the grid, its figures, and the names of the axes."""
-    times, sizes = chart.x.ticks(8), chart.y.ticks(6)
+def draw_chart(
+    chart: Chart, unit: Unit, sizes: SizeUnit, title: str, note: str, parts: Sequence[Diagram], words: str, static: bool
+) -> Figure:
+    """Return the picture of a chart: a title and a note, the grid with its figures, the names of the axes, and
+    ``parts``. ``words`` describe it."""
+    times, amounts = chart.x.ticks(8), chart.y.ticks(6)
     grid = [(chart.x.at(time), TOP, chart.x.at(time), BOTTOM) for time in times]
-    grid += [(LEFT, chart.y.at(size), RIGHT, chart.y.at(size)) for size in sizes]
+    grid += [(LEFT, chart.y.at(size), RIGHT, chart.y.at(size)) for size in amounts]
     mute, ink = style(theme.MUTE), style(theme.INK)
-    return [
+    axes = [
+        label(PAD, 26, title, 17, ink, "start", 650),
+        label(PAD, 46, note, 11.5, mute, "start"),
         lines(grid, style(None, theme.GRID, 1)),
         *[label(chart.x.at(time), BOTTOM + 13, unit.show(time), 10, mute) for time in times],
-        *[label(LEFT - 8, chart.y.at(size), brief_size(sizes_in, size), 10, mute, "end") for size in sizes],
-        label(PAD, TOP - 18, f"\N{UPWARDS ARROW} peak memory, in {sizes_in.name}", 11, ink, "start"),
+        *[label(LEFT - 8, chart.y.at(size), brief_size(sizes, size), 10, mute, "end") for size in amounts],
+        label(PAD, TOP - 18, f"\N{UPWARDS ARROW} peak memory, in {sizes.name}", 11, ink, "start"),
         label(RIGHT, BOTTOM + 31, f"time, in {unit.name} \N{RIGHTWARDS ARROW}", 11, ink, "end"),
     ]
+    return card([*axes, *parts], WIDTH, HEIGHT, words, static, title)
+
+
+def stairs(points: Sequence[Point], width: float) -> Diagram:
+    """Return a dashed staircase through points."""
+    corners = [*points[:1]]
+    for x, y in points[1:]:
+        corners += [(x, corners[-1][1]), (x, y)]
+    return poly(corners, style(None, theme.MUTE, width, dash=(4, 3)), closed=False)
+
+
+def meaning(y: float, text: str, notes: Sequence[str] = ()) -> list[Diagram]:
+    """Return what a mark of the legend means, with notes in the lines below."""
+    small = [
+        label(MEANINGS, y + 16 * line, note, 10.5, style(theme.MUTE), "start") for line, note in enumerate(notes, 1)
+    ]
+    return [label(MEANINGS, y, text, 11.5, style(theme.INK), "start", 600), *small]
 
 
 def target_area(chart: Chart, target: Figures, words: str) -> list[Diagram]:

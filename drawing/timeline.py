@@ -36,7 +36,9 @@ def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = 
 
 def empty_rows(layout: Layout) -> list[Diagram]:
     """Return the background of the rows: frames of nodes, and tints where a rank is idle."""
-    return [*_nodes(layout), _backgrounds(layout), *tints(layout), grid(layout, layout.top, layout.bottom)]
+    width = (layout.trace.time or layout.until) * layout.per_tick
+    ground = boxes([(layout.x0, row.y, width, layout.row_height) for row in layout.rows], style(theme.LANE))
+    return [*_nodes(layout), ground, *tints(layout), grid(layout, layout.top, layout.bottom)]
 
 
 def grid(layout: Layout, top: float, bottom: float) -> Diagram:
@@ -56,36 +58,18 @@ def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     ], y + 18
 
 
-# -- behind the rows ------------------------------------------------------------------------
-
-
-def _backgrounds(layout: Layout) -> Diagram:
-    width = (layout.trace.time or layout.until) * layout.per_tick
-    return boxes([(layout.x0, row.y, width, layout.row_height) for row in layout.rows], style(theme.LANE))
-
-
 def _nodes(layout: Layout) -> Iterator[Diagram]:
     """Yield a frame with a name behind neighboring ranks of a node."""
-    found: list[tuple[int | None, list[Row]]] = []
-    for row in layout.rows:
-        node = layout.node_of(row)
-        if not found or found[-1][0] != node:
-            found.append((node, []))
-        found[-1][1].append(row)
-    if not layout.nodes:
-        return
-    for node, rows in found:
-        if node is None:
+    for node, neighbors in groupby(layout.rows, layout.node_of):
+        if node is None or not layout.nodes:
             continue
+        rows = [*neighbors]
         top, bottom = rows[0].y - 3, rows[-1].y + layout.row_height + 3
         ranks = ranges(rank for row in rows for rank in row.ranks if not row.devices)
         frame = box(PAD - 6, top, layout.x1 - PAD + 9, bottom - top, style(theme.CARD, theme.HATCH, 1), 4)
         yield Titled(f"node {node}: ranks {ranks}", frame)
         if bottom - top >= 12:
             yield label(PAD - 2, (top + bottom) / 2, f"node {node}", 9, style(theme.MUTE), "start")
-
-
-# -- beside the rows ------------------------------------------------------------------------
 
 
 def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
@@ -109,7 +93,11 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
 def _notes(layout: Layout) -> Iterator[Diagram]:
     """Yield the idle shares of the rows, once for neighbors with equal ones."""
     last = -99.0
-    for text, equal in groupby(layout.rows, lambda row: _note(layout, row)):
+
+    def note(row: Row) -> str:
+        return f"{share_text(row.idle(layout.trace.time))} idle" if row.one else f"{len(row.ranks)} ranks"
+
+    for text, equal in groupby(layout.rows, note):
         rows = [*equal]
         top, bottom = rows[0].y, rows[-1].y + layout.height
         middle = (top + bottom) / 2
@@ -133,9 +121,3 @@ def _layers(layout: Layout, row: Row) -> str:
 def fitting(layout: Layout, name: str, size: float) -> str:
     """Return the name of a row, without the word "ranks" if there is no room for it."""
     return name if text_width(name, size) <= layout.names - 8 else re.sub("ranks? ", "", name)
-
-
-def _note(layout: Layout, row: Row) -> str:
-    if len(row.ranks) > 1:
-        return f"{len(row.ranks)} ranks"
-    return f"{share_text(row.idle(layout.trace.time))} idle"

@@ -12,11 +12,12 @@ from html import escape
 from pathlib import Path
 
 from drawing import Figure
-from drawing.gallery import Piece, draw_poster, draw_schedule, draw_shared_legend
 from drawing.svg import without_hover
 from drawing.theme import ROLES, css
 from lib import Run
 from lib.course.specs import Puzzle
+
+from .schedules import Piece, draw_poster, draw_schedule, draw_shared_legend
 
 PAGE, LIGHT, DARK = "gallery.html", "gallery-light.svg", "gallery-dark.svg"
 ON_THE_SHEET = ("ddp", "fsdp", "gpipe", "prefetch", "one_f_one_b", "zero_bubble")

@@ -10,12 +10,13 @@ from functools import cache
 from typing import Any
 
 from drawing import Figure
-from drawing.gallery import draw_schedule
 from lib import Run
 from lib.basics.units import show_bytes
 from lib.grading.submission import load
 from lib.machine.check import TRAINED
 from lib.real.prices import RealCost
+
+from .schedules import draw_schedule
 
 TAG = NAME = "priced"
 """The tag of the cell, and the name of its run."""

@@ -48,7 +48,7 @@ def test_the_line_goes_from_tick_0_to_the_end_through_the_boxes_of_the_chain(fn:
     if not layout.fine:  # where operations have no boxes of their own, the chain is told in the head only
         assert draw_chain(layout) == []
         return
-    corners = draw_chain(layout)[0].diagram.diagrams[1].shape.corners  # type: ignore[attr-defined]
+    (corners,) = draw_chain(layout)[0].diagram.diagrams[1].shape.items  # type: ignore[attr-defined]
     assert corners[0][0] == pytest.approx(layout.x0) and corners[-1][0] == pytest.approx(layout.x1)
     for (x0, y0), (x1, y1) in pairwise(corners):
         assert x1 >= x0 - 1e-6 and (x1 == pytest.approx(x0) or y1 == y0)  # along a row, or from one to another

@@ -10,8 +10,8 @@ import pytest
 from chalk.core import Primitive
 
 from drawing import draw_course, theme
+from drawing.course import MEANINGS, draw_silhouette
 from drawing.marks import Bars
-from drawing.silhouette import COLORS, draw_silhouette
 from lib.course.outlines import CELLS, silhouette
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.progress import Point
@@ -103,16 +103,16 @@ def test_a_silhouette_is_drawn_to_scale() -> None:
         if isinstance(part, Primitive) and isinstance(shape := part.shape, Bars)
     ]
     assert [(items, thick, color.hex_l) for items, thick, color in found] == [
-        ([(10, 30, 48)], 20, COLORS["F"]),
-        ([(58, 45, 24)], 10, COLORS["B"]),
-        ([(82, 45, 24)], 10, COLORS["C"]),
+        ([(10, 30, 48)], 20, MEANINGS["F"][0]),
+        ([(58, 45, 24)], 10, MEANINGS["B"][0]),
+        ([(82, 45, 24)], 10, MEANINGS["C"][0]),
     ]
 
 
 def test_every_silhouette_of_the_map_has_its_own_shape() -> None:
     shapes = [tuple(silhouette(puzzle)) for puzzle in puzzles().values()]
     assert len(set(shapes)) > 0.8 * len(shapes)
-    assert draw_course().svg().count(COLORS["F"]) > len(shapes)  # and the legend's
+    assert draw_course().svg().count(MEANINGS["F"][0]) > len(shapes)  # and the legend's
     assert {"forward", "backward", "update", "communication", "idle"} <= set(texts(draw_course()))
 
 

@@ -202,6 +202,10 @@ def test_memory_is_a_counter_that_says_what_has_changed(made: Run) -> None:
         assert max(entry["args"].get("total", 0) for entry in counters) == peak
 
 
+def test_a_rank_without_events_has_its_names_and_nothing_else() -> None:
+    assert {entry["ph"] for entry in entries(trace([], []))} == {"M"}
+
+
 def test_a_detail_is_said_once() -> None:
     for entry in entries(RUNS["staged"], "X", "i"):
         details = entry.get("args", {})

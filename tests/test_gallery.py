@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 import pytest
 
 from drawing import theme
-from drawing.gallery import draw_schedule
 from drawing.theme import ROLES
 from lib import Cost, Model, run
 from lib.basics.units import show_elements, show_ticks
 from lib.course.outlines import solution_figures
 from lib.course.specs import puzzles
 from solutions import build, gallery
+from solutions.schedules import draw_schedule
 from tests.browser import Browser, Scheme, keep, rgb
 from tests.drawing_events import SVG, corners, staged_run, texts
 from tests.test_build import PUZZLE, SPEC, TOUR

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from . import theme
-from .figure import Figure
-from .layout import PAD, Layout
-from .legend import draw_legend
-from .marks import Diagram, label, style, together
-from .numbering import NumberPlans, plan_numbers
-from .picture import WIDTH, card
-from .texts import size_of, summary
-from .timeline import axis, draw_timeline
-from .total_memory import draw_total, most_memory
-from .trace import Trace, trace_of
+from drawing import theme
+from drawing.figure import Figure
+from drawing.layout import PAD, Layout
+from drawing.legend import draw_legend
+from drawing.marks import Diagram, label, style, together
+from drawing.numbering import NumberPlans, plan_numbers
+from drawing.picture import WIDTH, card
+from drawing.texts import size_of, summary
+from drawing.timeline import axis, draw_timeline
+from drawing.total_memory import draw_total, most_memory
+from drawing.trace import Trace, trace_of
 
 COLOR = "operation"
 """The meaning of colors in all of them."""
@@ -34,7 +34,9 @@ class Piece(NamedTuple):
     source: object
 
 
-def draw_schedule(source: object, rough: int = 0, width: float = WIDTH, *, alone: bool = False) -> Figure:
+def draw_schedule(
+    source: object, rough: int = 0, width: float = WIDTH, *, alone: bool = False
+) -> Figure:
     """Return a schedule without head and legend, and the memory of the rank with the highest peak. ``rough``: 0 draws a
     box for each operation, 1 what fills most of each pixel, which takes fewer bytes for many operations. With ``alone``
     it is an image with a legend of its own."""
@@ -52,10 +54,18 @@ def draw_schedule(source: object, rough: int = 0, width: float = WIDTH, *, alone
 def draw_shared_legend(sources: Sequence[object], width: float = WIDTH) -> Figure:
     """Return the legend of all these schedules."""
     legend, y = _legend([_trace(source) for source in sources], width, PAD - 6)
-    return card(legend, width, y + 10, "What the colors and signs of the schedules mean.", title="Legend")
+    return card(
+        legend,
+        width,
+        y + 10,
+        "What the colors and signs of the schedules mean.",
+        title="Legend",
+    )
 
 
-def draw_poster(pieces: Sequence[Piece], title: str, words: str, width: float = WIDTH) -> Figure:
+def draw_poster(
+    pieces: Sequence[Piece], title: str, words: str, width: float = WIDTH
+) -> Figure:
     """Return several schedules on one sheet, each on a time scale of its own, with one legend."""
     wide, y = width / COLUMNS, TOP
     parts: list[Diagram] = [
@@ -65,14 +75,17 @@ def draw_poster(pieces: Sequence[Piece], title: str, words: str, width: float = 
     traces = [_trace(piece.source) for piece in pieces]
     for first in range(0, len(pieces), COLUMNS):
         reached = y
-        for column, (piece, trace) in enumerate(list(zip(pieces, traces, strict=True))[first : first + COLUMNS]):
+        for column, (piece, trace) in enumerate(
+            list(zip(pieces, traces, strict=True))[first : first + COLUMNS]
+        ):
             drawn, bottom = _cell(piece, trace, wide, y)
             parts.append(together(drawn).translate(column * wide, 0))
             reached = max(reached, bottom)
         y = reached + GAP
     legend, y = _legend(traces, width, y)
     texts = "; ".join(
-        f"{piece.title}, {piece.words}: {_figures(trace)}" for piece, trace in zip(pieces, traces, strict=True)
+        f"{piece.title}, {piece.words}: {_figures(trace)}"
+        for piece, trace in zip(pieces, traces, strict=True)
     )
     return card([*parts, *legend], width, y + 12, f"{title}. {words} {texts}.", title=title)
 
